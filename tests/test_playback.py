@@ -56,13 +56,14 @@ def test_what_is_played_is_what_a_session_does(model: Model) -> None:
     orders = {"recorded": ROWS, "balanced": ROWS[drawn], "one-sided": ROWS[np.argsort(y[ROWS], kind="stable")]}
     orders["one class first"] = ROWS[playback.window_orders(y[ROWS])["one class first"]]
     for place, order in enumerate(orders.values()):
-        for way, name in enumerate(ADAPTATION_METHODS):
+        for name in ADAPTATION_METHODS:
             model.card = replace(model.card, follows=name)
-            for adapt, found in ((True, played_back.adapted[way]), (False, played_back.zero_shot)):
+            for adapt, found in ((True, played_back.scores[name]), (False, played_back.zero_shot)):
                 said = at.Session(model, adapt=adapt).predict_proba(hard.X[order])
                 score = balanced_accuracy_of(said.argmax(1), y[order], REC.n_classes)
                 assert found[place] == pytest.approx(score, abs=0.03), (name, place, adapt)
-    assert np.abs(played_back.adapted - played_back.zero_shot).max() > 0.03  # which would not be seen otherwise
+    changes = [np.abs(played_back.gains(name)).max() for name in ADAPTATION_METHODS]
+    assert max(changes) > 0.03  # which would not be seen otherwise
 
 
 def test_labels_are_used_as_calibrate_uses_them(model: Model) -> None:
@@ -82,10 +83,10 @@ def test_labels_are_used_as_calibrate_uses_them(model: Model) -> None:
 
 def followed(gains: dict[tuple[str, str], float]) -> following.Followed:
     """Somebody who gains by way and order, and nothing otherwise."""
-    ways = np.full((len(ADAPTATION_METHODS), len(ORDERS)), 0.5)
+    scores = {method: np.full(len(ORDERS), 0.5) for method in ("none", *ADAPTATION_METHODS)}
     for (way, order), gain in gains.items():
-        ways[list(ADAPTATION_METHODS).index(way), ORDERS.index(order)] += gain
-    return following.Followed(np.full(len(ORDERS), 0.5), ways)
+        scores[way][ORDERS.index(order)] += gain
+    return following.Followed(scores, {})
 
 
 def test_a_later_method_is_taken_where_it_is_better_on_average_and_worse_in_no_order() -> None:
@@ -108,7 +109,7 @@ def test_nobody_chooses_how_they_are_followed() -> None:
     """One person loses by what the others gain by, and gets it all the same."""
     every = {name: followed({("shift", order): 0.2 for order in ORDERS}) for name in "abc"}
     every["d"] = followed({("shift", order): -0.4 for order in ORDERS})
-    found = playback.orders_of(every, playback.choices_of(every)[0])
+    found = playback.scores_of(every)
     assert found["adapted"]["recorded"]["d"] == pytest.approx(0.1)
     assert found["adapted"]["recorded"]["a"] == found["zero_shot"]["recorded"]["a"] == 0.5  # d spoils it for them
     assert found["ways"]["shift"]["balanced"]["a"] == pytest.approx(0.7)

@@ -80,9 +80,11 @@ def replay_words(choice: Choice) -> list[str]:
             return []
         return ["Unlabeled windows: neither adaptation nor labels were tried on held-out people."]
     people = len(next(iter(played.zero_shot.values())))
+    held_out = shown_name(choice.hold_out)
+    who = "held-out people" if choice.hold_out == SUBJECT else f"people with each {held_out} held out"
     lines = [
-        f"Unlabeled windows: {signed(played.gain)} in an online session, mean over {people} held-out people and orders "
-        f"of all their windows; {session_words(played)}."
+        f"Unlabeled windows: {signed(played.gain)} in an online session, mean over {people} {who} and "
+        f"orders of all their windows; {session_words(played)}."
     ]
     if played.calibrated:
         gains = {n: paired(scores, played.before[n]) for n, scores in played.calibrated.items()}
@@ -117,7 +119,8 @@ def harm_words(played: Playback) -> str:
 def metric_words(choice: Choice) -> str:
     """Return, for example, 'balanced accuracy on 12 test subjects (chance .25)'."""
     guessing = "" if choice.chance is None else f" ({choice.task.chance_words(choice.chance)})"
-    return f"{label_of(choice.metric)} on {count(len(choice.estimate), 'test subject')}{guessing}"
+    held_out = "" if choice.hold_out == SUBJECT else f", by held-out {shown_name(choice.hold_out)}"
+    return f"{label_of(choice.metric)} on {count(len(choice.estimate), 'test subject')}{held_out}{guessing}"
 
 
 def hold_out_words(hold_out: str) -> str:

@@ -40,34 +40,21 @@ FEWEST = 2  # people who can show anything
 SURE = 0.84  # level of lower bounds: about one standard error
 ROUNDING = 1e-9  # of a mean of scores
 RULES = {rule.name: rule for rule in CENTRING_RULES}
-NONE: NDArray[np.float64] = np.zeros((0, 0))
-
-
-def method_names() -> list[str]:
-    """In the order of rows of scores: adaptation methods, then rules."""
-    return [*ADAPTATION_METHODS, *RULES]
 
 
 class Followed(NamedTuple):
-    """Scores of one person by the order of their windows; no rules without an average for sessions."""
+    """Scores of one subject by adaptation method, with a score for each order of their windows."""
 
-    zero_shot: NDArray[np.float64]  # (orders,)
-    adapted: NDArray[np.float64]  # (adaptation methods, orders)
-    rules: NDArray[np.float64] = NONE  # (rules, orders)
-    all_windows: NDArray[np.float64] = NONE  # (rules,): with all windows at once
+    scores: dict[str, NDArray[np.float64]]  # by method, also "none" and rules of the online ensemble: (orders,)
+    all_windows: dict[str, float]  # by rule, with all windows at once; empty without an online ensemble
 
     @property
-    def methods(self) -> NDArray[np.float64]:
-        """(methods, orders): adaptation methods, then rules if there are any."""
-        return np.concatenate([self.adapted, self.rules]) if self.rules.size else self.adapted
-
-    def score(self, method: str) -> NDArray[np.float64]:
-        """(orders,)"""
-        return self.zero_shot if method == NO_ADAPTATION else self.methods[method_names().index(method)]
+    def zero_shot(self) -> NDArray[np.float64]:
+        return self.scores[NO_ADAPTATION]
 
     def gains(self, method: str) -> NDArray[np.float64]:
         """Over zero-shot: (orders,)."""
-        return self.score(method) - self.zero_shot
+        return self.scores[method] - self.zero_shot
 
 
 def follow_all(
@@ -79,30 +66,27 @@ def follow_all(
     in_order = log_p.transpose(0, 1)
     adapted = [Adaptation(*ensemble.effects, name).follow(x, in_order).transpose(0, 1) for name in ADAPTATION_METHODS]
     scores = _scores(torch.stack([log_p, *adapted]).numpy(), y.numpy(), metric)
-    return Followed(scores[0], scores[1:])
+    return Followed(dict(zip([NO_ADAPTATION, *ADAPTATION_METHODS], scores, strict=True)), {})
 
 
 def follow_online(
     followed: Followed, model: Model, X: Tensor, log_p: Tensor, y: NDArray[np.int64],
     orders: Sequence[NDArray[np.int64]], metric: Metric,
 ) -> Followed:  # fmt: skip
-    """The same with the average for sessions by every rule: raw windows (n, channels, times) of classes (n,), with
-    log_p (n, C) of the model as delivered."""
+    """Score the online ensemble with every rule, too: raw windows (n, channels, times) of classes (n,), with log_p
+    (n, C) of the model as delivered."""
     online = model.online_ensemble(CENTRING_RULES)
     windows, truth = online.zero_shot(X), y[np.stack(orders)]  # (orders, n)
-    answered = online.side_by_side(windows, orders)
-    whole = online.all_at_once(windows, softmax(log_p.numpy()))  # (rules, n, C)
-    return followed._replace(
-        rules=_scores(answered, truth, metric), all_windows=_scores(whole[:, None], y[None], metric)[:, 0]
-    )
+    answered = _scores(online.side_by_side(windows, orders), truth, metric)
+    whole = _scores(online.all_at_once(windows, softmax(log_p.numpy()))[:, None], y[None], metric)[:, 0]
+    rules = dict(zip(RULES, answered, strict=True))
+    return Followed(followed.scores | rules, dict(zip(RULES, whole.tolist(), strict=True)))
 
 
 def without_rules(followed: Followed) -> Followed:
-    """For people whose average for sessions centres nothing: every rule leaves the delivered model unchanged."""
-    n = len(RULES)
-    return followed._replace(
-        rules=np.repeat(followed.zero_shot[None], n, 0), all_windows=np.repeat(followed.zero_shot[:1], n)
-    )
+    """Return scores of a subject for whom the online ensemble centers nothing: every rule is zero-shot."""
+    zero_shot = followed.zero_shot
+    return Followed(followed.scores | dict.fromkeys(RULES, zero_shot), dict.fromkeys(RULES, float(zero_shot[0])))
 
 
 def _scores(log_p: NDArray[np.floating], y: NDArray[np.int64], metric: Metric) -> NDArray[np.float64]:
@@ -118,7 +102,7 @@ def chosen(people: Sequence[Followed], among: Sequence[str] | None = None) -> st
     if len(people) < FEWEST:
         return best
     for method in _sequence(people) if among is None else among:
-        better = np.stack([person.score(method) - person.score(best) for person in people])  # (people, orders)
+        better = np.stack([person.scores[method] - person.scores[best] for person in people])  # (people, orders)
         if least_mean(better.mean(1)) > ROUNDING and better.mean(0).min() > -ROUNDING:
             best = method
     return best
@@ -132,7 +116,7 @@ def delivered_method(people: Sequence[Followed], among: Sequence[str] | None = N
 
 def _sequence(people: Sequence[Followed]) -> list[str]:
     """The average for sessions by its best rule, where there is one, then every adaptation method."""
-    averaged = all(person.rules.size for person in people)
+    averaged = all(person.all_windows for person in people)
     return [*([rule_of(people)] if averaged else []), *ADAPTATION_METHODS]
 
 
@@ -148,10 +132,10 @@ def rule_of(people: Sequence[Followed]) -> str:
     order. Without people, the default rule."""
     if not people:
         return CentringRule().name
-    gains = [np.column_stack([p.rules - p.zero_shot, p.all_windows - p.zero_shot[0]]) for p in people]
+    gains = [[[*p.gains(rule), all_gain(p, rule)] for rule in RULES] for p in people]
     return list(RULES)[int(np.mean(gains, 0).min(1).argmax())]
 
 
 def all_gain(person: Followed, rule: str) -> float:
     """The gain of a person with all windows at once over the delivered model."""
-    return float(person.all_windows[list(RULES).index(rule)] - person.zero_shot[0])
+    return person.all_windows[rule] - float(person.zero_shot[0])

@@ -8,7 +8,6 @@ subjects gain decides what the delivered model does for a new one.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,8 +77,8 @@ def play_back(
             trials.setdefault(labels, {})[name] = trial
     if not followed:
         return None
-    if any(person.rules.size for person in followed.values()):  # others' weights have no part that centres people
-        followed = {name: f if f.rules.size else following.without_rules(f) for name, f in followed.items()}
+    if any(person.all_windows for person in followed.values()):  # others' weights have no part that centers subjects
+        followed = {name: f if f.all_windows else following.without_rules(f) for name, f in followed.items()}
     for labels, of_people in trials.items():
         for name, trial in of_people.items():  # the others decide how much labels count
             share, _ = best_trust([other for whose, other in of_people.items() if whose != name])
@@ -88,89 +87,72 @@ def play_back(
     trust = {labels: [SHARES[k], SHARPNESS[n]] for labels, (k, n) in places_of.items()}
     below = {labels: most_tried(labels, trust) for labels in LABELS}
     trust = {str(labels): trust[str(number)] for labels, number in below.items() if number is not None}
-    choices, method = choices_of(followed)
-    follows = method
-    if method in following.RULES:  # models without the average for sessions adapt too
-        follows = following.delivered_method(list(followed.values()), list(ADAPTATION_METHODS))
-    playback = Playback(
-        **orders_of(followed, choices),
-        **online_of(followed, method),
-        before=tables.get("before", {}),
-        calibrated=tables.get("calibrated", {}),
-        own=tables.get("own", {}),
-        follows=follows,
-        calibrates=calibrates(tables.get("before", {}), tables.get("calibrated", {})),
+    before, calibrated, own = (tables.get(name, {}) for name in ("before", "calibrated", "own"))
+    every: dict[str, Any] = {"before": before, "calibrated": calibrated, "own": own} | scores_of(followed)
+    merged: dict[str, Any] = {name: _merged(table, recordings.units) for name, table in every.items()}
+    return Playback(
+        **merged,
+        **decisions_of(followed),
+        calibrates=calibrates(before, calibrated),
         trust=trust,
     )
-    return playback if recordings.units is None else merge_units(playback, recordings.units)
 
 
-def merge_units(played: Playback, units: Units) -> Playback:
-    """Return the playback with the mean score over each person's units."""
-
-    def merged(tables: dict[str, Scores]) -> dict[str, Scores]:
-        return {case: units.by_person(scores) for case, scores in tables.items()}
-
-    return replace(
-        played,
-        zero_shot=merged(played.zero_shot),
-        adapted=merged(played.adapted),
-        before=merged(played.before),
-        calibrated=merged(played.calibrated),
-        own=merged(played.own),
-        online=merged(played.online),
-        ways={method: merged(tables) for method, tables in played.ways.items()},
-        all_windows=units.by_person(played.all_windows),
-    )
+def _merged(table: dict[str, Any], units: Units | None) -> dict[str, Any]:
+    """Return nested tables of scores with the mean over each person's units, if these were held out."""
+    if units is None or not table:
+        return table
+    if any(isinstance(value, dict) for value in table.values()):
+        return {case: _merged(inner, units) for case, inner in table.items()}
+    return units.by_person(table)
 
 
-def choices_of(followed: dict[str, following.Followed]) -> tuple[dict[str, str], str]:
-    """How a session learns: for each person as the others choose, and as all of them do, which is not at all where
-    people did not gain by what the others chose."""
-    choices = {name: following.delivered_method(_without(followed, name)) for name in followed}
-    gain = float(np.mean([person.gains(choices[name]).mean() for name, person in followed.items()]))
-    return choices, following.delivered_method(list(followed.values())) if gain > following.ROUNDING else NO_ADAPTATION
+def _others(followed: dict[str, following.Followed]) -> dict[str, list[following.Followed]]:
+    """Return, for each subject, all other ones."""
+    return {name: [person for other, person in followed.items() if other != name] for name in followed}
 
 
-def _without(followed: dict[str, following.Followed], name: str) -> list[following.Followed]:
-    return [person for other, person in followed.items() if other != name]
+def scores_of(followed: dict[str, following.Followed]) -> dict[str, dict[str, Any]]:
+    """Return scores by order of windows: `zero_shot`, `adapted` by the method that the others select, `ways` by every
+    adaptation method, and `online`, with `all_windows`, by the rule of the online ensemble that the others select."""
 
-
-def orders_of(followed: dict[str, following.Followed], choices: dict[str, str]) -> dict[str, Any]:
-    """Scores by the order of windows: `zero_shot`, `adapted` as the others choose, and `ways`, by every adaptation
-    method."""
-
-    def scores(methods: dict[str, str]) -> dict[str, Scores]:
-        """methods: by person."""
+    def by_order(methods: dict[str, str]) -> dict[str, Scores]:
+        """methods: by subject."""
         return {
-            order: {name: float(person.score(methods[name])[k]) for name, person in followed.items()}
+            order: {name: float(person.scores[methods[name]][k]) for name, person in followed.items()}
             for k, order in enumerate(ORDERS)
         }
 
-    return {
-        "zero_shot": scores(dict.fromkeys(followed, NO_ADAPTATION)),
-        "adapted": scores(choices),
-        "ways": {method: scores(dict.fromkeys(followed, method)) for method in ADAPTATION_METHODS},
+    others = _others(followed)
+    tables: dict[str, dict[str, Any]] = {
+        "zero_shot": by_order(dict.fromkeys(followed, NO_ADAPTATION)),
+        "adapted": by_order({name: following.delivered_method(rest) for name, rest in others.items()}),
+        "ways": {method: by_order(dict.fromkeys(followed, method)) for method in ADAPTATION_METHODS},
     }
+    if all(person.all_windows for person in followed.values()):
+        rules = {name: following.rule_of(rest) for name, rest in others.items()}
+        whole = {name: person.all_windows[rules[name]] for name, person in followed.items()}
+        tables |= {"online": by_order(rules), "all_windows": whole}
+    return tables
 
 
-def online_of(followed: dict[str, following.Followed], method: str) -> dict[str, Any]:
-    """Return the fields of the average for sessions: scores by the rule that the other people choose, and the rule that
-    all of them choose. method: how a session learns."""
-    people = list(followed.values())
-    if any(not person.rules.size for person in people):
-        return {}
-    rules = {name: following.rule_of(_without(followed, name)) for name in followed}
-    gains = {name: following.all_gain(person, rules[name]) for name, person in followed.items()}
+def decisions_of(followed: dict[str, following.Followed]) -> dict[str, Any]:
+    """Return how an online session of the delivered model adapts: not at all unless subjects gained by what the others
+    selected."""
+    people, others = list(followed.values()), _others(followed)
+    gain = np.mean([followed[name].gains(following.delivered_method(rest)).mean() for name, rest in others.items()])
+    method = following.delivered_method(people) if gain > following.ROUNDING else NO_ADAPTATION
+    follows = method
+    if method in following.RULES:  # models without the online ensemble adapt too
+        follows = following.delivered_method(people, list(ADAPTATION_METHODS))
+    if not all(person.all_windows for person in people):
+        return {"follows": follows}
+    whole = [following.all_gain(followed[name], following.rule_of(rest)) for name, rest in others.items()]
     return {
-        "online": {
-            order: {name: float(person.score(rules[name])[k]) for name, person in followed.items()}
-            for k, order in enumerate(ORDERS)
-        },
-        "all_windows": {name: float(person.zero_shot[0]) + gains[name] for name, person in followed.items()},
+        "follows": follows,
         "rule": following.RULES[following.rule_of(people)],
         "online_session": method in following.RULES,
-        "online_all_windows": float(np.mean(list(gains.values()))) >= 0,
+        "online_all_windows": float(np.mean(whole)) >= 0,
     }
 
 
