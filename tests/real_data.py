@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 NAMES = ("ecg_mitbih", "eeg_smni", "eeg_ssvep_exo", "emg_longterm", "emg_myo_readings", "wear_stress")
+QUICK = ("eeg_ssvep_exo", "emg_longterm")
 
 
 def real_file(name: str) -> Path:

@@ -88,6 +88,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     return Site(folder, {str(path.relative_to(folder)): Page(path) for path in paths})
 
 
+@pytest.mark.slow
 def test_no_link_is_broken(site: Site) -> None:
     broken = []
     for name, page in site.pages.items():
@@ -104,6 +105,7 @@ def test_no_link_is_broken(site: Site) -> None:
     assert len(site.pages) >= len(PAGES)
 
 
+@pytest.mark.slow
 def test_nothing_is_loaded_from_elsewhere(site: Site) -> None:
     loaded = [(name, url) for name, page in site.pages.items() for url in page.loaded]
     assert any("stylesheets" in url for _, url in loaded)  # what the pages do load is seen here
@@ -114,6 +116,7 @@ def test_nothing_is_loaded_from_elsewhere(site: Site) -> None:
         assert not re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", sheet.read_text()), sheet
 
 
+@pytest.mark.slow
 def test_every_public_name_is_in_the_reference(site: Site) -> None:
     page = site.pages["reference/python.html"]
     last = {anchor.split(".")[-1] for anchor in page.ids if anchor.startswith("autotransfer.")}
@@ -126,6 +129,7 @@ def test_every_public_name_is_in_the_reference(site: Site) -> None:
             assert first in page.text, name
 
 
+@pytest.mark.slow
 def test_every_command_and_option_is_in_the_reference(site: Site) -> None:
     html = site.source("reference/commands.html")
     sections = re.split(r'<h2 id="([\w-]+)">', html)
@@ -140,6 +144,7 @@ def test_every_command_and_option_is_in_the_reference(site: Site) -> None:
     assert "<code>--dry-run</code>" in told["run"]
 
 
+@pytest.mark.slow
 def test_every_field_of_a_setting_and_of_the_files_is_in_the_reference(site: Site, tmp_path: Path) -> None:
     from autotransfer.search.procedure import conduct
     from autotransfer.settings import field_names
@@ -162,13 +167,13 @@ def _steps(page: Path) -> list[tuple[str, str]]:
 
 
 PRINTED = {"person.md": "4 of 4 detected, 0 false, after 1.0 s"}  # as the page says
-LONG = {"recipes/scikit_learn.md", "tutorial.md", "online.md"}  # studies, searches, whole runs
+QUICK_PAGES = {"person.md", "recipes/own_encoder.md", "recipes/emg.md"}  # others fit models, or whole runs
 
 
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=pytest.mark.slow) if str(page) in LONG else page
+        pytest.param(page, marks=[pytest.mark.slow] * (str(page) not in QUICK_PAGES))
         for page in PAGES
         if str(page) not in TESTED_ELSEWHERE and _steps(page)
     ],

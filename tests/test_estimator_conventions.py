@@ -91,6 +91,7 @@ SMALL = [
 WHOLE_RUN = Auto(folds=3, seeds=1, time="none", device="cpu", sfreq=8, options={"kinds": "linear,features"})
 
 
+@pytest.mark.slow
 @parametrize_with_checks(SMALL, expected_failed_checks=lambda _: DIFFERENT, xfail_strict=True)
 @pytest.mark.filterwarnings("ignore:invalid value encountered in cast")  # of a check itself, with NaN in y
 def test_checks_of_scikit_learn(estimator: Any, check: Any) -> None:

@@ -100,8 +100,7 @@ def test_deployed_module_equals_the_model(kind: str, channels: int, times: int, 
     assert saved.predict_proba(windows).std(0).max() > 0.02, "windows must be told apart, or nothing is compared"
 
 
-@pytest.mark.parametrize("align", ["online", "transductive"])
-@pytest.mark.parametrize("kind", ["trial", "online"])
+@pytest.mark.parametrize(("kind", "align"), [("trial", "transductive"), ("online", "online")])
 def test_a_model_that_adapts_is_no_graph_but_a_file_of_its_own(kind: str, align: str, tmp_path: Path) -> None:
     plain = random_model(kind)
     A = torch.randn(3, 3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -222,7 +221,9 @@ def blocks() -> dict[str, str]:
     return {re.search(r'"model(\.\w+)"', program)[1]: program for program in programs}
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    "format", [pytest.param(name, marks=[pytest.mark.slow] * (name != "safetensors")) for name in FORMATS]
+)
 def test_the_pages_program_runs_what_the_command_wrote(
     run: Path, tmp_path: Path, format: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,6 +256,7 @@ def test_the_pages_program_runs_what_the_command_wrote(
     assert printed.strip() == str([["left", "right"][k] for k in want.argmax(1)])
 
 
+@pytest.mark.slow
 def test_every_file_carries_the_card() -> None:
     want = asdict(random_model("train", channels=5, times=64, kernel=9).card) | {"autotransfer_version": at.__version__}
     extra = {"card.json": ""}

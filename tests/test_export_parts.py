@@ -145,7 +145,8 @@ def test_every_part_that_is_registered_is_a_graph() -> None:
         np.testing.assert_allclose(one.predict_proba(OWN), by_layers(one, OWN), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("parts", ["some", pytest.param("all", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("parts", ["some", "all"])
 def test_torch_traces_graphs_for_any_number_of_windows(parts: str) -> None:
     model = everything() if parts == "all" else sample(everything())
     assert len(model.parts) >= 10
@@ -211,7 +212,9 @@ def test_graphs_in_files_say_what_the_model_does(parts: str, capfd: pytest.Captu
     assert capfd.readouterr() == ("", ""), "exporters must not talk to users"
 
 
-@pytest.mark.parametrize("kind", ["everything", "following", "calibrated"])
+@pytest.mark.parametrize(
+    "kind", [*(pytest.param(k, marks=pytest.mark.slow) for k in ("everything", "following")), "calibrated"]
+)
 def test_safetensors_hold_any_model(kind: str) -> None:
     parts = [part(one, seed) for seed, one in enumerate(dict.fromkeys(settings()))]
     model = weighted(parts, np.ones(len(parts)) / 2)

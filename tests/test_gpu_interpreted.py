@@ -1,4 +1,4 @@
-"""The tests of the Triton kernels in Triton's interpreter, where there is no GPU; long ones are slow.
+"""The tests of the Triton kernels in Triton's interpreter, where there is no GPU.
 
 Triton reads TRITON_INTERPRET when it is imported, so the sample runs in processes of its own.
 """
@@ -16,14 +16,12 @@ import pytest
 import torch
 
 LEAST = {"test_gpu_elementwise.py": 6, "test_gpu_step.py": 5, "test_gpu_kernels.py": 15, "test_gpu_pairs.py": 30}
-LONG = ("test_gpu_pairs.py", "test_gpu_step.py", "test_gpu_kernels.py")  # 20 seconds and more: in the slow suite
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton, which there is for Linux")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, on which all of these tests run")
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in LEAST]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LEAST)
 def test_kernels_in_the_interpreter(name: str) -> None:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist"]
     environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}

@@ -35,7 +35,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
     source = str(tiny_file(folder, n_subjects=PEOPLE))
     options = described(
         source=source, max_epochs=4, batch_size=8, lr=1e-2, device="cpu", folds=FOLDS, adaptation="zero-shot",
-        grid="uncensored",
+        grid="uncensored", networks="none",
     )  # fmt: skip
     run = create_run(folder / "run", options)
     return run, conduct(run, quiet, shown=False)

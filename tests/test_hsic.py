@@ -63,6 +63,7 @@ def test_over_all_draws_of_a_group_its_mean_is_zero():
     assert leaf.grad.abs().max() < 1e-13
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [2, 4])
 def test_the_number_of_subjects_and_their_rows_do_not_change_its_size(rows: int):
     """Twice as many people who differ as much, or twice as many rows of each, are worth the same strength."""

@@ -14,7 +14,7 @@ from autotransfer.recordings import Raw, save_npz
 from autotransfer.recordings import concerns as wrong
 from autotransfer.recordings.overview import overview
 from faults import call
-from real_data import NAMES, real_file
+from real_data import NAMES, QUICK, real_file
 from tiny import create_run, described, tiny, tiny_file
 
 PEOPLE, PER = 6, 24
@@ -63,7 +63,7 @@ TRUE = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [pytest.param(one, marks=[pytest.mark.slow] * (one not in QUICK)) for one in NAMES])
 def test_nothing_but_what_is_true_is_said_of_real_recordings(name: str) -> None:
     lines = concerns(at.load(real_file(name)).raw())
     assert len(lines) == len(TRUE.get(name, [])), lines

@@ -52,7 +52,7 @@ def test_groups_are_those_of_a_session_and_missing_ones_are_alone() -> None:
     assert len(set(found)) == 5
 
 
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("told", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_windows_like_labelled_ones_are_not_scored(told: bool) -> None:
     """Labels of a group tell all of its other windows, and nothing of other groups: where a column says so, a person's
     own classifier must look as useless as it is."""

@@ -26,7 +26,7 @@ def by_group(values: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
     return torch.stack([values[s == subject].sum(0) for subject in range(int(s.max()) + 1)])
 
 
-@pytest.mark.parametrize("projection", [True, False])
+@pytest.mark.parametrize("projection", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["tikhonov", "ssge", "nu_method"])
 def test_the_gradient_of_the_group_means_is_that_of_the_mutual_information(name: str, projection: bool):
     """H(z|s) does not see a group's mean, so ∂I/∂mean_s = −p(s) E[∇ log p(z) | s], exact for a mixture."""

@@ -163,9 +163,7 @@ def test_wrong_labels_and_names_are_refused_in_one_line(changes: dict[str, objec
     assert len(str(caught.value)) < 300
 
 
-@pytest.mark.parametrize(
-    "missing", [float("nan"), None, pd.NA, pd.NaT, Decimal("nan"), "", "  "], ids=repr
-)
+@pytest.mark.parametrize("missing", [float("nan"), None, pd.NA, pd.NaT, Decimal("nan"), "", "  "], ids=repr)
 def test_windows_without_a_label_are_left_out_and_said(missing: object) -> None:
     y = [missing, *(["left", "right"] * 6)[1:]]
     columns = {"hand": list("abcdefghijkl"), "age": np.arange(N) + 0.5}
@@ -302,7 +300,7 @@ def nearly_valid(draw: st.DrawFn) -> dict[str, object]:
 
 
 @pytest.mark.filterwarnings("ignore:.* windows have no label")
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(nearly_valid())
 def test_nearly_valid_arguments_give_valid_recordings_or_user_errors(arguments: dict[str, object]) -> None:
     valid_or_refused(**arguments)

@@ -144,8 +144,8 @@ def test_whatever_a_file_says_is_read_or_refused_in_one_line(name: str) -> None:
     kind, value = KINDS[name]
     values = json.loads(schema.to_json(value))
     draw = random.Random(name)
-    found = Counter(outcome(kind, json.dumps(changed(values, draw))) for _ in range(200))
-    assert found["refused"] > 20
+    found = Counter(outcome(kind, json.dumps(changed(values, draw))) for _ in range(60))
+    assert found["refused"] > 6
     assert {outcome(kind, text) for text in BROKEN} == {"refused"}
     for odd in ODD:
         outcome(kind, json.dumps(odd))

@@ -29,6 +29,7 @@ def normal(*shape: int, seed: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize("problem", [gaussian(), two_bumps()], ids=["gaussian", "mixture"])
 @pytest.mark.parametrize("length_scale", ["median", 2.0])
 @pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.slow
 def test_estimates_approach_the_exact_score(name: str, length_scale: str | float, problem: Mixture):
     def error(rows: int, gamma: float) -> float:
         found = []

@@ -75,7 +75,11 @@ def fed(session: at.Session, windows: torch.Tensor, sizes: list[int]) -> np.ndar
                            for piece in windows.split(sizes)])  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", range(len(KINDS)), ids=lambda k: " ".join(f"{n}={v}" for n, v in KINDS[k].items()))
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(k, marks=[pytest.mark.slow] * (3 <= k < len(KINDS) - 1)) for k in range(len(KINDS))],
+    ids=lambda k: " ".join(f"{n}={v}" for n, v in KINDS[k].items()),
+)
 def test_windows_in_order_equal_one_call(kind: int) -> None:
     own = model(**KINDS[kind])
     together = own.predict_proba(OWN)
@@ -245,7 +249,7 @@ def test_a_damaged_session_is_refused_in_one_line(tmp_path: Path, damage: str) -
     assert len(str(caught.value)) < 400
 
 
-@pytest.mark.parametrize("preprocessing", ["zero-shot", "online"])
+@pytest.mark.parametrize("preprocessing", [pytest.param("zero-shot", marks=pytest.mark.slow), "online"])
 def test_single_windows_that_are_odd_equal_one_call(preprocessing: str) -> None:
     from benchmarks.latency import random_mixture
 

@@ -34,9 +34,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, source: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    "number", [pytest.param(own, marks=[] if own == signal.SIGTERM else [pytest.mark.slow]) for own in CODES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", CODES)
 def test_a_signal_ends_with_a_checkpoint_and_the_way_on(
     tmp_path: Path, source: Path, undisturbed: Path, number: signal.Signals
 ) -> None:
@@ -95,6 +94,7 @@ def test_a_signal_waits_for_an_epoch_and_a_second_one_does_not() -> None:
     assert reached == ["SIGTERM", "end", "SIGTERM"]
 
 
+@pytest.mark.slow
 def test_before_a_run_begins_a_signal_leaves_nothing(tmp_path: Path) -> None:
     script = f"""
 import os, signal, sys

@@ -7,6 +7,7 @@ import graphlib
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,16 @@ ROOMS = [
 ANYWHERE = {"__init__", "__main__"}
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports_of(path: Path) -> set[str]:
     """First component below the package of everything the file imports from it."""
     depth = len(path.relative_to(PACKAGE).parts)
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom) and node.level == depth:
             found |= {node.module.split(".")[0]} if node.module else {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("autotransfer"):
@@ -51,7 +57,7 @@ def modules_imported(path: Path, modules: set[str]) -> set[str]:
     """Every module of the package that a file imports, wherever in it, also for its types alone."""
     package = path.relative_to(PACKAGE.parent).with_suffix("").parts[:-1]
     imported = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom) and node.level:
             start = [*package[: len(package) - node.level + 1], *(node.module or "").split(".")]
             origin = ".".join(filter(None, start))
@@ -73,7 +79,7 @@ def test_no_modules_import_each_other() -> None:
 def test_no_function_is_longer_than_sixty_lines() -> None:
     long = []
     for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = (node.end_lineno or node.lineno) - node.lineno + 1
                 if lines > 60 and not path.stem.endswith("_kernels"):

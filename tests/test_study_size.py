@@ -65,6 +65,7 @@ def test_sums_of_people_give_the_discriminant_of_all_their_windows() -> None:
     torch.testing.assert_close(Sums.total(people).log_probabilities(asked), expected)
 
 
+@pytest.mark.slow
 def test_a_study_that_gains_by_people_is_told_from_one_that_does_not() -> None:
     gaining = at.plan_study(study(14)).people
     assert gaining.unit == "people"

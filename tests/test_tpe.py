@@ -20,7 +20,7 @@ def quiet(_: str) -> None:
     pass
 
 
-def tpe_run(folder: Path, trials: int = 20) -> tuple[Run, Choice]:
+def tpe_run(folder: Path, trials: int) -> tuple[Run, Choice]:
     folder.mkdir(exist_ok=True)
     source = str(tiny_file(folder))
     options = described(source=source, search="tpe", trials=trials, max_epochs=4, batch_size=8, device="cpu")
@@ -29,17 +29,17 @@ def tpe_run(folder: Path, trials: int = 20) -> tuple[Run, Choice]:
 
 
 def test_every_setting_is_trained_to_its_end(tmp_path: Path) -> None:
-    run, choice = tpe_run(tmp_path)
+    run, choice = tpe_run(tmp_path, trials=4)
     table = pd.read_csv(run.folder / "results.csv")
     search = table[table["stage"] == "search"]
-    assert len(search) == 20 + 1
+    assert len(search) == 4 + 1
     assert all(e.record.epochs == 4 for e in run.ledger.entries("search"))
     assert "paper_network" in {named.name for named in choice.shortlist}
 
 
 @pytest.mark.slow
 def test_the_same_seed_samples_the_same_settings_also_when_interrupted(tmp_path: Path) -> None:
-    first, choice = tpe_run(tmp_path / "a")
+    first, choice = tpe_run(tmp_path / "a", trials=20)
     expected = pd.read_csv(first.folder / "results.csv").drop(columns="seconds")
 
     class Killed(Exception):

@@ -68,7 +68,9 @@ def many_jobs(recordings: at.Recordings, epochs: int = 3) -> list[at.Job]:
     return jobs[3 : 3 + 32]
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 0)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [pytest.param(torch.float64, 1e-9, marks=pytest.mark.slow), (torch.float32, 0)]
+)
 def test_a_member_of_32_equals_itself_alone(dtype: torch.dtype, tolerance: float) -> None:
     recordings = ragged()
     jobs = many_jobs(recordings)
@@ -85,7 +87,10 @@ def replace_setting(job: at.Job, **changes: object) -> at.Job:
     return at.Job(replace(job.setting, **changes), job.fold, job.seed)
 
 
-@pytest.mark.parametrize(("channels", "times", "batch"), [(4, 64, 32), (3, 100, 23), (8, 128, 128)])
+@pytest.mark.parametrize(
+    ("channels", "times", "batch"),
+    [(4, 64, 32), *(pytest.param(*own, marks=pytest.mark.slow) for own in ((3, 100, 23), (8, 128, 128)))],
+)
 def test_a_member_alone_equals_one_of_two_of_three_and_of_five(channels: int, times: int, batch: int) -> None:
     """With the filters of a usual rate, of 64 samples: products with a vector round by how many there are."""
     recordings = at.synthetic(n_subjects=4, trials_per_class=6, n_channels=channels, n_times=times, sfreq=128.0)
@@ -337,14 +342,13 @@ def test_folds_that_hold_out_one_set_or_nobody() -> None:
         assert torch.equal(tensor, nobody.final_state[name]), name
 
 
-@pytest.mark.parametrize("standardize", ["trial", "train", "none"])
-def test_the_layout_of_an_array_does_not_matter(standardize: str) -> None:
+def test_the_layout_of_an_array_does_not_matter() -> None:
     """Recordings keep a float32 array as it is, whatever its strides."""
     recordings = ragged()
     X = np.asfortranarray(recordings.X.numpy())
     other = at.Recordings(X, recordings.y, recordings.subject, sfreq=recordings.sfreq)
     assert not other.X.is_contiguous()
-    job = at.Job(at.Setting(standardize=standardize, max_epochs=2, batch_size=16), make_fold(recordings, 0, 1))
+    job = at.Job(at.Setting(standardize="train", max_epochs=2, batch_size=16), make_fold(recordings, 0, 1))
     (first,), (second,) = (at.train(rec, [job], device="cpu") for rec in (recordings, other))
     assert first.history == second.history
 
