@@ -58,6 +58,7 @@ class Executor(Protocol):
 
 HOPELESS = 1.5  # times the seconds left that a stage may need, and is still trained: estimates are rough
 SHOWN = 0.05  # share of a stage after which its first estimate is believed
+LATE = 0.2  # share of the time that a stage has, after which it is believed in any case
 
 
 class OutOfTime(Exception):
@@ -107,13 +108,7 @@ class LocalExecutor:
         run.ledger.end_population(open_population.number)
 
     def _train_members(
-        self,
-        run: Work,
-        todo: list[str],
-        known: dict[str, Entry],
-        path: Path,
-        device: torch.device,
-        bar: Progress,
+        self, run: Work, todo: list[str], known: dict[str, Entry], path: Path, device: torch.device, bar: Progress
     ) -> None:
         population, members = self._population(run, todo, known, path, device)
         bar.begun(population)
@@ -141,8 +136,10 @@ class LocalExecutor:
     def _is_hopeless(self, bar: Progress) -> bool:
         """Whether the time is over, or what is left to train clearly takes longer than the time that is left."""
         seconds_left, needed = self.until - time.monotonic(), bar.seconds_needed
+        spent = time.perf_counter() - bar.start
+        is_shown = bar.done > SHOWN * bar.total or spent > LATE * (spent + seconds_left)
         # Linear models take one epoch each, and some much longer than others: nothing follows from the first.
-        is_known = math.isfinite(needed) and bar.total > bar.members and bar.done > SHOWN * bar.total
+        is_known = math.isfinite(needed) and bar.total > bar.members and is_shown
         return seconds_left < 0 or (is_known and needed > HOPELESS * seconds_left)
 
     def _population(
