@@ -165,13 +165,22 @@ class Playback:
         return self.rule.name if self.online_session and self.rule is not None else self.follows
 
     @property
-    def harmed(self) -> tuple[float, int]:
-        """Share of people who lose more than HARM by being followed, in the mean over orders; and how many they are."""
+    def gains(self) -> dict[str, float]:
+        """Gain of each person by online adaptation without labels, the mean over orders of their windows."""
         gains: dict[str, list[float]] = {}
         for order, scores in self.zero_shot.items():
             for name, value in scores.items():
                 gains.setdefault(name, []).append(self.adapted[order][name] - value)
-        return _harmed([sum(by_order) / len(by_order) for by_order in gains.values()])
+        return {name: sum(by_order) / len(by_order) for name, by_order in gains.items()}
+
+    @property
+    def gain(self) -> float:
+        return sum(self.gains.values()) / (len(self.gains) or 1)
+
+    @property
+    def harmed(self) -> tuple[float, int]:
+        """Share of people who lose more than HARM by online adaptation; and how many they are."""
+        return _harmed(list(self.gains.values()))
 
     @property
     def harmed_by_labels(self) -> dict[str, tuple[float, int]]:
@@ -182,16 +191,6 @@ class Playback:
             )
             for labels, scores in self.calibrated.items()
         }
-
-    @property
-    def gain(self) -> float:
-        """By following people without labels: the mean over people and orders of their windows."""
-        gains = [
-            self.adapted[order][name] - value
-            for order, scores in self.zero_shot.items()
-            for name, value in scores.items()
-        ]
-        return sum(gains) / len(gains) if gains else 0.0
 
     def __post_init__(self) -> None:
         check_trust(self.trust)

@@ -217,19 +217,12 @@ class Ledger:
         """
         with self.transaction() as connection:
             for entry in entries:
+                setting = entry.setting.to_json()
                 connection.execute(
                     "INSERT INTO jobs (key, number, stage, setting, validation, test, seed) "
                     "VALUES (?, ?, ?, ?, ?, ?, ?) "
                     "ON CONFLICT (key) DO UPDATE SET stage = excluded.stage WHERE stage = ?",
-                    (
-                        entry.key,
-                        self._noted,
-                        entry.stage,
-                        entry.setting.to_json(),
-                        *entry.held_out,
-                        entry.seed,
-                        UNDELIVERED,
-                    ),
+                    (entry.key, self._noted, entry.stage, setting, *entry.held_out, entry.seed, UNDELIVERED),
                 )
                 self._noted += 1
 

@@ -262,7 +262,9 @@ def describe_run(given: Mapping[str, Any]) -> RunOptions:
     constants = {name: asked.pop(name) for name in list(asked) if name not in DEFAULTS and name != "source"}
     if "source" not in asked:
         raise UserError("there are no recordings; give DATA, or a --config that names them")
-    _check_names(constants)
+    choices = {*DEFAULTS, *field_names()} - set(NO_CONSTANTS)
+    if unknown := [name for name in constants if name not in choices]:
+        raise UserError(f"unknown option {shown(unknown[0])}; choose from {', '.join(sorted(choices))}")
     if isinstance(asked.get("folds"), str) and asked["folds"].isdigit():
         asked["folds"] = int(asked["folds"])  # as the command line has it
     if "grid" in asked:
@@ -276,13 +278,6 @@ def describe_run(given: Mapping[str, Any]) -> RunOptions:
     if task.options is not None and (unread := constants.keys() - {"max_epochs"}):
         raise UserError(f"{min(unread)} belongs to networks, and {preset.called} has none; leave it out")
     return RunOptions(**preset.usual | preset.fixed | asked, constants=constants)
-
-
-def _check_names(constants: Mapping[str, Any]) -> None:
-    choices = {*DEFAULTS, *field_names()} - set(NO_CONSTANTS)
-    for name in constants:
-        if name not in choices:
-            raise UserError(f"unknown option {shown(name)}; choose from {', '.join(sorted(choices))}")
 
 
 def _preset_of_task(task: Task) -> Preset:

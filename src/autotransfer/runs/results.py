@@ -74,10 +74,9 @@ def trained(
     entries: Sequence[Entry],
     subjects: Sequence[Hashable],
     called: Callable[[Setting], str],
-    groups: Sequence[Sequence[int]] | None = None,
+    groups: Sequence[Sequence[int]],
 ) -> list[Trained]:
-    """Finished jobs, settings named by the run. groups: subjects held out together; None: each alone."""
-    groups = [[person] for person in range(len(subjects))] if groups is None else groups
+    """Return finished jobs, with settings named by the run. groups: subjects held out together"""
     called = cache(called)  # a setting is trained many times
 
     def named(group: int) -> Hashable:

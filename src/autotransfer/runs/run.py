@@ -85,8 +85,24 @@ class Run:
     @classmethod
     def start(cls, folder: Path, prepared: Preparation) -> Run:
         """Start a run in a folder that was checked with `check_unused`."""
-        ledger = begin_folder(folder, prepared.options, prepared.recordings)
-        return cls(folder, ledger, prepared.options, prepared, prepared.encoders)
+        options, recordings = prepared.options, prepared.recordings
+        source = absolute(options.source) if options.source else ""  # resume may be called from elsewhere
+        facts: dict[str, Any] = {
+            "options": replace(options, source=source),
+            "fingerprint": fingerprint(recordings),
+            "columns": column_digests(recordings),
+            "data": Data.of(recordings),
+            "versions": versions(),
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            ledger = begin_ledger(folder / "ledger.sqlite", facts)
+            if source:  # otherwise the data are arrays in Python
+                write_atomically(folder / NAME, study_text(options))
+        except OSError as error:
+            raise UserError(f"cannot write to {folder} ({error.strerror}); choose another folder") from None
+        return cls(folder, ledger, options, prepared, prepared.encoders)
 
     @classmethod
     def open(
@@ -108,7 +124,8 @@ class Run:
         """
         ledger = Ledger(folder / "ledger.sqlite", read_only=read_only)
         try:
-            options = stored_options(ledger, source)
+            options = ledger.require("options", RunOptions)
+            options = options if source is None else replace(options, source=absolute(source))
             check_encoder(options, encoders)
 
             def find() -> Preparation:
@@ -234,33 +251,6 @@ def _load_again(folder: Path, options: RunOptions) -> Recordings:
     if os.path.isabs(source) and not any(os.path.exists(path) for path in (source, source.partition("?")[0])):
         raise UserError(f"{source}, the data of {folder}, is not there any more; if it has moved, give --data FILE")
     return options.load()
-
-
-def begin_folder(folder: Path, options: RunOptions, recordings: Recordings) -> Ledger:
-    """Make the folder of a run with its options and its run database."""
-    source = absolute(options.source) if options.source else ""  # resume may be called from elsewhere
-    facts: dict[str, Any] = {
-        "options": replace(options, source=source),
-        "fingerprint": fingerprint(recordings),
-        "columns": column_digests(recordings),
-        "data": Data.of(recordings),
-        "versions": versions(),
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        ledger = begin_ledger(folder / "ledger.sqlite", facts)
-        if source:  # otherwise the data are arrays in Python
-            write_atomically(folder / NAME, study_text(options))
-    except OSError as error:
-        raise UserError(f"cannot write to {folder} ({error.strerror}); choose another folder") from None
-    return ledger
-
-
-def stored_options(ledger: Ledger, source: str | None = None) -> RunOptions:
-    """Return the options of a run. source: where its data are now, if they have moved."""
-    options = ledger.require("options", RunOptions)
-    return options if source is None else replace(options, source=absolute(source))
 
 
 def check_same_data(ledger: Ledger, options: RunOptions, recordings: Recordings) -> None:

@@ -35,11 +35,6 @@ class BestBaseline:
         low, high = self.interval
         return "better" if low > 0 else "worse" if high < 0 else "level"
 
-    @property
-    def difference_words(self) -> str:
-        """'difference +0.010, 95 % interval −0.010 to +0.030'."""
-        return f"difference {signed(self.difference)}, 95 % interval {range_words(self.interval)}"
-
 
 def best_baseline(estimate: Mapping[str, float], baselines: Mapping[str, Mapping[str, float]]) -> BestBaseline | None:
     """estimate: what is delivered, by person; baselines: by name and person. None where nobody was scored by
@@ -58,7 +53,7 @@ def best_baseline(estimate: Mapping[str, float], baselines: Mapping[str, Mapping
 
 
 def mean(scores: Mapping[str, float]) -> float | None:
-    """The mean of the finite scores."""
+    """Return the mean of the finite scores."""
     known = [value for value in scores.values() if math.isfinite(value)]
     return sum(known) / len(known) if known else None
 
@@ -67,22 +62,19 @@ def verdict(
     scores: Mapping[str, float], baseline: BestBaseline | None, *, task: Task, interval: tuple[float, float] | None,
     guesses: bool, metric: str, chance: float | None, hold_out: str, skipped: bool = False,
 ) -> str:  # fmt: skip
-    """The score on people not seen, its interval, and the comparison with the best simple model.
+    """Return a sentence: score on people not seen, interval, comparison with the best simple model.
 
     scores: by person. interval: 95 % of their mean. guesses: the model is not clearly better than guessing, which
     scores `chance`. skipped: there was no time for some simple models, and the best may be among them.
     """
     start = f"Not clearly better than {task.guess}: the" if guesses else "The"
     where = unseen_words(hold_out, count(len(scores), "person", "people"))
-    sure = _in_brackets(interval, [] if chance is None else [task.chance_words(chance)])
+    limits = [] if interval is None else [f"95 % interval {score(interval[0])} to {score(interval[1])}"]
+    facts = "; ".join(limits + ([] if chance is None else [task.chance_words(chance)]))
+    sure = f" ({facts})" if facts else ""
     which = "best scored " if skipped else "best "
     baseline_words = _baseline_words(baseline, which, ", and is " if guesses else ": ")  # one colon in a sentence
     return f"{start} model scores {score(mean(scores))} {label_of(metric)} {where}{sure}{baseline_words}."
-
-
-def _in_brackets(interval: tuple[float, float] | None, facts: list[str]) -> str:
-    limits = [] if interval is None else [f"95 % interval {score(interval[0])} to {score(interval[1])}"]
-    return f" ({'; '.join(limits + facts)})" if limits + facts else ""
 
 
 def _baseline_words(baseline: BestBaseline | None, which: str, joint: str) -> str:
@@ -96,7 +88,8 @@ def _baseline_words(baseline: BestBaseline | None, which: str, joint: str) -> st
         difference = f"(difference {signed(baseline.difference)})"
         return f"; {model} scores {score(baseline.mean)} {difference}, and {people} too few to tell them apart"
     words = {"better": "better than", "worse": "worse than", "level": "not clearly better than"}[baseline.comparison]
-    return f"{joint}{words} {model} which scores {score(baseline.mean)} ({baseline.difference_words})"
+    difference = f"difference {signed(baseline.difference)}, 95 % interval {range_words(baseline.interval)}"
+    return f"{joint}{words} {model} which scores {score(baseline.mean)} ({difference})"
 
 
 def unseen_words(hold_out: str, people: str) -> str:
