@@ -165,7 +165,7 @@ def _read_windows(text: str) -> Raw:
 
 def is_read_by_format(text: str, cutting: Cutting) -> bool:
     """Return whether a source is a file or folder of FORMATS."""
-    path = Path(_parts(text)[0])
+    path = _parts(text)[1]
     if text in SETS or any(key.endswith(":") and text.startswith(key) for key in READERS):
         return False
     if not os.path.isdir(path):
@@ -186,31 +186,29 @@ def find_files(text: str, cutting: Cutting) -> Files:
 
 def is_continuous(source: str) -> bool:
     """Return whether a source holds recordings that are still to be cut."""
-    return is_read_by_format(source, Cutting()) and not holds_epochs(Path(_parts(source)[0]))
+    return is_read_by_format(source, Cutting()) and not holds_epochs(_parts(source)[1])
 
 
 def absolute(source: str) -> str:
     """Return a source with an absolute path, so that it works from any folder."""
-    if source.startswith(BIDS):
-        path, options = _parts(source.removeprefix(BIDS))
-        return BIDS + str(Path(os.path.expanduser(path)).resolve()) + options
-    path, options = _parts(source)
-    return source if source in SETS or not os.path.exists(path) else str(Path(path).resolve()) + options
+    prefix, path, options = _parts(source)
+    is_path = bool(prefix) or place_of(source) is not None
+    return prefix + str(path.resolve()) + options if is_path else source
 
 
 def place_of(source: str) -> Path | None:
     """Return the file or folder that a source is read from; None where there is none, as of an embedded set."""
-    if source in SETS:
-        return None
-    path = Path(_parts(source.removeprefix(BIDS))[0])
-    return path if path.exists() else None
+    path = _parts(source)[1]
+    return path if source not in SETS and os.path.exists(path) else None
 
 
-def _parts(source: str) -> tuple[str, str]:
-    """Return the path of a source, and what follows it from the question mark on, which may also be part of a file's
-    name."""
-    path, mark, options = source.partition("?")
-    return (source, "") if os.path.exists(source) else (path, mark + options)
+def _parts(source: str) -> tuple[str, Path, str]:
+    """Return the prefix of a source, its path, and what follows the path from the question mark on, which may also be
+    part of a file's name."""
+    prefix = BIDS if source.startswith(BIDS) else ""
+    text = os.path.expanduser(source.removeprefix(BIDS)) if prefix else source
+    path, mark, options = (text, "", "") if os.path.exists(text) else text.partition("?")
+    return prefix, Path(path), mark + options
 
 
 def catalogue() -> Iterator[str]:
