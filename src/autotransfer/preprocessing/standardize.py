@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from .align import moments
-from .transform import Adapting, Batch, Fitted, Follower, OnlineOnly, Rows, Stage, entries_of
+from .transform import Adapting, Batch, Fitted, Follower, OnlineOnly, Rows, Stage, Summing, entries_of
 
 PRIOR_WINDOWS = 8  # m: how many windows of a person the prior is worth
 ROUNDING = 1e-12  # of the sum of squares: smaller sums of squared deviations are rounding errors of their difference
@@ -119,8 +119,7 @@ class PersonScale(FittedScale):
 def person_scale(stage: Stage, groups: int) -> Scale:
     """Return the scale of everybody in the recordings, for every group, or once where groups make no difference: (G
     or 1, S, C)."""
-    stages = [stage.of_group(group) for group in range(groups)] if stage.by_fold else [stage]
-    scales = [scale_of(window_sums(group), group.subject, group.n_subjects) for group in stages]
+    scales = [scale_of(window_sums(group), group.subject, group.n_subjects) for group in stage.distinct(groups)]
     return Scale(*map(torch.stack, zip(*scales, strict=True)))
 
 
@@ -149,7 +148,7 @@ class OnlineScale(OnlineOnly, PersonScale):
 KINDS = {"trial": OwnScale, "train": TrainScale, "transductive": PersonScale, "online": OnlineScale}
 
 
-class FollowedScale(Follower):
+class FollowedScale(Summing):
     """Shift and deviation of each window from it, those before it and the prior. With n windows seen:
 
     shift    = (m·shift₀ + Σ means) / (m + n)
@@ -162,8 +161,7 @@ class FollowedScale(Follower):
         """Of the prior: (P, channels) each."""
         self.prior = shift.double()
         self.variance = torch.where(inv_std > 0, inv_std.double() ** -2, 0.0)
-        self.n = torch.zeros((), dtype=torch.int64, device=shift.device)
-        self.total = torch.zeros_like(self.prior)  # of deviations from the prior's shift, so that no digits are lost
+        super().__init__(torch.zeros_like(self.prior))  # of deviations from the prior's shift: no digits are lost
         self.squares = torch.zeros_like(self.prior)
         self.products = self.prior.new_zeros(*self.prior.shape, self.prior.shape[-1])
 
@@ -174,8 +172,8 @@ class FollowedScale(Follower):
         mean = x.mean(-1)
         deviation = mean - self.prior[:, None]  # (P, n, C)
         square = (x - mean[..., None]).square().mean(-1) + deviation.square()
-        count = self.n + torch.arange(1, x.shape[1] + 1, dtype=torch.float64, device=x.device)[:, None]
         total = self.total[:, None] + deviation.cumsum(1)
+        count = self.remember(total)[:, None]
         squares = self.squares[:, None] + square.cumsum(1)
         spread = squares - total.square() / count
         spread = torch.where(spread > ROUNDING * squares, spread, 0.0)
@@ -183,7 +181,7 @@ class FollowedScale(Follower):
         variance = (PRIOR_WINDOWS * self.variance[:, None] + spread) / (PRIOR_WINDOWS + count)
         largest = torch.finfo(batch.x.dtype).max
         inv_std = torch.where(variance > 0, variance.rsqrt().clamp(max=largest), 0.0)
-        self.n, self.total, self.squares = self.n + x.shape[1], total[:, -1], squares[:, -1]
+        self.squares = squares[:, -1]
         scaled = (batch.x - shift.to(batch.x)[..., None]) * inv_std.to(batch.x)[..., None]
         if not self.second_wanted:
             return Batch(scaled)

@@ -228,7 +228,7 @@ class Stateless(Follower):
 class Summing(Follower):
     """Remembers how many windows there were, and a sum over them, `total` (P, ...)."""
 
-    remembers = ("n", "total")
+    remembers: ClassVar[tuple[str, ...]] = ("n", "total")
 
     def __init__(self, total: Tensor) -> None:
         """total: zeros."""
@@ -242,24 +242,18 @@ class Summing(Follower):
 
 
 class Stage:
-    """All windows of recordings as the transforms fitted so far leave them.
-
-    X: (N, C, T) raw, in memory or in a file; subject: (N,); derived: what is already known of these recordings;
-    like: has the dtype and the device of everything that is computed (None: those of X); ready: how many of the first
-    transforms have been applied already, and the windows (N, ...) after them.
-    """
+    """All windows of recordings as the transforms fitted so far leave them."""
 
     def __init__(
         self,
-        X: Tensor,
-        subject: Tensor,
+        X: Tensor,  # (N, C, T) raw, in memory or in a file
+        subject: Tensor,  # (N,)
         steps: Sequence[tuple[Transform, Fitted]] = (),
-        derived: dict[Any, Any] | None = None,
-        like: Tensor | None = None,
-        ready: tuple[int, Tensor] | None = None,
+        derived: dict[Any, Any] | None = None,  # what is already known of these recordings
+        like: Tensor | None = None,  # has the dtype and the device of everything that is computed; None: those of X
+        ready: tuple[int, Tensor] | None = None,  # how many transforms have been applied, and the windows after them
     ) -> None:
-        self.ready = ready
-        self.X, self.like, self.steps = X, X if like is None else like, list(steps)
+        self.X, self.like, self.steps, self.ready = X, X if like is None else like, list(steps), ready
         self.subject = subject.to(self.like.device)
         self._derived = derived if derived is not None else {}
 
@@ -289,6 +283,10 @@ class Stage:
         steps = [(transform, fitted.of_group(group)) for transform, fitted in self.steps]
         return Stage(self.X, self.subject, steps, self._derived, self.like, self.ready)
 
+    def distinct(self, groups: int) -> list[Stage]:
+        """Return the windows as each group has them, or once where groups make no difference."""
+        return [self.of_group(group) for group in range(groups)] if self.by_fold else [self]
+
     def windows(self, rows: Tensor | slice) -> Tensor:
         """Return windows (n, C, T), if groups make no difference or there is one."""
         done, X = (0, self.X) if self.ready is None or self.ready[0] > len(self.steps) else self.ready
@@ -305,7 +303,7 @@ class Stage:
     def of_people(self, what: str, measure: Callable[[Tensor], Tensor], groups: int) -> Tensor:
         """Return the mean over each person's windows of what `measure` gives for windows (n, C, T), (n, ...)
         float64: for every group, or once where groups make no difference, (G or 1, S, ...)."""
-        stages = [self.of_group(group) for group in range(groups)] if self.by_fold else [self]
+        stages = self.distinct(groups)
         return torch.stack([stage.known(what, partial(stage._of_people, measure)) for stage in stages])
 
     def _of_people(self, measure: Callable[[Tensor], Tensor]) -> Tensor:
