@@ -95,7 +95,7 @@ def check_saved_and_exported(setting: at.Setting, folder: Path, data: at.Recordi
         np.testing.assert_allclose(graph(X.float()).numpy(), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("registry", REGISTRIES)
+@pytest.mark.parametrize("registry", [name for name in REGISTRIES if name != "TASKS"])
 def test_fields_are_keywords_of_a_setting_and_survive_json(registry: str) -> None:
     for name in names(registry):
         if registry == "CENSORS":

@@ -15,7 +15,7 @@ from autotransfer.runs.run import Run
 from faults import assert_one_line, call, few_settings, interrupted_run, make_run
 from tiny import tiny_file
 
-SHORT = {"epochs": 3}
+SHORT = {"max_epochs": 3}
 WRITTEN = [
     "ledger.sqlite", "ledger.sqlite-wal", "lock", "model", "model/model.json", "choice.json", ".report.html.1.part",
     "population-1.checkpoint",

@@ -225,6 +225,8 @@ class RunOptions:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> RunOptions:
         """Return the description that a run has stored."""
+        if not isinstance(values, dict):
+            raise UserError(f"the options of a run are {shown(values)}; they must be a JSON object")
         return describe_run(values)
 
 

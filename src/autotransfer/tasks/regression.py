@@ -27,7 +27,7 @@ def correlation(y: Floats, predicted: Floats, weight: Weights = None) -> float:
     """Pearson's; 0 where predictions never change."""
     a, b = y - _mean(y, weight), predicted - _mean(predicted, weight)
     size = math.sqrt(_mean(a * a, weight) * _mean(b * b, weight))
-    return _mean(a * b, weight) / size if size > 0 else 0.0
+    return max(-1.0, min(1.0, _mean(a * b, weight) / size)) if size > 0 else 0.0  # rounding may pass 1
 
 
 def negative_rmse(y: Floats, predicted: Floats, weight: Weights = None) -> float:
