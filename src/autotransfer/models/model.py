@@ -23,7 +23,7 @@ from ..recordings.concerns import unlike_training
 from ..recordings.container import check_sfreq
 from ..recordings.raw import Raw
 from ..recordings.targets import numbers
-from ..recordings.windows import UNNAMED, names_or_numbers, people_of_windows, windows_for_model
+from ..recordings.windows import UNNAMED, channel_names, people_of_windows, windows_for_model
 from ..settings import Setting
 from ..training.conformal import (
     around,
@@ -111,7 +111,7 @@ class Model:
         not say, and for what looks unlike training."""
         X = self.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
         named = not all(UNNAMED.fullmatch(name) for name in self.card.channels)
-        if named and all(UNNAMED.fullmatch(name) for name in names_or_numbers(raw.channels, X.shape[1])):
+        if named and all(UNNAMED.fullmatch(name) for name in channel_names(raw.channels, X.shape[1])):
             names = shown(", ".join(self.card.channels), 100)
             warnings.warn(
                 f"the data do not name their channels, which are taken to be {names}, in this order", stacklevel=2

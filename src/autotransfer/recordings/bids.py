@@ -14,12 +14,13 @@ from .cutting import Continuous, Cutting
 from .edf import continuous_of
 from .epochs import quiet
 from .optional import need
-from .pattern import ENTITY, Files, Labels, entity, files_below, split_options
+from .pattern import ENTITY, Files, files_below, split_options
 
 KINDS = ("eeg", "ieeg", "meg", "emg", "nirs")
 ENDINGS = (".edf", ".bdf", ".vhdr", ".set", ".fif", ".snirf")
 LABELS = ENTITY | {"task": "task", "run": "run", "acquisition": "acq"}  # by the entity that says them
 ENTITIES = (*LABELS.values(), "kind")
+ENTITY_IN_NAME = re.compile(r"(?:^|_)([a-z]+)-([0-9A-Za-z]+)")
 NAME = re.compile(rf"sub-.*_({'|'.join(KINDS)})({'|'.join(map(re.escape, ENDINGS))})", re.IGNORECASE)
 
 
@@ -37,39 +38,36 @@ def bids_files(text: str, cutting: Cutting) -> Files:
     if cutting.pattern is not None:
         raise UserError("names of files in a BIDS folder have their meaning; leave --pattern out")
     need("mne_bids", "reading BIDS folders", "mne-bids")
-    files = _chosen(folder, options)
-    labelled = [(path, _labels(path)) for path in files]
+    labelled = [
+        (path, {name: found[short] for name, short in LABELS.items() if short in found})
+        for path, found in _chosen(folder, options)
+    ]
     return Files(labelled, folder.resolve().name, {}, is_bids=True)
 
 
-def _chosen(folder: Path, options: dict[str, str]) -> list[Path]:
-    """Return the recordings of raw data, in order: derivatives, and later parts of split files, are left out."""
-    files = [path for path in files_below(folder) if path.relative_to(folder).parts[0].startswith("sub-")]
-    recordings = [path for path in files if NAME.fullmatch(path.name) and not re.search(r"_split-0*[2-9]", path.name)]
+def _chosen(folder: Path, options: dict[str, str]) -> list[tuple[Path, dict[str, str]]]:
+    """Return the recordings of raw data with their entities, in order: derivatives, and later parts of split files, are
+    left out."""
+    recordings = []
+    for path in files_below(folder):
+        if path.relative_to(folder).parts[0].startswith("sub-") and (match := NAME.fullmatch(path.name)):
+            found = dict(ENTITY_IN_NAME.findall(path.name)) | {"kind": match[1].lower()}
+            if found.get("split", "1").lstrip("0") == "1":
+                recordings.append((path, found))
     if not recordings:
         raise UserError(f"{str(folder)!r} has no recordings such as sub-01/eeg/sub-01_task-x_eeg.edf; is it BIDS?")
     for name, value in options.items():
         if name not in ENTITIES:
             raise UserError(f"unknown entity {shown(name)} after the question mark; choose from {', '.join(ENTITIES)}")
-        values = {path: _value(path, name) for path in recordings}
-        wanted = set(value.split(","))
-        if missing := wanted - set(values.values()):
-            known = ", ".join(sorted(text for text in set(values.values()) if text)) or "none"
-            raise UserError(f"no recording in {str(folder)!r} has {name}={sorted(missing)[0]}; there are {known}")
-        recordings = [path for path in recordings if values[path] in wanted]
-    kinds = sorted({_value(path, "kind") or "" for path in recordings})
+        wanted, there = set(value.split(",")), {found[name] for _, found in recordings if name in found}
+        if missing := sorted(wanted - there):
+            known = ", ".join(sorted(there)) or "none"
+            raise UserError(f"no recording in {str(folder)!r} has {name}={missing[0]}; there are {known}")
+        recordings = [(path, found) for path, found in recordings if found.get(name) in wanted]
+    kinds = sorted({found["kind"] for _, found in recordings})
     if len(kinds) > 1:
         raise UserError(f"{str(folder)!r} holds {' and '.join(kinds)}; choose one, such as bids:FOLDER?kind={kinds[0]}")
     return recordings
-
-
-def _value(path: Path, name: str) -> str | None:
-    match = NAME.fullmatch(path.name) if name == "kind" else entity(path.name, name)
-    return match[1].lower() if match and name == "kind" else match[1] if match else None
-
-
-def _labels(path: Path) -> Labels:
-    return {name: value for name, short in LABELS.items() if (value := _value(path, short)) is not None}
 
 
 def open_bids(path: Path) -> Continuous:

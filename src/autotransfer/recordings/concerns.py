@@ -15,7 +15,7 @@ from .copies import shared_samples, stretches
 from .labels import encode, without_unlabelled
 from .raw import Array, Label, Raw
 from .signals import Floats, Ints, clipped_share, signals_of
-from .windows import names_or_numbers, window_array
+from .windows import channel_names, window_array
 
 FAR = 30.0  # times: the amplitudes of 262 people of thirteen sets lie within 3.4 times the median, units seldom do
 TELLING = 0.15  # share of trials by which a group must tell the class better than by chance
@@ -42,7 +42,7 @@ class Study(NamedTuple):
     label: Ints  # (N,)
     classes: tuple[Label, ...]
     counts: Ints  # (people, classes)
-    channels: list[str]
+    channels: tuple[str, ...]
     unlabelled: int  # windows that are left out
 
     @classmethod
@@ -53,7 +53,7 @@ class Study(NamedTuple):
         label, classes = codes_of(raw.y, n, "y", raw.classes)
         counts = np.zeros((len(people), len(classes)), np.int64)
         np.add.at(counts, (person, label), 1)
-        names = names_or_numbers(raw.channels, n_channels)
+        names = channel_names(raw.channels, n_channels)
         return cls(raw, raw.X, person, people, label, classes, counts, names, unlabelled)
 
 

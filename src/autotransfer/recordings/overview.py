@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ..words import count, printable
@@ -25,7 +25,7 @@ def overview(raw: Raw) -> Iterator[str]:
         study, missing = Study.of(replace(raw, y=None)), [MEASUREMENTS]
     (raw, X, person, people, _, classes, counts, channels, unlabelled) = study
     n, n_channels, n_times = (int(size) for size in X.shape)
-    read = [axes_concern(tuple(X.shape), tuple(channels)), unlabelled_warning(unlabelled, n + unlabelled)]
+    read = [axes_concern(tuple(X.shape), channels), unlabelled_warning(unlabelled, n + unlabelled)]
     found = [*(line for line in read if line), *[UNKNOWN_RATE] * (raw.sfreq is None), *concerns(study)]
     if raw.y is None and not missing:
         missing.append(f"no classes are known; to train, {raw.hints.get('y', 'y must give one per trial')}")
@@ -76,7 +76,7 @@ def _table(study: Study) -> Iterator[str]:
         yield f"… and {len(people) - MOST_PEOPLE} more"
 
 
-def _listed(names: list[str]) -> str:
+def _listed(names: Iterable[str]) -> str:
     return printable(_short(", ".join(map(str, names)), MOST_LETTERS))
 
 

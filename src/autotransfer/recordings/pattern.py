@@ -70,12 +70,8 @@ def matcher(pattern: str) -> Callable[[str], Labels | None]:
 
 def by_name(stem: str) -> Labels:
     """Return what a file's name says without a pattern: sub-01_ses-2_... as in BIDS, or the name is the subject."""
-    labels = {key: match[1] for key, short in ENTITY.items() if (match := entity(stem, short))}
-    return labels if "subject" in labels else labels | {"subject": stem}
-
-
-def entity(stem: str, short: str) -> re.Match[str] | None:
-    return re.search(rf"(?:^|_){short}-([0-9A-Za-z]+)", stem)
+    found = {key: re.search(rf"(?:^|_){short}-([0-9A-Za-z]+)", stem) for key, short in ENTITY.items()}
+    return {"subject": stem} | {key: match[1] for key, match in found.items() if match}
 
 
 def files_below(folder: Path) -> Iterator[Path]:

@@ -142,15 +142,10 @@ def _masked(X: object, lists: int = 2) -> int:
     return sum(_masked(part, lists - 1) for part in X) if lists and isinstance(X, (list, tuple)) else 0
 
 
-def names_or_numbers(channels: object, n_channels: int) -> list[str]:
-    """Return names of channels as given, whether or not they fit, or ch0, ch1, ... where none are given."""
-    given = (f"ch{c}" for c in range(n_channels)) if channels is None else as_list(channels, "channels")
-    return [str(name) for name in given]
-
-
 def channel_names(channels: object, n_channels: int) -> tuple[str, ...]:
     """Return names (channels,) as given, or ch0, ch1, ...; refused unless there is a different one for each channel."""
-    names = names_or_numbers(channels, n_channels)
+    given = (f"ch{c}" for c in range(n_channels)) if channels is None else as_list(channels, "channels")
+    names = [str(name) for name in given]
     if len(names) != n_channels:
         raise UserError(f"channels holds {len(names)} names but X has {n_channels} channels; give one name per channel")
     check_distinct(names, "channels")
