@@ -288,7 +288,7 @@ def test_closed_forms_of_sessions_are_those_of_the_run_centred() -> None:
         options = described(source="x", grid="uncensored", adaptation=adaptation)
         return plan_of(Preparation(options, REC)).stages[0]
 
-    forms = [setting for setting, _ in stage("zero-shot").online]
+    forms = [training.setting for training in stage("zero-shot").online]
     assert {one.adaptation for one in forms} == {"online"}
     solved = [one for one in stage("zero-shot").settings if one.encoder == "linear"]
     assert [one.replace(centre="none") for one in forms] == solved != []

@@ -64,12 +64,12 @@ def test_stages_go_from_what_is_quick_to_what_gains_least() -> None:
     assert [setting.kind for setting in first.settings] == ["features", "tangent"]
     assert [one.trainings[0].setting.kind for one in (second, third)] == ["eegnet", "shallow"]
     assert not any(map(closed, rest))
-    last = [setting.penalty is not None for stage in rest for setting, _ in stage.trainings]
+    last = [training.setting.penalty is not None for stage in rest for training in stage.trainings]
     assert last == sorted(last), "penalties come last"
     seeds = [training.seed for stage in plan.stages for training in stage.trainings if training.setting.penalty is None]
     assert seeds == sorted(seeds), "one seed after the other"
     every = candidates_of(prepared(options())).networks
-    trained = {training for stage in plan.stages for training in stage.trainings}
+    trained = {(training.setting, training.seed) for stage in plan.stages for training in stage.trainings}
     assert {(one, seed) for one in every for seed in range(3)} <= trained, "everything is in it"
 
 

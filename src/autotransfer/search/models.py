@@ -85,10 +85,6 @@ def _save(run: Run, parts: Sequence[Part], choice: Choice, more: tuple[list[floa
     model.save(run.folder / "model")
 
 
-def _done(run: Run) -> list[Entry]:
-    return [e for e in run.ledger.entries(records=False) if e.status == "done"]
-
-
 def most_of_each(networks: int) -> int:
     """Return how many fits of each network are delivered, for so many networks."""
     return max(2, MOST_NETWORKS // max(networks, 1))
@@ -99,7 +95,7 @@ def _trained(run: Run, setting: Setting, most: int | None) -> tuple[list[State],
     everybody."""
     if setting.network.closed_form:
         return _solve_on_everybody(run, setting)
-    entries = [entry for entry in _done(run) if entry.setting == setting]
+    entries = [e for e in run.ledger.entries(records=False) if e.status == "done" and e.setting == setting]
     if not entries:
         name = run.options.name_of(setting)
         raise UserError(
@@ -108,17 +104,25 @@ def _trained(run: Run, setting: Setting, most: int | None) -> tuple[list[State],
         )
     if most is not None and len(entries) > most:
         entries = [entries[place] for place in np.linspace(0, len(entries) - 1, most).round().astype(int).tolist()]
-    return [best_state(run, entry) for entry in entries], [run.job(entry).fold for entry in entries]
+    return states_and_folds(run, entries)
 
 
-def best_state(run: Run, entry: Entry) -> State:
-    """Weights of a training's snapshot."""
-    return {k.removeprefix("best."): t for k, t in run.weights(entry.key).items() if k.startswith("best.")}
+def states_and_folds(run: Run, entries: Sequence[Entry]) -> tuple[list[State], list[Fold]]:
+    """Return the weights of each fit's best snapshot, and what it was trained on."""
+    states = [
+        {k.removeprefix("best."): t for k, t in run.weights(entry.key).items() if k.startswith("best.")}
+        for entry in entries
+    ]
+    return states, [run.job(entry).fold for entry in entries]
+
+
+def _everybody(run: Run) -> Fold:
+    return Fold(np.arange(run.recordings.n_trials, dtype=np.int64))
 
 
 def _solve_on_everybody(run: Run, setting: Setting) -> tuple[list[State], list[Fold]]:
     """Solve a closed form on everybody."""
-    fold = Fold(np.arange(run.recordings.n_trials, dtype=np.int64))
+    fold = _everybody(run)
     job = Job(setting, fold, run.options.seed)
     (outcome,) = train(run.recordings, [job], run.options.device, progress=False, encoders=run.encoders)
     state = {k: t for k, t in outcome.final_state.items() if not k.startswith("censor.")}
@@ -127,7 +131,7 @@ def _solve_on_everybody(run: Run, setting: Setting) -> tuple[list[State], list[F
 
 def _ridge_on_everybody(run: Run, setting: Setting, strength: float) -> tuple[list[State], list[Fold]]:
     """Fit a ridge regression on everybody."""
-    fold = Fold(np.arange(run.recordings.n_trials, dtype=np.int64))
+    fold = _everybody(run)
     _, head = fit_ridge(run.recordings, setting, fold.train, (strength,))
     weights, bias = torch.from_numpy(head.weight), torch.from_numpy(head.bias)
     zero = torch.zeros(weights.shape[1], dtype=torch.float64)  # the ridge takes latents as they are

@@ -12,7 +12,6 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from .. import schema
 from ..errors import UserError, shown
@@ -28,21 +27,15 @@ from ..words import clock, count
 PLAN = "plan.json"
 
 
-class PlannedTraining(NamedTuple):
+@dataclass(frozen=True)
+class PlannedTraining:
     """A candidate with one seed, on every fold."""
 
     setting: Setting
     seed: int
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"setting": self.setting.to_dict(), "seed": self.seed}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> PlannedTraining:
-        setting, seed = values.get("setting"), values.get("seed")
-        if not isinstance(setting, dict) or not isinstance(seed, int):
-            raise UserError("a training has no setting or no seed")
-        return cls(Setting.from_dict(setting), check_seed(seed))
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
 
 
 @dataclass(frozen=True)
@@ -63,7 +56,7 @@ class Stage:
 
     @property
     def settings(self) -> list[Setting]:
-        return list(dict.fromkeys(setting for setting, _ in self.trainings))
+        return list(dict.fromkeys(training.setting for training in self.trainings))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +75,7 @@ class Plan:
         """The number of fits of networks, at most."""
         if self.searched:
             return self.searched + self.candidates * (self.folds * self.options.seeds - 1)
-        return self.folds * sum(not s.network.closed_form for stage in self.stages for s, _ in stage.trainings)
+        return self.folds * sum(not t.setting.network.closed_form for stage in self.stages for t in stage.trainings)
 
     def as_performed(self, delivered: int) -> Plan:
         """Return the plan of the first stages, to be performed again whatever the clock says."""
@@ -93,7 +86,7 @@ class Plan:
         any is. prepared: with the encoder as the user gave it."""
         every = [training for stage in self.stages for training in (*stage.trainings, *stage.online)]
         try:
-            prepared.check_trainable(list(dict.fromkeys(setting for setting, _ in every)))
+            prepared.check_trainable(list(dict.fromkeys(training.setting for training in every)))
         except UserError as error:
             raise UserError(f"the plan cannot be performed on {shown(prepared.options.source)}: {error}") from None
         return replace(self, options=prepared.options, folds=len(prepared.folds))
@@ -170,7 +163,9 @@ def work_words(plan: Plan) -> str:
     settings = list(dict.fromkeys(s for stage in plan.stages for s in stage.settings))
     solved = sum(s.network.closed_form for s in settings)
     closed = f"{solved} model{'s' * (solved != 1)} in closed form"
-    again = len({s for stage in plan.stages for s, _ in stage.online})  # centred, and counted in a stage's trainings
+    again = len(
+        {t.setting for stage in plan.stages for t in stage.online}
+    )  # counted in trainings, too
     online = f", {again} of them once more for sessions" if again else ""
     n = len(settings) - solved
     if not n:

@@ -43,7 +43,7 @@ from .labels import (
     try_all,
     window_score,
 )
-from .models import best_state
+from .models import states_and_folds
 
 NETWORKS = 2  # of each candidate, where there are more seeds
 ORDERS = ("recorded", "balanced", "one-sided", "one class first")
@@ -186,8 +186,7 @@ def _parts_without(run: Run, exponents: Mapping[Setting, float], person: int) ->
         by_seed = {e.seed: e for e in entries if e.setting == setting}
         used = list(by_seed.values())[: 1 if setting.network.closed_form else NETWORKS]
         if used:
-            states, folds = [best_state(run, entry) for entry in used], [run.job(entry).fold for entry in used]
-            parts.append(Part(setting, states, folds, exponent))
+            parts.append(Part(setting, *states_and_folds(run, used), exponent))
     return parts
 
 

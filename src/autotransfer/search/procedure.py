@@ -135,9 +135,9 @@ class Conductor:
     def _entries(self, number: int) -> list[Entry]:
         stage = self.plan.stages[number]
         return [
-            self.run.entry(name, setting, *fold, seed)
+            self.run.entry(name, training.setting, *fold, training.seed)
             for name, every in (("folds", stage.trainings), ("sessions", stage.online))
-            for setting, seed in every
+            for training in every
             for fold in self.run.folds()
         ]
 
@@ -208,7 +208,7 @@ class Conductor:
         baselines = {name: run.by_person(scores) for name, scores in scored.items()}
         choice = replace(choice, baselines=baselines, skipped_baselines=skipped)
         if choice.ensemble is not None and last and not run.options.task.is_numeric:
-            centred = [setting for stage in self.plan.stages[: self.delivered] for setting, _ in stage.online]
+            centred = [training.setting for stage in self.plan.stages[: self.delivered] for training in stage.online]
             with working("weights for sessions", shown=self.shown):
                 online = find_online(run, candidates, list(dict.fromkeys(centred)))
             with working("held-out people use the model", shown=self.shown):
