@@ -346,7 +346,7 @@ class Fuzz(RunTargets):
 
     def run_options(self, draw: random.Random) -> None:
         changed = twisted(described(source="synthetic").to_dict(), draw)
-        RunOptions.from_dict(changed).settings()
+        schema.from_values(RunOptions, changed).settings()
 
     def run_record(self, draw: random.Random) -> None:
         """What ledgers and choice.json hold: records, choices, options, a search's proposals, what weights told."""

@@ -187,7 +187,7 @@ class RunTargets:
         )
         save_npz(source, labelled)
         with few_settings():
-            whole_run(self.work / f"run {stem}", source, epochs=1)
+            whole_run(self.work / f"run {stem}", source, max_epochs=1)
             result = call("report", self.work / f"run {stem}")
         assert result.code == 0, result
         self.check_page((self.work / f"run {stem}" / "report.html").read_text())

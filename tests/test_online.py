@@ -240,9 +240,7 @@ def test_what_is_played_back_is_what_a_session_does(model: Model) -> None:
         score = np.mean([np.mean(said.argmax(1)[Y[order] == c] == c) for c in range(REC.n_classes)])
         assert found.scores[rule][place] == pytest.approx(score)
     right = own.predict_proba(OWN, adapt="all").argmax(1) == Y
-    assert found.all_windows[rule] == pytest.approx(
-        np.mean([right[c == Y].mean() for c in range(REC.n_classes)])
-    )
+    assert found.all_windows[rule] == pytest.approx(np.mean([right[c == Y].mean() for c in range(REC.n_classes)]))
 
 
 def told(people: dict[str, Followed]) -> dict[str, Any]:

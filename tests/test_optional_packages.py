@@ -101,7 +101,9 @@ def test_a_report_that_cannot_be_drawn_fails_no_run(tmp_path: Path, monkeypatch:
     source, run = tiny_file(tmp_path, n_subjects=3), tmp_path / "run"
     with few_settings():
         result = call("run", source, *words_of(max_epochs=1), "--out", run)
-        assert_one_line(result, 0, "the report could not be drawn (no ink left)", f"autotransfer report {run}")
+        assert_one_line(
+            result, 0, "the report could not be drawn (RuntimeError: no ink left)", f"autotransfer report {run}"
+        )
         assert "EEGNet (paper)" in result.out
         assert "report:" not in result.out
         for name in ("choice.json", "results.csv", "model/model.safetensors"):
