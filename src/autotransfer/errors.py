@@ -27,10 +27,10 @@ _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 1000
 _REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = 12
 
 
-def one_line(error: BaseException, most: int = 200) -> str:
+def one_line(error: BaseException) -> str:
     """Write another library's exception for a message, on one line and shortened."""
     text = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
-    return text if len(text) <= most else f"{text[:most]}…"
+    return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 def users_line() -> int:

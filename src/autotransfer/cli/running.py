@@ -40,10 +40,6 @@ def _search(help: str) -> Any:
     return Option(help=help, rich_help_panel=SEARCH)
 
 
-def _output(name: str, help: str, metavar: str | None = None) -> Any:
-    return Option(name, help=help, rich_help_panel=OUTPUT, metavar=metavar)
-
-
 def _rare(help: str) -> Any:
     """Return an option that is accepted and documented, and not shown by --help."""
     return Option(help=help, hidden=True)
@@ -85,7 +81,9 @@ def run(
     max_epochs: Annotated[int | None, Option("--epochs", help="Short for --set max_epochs=N.", hidden=True)] = None,
     plan: Annotated[Path | None, _rare("Perform RUN/plan.json of another run.")] = None,
     clean: Annotated[bool, Option("--clean", help="Leave out dead channels, lost values and copies.")] = False,
-    device: Annotated[str | None, _output("--device", "Where networks train: auto (default), cpu or cuda.")] = None,
+    device: Annotated[
+        str | None, Option(rich_help_panel=OUTPUT, help="Where networks train: auto (default), cpu or cuda.")
+    ] = None,
     cluster: OnCluster = None,
     tensorboard: ToTensorBoard = None,
     quiet: Quiet = False,

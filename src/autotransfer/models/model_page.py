@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from html import escape
 from typing import Any
@@ -14,7 +14,7 @@ from ..words import printable
 from .card import ModelCard
 
 TAGS = ("autotransfer", "biosignals", "time-series", "subject-transfer", "domain-generalization")
-LETTERS = 200  # of a name
+NAMES, LETTERS = 40, 200  # that a list has, and that a name has
 SENTENCE = 600  # letters of one that a card holds
 UNMEASURED = "Nobody has measured it on people left out."
 LIMITS = (
@@ -82,10 +82,9 @@ def _measured(card: ModelCard) -> Iterable[str]:
     yield f"\nWhat predicted {unit} was neither trained on them nor chosen by their scores."
 
 
-def _some_of(values: Iterable[Any], most: int = 40) -> str:
-    names = [str(value) for value in values]
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(_markdown, names[:most])) + more
+def _some_of(values: Sequence[Any]) -> str:
+    more = f" and {len(values) - NAMES} more" if len(values) > NAMES else ""
+    return ", ".join(map(_markdown, values[:NAMES])) + more
 
 
 def _one_line(text: object, most: int = LETTERS) -> str:
