@@ -20,7 +20,7 @@ class EncoderOptions:
     or, where it can be stacked better than torch.func does it, `stack`."""
 
     kind_names: ClassVar[tuple[str, str] | None] = None  # as a label of reports, and inside a sentence; None: its name
-    closed_form: ClassVar[bool] = False  # whether it is solved and not trained; `stack` then gives a `Solved`
+    closed_form: ClassVar[bool] = False  # whether it is solved and not trained, by a `ClosedFormEncoder`
     per_member: ClassVar[tuple[str, ...]] = ()  # fields in which stacked members may differ: dropout, shrinkage
 
     def __post_init__(self) -> None:

@@ -9,11 +9,11 @@ from torch import nn
 
 from ..errors import UserError, shown
 from .any_module import Factory, build
+from .closed_form import LinearOptions
 from .eegnet import EEGNetOptions
 from .encoder import EncoderOptions
 from .evoked import EvokedOptions
 from .shallow import ShallowOptions
-from .solved import LinearOptions
 from .stack import Size
 from .templates import TemplatesOptions
 from .trees import TreesOptions

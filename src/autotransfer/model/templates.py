@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..errors import check_at_most, check_positive
 from ..preprocessing.represent.base import POINTS, QUIET, centred, stretches
-from .solved import Batches, Solved, SolvedOptions
+from .closed_form import Batches, ClosedFormEncoder, ClosedFormOptions
 from .stack import Size
 
 MOST_FILTERS = 32  # of all classes together, unless there are more classes than that
@@ -23,7 +23,7 @@ FLAT = 1e-6  # a signal that varies by less than this share of its level correla
 
 
 @dataclass(frozen=True, kw_only=True)
-class TemplatesOptions(SolvedOptions):
+class TemplatesOptions(ClosedFormOptions):
     """Hyperparameters of `Templates`."""
 
     kind_names = ("Templates", "templates")
@@ -50,7 +50,7 @@ class TemplatesOptions(SolvedOptions):
         return Templates(size, members, self.filters(size), self.latent_dim(size))
 
 
-class Templates(Solved):
+class Templates(ClosedFormEncoder):
     filters: Tensor  # (P, F, C), those of the first class first
     templates: Tensor  # (P, F, T): each class's mean response through its filters, with mean 0 and deviation 1
 

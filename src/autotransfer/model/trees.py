@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import check_at_most, check_positive
-from .solved import Batches, Solved, SolvedOptions
+from .closed_form import Batches, ClosedFormEncoder, ClosedFormOptions
 from .stack import Size
 
 SMALLEST = 5  # windows of a leaf
@@ -29,7 +29,7 @@ DOUBT = 0.02  # share of the votes that all classes get alike: a logarithm of no
 
 
 @dataclass(frozen=True, kw_only=True)
-class TreesOptions(SolvedOptions):
+class TreesOptions(ClosedFormOptions):
     """Hyperparameters of `Trees`. There is no covariance to shrink."""
 
     kind_names = ("Trees", "randomised trees")
@@ -53,7 +53,7 @@ class TreesOptions(SolvedOptions):
         return Trees(size, members, self.trees, self.depth)
 
 
-class Trees(Solved):
+class Trees(ClosedFormEncoder):
     feature: Tensor  # (P, T, 2^d − 1): the number that a node asks for; floating, as every buffer of a member
     threshold: Tensor  # (P, T, 2^d − 1)
     votes: Tensor  # (P, T, 2^d, K): shares of the classes in a leaf

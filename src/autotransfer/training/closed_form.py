@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from ..jobs import Job
+from ..model.closed_form import ClosedFormEncoder, ClosedFormOptions
 from ..model.encoders import Encoders
-from ..model.solved import Solved, SolvedOptions
 from ..recordings.chunks import row_chunks
 from .metrics import mean_loss
 from .trainer import Trainer
@@ -51,7 +51,7 @@ class ClosedForm(Trainer):
 
     def _solve(self, group: int, members: list[int]) -> None:
         """Members that share the training rows of a group."""
-        net, prepared = cast(Solved, self.net), self.prepared.of_group(group)
+        net, prepared = cast(ClosedFormEncoder, self.net), self.prepared.of_group(group)
         rows = torch.from_numpy(self.groups.jobs[group].fold.train).to(self.device)
 
         def batches() -> Iterator[tuple[Tensor, Tensor]]:
@@ -65,7 +65,7 @@ class ClosedForm(Trainer):
         n_classes, given = self.classifier.weight.shape[1], net.head()
         classes = Classes(codes, y, n_classes)
         for member in members:
-            options = cast(SolvedOptions, self.jobs[member].setting.network)
+            options = cast(ClosedFormOptions, self.jobs[member].setting.network)
             weight, bias = (
                 classes.solve(options.shrinkage) if given is None else (given.to(codes), codes.new_zeros(n_classes))
             )

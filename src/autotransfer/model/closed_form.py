@@ -22,7 +22,9 @@ Batches = Callable[[], Iterator[tuple[Tensor, Tensor]]]  # all training windows 
 
 
 @dataclass(frozen=True, kw_only=True)
-class SolvedOptions(EncoderOptions):
+class ClosedFormOptions(EncoderOptions):
+    """Hyperparameters of every `ClosedFormEncoder`."""
+
     shrinkage: float | str = "auto"  # of the classes' common covariance; auto: by Ledoit and Wolf
 
     closed_form: ClassVar[bool] = True
@@ -42,7 +44,7 @@ class SolvedOptions(EncoderOptions):
     def latent_dim(self, size: Size) -> int: ...
 
 
-class Solved(Stack):
+class ClosedFormEncoder(Stack):
     """P members; x: (B, C, T), (P or 1, B, C, T), or (G, B, C, T) with group (P,) -> codes (P, B, D)."""
 
     shift: Tensor  # (P, D) of the training rows
@@ -104,7 +106,7 @@ class Solved(Stack):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearOptions(SolvedOptions):
+class LinearOptions(ClosedFormOptions):
     """No encoder: the classifier sees the prepared window, or its representation, number by number."""
 
     def latent_dim(self, size: Size) -> int:
@@ -114,7 +116,7 @@ class LinearOptions(SolvedOptions):
         return Flattened(members, self.latent_dim(size))
 
 
-class Flattened(Solved):
+class Flattened(ClosedFormEncoder):
     def raw(self, x: Tensor, members: slice = slice(None)) -> Tensor:
         return x.flatten(2)
 
@@ -122,7 +124,7 @@ class Flattened(Solved):
 class AllAtOnce(nn.Module):
     """For graphs: windows (P or 1, N, C, T) -> codes (P, N, D)."""
 
-    def __init__(self, net: Solved) -> None:
+    def __init__(self, net: ClosedFormEncoder) -> None:
         super().__init__()
         self.net = net
 
