@@ -17,7 +17,8 @@ from autotransfer.report.statistics import paired
 from autotransfer.report.summary import Summary
 from autotransfer.report.terminal import answer_lines
 from autotransfer.report.wording import kind_label, kind_words, signed
-from autotransfer.runs.choice import Choice, Ensemble, Weighted
+from autotransfer.runs.choice import Choice, Ensemble, NamedSetting, Weighted
+from autotransfer.settings import Setting
 from report_example import averaged, empty, finished, paper_network_won
 from report_outline import Outline, example, figure_data, light, place
 
@@ -183,3 +184,13 @@ def test_every_kind_of_ours_has_a_name() -> None:
     kinds = {*ENCODERS, *REPRESENTATIONS} - {"linear"}
     assert sorted(kind for kind in kinds if kind_label(kind) == kind) == []
     assert len({kind_label(kind) for kind in kinds}) == len({kind_words(kind) for kind in kinds}) == len(kinds)
+
+
+def test_a_users_encoder_has_its_own_name_in_tables_and_not_the_papers() -> None:
+    network = NamedSetting("paper_network", Setting(encoder="module:Small"))
+    run = finished()
+    labels = [row.label for row in choice_rows(of(run, paper_network=network))]
+    assert "module:Small as given" in labels
+    assert not any("EEGNet" in label for label in labels)
+    assert "EEGNet (paper)" in [row.label for row in choice_rows(of(run))]
+    assert "module:Small as given" in page(run, paper_network=network)

@@ -67,13 +67,13 @@ def choice_rows(choice: Choice) -> list[Contender]:
     rows += [
         Contender("choosing", "best single, nested", None, others.get("best_single", {})),
         Contender("equal", "equal weights, nested", None, others.get("equal_weights", {})),
-        Contender("ensemble", "ensemble, EEGNet (paper)", None, others.get("paper_network", {})),
+        Contender("ensemble", f"ensemble, {choice.plain_label}", None, others.get("paper_network", {})),
     ]
     if alone and choice.best_uncensored != choice.paper_network:
         scores = tests.get("best_uncensored", {})
         rows.append(Contender("uncensored", "best uncensored", choice.best_uncensored.name, scores))
     if choice.paper_network is not None:
-        rows.append(Contender("none", "EEGNet (paper)", choice.paper_network.name, tests["paper_network"]))
+        rows.append(Contender("none", choice.plain_label, choice.paper_network.name, tests["paper_network"]))
     return _with_scores(rows)
 
 

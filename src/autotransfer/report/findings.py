@@ -208,7 +208,7 @@ def stability_words(choice: Choice) -> str | None:
 def censoring_words(choice: Choice) -> list[str]:
     """Say what an ensemble of the paper's network scores, and how much of the score is due to censoring."""
     others = {
-        "An ensemble of the paper's network": "paper_network",
+        f"An ensemble of {choice.plain_label}": "paper_network",
         "The same procedure with uncensored candidates only": "uncensored",
     }
     lines = []

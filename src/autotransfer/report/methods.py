@@ -25,7 +25,7 @@ def methods_paragraph(summary: Summary) -> str:
         raise UserError("the run is not finished, so there is nothing to report yet; continue it with resume")
     words = _of_numbers(summary, choice) if choice.task.is_numeric else _of_classes(summary, choice)
     words["split"] += f" {hold_out_words(options.hold_out)}"
-    alone = {"a single EEGNet (paper)": choice.test_scores["paper_network"]} if choice.paper_network else {}
+    alone = {f"a single {choice.plain_label}": choice.test_scores["paper_network"]} if choice.paper_network else {}
     alone |= {choice.task.guess: choice.guessing} if choice.guessing else {}
     versions = ", ".join(f"{name} {version}" for name, version in summary.versions.items())
     return text_of(

@@ -14,7 +14,7 @@ from . import plot
 from .escaping import plot_text
 from .findings import harm_words, session_words
 from .plot import ACCENT, GREY, LOSS, MUTED, Figure, Json
-from .summary import ROLE_NAMES, Summary
+from .summary import Summary
 from .wording import score, share, signed
 
 MOST_CELLS = 12  # classes of a matrix whose cells have room for a number
@@ -207,7 +207,7 @@ def curves(summary: Summary) -> Figure | None:
             drawn = [(int(e) + 1, float(np.median(own))) for e, own in zip(epochs, losses, strict=True) if own]
             if not drawn:
                 continue
-            name = f"{ROLE_NAMES[role]}, {'training' if key == 'train_loss' else 'validation'}"
+            name = f"{plot_text(summary.role_names[role])}, {'training' if key == 'train_loss' else 'validation'}"
             fill, x, y = ACCENT if role == "chosen" else GREY, [x for x, _ in drawn], [y for _, y in drawn]
             data.append(plot.line(x, y, name, stroke=fill, line={"dash": dash}))
             rows += [[name, epoch, loss] for epoch, loss in drawn]
@@ -235,7 +235,7 @@ def leakage(summary: Summary) -> Figure | None:
         return None
     data = []
     for role, found in leaks.items():
-        name, x = ROLE_NAMES[role], [folds.index(leak.test_subject) for leak in found]
+        name, x = plot_text(summary.role_names[role]), [folds.index(leak.test_subject) for leak in found]
         texts = [f"test subject {plot_text(leak.test_subject)}<br>{name}: {score(leak.accuracy)}" for leak in found]
         y = [leak.accuracy for leak in found]
         data.append(plot.points(x, y, name, fill=fills[role], text=texts, marker={"size": 10}))

@@ -42,7 +42,7 @@ POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'"
 )
-PAIRED = ", and the difference to the paper's network. p: Wilcoxon signed-rank test, for methods with Holm's correction"
+PAIRED = ", and the difference to {}. p: Wilcoxon signed-rank test, for methods with Holm's correction"
 T = TypeVar("T")
 MOST_ROWS = 300  # of the numbers of a figure
 
@@ -197,7 +197,7 @@ def estimates(summary: Summary) -> Table | None:
         lines.append([row.label, *map(score, (described.mean, described.lower_quartile, described.minimum)), *against])
     chance = summary.options.task.chance_words(summary.chance)
     return Table(
-        f"{capital(summary.metric)} ({chance}) on the test subjects{PAIRED if base else ''}",
+        f"{capital(summary.metric)} ({chance}) on the test subjects{PAIRED.format(base.label) if base else ''}",
         ("", "mean", "lower quartile", "worst subject", "difference", "95 % interval", "gain / tie / loss", "p"),
         lines,
         numeric=1,

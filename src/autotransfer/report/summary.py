@@ -12,12 +12,6 @@ from ..runs.results import Trained
 from ..settings import Setting
 from ..tasks import label_of
 
-ROLE_NAMES = {
-    "paper_network": "EEGNet (paper)",
-    "uncensored": "Best single, without its censor",
-    "chosen": "Best single",
-}
-
 
 @dataclass(frozen=True)
 class Leak:
@@ -78,6 +72,12 @@ class Summary:
         if self.choice is None or at_least is None:
             return self
         return replace(self, choice=replace(self.choice, at_least=at_least))
+
+    @property
+    def role_names(self) -> dict[str, str]:
+        """Labels of the settings that figures compare."""
+        plain = "EEGNet (paper)" if self.choice is None else self.choice.plain_label
+        return {"paper_network": plain, "uncensored": "Best single, without its censor", "chosen": "Best single"}
 
     @cached_property
     def plain(self) -> Setting:

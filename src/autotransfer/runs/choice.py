@@ -290,6 +290,12 @@ class Selection:
         return self.paper_network is not None and self.chosen.setting == self.paper_network.setting
 
     @property
+    def plain_label(self) -> str:
+        """Label of the plain network in tables. The user's encoder takes the place of the paper's network."""
+        encoder = "eegnet" if self.paper_network is None else self.paper_network.setting.encoder
+        return "EEGNet (paper)" if encoder == "eegnet" else f"{encoder} as given"
+
+    @property
     def censor_tried(self) -> bool:
         return any(named.setting.penalty is not None for named in self.shortlist)
 
