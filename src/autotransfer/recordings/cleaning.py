@@ -16,7 +16,8 @@ from .chunks import window_chunks
 from .concerns import FLAT, SAME, codes_of
 from .copies import shared_samples, stretches
 from .labels import rows_of
-from .raw import Array, Raw
+from .raw import Raw
+from .signals import signals_of
 from .windows import channel_names, window_array
 
 MANY = 0.25  # share of people with the same dead channel, from which the channel goes and not the people
@@ -33,8 +34,11 @@ def clean(raw: Raw) -> tuple[Raw, list[str]]:
 
 
 def _whole_windows(raw: Raw) -> tuple[Raw, list[str]]:
-    finite, moving = _states(raw)
-    whole, alive = np.asarray(finite.all(1)), np.asarray(moving.any(1))
+    whole, alive = np.empty(len(raw.X), bool), np.empty(len(raw.X), bool)
+    for rows in window_chunks(raw.X):
+        values = np.asarray(raw.X[rows])
+        whole[rows] = np.isfinite(values).all((1, 2))
+        alive[rows] = (values.max(-1) != values.min(-1)).any(1)
     kept = np.flatnonzero(whole & alive)
     if not len(kept):
         raise UserError("no window is left to train on: all have lost values or do not change")
@@ -45,12 +49,8 @@ def _whole_windows(raw: Raw) -> tuple[Raw, list[str]]:
 
 def _live_channels(raw: Raw) -> tuple[Raw, list[str]]:
     person, people = codes_of(raw.subject, len(raw.X), "subject", raw.subjects)
-    _, moving = _states(raw)
-    counts = np.bincount(person, minlength=len(people))[:, None]
-    flat = np.zeros((len(people), moving.shape[1]))
-    np.add.at(flat, person, ~moving)
-    dead = flat > FLAT * counts  # (S, C)
-    names = channel_names(raw.channels, moving.shape[1])
+    dead = signals_of(raw.X, person, len(people)).flat > FLAT  # (S, C)
+    names = channel_names(raw.channels, dead.shape[1])
     notes = []
     gone = dead.mean(0) >= MANY if len(people) > 1 else dead.all(0)
     if gone.all():
@@ -75,12 +75,3 @@ def _without_copies(raw: Raw) -> tuple[Raw, list[str]]:
         return raw, []
     notes = [f"{shown(people[p.second])}, whose recording is that of {shown(people[p.first])}" for p in same]
     return rows_of(raw, np.flatnonzero(~np.isin(person, [pair.second for pair in same]))), notes
-
-
-def _states(raw: Raw) -> tuple[Array, Array]:
-    """Return whether each window is finite, and whether it changes; both (N, C) bool."""
-    finite, moving = np.empty(raw.X.shape[:2], bool), np.empty(raw.X.shape[:2], bool)
-    for rows in window_chunks(raw.X):
-        values = np.asarray(raw.X[rows])
-        finite[rows], moving[rows] = np.isfinite(values).all(-1), values.max(-1) != values.min(-1)
-    return finite, moving

@@ -89,7 +89,7 @@ class Cutting:
     @classmethod
     def of(cls, *, events: object = None, offset: float | None = None, filter: object = None, **values: Any) -> Cutting:
         """Make a description from what a user gives: events as a dict, a list of names or text (see `events_of`), a
-        filter as a dict or text (see `parse_filter`)."""
+        filter as a dict or text (see `filter_of`)."""
         band = filter_of(filter)
         if values.get("sep") in ("tab", "\\t"):
             values["sep"] = "\t"

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import UserError, shown
 from .blocks import Block, stacked
 from .cutting import Cutting
-from .labels import plain_columns, plain_values
+from .labels import plain_values
 from .optional import need
 from .raw import Array, Label, Raw
 
@@ -79,7 +79,7 @@ def epochs_block(
         y=[events.get(code, str(code)) for code in codes] if label is None else _column(epochs, label, "label", name),
         subject=people if column is None else _column(epochs, column, "subject", name),
         session=sessions,
-        columns=plain_columns(others),
+        columns=others,
         channels=tuple(epochs.ch_names[index] for index in picks),
         sfreq=float(epochs.info["sfreq"]),
         start=float(epochs.tmin),

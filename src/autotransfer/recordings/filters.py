@@ -72,13 +72,11 @@ class Filter:
 
 
 def filter_of(value: object, sfreq: float | None = None) -> Filter | None:
-    """Return a filter from a dict, text (see `parse_filter`), a Filter or None; a filter that passes everything is
-    None. Frequencies must lie below half of `sfreq`."""
-    if isinstance(value, str):
-        value = parse_filter(value)
-    if value is None or (isinstance(value, Filter) and value == Filter()):
+    """Return a filter from a dict, text (see `_parsed`), a Filter or None; a filter that passes everything is None.
+    Frequencies must lie below half of `sfreq`."""
+    if value is None:
         return None
-    given = value.as_dict() if isinstance(value, Filter) else value
+    given = value.as_dict() if isinstance(value, Filter) else _parsed(value) if isinstance(value, str) else value
     if not isinstance(given, Mapping) or set(given) - {"highpass", "lowpass", "notch", "sections"}:
         raise UserError(f"filter is {shown(value)}; {REMEDY}")
     notch = given.get("notch") or ()
@@ -99,18 +97,17 @@ def filter_of(value: object, sfreq: float | None = None) -> Filter | None:
     return None if known == Filter() else known
 
 
-def parse_filter(text: str) -> Filter | None:
+def _parsed(text: str) -> dict[str, Any]:
     """Read a filter such as 5-45, 20- or -40 in Hz, and notch:50, in any order with commas between; none is none."""
-    edges: list[float | None] = [None, None]
-    notches: list[float] = []
+    known: dict[str, Any] = {"notch": []}
     for part in text.split(",") if text.strip() != "none" else []:
         if match := re.fullmatch(NOTCH, part):
-            notches.append(float(match[1]))
-        elif (match := re.fullmatch(BAND, part)) and any(match.groups()) and edges == [None, None]:
-            edges = [float(edge) if edge else None for edge in match.groups()]
+            known["notch"].append(float(match[1]))
+        elif (match := re.fullmatch(BAND, part)) and any(match.groups()) and "highpass" not in known:
+            known["highpass"], known["lowpass"] = (float(edge) if edge else None for edge in match.groups())
         else:
             raise UserError(f"filter is {shown(text)}; {REMEDY}")
-    return filter_of(Filter(edges[0], edges[1], tuple(notches)))
+    return known
 
 
 def _finite(value: object) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import UserError, one_line, shown
 from .blocks import Block, stacked
 from .epochs import epochs_block, quiet
-from .labels import as_list, plain_columns
+from .labels import as_list
 from .optional import need
 from .raw import Raw
 
@@ -72,7 +72,7 @@ def _blocks(dataset: Any, name: str, paradigm: Any, subjects: list[Any]) -> Iter
             part.X *= dataset.unit_factor  # to microvolts, as MOABB's own pipelines get them
             part.y = list(labels)
             part.session = about["session"].tolist()
-            part.columns = plain_columns({name: about[name].tolist() for name in about.columns})  # such as run
+            part.columns = {name: about[name].tolist() for name in about.columns}  # such as run
         yield part
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UserError
-from ...recordings.filters import Causal, Filter, filter_of, parse_filter
+from ...recordings.filters import Causal, Filter, filter_of
 from ...recordings.pace import timed
 from ...words import count
 from ..events import EventDetector
@@ -220,9 +220,9 @@ class Stream:
 
 
 def filter_from(text: str, notch: Sequence[float], card: object) -> Filter | None:
-    """Return the filter of a command line: `auto` (that of the model's card), or text for `parse_filter`; notches in
+    """Return the filter of a command line: `auto` (that of the model's card), or text for `filter_of`; notches in
     Hz."""
-    band = filter_of(card) if text == "auto" else parse_filter(text)
+    band = filter_of(card if text == "auto" else text)
     if not notch:
         return band
     low, high = (None, None) if band is None else (band.highpass, band.lowpass)
