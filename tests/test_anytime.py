@@ -305,6 +305,7 @@ def test_it_stops_when_no_gain_is_expected_unless_all_is_asked_for(
     run.ledger.close()
 
 
+@pytest.mark.slow
 def test_who_would_have_stopped_earlier_is_scored_with_what_there_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -139,6 +139,7 @@ def test_few_people_who_differ_get_no_temperature() -> None:
     assert found.error <= found.error_before + 0.002
 
 
+@pytest.mark.slow
 def test_a_temperature_calibrates_what_is_too_sure() -> None:
     held_out = held_out_of([0.8, 0.6], people=20, rows=300)
     for own in held_out.log_probs.values():

@@ -56,6 +56,7 @@ def test_it_equals_loops_over_rows_and_groups(mode: str, length_scale: str | flo
     torch.testing.assert_close(censor(z, y, s), torch.tensor(expected, dtype=z.dtype), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_of_many_rows_it_is_that_of_gaussians():
     """Two people at ±a with variance 1, smoothed by σ: ∫pq of Gaussians is a Gaussian of their distance."""
     a, sigma, draws, rows = 0.7, 0.6, 40, 400

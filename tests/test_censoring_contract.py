@@ -299,7 +299,14 @@ def test_units_and_origin_of_a_dimension_do_not_matter(method: str, mode: str) -
     torch.testing.assert_close(censor(z * scale + 3, y, s), censor(z, y, s), rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("method", ["mmd", "pairwise_mmd", "hsic", "cauchy_schwarz", "coral"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "mmd",
+        "hsic",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("pairwise_mmd", "cauchy_schwarz", "coral")),
+    ],
+)
 def test_the_gradient_is_that_of_the_value(method: str) -> None:
     z, y, s = batch(rows=10, members=2)
     scale = {} if method == "coral" else {"length_scale": 2.0}

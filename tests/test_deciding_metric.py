@@ -33,6 +33,7 @@ def candidates(run: Run, choice: Choice) -> list[at.Setting]:
     return [one.setting for one in choice.shortlist]
 
 
+@pytest.mark.slow
 def test_people_are_scored_by_it_everywhere(run: Run) -> None:
     choice = read_choice(run.folder)
     assert choice.metric == "roc_auc"

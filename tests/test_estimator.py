@@ -276,6 +276,7 @@ def test_clone_forgets_the_fit(fitted: at.CensoredClassifier) -> None:
     assert copy.set_params(strength=5.0).strength == 5.0
 
 
+@pytest.mark.slow
 def test_cross_validation_over_subjects_without_and_with_routing() -> None:
     short = small(max_epochs=3)
     how = {"cv": LeaveOneGroupOut(), "scoring": "neg_log_loss", "error_score": "raise"}

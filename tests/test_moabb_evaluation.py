@@ -131,7 +131,7 @@ def test_every_mode_is_tested() -> None:
 
 
 # The others differ in the number of windows, or in how many a call has.
-QUICK = {"train_and_target_unlabeled_20p", "train_and_target_labeled_50p"}
+QUICK = {"train_and_target_labeled_50p"}
 
 
 @pytest.mark.parametrize("mode", [pytest.param(one, marks=[pytest.mark.slow] * (one not in QUICK)) for one in MODES])

@@ -30,7 +30,7 @@ NEW = 5
 ROWS = np.flatnonzero(REC.subject.numpy() == NEW)
 
 
-@pytest.fixture(scope="module", params=["zero-shot", "online"])
+@pytest.fixture(scope="module", params=["zero-shot", pytest.param("online", marks=pytest.mark.slow)])
 def model(request: pytest.FixtureRequest) -> Model:
     """Two parts, trained on all but one."""
     standardize = {"zero-shot": "train", "online": "online"}[request.param]

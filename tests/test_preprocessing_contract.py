@@ -288,7 +288,13 @@ def test_moments_are_tabulated_where_transforms_are_linear(way: Preprocessing, k
     assert prepare(way, kernel=kernel, in_memory=False).moments(x, rows) is None, "the encoder works them out"
 
 
-@EVERY
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(way, id=key, marks=[pytest.mark.slow] * (way not in QUICK or place % 3 != 1))
+        for place, (key, way) in enumerate(WAYS.items())
+    ],
+)
 def test_a_member_of_a_stack_equals_itself_alone(way: Preprocessing) -> None:
     """To the last bit where moments are tabulated; else sums of a stack are taken in another order."""
     rec, dtype = people(4, per=12), torch.float32 if way.tabulated else torch.float64
