@@ -166,8 +166,9 @@ class CensoredClassifier(WindowClassifier):
         if not isinstance(self.setting, Setting):
             raise UserError(f"setting is {shown(self.setting)}; give an at.Setting(...), or None")
         if self.preset is not None:
-            asked = {"preset": self.preset} | asked
-        for name in asked:
+            raise UserError("preset is given in addition to a setting; leave one of them out")
+        if asked:
+            name = next(iter(asked))
             raise UserError(f"{name} is given in addition to a setting; use setting.replace({name}=...)")
         if encoder == USUAL_ENCODER:
             return self.setting
