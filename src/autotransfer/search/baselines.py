@@ -24,6 +24,7 @@ from ..preprocessing.delays import Delays
 from ..recordings import Recordings
 from ..runs.choice import Scores
 from ..runs.executor import DTYPE
+from ..runs.ledger import Entry
 from ..runs.options import RunOptions
 from ..runs.run import Run
 from ..settings import Setting
@@ -125,30 +126,36 @@ def closed_baselines(run: Run) -> dict[str, Setting]:
 def _solved(run: Run, setting: Setting, every: bool) -> Scores:
     """Return the scores of a linear model, from its fits if it is a candidate of the run."""
     done = {entry.key: entry for entry in run.ledger.entries(records=False) if entry.status == "done"}
-    who, scores = run.recordings.subject.numpy(), Scores()
-    for fold in run.folds():
-        entry = run.entry("baselines", setting, *fold, run.options.seed)
-        if entry.key not in done and not every:
-            raise Skipped(LATER)
+    if not every and any(run.entry("", setting, *fold, run.options.seed).key not in done for fold in run.folds()):
+        raise Skipped(LATER)
+
+    def predict(entry: Entry) -> Mapping[int, NDArray[np.floating]]:
         if entry.key in done:
-            probabilities = probabilities_of(run, done[entry.key])
-        else:
-            job = Job(setting, run.job(entry).fold, run.options.seed)
-            tested = np.exp(_outcome(run, job).held_out_log_probs.numpy())[len(job.fold.validation) :]
-            probabilities = {person: tested[who[job.fold.test] == person] for person in run.groups[fold[1]]}
-        scores |= _scored(run, fold[1], probabilities)
-    return scores
+            return probabilities_of(run, done[entry.key])
+        job = run.job(entry)
+        tested = np.exp(_outcome(run, job).held_out_log_probs.numpy())[len(job.fold.validation) :]
+        return _by_person(run, job.fold, tested)
+
+    return _scored(run, setting, predict)
 
 
-def _scored(run: Run, group: int, probabilities: Mapping[int, NDArray[np.floating]]) -> Scores:
-    """Return the scores of the people of a group who can be scored. probabilities: (n, C), by person."""
-    recordings, metric, known = run.recordings, run.options.scoring, set(scorable(run.recordings))
+def _by_person(run: Run, fold: Fold, tested: NDArray[np.floating]) -> dict[int, NDArray[np.floating]]:
+    """Return probabilities (n, C) of the test rows of a fold by person."""
+    who = run.recordings.subject.numpy()[fold.test]
+    return {int(person): tested[who == person] for person in np.unique(who)}
+
+
+def _scored(run: Run, setting: Setting, predict: Callable[[Entry], Mapping[int, NDArray[np.floating]]]) -> Scores:
+    """Return the scores of everybody who can be scored. predict: probabilities (n, C) of test subjects of a fold."""
+    recordings, metric, known, scores = run.recordings, run.options.scoring, set(scorable(run.recordings)), Scores()
     y, who = recordings.y.numpy(), recordings.subject.numpy()
-    return {
-        str(recordings.subjects[person]): person_score(metric, y[who == person], probabilities[person])
-        for person in run.groups[group]
-        if person in known
-    }
+    for fold in run.folds():
+        probabilities = predict(run.entry("baselines", setting, *fold, run.options.seed))
+        for person in run.groups[fold[1]]:
+            if person in known:
+                value = person_score(metric, y[who == person], probabilities[person])
+                scores[str(recordings.subjects[person])] = value
+    return scores
 
 
 def _outcome(run: Run, job: Job) -> Outcome:
@@ -167,18 +174,16 @@ def _outcome(run: Run, job: Job) -> Outcome:
 
 def _predicted(run: Run, baseline: Baseline, every: bool) -> Scores:
     """Return the scores of everybody; raise `Skipped` if the baseline cannot be used or is left to a later stage."""
-    recordings, folds = run.recordings, run.folds()
-    if (reason := baseline.refuses(recordings)) is not None:
+    if (reason := baseline.refuses(run.recordings)) is not None:
         raise Skipped(reason)
     if not every:
         raise Skipped(LATER)
-    who, scores = recordings.subject.numpy(), Scores()
-    for validation, test in folds:
-        fold = run.job(run.entry("baselines", run.options.settings()[0], validation, test, 0)).fold
-        probability = baseline.predict(recordings, fold)
-        probabilities = {person: probability[who[fold.test] == person] for person in run.groups[test]}
-        scores |= _scored(run, test, probabilities)
-    return scores
+
+    def predict(entry: Entry) -> Mapping[int, NDArray[np.floating]]:
+        fold = run.job(entry).fold
+        return _by_person(run, fold, baseline.predict(run.recordings, fold))
+
+    return _scored(run, run.options.settings()[0], predict)
 
 
 def tangent_space(recordings: Recordings, fold: Fold) -> Floats:

@@ -73,37 +73,26 @@ def finished_entries(run: Run, settings: Sequence[Setting], folds: Sequence[tupl
     return [entry for entry in run.ledger.entries() if entry.key in keys]
 
 
-def honest_scores(entries: Sequence[Entry], groups: Groups, *, both: bool = True) -> list[Score]:
-    """Scores of each held-out subject by the snapshot that the other subject, or group, chose: best epochs are not
-    flattered in comparison with last ones. Failed jobs count as 0. both=False: on the validation subjects alone."""
-    scores = []
-    for entry in entries:
-        if entry.record is None:
-            continue
-        record, key = entry.record, entry.setting.key
-        held_out = frozenset((*groups[entry.validation], *groups[entry.test]))
-        for group, tested in [(entry.validation, record.swapped)] + [(entry.test, record)] * both:
-            for person in groups[group] if tested is not None else ():
-                value = 0.0 if record.failure is not None or tested is None else tested.score_on(person)
-                scores.append(Score(key, person, value, held_out - {person}))
-    return scores
-
-
 def measured_scores(run: Run, entries: Sequence[Entry], *, both: bool = True) -> list[Score]:
-    """`honest_scores` by the run's metric. Records hold balanced accuracies only."""
-    metric = run.options.scoring
-    if metric is METRICS[BALANCED_ACCURACY]:
-        return honest_scores(entries, run.groups, both=both)
-    scores, rec = [], run.recordings
+    """Return scores of each held-out subject by the snapshot that the other subject, or group, picked: best epochs are
+    not flattered in comparison with last ones. Failed jobs have the lowest score. both=False: validation subjects."""
+    metric, scores, rec = run.options.scoring, list[Score](), run.recordings
+    usual = metric is METRICS[BALANCED_ACCURACY]  # which records hold
     y = {person: rec.y.numpy()[rec.subject.numpy() == person] for person in range(rec.n_subjects)}
     for entry in entries:
         if entry.record is None:
             continue
-        tests = set() if both else set(run.groups[entry.test])
-        held_out = frozenset((*run.groups[entry.validation], *run.groups[entry.test]))
-        probabilities = probabilities_of(run, entry) if entry.status == "done" else {}
-        for person in sorted(held_out - tests):
-            value = person_score(metric, y[person], probabilities[person]) if person in probabilities else metric.lowest
+        validates, tests = run.groups[entry.validation], run.groups[entry.test]
+        held_out, is_done = frozenset((*validates, *tests)), entry.status == "done"
+        probabilities = probabilities_of(run, entry) if is_done and not usual else {}
+        for person in (*validates, *(tests if both else ())):
+            tested, value = entry.record if person in tests else entry.record.swapped, metric.lowest
+            if usual and tested is None:
+                continue
+            if person in probabilities:
+                value = person_score(metric, y[person], probabilities[person])
+            elif is_done and tested is not None:
+                value = tested.score_on(person)
             scores.append(Score(entry.setting.key, person, value, held_out - {person}))
     return scores
 
