@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import UserError, plain_value, shown
+from ..errors import UserError, shown
 from .raw import Array, Label, Raw
 
 TAKEN = ("X", "y", "subject", "session", "scale", "channels", "sfreq", "meta")  # names with another meaning
@@ -58,7 +58,7 @@ def plain_values(values: Iterable[Any]) -> list[Value] | None:
     """Return values as numbers or text, None where missing. None unless all known values are numbers, or all are
     text."""
     plain: list[Value] = []
-    for value in map(plain_value, values):
+    for value in map(_plain, values):
         missing = is_empty(value) or (isinstance(value, float) and math.isinf(value))
         plain.append(None if missing else int(value) if isinstance(value, bool) else value)
     known = [value for value in plain if value is not None]
@@ -73,17 +73,12 @@ def plain_columns(columns: Mapping[Any, Iterable[Any]]) -> dict[str, list[Value]
     return {name: plain for name, values in named.items() if (plain := plain_values(values)) is not None}
 
 
-def is_missing(value: Any) -> bool:
-    """Tell whether a value is None, NaN, NaT or NA."""
+def is_empty(value: Any) -> bool:
+    """Tell whether a value is None, NaN, NaT, NA or text without letters."""
     try:
-        return value is None or not bool(value == value)
+        return value is None or not bool(value == value) or (isinstance(value, str) and not value.strip())
     except (TypeError, ValueError):  # pandas.NA refuses to be a truth value
         return True
-
-
-def is_empty(value: Any) -> bool:
-    """Tell whether a value is missing, or text without letters."""
-    return is_missing(value) or (isinstance(value, str) and not value.strip())
 
 
 def encode(values: object, n_trials: int, what: str, names: object = None) -> tuple[Tensor, tuple[Label, ...]]:
