@@ -20,7 +20,7 @@ from autotransfer.person.adaptation import ADAPTATION_METHODS, AdaptationMethod,
 from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.preprocessing.represent.base import Representation
 from autotransfer.runs.choice import Choice, read_choice
-from autotransfer.search import kinds, playback
+from autotransfer.search import following, kinds
 from autotransfer.tasks import Metric
 from autotransfer.tasks.classification import METRICS
 from contributed import EXAMPLES
@@ -159,7 +159,8 @@ def test_a_metric_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 def test_an_adaptation_method_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Held-out people try it; it is chosen here, to see it delivered."""
     monkeypatch.setitem(ADAPTATION_METHODS, "recentred", Recentred)
-    monkeypatch.setattr(playback, "choices_of", lambda followed: (dict.fromkeys(followed, "recentred"), "recentred"))
+    monkeypatch.setattr(following, "delivered_method", lambda *_: "recentred")
+    monkeypatch.setattr(following, "ROUNDING", float("-inf"))
     choice = run_of(
         tmp_path, "--grid", "uncensored", "--networks", "none", "--adaptation", "zero-shot", "--folds", "all"
     )
