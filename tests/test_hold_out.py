@@ -16,6 +16,7 @@ from autotransfer.folds import groups_of, in_units, leave_groups_out, whole_peop
 from autotransfer.recordings import save_npz
 from autotransfer.recordings.units import Units
 from autotransfer.runs.choice import Choice, read_choice
+from autotransfer.runs.ledger import Entry
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.diagnosis import of_whole_people
@@ -171,7 +172,7 @@ def test_a_run_goes_on_with_the_same_folds(finished: tuple[Run, Choice], tmp_pat
     fresh.ledger.close()
     opened = Run.open(tmp_path / "run", lazy=True)
     assert opened.groups == run.groups, "known without the data"
-    opened.ledger.add(opened.entry("folds", choice.shortlist[0].setting, *opened.folds()[0], 0) for _ in range(1))
+    opened.ledger.add(Entry.of("folds", choice.shortlist[0].setting, *opened.folds()[0], 0) for _ in range(1))
     opened.work(shown=False)
     opened.ledger.close()
     again = conduct(Run.open(tmp_path / "run"), quiet, shown=False)

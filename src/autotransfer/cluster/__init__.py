@@ -20,9 +20,8 @@ from ..jobs import Record
 from ..model.encoders import Encoders
 from ..recordings import Recordings
 from ..recordings.optional import pip_install
-from ..runs.executor import DTYPE, Work, tensors_of, train_halves
+from ..runs.executor import DTYPE, Work, job_of, tensors_of, train_halves
 from ..runs.ledger import FINISHED, Entry, OpenPopulation
-from ..runs.run import job_of
 from ..training.closed_form import population_of
 from ..training.memory import first_line, out_of_memory
 from ..training.packing import resolve_device

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from safetensors.torch import save
 
+from ..folds import groups_of, make_fold
 from ..jobs import HISTORY, Job, Outcome, Record
 from ..model.encoders import Encoders
 from ..recordings import Recordings
@@ -43,7 +44,12 @@ class Work(Protocol):
     @property
     def recordings(self) -> Recordings: ...
 
-    def job(self, entry: Entry) -> Job: ...
+
+def job_of(recordings: Recordings, entry: Entry, folds: int | None = None) -> Job:
+    """Return the job of an entry on the recordings of its run."""
+    groups = [*groups_of(recordings, folds), []]  # the last one is nobody
+    fold = make_fold(recordings, groups[entry.validation], groups[entry.test])
+    return Job(entry.setting, fold, entry.seed)
 
 
 class Executor(Protocol):
@@ -146,10 +152,13 @@ class LocalExecutor:
         self, run: Work, todo: list[str], known: dict[str, Entry], path: Path, device: torch.device
     ) -> tuple[Trainer, dict[int, str]]:
         """The population of these jobs, and the key of each by the identity of its Job."""
-        jobs = {key: run.job(known[key]) for key in todo}
+        folds = run.options.n_folds
+        jobs = {key: job_of(run.recordings, known[key], folds) for key in todo}
         windows = windows_for(run.recordings, jobs[todo[0]], device=device, dtype=DTYPE)
         everyone = jobs | {
-            key: run.job(entry) for key, entry in known.items() if entry.status in FINISHED and path.exists()
+            key: job_of(run.recordings, entry, folds)
+            for key, entry in known.items()
+            if entry.status in FINISHED and path.exists()
         }
         restored = restore(everyone, windows, path, run.encoders)
         if restored is not None and set(todo) <= set(restored[1]):
@@ -171,7 +180,7 @@ class NumberExecutor(LocalExecutor):
         for entry in run.ledger.entries(records=False):
             if entry.status in FINISHED:
                 continue
-            start, fold = time.perf_counter(), run.job(entry).fold
+            start, fold = time.perf_counter(), job_of(run.recordings, entry, run.options.n_folds).fold
             predicted = torch.from_numpy(np.ascontiguousarray(held_out_numbers(run.recordings, entry.setting, fold).T))
             run.ledger.finish(entry.key, _record_of_fit(time.perf_counter() - start), save({LOG_PROBS: predicted}))
             bar.elsewhere([entry.setting.max_epochs], [False])

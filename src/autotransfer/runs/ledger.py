@@ -104,6 +104,11 @@ class Entry:
     starts: int = 0  # how often training began from the first epoch
     record: Record | None = None
 
+    @classmethod
+    def of(cls, stage: str, setting: Setting, validation: int, test: int, seed: int) -> Entry:
+        """Return a job that waits."""
+        return cls(entry_key(setting, validation, test, seed), stage, setting, validation, test, seed)
+
     @property
     def held_out(self) -> tuple[int, int]:
         return self.validation, self.test

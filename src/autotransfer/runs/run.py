@@ -21,25 +21,17 @@ from torch import Tensor
 
 from ..errors import UserError, shown, users_line
 from ..files import sync_folder, writable, write_atomically
-from ..folds import (
-    groups_of,
-    held_out_groups,
-    in_units,
-    make_fold,
-    scorable,
-    whole_people,
-)
+from ..folds import held_out_groups, in_units, scorable, whole_people
 from ..jobs import Job
 from ..model.encoders import Encoders
 from ..recordings import Recordings, absolute
 from ..recordings.concerns import Study, concerns
-from ..settings import Setting
 from ..training.packing import pack
 from ..training.progress import Progress
 from ..versions import versions
 from .data_facts import Data, changed_column, column_digests, fingerprint
-from .executor import DTYPE, LOG_PROBS, Executor, LocalExecutor, NumberExecutor
-from .ledger import FINISHED, REMEDY, Entry, Ledger, check_entries, entry_key
+from .executor import DTYPE, LOG_PROBS, Executor, LocalExecutor, NumberExecutor, job_of
+from .ledger import FINISHED, REMEDY, Entry, Ledger, check_entries
 from .lock import in_use, no_run, remove_database
 from .options import RunOptions
 from .preparation import Preparation, check_encoder
@@ -153,10 +145,6 @@ class Run:
             warnings.warn(line, stacklevel=users_line())
 
     # jobs
-
-    def entry(self, stage: str, setting: Setting, validation: int, test: int, seed: int) -> Entry:
-        key = entry_key(setting, validation, test, seed)
-        return Entry(key, stage, setting, validation, test, seed)
 
     @cached_property
     def groups(self) -> list[list[int]]:
@@ -293,12 +281,6 @@ def begin_ledger(path: Path, facts: dict[str, Any]) -> Ledger:
         remove_database(part)
     sync_folder(path.parent)
     return Ledger(path)
-
-
-def job_of(recordings: Recordings, entry: Entry, folds: int | None = None) -> Job:
-    groups = [*groups_of(recordings, folds), []]  # the last one is nobody
-    fold = make_fold(recordings, groups[entry.validation], groups[entry.test])
-    return Job(entry.setting, fold, entry.seed)
 
 
 def is_run(folder: Path) -> bool:

@@ -126,7 +126,7 @@ def closed_baselines(run: Run) -> dict[str, Setting]:
 def _solved(run: Run, setting: Setting, every: bool) -> Scores:
     """Return the scores of a linear model, from its fits if it is a candidate of the run."""
     done = {entry.key: entry for entry in run.ledger.entries(records=False) if entry.status == "done"}
-    if not every and any(run.entry("", setting, *fold, run.options.seed).key not in done for fold in run.folds()):
+    if not every and any(Entry.of("", setting, *fold, run.options.seed).key not in done for fold in run.folds()):
         raise Skipped(LATER)
 
     def predict(entry: Entry) -> Mapping[int, NDArray[np.floating]]:
@@ -150,7 +150,7 @@ def _scored(run: Run, setting: Setting, predict: Callable[[Entry], Mapping[int, 
     recordings, metric, known, scores = run.recordings, run.options.scoring, set(scorable(run.recordings)), Scores()
     y, who = recordings.y.numpy(), recordings.subject.numpy()
     for fold in run.folds():
-        probabilities = predict(run.entry("baselines", setting, *fold, run.options.seed))
+        probabilities = predict(Entry.of("baselines", setting, *fold, run.options.seed))
         for person in run.groups[fold[1]]:
             if person in known:
                 value = person_score(metric, y[who == person], probabilities[person])

@@ -69,7 +69,7 @@ def logarithm(p: Array) -> Array:
 
 def finished_entries(run: Run, settings: Sequence[Setting], folds: Sequence[tuple[int, int]]) -> list[Entry]:
     """Finished jobs of these settings and folds with every seed, whichever stage trained them."""
-    keys = {run.entry("", s, *fold, seed).key for s in settings for fold in folds for seed in run.options.every_seed}
+    keys = {Entry.of("", s, *fold, seed).key for s in settings for fold in folds for seed in run.options.every_seed}
     return [entry for entry in run.ledger.entries() if entry.key in keys]
 
 

@@ -23,7 +23,7 @@ from ..folds import Fold, scorable
 from ..recordings.units import Units
 from ..runs.choice import NamedSetting, Scores
 from ..runs.executor import LOG_PROBS
-from ..runs.ledger import REMEDY
+from ..runs.ledger import REMEDY, Entry
 from ..runs.run import Run
 from ..tasks import Metric
 from ..training.ridge import STRENGTHS
@@ -57,7 +57,7 @@ class NumberEvidence:
         constant, predicted = np.empty(len(y)), np.empty((len(candidates), len(STRENGTHS), len(y)))
         for k, named in enumerate(candidates):
             for held_out in run.folds():
-                entry = run.entry("folds", named.setting, *held_out, run.options.seed)
+                entry = Entry.of("folds", named.setting, *held_out, run.options.seed)
                 fold = run.job(entry).fold
                 constant[fold.test] = y[fold.train].mean()
                 predicted[k][:, fold.test] = _stored(run, entry.key, fold)

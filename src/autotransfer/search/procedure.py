@@ -72,7 +72,7 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
         settings = tpe_search(run, tell, shown=shown)
     else:
         settings = candidates_of(run.prepared).networks
-        run.ledger.add(run.entry("search", setting, *split, options.seed) for setting in settings)
+        run.ledger.add(Entry.of("search", setting, *split, options.seed) for setting in settings)
         tell(f"stage one: {len(settings)} setting{'s' * (len(settings) != 1)} on one split")
         run.work(shown=shown)
     first = [entry for entry in finished_entries(run, settings, [split]) if entry.seed == options.seed]
@@ -135,7 +135,7 @@ class Conductor:
     def _entries(self, number: int) -> list[Entry]:
         stage = self.plan.stages[number]
         return [
-            self.run.entry(name, training.setting, *fold, training.seed)
+            Entry.of(name, training.setting, *fold, training.seed)
             for name, every in (("folds", stage.trainings), ("sessions", stage.online))
             for training in every
             for fold in self.run.folds()

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ..censoring import CENSORS, MODES
+from ..runs.ledger import Entry
 from ..runs.run import Run, Tell
 from ..settings import Setting
 
@@ -35,7 +36,7 @@ def tpe_search(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
     study = optuna.create_study(direction="maximize")
     options, fold = run.options, run.scored_split()
     settings = [options.apply(Setting())]
-    run.ledger.add([run.entry("search", settings[0], *fold, options.seed)])
+    run.ledger.add([Entry.of("search", settings[0], *fold, options.seed)])
     for number, first in enumerate(range(0, options.trials, BATCH)):
         study.sampler = optuna.samplers.TPESampler(
             seed=options.seed * 10_007 + number, constant_liar=True, multivariate=True
@@ -43,8 +44,8 @@ def tpe_search(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
         trials = [study.ask() for _ in range(min(BATCH, options.trials - first))]
         batch = [options.apply(suggest(trial)) for trial in trials]
         tell(f"stage one: batch {number + 1} of the tpe search, {len(batch)} settings")
-        keys = [run.entry("search", setting, *fold, options.seed).key for setting in batch]
-        run.ledger.add(run.entry("search", setting, *fold, options.seed) for setting in batch)
+        keys = [Entry.of("search", setting, *fold, options.seed).key for setting in batch]
+        run.ledger.add(Entry.of("search", setting, *fold, options.seed) for setting in batch)
         run.work(shown=shown)
         known = {entry.key: entry.record for entry in run.ledger.entries()}
         for trial, key in zip(trials, keys, strict=True):
