@@ -43,6 +43,11 @@ class Continuous:
     breaks: tuple[int, ...] = ()  # samples before which others are missing, in order
     notes: tuple[str, ...] = ()  # what its reader made of the file
 
+    def __post_init__(self) -> None:
+        for event in (*self.events, *self.bad):
+            if not isinstance(event.name, str):
+                raise TypeError(f"the name of an event is {shown(event.name)}, not text")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cutting:
