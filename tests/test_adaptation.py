@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -139,3 +140,9 @@ def test_entropy_goes_down_the_gradient_of_its_objective() -> None:
     weight, bias = method.correction(known)
     assert not weight.any()
     np.testing.assert_allclose(2.0 * bias[0], known["bias"], rtol=1e-6)
+
+
+def test_every_method_is_in_the_documentation() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "online.md").read_text(encoding="utf-8")
+    missing = [name for name in ADAPTATION_METHODS if f"`{name}`" not in page]
+    assert not missing, f"say in docs/online.md what {missing} does"

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from sklearn import metrics
+from typer.main import get_command
 
+import autotransfer as at
+from autotransfer.cli import app
+from autotransfer.tasks import regression
 from autotransfer.tasks.classification import METRICS
 from autotransfer.training.metrics import balanced_accuracy_of
 
@@ -31,6 +37,7 @@ def test_metrics_are_those_of_scikit_learn(classes: int) -> None:
         "f1_macro": metrics.f1_score(y, predicted, average="macro"),
         "accuracy": metrics.accuracy_score(y, predicted),
     }
+    assert set(expected) == set(METRICS), "give each metric an independent answer"
     for name, value in expected.items():
         assert METRICS[name].score(y, p) == pytest.approx(value), name
     assert METRICS["balanced_accuracy"].score(y, p) == pytest.approx(balanced_accuracy_of(predicted, y, classes))
@@ -60,3 +67,22 @@ def test_chance_is_what_guessing_scores(name: str) -> None:
     y, _ = some(20_000)
     p = np.random.default_rng(1).random((len(y), 3))
     assert METRICS[name].score(y, p) == pytest.approx(METRICS[name].chance([y], 3), abs=0.015)
+
+
+def test_every_metric_is_in_the_documentation() -> None:
+    """Where somebody who chooses a metric looks for its name."""
+    command: Any = get_command(app)
+    told = {"--metric in cli/running.py": next(p.help for p in command.commands["run"].params if p.name == "metric")}
+    pages = ("docs/decisions.md", "docs/regression.md", "docs/reference/files.md")
+    told |= {page: (Path(__file__).parents[1] / page).read_text(encoding="utf-8") for page in pages}
+    classifiers = at.AutoTransferClassifier, at.CensoredClassifier
+    told |= {f"the docstring of {kind.__name__}": kind.__doc__ or "" for kind in classifiers}
+    help_, decisions, numbers, files, auto, censored = told
+    for known, page in ((METRICS, decisions), (regression.METRICS, numbers)):
+        for name, metric in known.items():
+            typed = metric.short or name
+            places = {help_: typed, page: f"`{typed}`"}
+            if known is METRICS:
+                places |= {files: f"`{name}`", auto: f'"{typed}"', censored: f'"{name}"'}
+            missing = [place for place, text in places.items() if text not in told[place]]
+            assert not missing, f"name {typed} in {' and '.join(missing)}"

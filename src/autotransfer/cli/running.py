@@ -54,7 +54,10 @@ def run(
     adaptation: Annotated[str | None, Option(help="Use of new subjects: zero-shot, online or transductive.")] = None,
     encoder: Annotated[str | None, Option(help="Network: eegnet (default), shallow, or your module:function.")] = None,
     target: Annotated[str | None, Option(help="What is predicted: classes (default), continuous[:NAME].")] = None,
-    metric: Annotated[str | None, Option(help="Deciding metric: balanced_accuracy, f1, auc, kappa; r2, rmse.")] = None,
+    metric: Annotated[
+        str | None,
+        Option(help="Deciding metric: balanced_accuracy, f1, auc, kappa, accuracy; for numbers r2, correlation, rmse."),
+    ] = None,
     at_least: AtLeast = None,
     set_: Annotated[
         list[str] | None,
