@@ -42,12 +42,17 @@ State = dict[str, Tensor]  # what is known of a person
 
 
 class AdaptationMethod(ABC):
-    """Tensors may have further leading axes, for people who are followed side by side."""
+    """Method that learns from the unlabeled windows of one person, and returns a correction of the logits.
+
+    P members, R directions of the projected codes (training/effects.py), C classes; `...` are leading axes for people
+    who are followed side by side.
+    """
 
     label: ClassVar[str]  # as reports write it
 
     def __init__(self, everyone: Effects, total: float) -> None:
-        """everyone: effects of the P members; total: sum of the weights of their corrections."""
+        """everyone: effects of the P members; total: sum of the weights of their corrections. To add a bias once to the
+        logits of the ensemble, give each member bias / total, as Entropy does."""
         self.everyone, self.total = everyone, total
 
     @abstractmethod
