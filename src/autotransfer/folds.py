@@ -41,7 +41,7 @@ def name_of(subject: Hashable) -> str:
 class Fold:
     """Disjoint sets of rows: those to train on, and up to two held-out sets, one to validate on and one to test on.
 
-    Without validation rows nothing can choose an epoch, so the last one is kept; without test rows nothing is tested.
+    Without validation rows the weights of the last epoch are kept. Without test rows there is no test score.
     """
 
     train: Rows
@@ -244,8 +244,8 @@ def leave_groups_out(recordings: Recordings, folds: int | None = None) -> list[F
 
 
 def leave_one_subject_out(recordings: Recordings) -> list[Fold]:
-    """Make one fold per subject, in order of the test subject: the subject before it validates, the last one for the
-    first."""
+    """Make one fold per subject, in order of the test subject. The subject before it validates; for the first subject
+    it is the last one."""
     check_recordings(recordings, "leave_one_subject_out")
     return [make_fold(recordings, (test or recordings.n_subjects) - 1, test) for test in range(recordings.n_subjects)]
 

@@ -32,7 +32,7 @@ def check_seed(seed: Any) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One training to be done. Its outcome depends on the data and on these three alone."""
+    """One fit to be trained. Its outcome depends only on the data, setting, fold and seed."""
 
     setting: Setting
     fold: Fold
@@ -60,13 +60,13 @@ class Job:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Record:
-    """The result of a training, for one of its two held-out subjects. Stored as JSON, checked when read.
+    """Scores of a fit, with one of its two held-out subjects as the test subject.
 
     The snapshot is the epoch of lowest validation loss, with checkpoint="last" the last one, and with "averaged" the
     mean of the weights over the last half of all steps. `history` holds one entry per epoch of "train_loss", "penalty",
-    "validation_loss" and "validation_score"; nothing measured on the test subject is in it. `swapped` is the same
-    trajectory with the two held-out subjects exchanged: with checkpoint="best" another snapshot, chosen by the other
-    subject. Scores are balanced accuracies, NaN where nobody was held out, or trials of one class alone.
+    "validation_loss" and "validation_score", and nothing of the test subject. `swapped` is the record of the same fit
+    with the two held-out subjects exchanged; with checkpoint="best" it has another snapshot. Scores are balanced
+    accuracies, NaN if nobody was held out, or only windows of one class.
     """
 
     best_epoch: int  # the snapshot's, counted from 1; 0 if training failed before the first epoch ended
@@ -107,7 +107,7 @@ class Record:
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Outcome(Record):
-    """A finished training with its job and its weights."""
+    """Record of a finished fit with its job and its weights."""
 
     job: Job
     # (validation rows + test rows, C) log-probabilities, each row by the snapshot that the other subject chose

@@ -50,10 +50,10 @@ def make_censor(
     min_rows: int = 2,
     **options: Any,
 ) -> Censor:
-    """Make a censor for one model, or for `members` models side by side.
+    """Make a censor for one model, or for a stack of `members` models.
 
-    options: of the method, such as estimator, length_scale and regularization of MIGE; None is the default. `seed` and
-    the options in `Method.per_member` may be sequences with a value for each member.
+    options: options of the method, such as estimator, length_scale and regularization of MIGE; None is the default.
+        `seed` and the options in `Method.per_member` may be sequences with a value for each member
     """
     check_choice("method", method, CENSORS)
     check_choice("mode", mode, MODES)

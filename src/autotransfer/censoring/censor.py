@@ -113,7 +113,7 @@ class Censor(nn.Module):
         return self._shaped(sum(parts[1:], parts[0]))
 
     def critic_loss(self, z: Tensor, y: Tensor, s: Tensor) -> Tensor | None:
-        """Return what the critics minimize, () or (P,), whatever the sign of their terms."""
+        """Return the loss that critics minimize, () or (P,), or None without critics."""
         terms, key = self._critics_see.of((z, y, s), lambda: self._for_critics(z, y, s)), self._key()
         losses = [self._method(i).critic_loss(term, key) for i, term in enumerate(terms)]
         parts = [loss for loss in losses if loss is not None]
@@ -121,7 +121,7 @@ class Censor(nn.Module):
 
     @torch.no_grad()
     def after_step(self, active: Tensor | None = None) -> None:
-        """Move on to the next step's draws and BEGAN's control; active (P,) bool: who took a step."""
+        """Advance random draws and BEGAN's control to the next step. active (P,) bool: members that took a step."""
         if active is None:
             active = torch.ones_like(self.step, dtype=torch.bool)
         self._labels.forget()
@@ -132,7 +132,7 @@ class Censor(nn.Module):
 
     @torch.no_grad()
     def select(self, keep: Tensor) -> None:
-        """Keep these members only, in this order: keep (Q,) integers."""
+        """Keep only the members `keep` (Q,), integers, in this order."""
         if self.members is None:
             raise UserError("this censor has no members to select from; make it with members=P")
         for tensor in (*self.parameters(), *self.buffers()):

@@ -45,7 +45,7 @@ def _version(context: typer.Context, asked: bool) -> None:
 @app.callback()
 def before(
     version: Annotated[bool, Option("--version", callback=_version, help="Show the version and exit.")] = False,
-    verbose: Annotated[bool, Option("--verbose", is_eager=True, help="Show with --version what computes.")] = False,
+    verbose: Annotated[bool, Option("--verbose", is_eager=True, help="With --version: also show kernels.")] = False,
 ) -> None:
     """Take the options that stand before a command."""
 

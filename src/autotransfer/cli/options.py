@@ -29,14 +29,14 @@ Source = Annotated[
 ]
 Folder = Annotated[Path, Argument(metavar="RUN", help="Folder of a run.")]
 OwnEncoder = Annotated[
-    str, Option("--encoder", show_default="as the run", help="module:function, the factory of the run's own encoder.")
+    str, Option("--encoder", show_default="as the run", help="module:function, the factory of your own encoder.")
 ]
 AtLeast = Annotated[
-    float | None, Option("--at-least", help="The score that you need of every subject; who is below it is named.")
+    float | None, Option("--at-least", help="Required score of every subject; subjects below it are listed.")
 ]
-Moved = Annotated[str | None, Option("--data", metavar="FILE", help="The recordings, if they have moved.")]
+Moved = Annotated[str | None, Option("--data", metavar="FILE", help="The recordings, if they were moved.")]
 ToTensorBoard = Annotated[
-    Path | None, Option("--tensorboard", metavar="DIR", help="Folder for TensorBoard's event files.")
+    Path | None, Option("--tensorboard", metavar="DIR", help="Folder for TensorBoard event files.")
 ]
 Text = str | None
 Number = float | None
@@ -51,16 +51,16 @@ def event(help: str) -> Any:
 
 
 # How CSV files are written: accepted and documented in docs/formats.md, and not shown by --help.
-Sep = Annotated[Text, Option(help="What separates columns: , ; or tab.", hidden=True)]
+Sep = Annotated[Text, Option(help="Separator of columns: , ; or tab.", hidden=True)]
 Decimal = Annotated[Text, Option(help="The decimal mark: . or ,", hidden=True)]
 TimeColumn = Annotated[Text, Option(help="The column of times.", hidden=True)]
 CUTTING_OPTIONS: dict[str, Any] = {  # how continuous recordings are read and cut into windows
-    "window": Annotated[Number, _cut("Seconds of a window.")],
+    "window": Annotated[Number, _cut("Length of a window in seconds.")],
     "hop": Annotated[Number, _cut("Seconds from one window to the next; default: one after the other.")],
     "offset": Annotated[Number, _cut("Seconds from an event, or from the start, to the first window.")],
-    "events": Annotated[Text, _cut("Events and their classes: T1=left,T2=right; T0= only ends what came before.")],
-    "pattern": Annotated[Text, _cut("What names of files mean: '{subject}/{session}_{class}_*.csv'.")],
-    "sfreq": Annotated[Number, _cut("Sampling rate in Hz of files that do not say it (.csv).")],
+    "events": Annotated[Text, _cut("Events and their classes: T1=left,T2=right; T0= only ends the previous event.")],
+    "pattern": Annotated[Text, _cut("Pattern of file names: '{subject}/{session}_{class}_*.csv'.")],
+    "sfreq": Annotated[Number, _cut("Sampling rate in Hz of files without one (.csv).")],
     "sep": Sep,
     "decimal": Decimal,
     "time_column": TimeColumn,

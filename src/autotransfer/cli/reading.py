@@ -22,9 +22,9 @@ def inspect(data: Source, cutting: dict[str, Any]) -> None:
 def plan_study(
     data: Source,
     cutting: dict[str, Any],
-    people: Annotated[int, Option(help="How many more people to expect the gain of.")] = 10,
+    people: Annotated[int, Option(help="Number of additional people.")] = 10,
 ) -> None:
-    """Estimate what more people, and more windows of each, would gain, by learning curves of linear models."""
+    """Estimate the gains from more people and from more windows of each, by learning curves of linear models."""
     from ..recordings import Recordings
     from ..search.study_size import check_more_people
     from ..search.study_size import plan_study as plan
@@ -35,7 +35,7 @@ def plan_study(
 
 
 def datasets() -> None:
-    """List what can be loaded by name, and how."""
+    """List recordings that can be loaded by name."""
     from ..recordings.sources import catalogue
 
     say(*catalogue())

@@ -37,8 +37,8 @@ def report(
     methods: Annotated[bool, Option("--methods", help="Print a draft of a paper's methods section instead.")] = False,
     at_least: AtLeast = None,
 ) -> None:
-    """Write RUN/report.html, also of a run that is not finished. The recordings need not be there. With --tensorboard
-    or --methods, write or print that instead."""
+    """Write RUN/report.html, also of an unfinished run and without the recordings. With --tensorboard write event files
+    instead, with --methods print a methods section."""
     from ..runs.run import Run, check_is_run
 
     if tensorboard is not None:
@@ -72,9 +72,9 @@ def _worst_lines(folder: Path, at_least: float | None) -> list[str]:
 
 def compare(
     first: Annotated[Path, Argument(metavar="RUN1", help="Folder of a finished run.")],
-    second: Annotated[Path, Argument(metavar="RUN2", help="Another, on the same recordings.")],
+    second: Annotated[Path, Argument(metavar="RUN2", help="Folder of another run on the same recordings.")],
 ) -> None:
-    """Compare two runs person by person: means, lower quartiles, the difference and how sure it is."""
+    """Compare two runs person by person: means, lower quartiles, and the difference with its interval."""
     from ..report.terminal import comparison_lines
     from ..runs.run import check_is_run
 

@@ -53,10 +53,10 @@ def run(
     time: Annotated[str | None, Option(help="Time limit, such as 30m (default) or 2h; none: train everything.")] = None,
     adaptation: Annotated[str | None, Option(help="Use of new subjects: zero-shot, online or transductive.")] = None,
     encoder: Annotated[str | None, Option(help="Network: eegnet (default), shallow, or your module:function.")] = None,
-    target: Annotated[str | None, Option(help="What is predicted: classes (default), continuous[:NAME].")] = None,
+    target: Annotated[str | None, Option(help="Target: classes (default) or continuous[:NAME].")] = None,
     metric: Annotated[
         str | None,
-        Option(help="Deciding metric: balanced_accuracy, f1, auc, kappa, accuracy; for numbers r2, correlation, rmse."),
+        Option(help="Metric: balanced_accuracy, f1, auc, kappa or accuracy; regression: r2, correlation or rmse."),
     ] = None,
     at_least: AtLeast = None,
     set_: Annotated[
@@ -71,18 +71,18 @@ def run(
     kinds: Annotated[
         str | None, _search("Families (linear, trees, networks), signals (emg, …), representations.")
     ] = None,
-    hold_out: Annotated[str | None, _search("What is held out in turn: subject (default), session, a column.")] = None,
+    hold_out: Annotated[str | None, _search("Unit to hold out in turn: subject (default), session, a column.")] = None,
     folds: Annotated[str | None, _search("Number of groups held out in turn; all: each subject alone.")] = None,
     seeds: Annotated[int | None, _search("Number of seeds that networks are trained with; default 3.")] = None,
     seed: Annotated[int | None, _search("First seed; default 0.")] = None,
-    networks: Annotated[str | None, _rare("Networks in addition to the plain one: all, main, one; none: none.")] = None,
-    rule: Annotated[str | None, _rare("What is delivered: average, or published: one setting.")] = None,
+    networks: Annotated[str | None, _rare("Which networks are candidates: all, main, one, none.")] = None,
+    rule: Annotated[str | None, _rare("Delivered model: average (weighted ensemble), published (one setting).")] = None,
     search: Annotated[str | None, _rare("How penalties are searched: grid or tpe (Optuna).")] = None,
     trials: Annotated[int | None, _rare("Number of settings that --search tpe samples.")] = None,
-    max_steps: Annotated[int | None, _rare("Steps of the optimizer if max_epochs is not set.")] = None,
+    max_steps: Annotated[int | None, _rare("Number of optimizer steps of a fit if max_epochs is not set.")] = None,
     as_printed: Annotated[bool, Option("--as-printed", help="Short for --set as_printed=true.", hidden=True)] = False,
     max_epochs: Annotated[int | None, Option("--epochs", help="Short for --set max_epochs=N.", hidden=True)] = None,
-    plan: Annotated[Path | None, _rare("Perform RUN/plan.json of another run.")] = None,
+    plan: Annotated[Path | None, _rare("Repeat the stages of RUN/plan.json of another run.")] = None,
     clean: Annotated[bool, Option("--clean", help="Leave out dead channels, lost values and copies.")] = False,
     device: Annotated[
         str | None, Option(rich_help_panel=OUTPUT, help="Where networks train: auto (default), cpu or cuda.")
@@ -92,8 +92,8 @@ def run(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Train, evaluate on subjects held out, and write model and report to OUT. A first result exists within a minute or
-    so; later stages usually improve it."""
+    """Train, evaluate on held-out subjects, and write model and report to OUT. The first result takes about a minute;
+    later stages usually improve it."""
     asked = {
         "source": data, "time": time, "adaptation": adaptation, "encoder": encoder, "target": target, "metric": metric,
         "at_least": at_least, "grid": grid, "kinds": kinds, "hold_out": hold_out, "folds": folds, "seeds": seeds,
@@ -189,15 +189,14 @@ def _dry_run(options: RunOptions, out: Path | None, encoders: dict[str, Any] | N
 def resume(
     folder: Folder,
     data: Moved = None,
-    time: Annotated[str | None, Option(help="10m: this much longer; none: until everything is trained.")] = None,
+    time: Annotated[str | None, Option(help="Additional time, such as 10m; none: train everything.")] = None,
     encoder: OwnEncoder = "eegnet",
     cluster: OnCluster = None,
     tensorboard: ToTensorBoard = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Continue a run after any interruption, or one that ended because its time was over; finished jobs are never
-    trained again."""
+    """Continue a run after an interruption or after its time limit. Finished fits are not repeated."""
     from ..runs.choice import read_choice
     from ..runs.lock import Lock
     from ..runs.options import EVERYTHING, parse_time
@@ -227,7 +226,7 @@ def resume(
 
 
 def status(folder: Folder) -> None:
-    """Show how far a run is: jobs done, running, failed, time left."""
+    """Show the progress of a run: fits done, running and failed, and the time left."""
     from ..runs.progress import status_lines
 
     say(*status_lines(folder))
@@ -238,11 +237,11 @@ DEMO_TIME = "85s"
 
 def demo(
     out: Annotated[Path, Option(help="Folder for the run.")] = Path("demo-run"),
-    epochs: Annotated[int, Option(help="Epochs of every training.")] = 14,
+    epochs: Annotated[int, Option(help="Epochs of every fit.")] = 14,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Show AutoTransfer end to end on real smartwatch recordings, in two minutes; continue what was begun."""
+    """Show the procedure on real smartwatch recordings, in two minutes. Continues a demo that was interrupted."""
     from ..runs.run import is_run
 
     if is_run(out):

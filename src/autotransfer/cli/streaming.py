@@ -27,27 +27,27 @@ def stream(
         str | None, Option(help="lsl:NAME or a .csv file; default: standard output. With --replay a .json file.")
     ] = None,
     hop: Annotated[float | None, Option(help="Seconds between windows; default: half a window.")] = None,
-    filter: Annotated[str, Option(help="Band in Hz, such as 5-45; auto: that of the model; none.")] = "auto",
-    notch: Annotated[list[float] | None, Option(help="Hz of the mains; may be given several times.")] = None,
+    filter: Annotated[str, Option(help="Band in Hz, such as 5-45; auto: filter of the model; none.")] = "auto",
+    notch: Annotated[list[float] | None, Option(help="Frequency of the mains in Hz; repeatable.")] = None,
     seconds: Annotated[float | None, Option(help="End after this many seconds; default: all.")] = None,
     session: Annotated[Path | None, Option(help="File of the online session: read if it exists, then saved.")] = None,
-    adapt: Annotated[bool, Option("--adapt", help="Learn from the person's windows without labels.")] = False,
+    adapt: Annotated[bool, Option("--adapt", help="Adapt to the person's unlabeled windows.")] = False,
     by_position: Annotated[bool, Option("--by-position", help="Ignore the names of channels.")] = False,
-    rest: Annotated[str | None, event("The class that is no action.")] = None,
-    threshold: Annotated[float | None, event("The least probability of a window that votes; default: 0.5.")] = None,
+    rest: Annotated[str | None, event("The class without action.")] = None,
+    threshold: Annotated[float | None, event("Minimum probability for a window to vote; default: 0.5.")] = None,
     debounce: Annotated[str, event("N/M: N of the last M windows must vote for a class; or seconds, 0.4s.")] = "1/1",
-    refractory: Annotated[float, event("Seconds after an activation without another class.")] = 0.0,
+    refractory: Annotated[float, event("Seconds after an activation in which no other class becomes active.")] = 0.0,
     replay: Annotated[str | None, event("Recordings with events in place of --source.")] = None,
     events: Annotated[str | None, event("With --replay: events and their classes, T1=left,T2=right.")] = None,
-    pattern: Annotated[str | None, event("With --replay: what names of files mean, '{subject}/*.csv'.")] = None,
-    sfreq: Annotated[float | None, event("Sampling rate in Hz of files that do not say it.")] = None,
+    pattern: Annotated[str | None, event("With --replay: pattern of file names, '{subject}/*.csv'.")] = None,
+    sfreq: Annotated[float | None, event("Sampling rate in Hz of files without one.")] = None,
     sep: Sep = None,
     decimal: Decimal = None,
     time_column: TimeColumn = None,
     encoder: OwnEncoder = "eegnet",
 ) -> None:
-    """Decode a person's signals as they come, until the source ends or Ctrl-C; or replay recordings with events, to see
-    how well they are detected."""
+    """Decode a person's signals as they arrive, until the source ends or Ctrl-C; or replay recordings with events, to
+    measure how well events are detected."""
     import torch
 
     from ..person.session import Session

@@ -28,18 +28,18 @@ def predict(
     data: Source,
     cutting: dict[str, Any],
     out: Annotated[Path | None, Option(help="CSV file for the predictions; default: standard output.")] = None,
-    metric: Annotated[str | None, Option(help="Of windows with labels: a metric.")] = None,
+    metric: Annotated[str | None, Option(help="Metric for windows with labels; default: that of the run.")] = None,
     scores: Annotated[Path | None, Option(help="CSV file for every person's scores and confusions.")] = None,
     coverage: Annotated[
         float | None, Option(help="Add prediction sets that hold the true class this often, such as .9.")
     ] = None,
     abstain: Annotated[float | None, Option(help="Leave about this share of windows unanswered, such as .2.")] = None,
-    adapt: Annotated[str, Option(help="all: use all windows of each person, without labels; none.")] = "none",
+    adapt: Annotated[str, Option(help="all: adapt to all unlabeled windows of each person; none.")] = "none",
     encoder: OwnEncoder = "eegnet",
     quiet: Quiet = False,
 ) -> None:
-    """Predict the class, or the number, of new windows with a run's model. Where the data have labels, standard error
-    gets scores by person and a confusion table."""
+    """Predict the class, or the number, of new windows with a run's model. If the data have labels, scores by person
+    and a confusion table are written to standard error."""
     from ..models.loading import load_model
     from ..runs.choice import unfinished_words
     from ..training.conformal import least_confidence, least_probability
@@ -132,12 +132,12 @@ def _predict_classes(
 @takes_cutting
 def calibrate(
     folder: Folder,
-    data: Annotated[str, Argument(metavar="PERSON", help="A few labelled windows of one person.")],
-    out: Annotated[Path, Option(help="Folder for the person's model, which predict, export and stream take.")],
+    data: Annotated[str, Argument(metavar="PERSON", help="A few labeled windows of one person.")],
+    out: Annotated[Path, Option(help="Folder for the calibrated model, which predict, export and stream take.")],
     cutting: dict[str, Any],
     encoder: OwnEncoder = "eegnet",
 ) -> None:
-    """Make a model for one person from a run's model and a few of their labelled windows."""
+    """Calibrate a run's model with a few labeled windows of one person."""
     from ..models.loading import load_classifier
     from ..person.calibration import calibrated_with, calibration_words
     from ..recordings.container import check_sfreq

@@ -61,9 +61,9 @@ def _be_verbose(context: typer.Context, asked: bool) -> bool:
 
 
 def _say_more(what: str) -> Any:
-    return Option("--verbose", callback=_be_verbose, help=f"Say more: {what}, what an error came from.")
+    return Option("--verbose", callback=_be_verbose, help=f"Print more: {what}, and the causes of errors.")
 
 
-Quiet = Annotated[bool, Option("--quiet", callback=_be_quiet, help="Say nothing but the answer, warnings and errors.")]
-Verbose = Annotated[bool, _say_more("every finished training")]
-VerboseExport = Annotated[bool, _say_more("what the exporter warns of")]
+Quiet = Annotated[bool, Option("--quiet", callback=_be_quiet, help="Print only results, warnings and errors.")]
+Verbose = Annotated[bool, _say_more("every finished fit")]
+VerboseExport = Annotated[bool, _say_more("warnings of the exporter")]

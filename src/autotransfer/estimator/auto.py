@@ -23,34 +23,34 @@ from .window_classifier import WindowClassifier
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class AutoTransferClassifier(RunEstimator, WindowClassifier):
-    """Run the whole procedure: fit candidates, score each on held-out people, and predict with their weighted ensemble.
+    """Weighted ensemble of networks and linear models, each evaluated on held-out people.
 
         auto = AutoTransferClassifier(grid="quick").fit(X, y, subjects=ids)    # at least 3 subjects
 
-    None stands for the default of `autotransfer run`.
+    None is the default of `autotransfer run`.
 
     grid, settings: the name of a grid ("paper": the paper's procedure), or a list of `at.Setting`, which are averaged;
         the first without a penalty is the paper's network. Give one of the two
     encoder: "eegnet", "shallow", or a class or function (n_channels, n_times) -> nn.Module that maps windows to z
     adaptation: what models may use of a new person: "zero-shot", nothing; "online", the windows so far;
         "transductive", all windows at once, unlabeled; "none": the settings of the grid as they are
-    metric: what the run decides by, and the metric of `score`: "balanced_accuracy", "f1", "auc", "kappa" or "accuracy"
+    metric: metric of the run and of `score`: "balanced_accuracy", "f1", "auc", "kappa" or "accuracy"
     folds: groups of people who are held out in turn: a number, or "all" for each person alone
-    seeds: how many seeds networks are trained with
-    max_epochs: epochs of each network; by default as many as the number of windows needs
-    time: such as "30m" (default) or "2h", after which fit ends with what it has trained; "none": train everything
+    seeds: number of seeds of each network
+    max_epochs: epochs of each network; by default they follow from the number of windows
+    time: time limit of fit, such as "30m" (default) or "2h"; "none": train everything
     device: "auto", "cpu" or "cuda"; predictions are made on the CPU
-    sfreq: sampling rate in Hz, for temporal kernels and representations. Epochs bring their own
-    random_state: seed of everything random
-    run_folder: where the run is kept and, if there is one, continued. A run on other data or with other options is
-        refused. None: a temporary folder
+    sfreq: sampling rate in Hz, for temporal kernels and representations; read from MNE epochs
+    random_state: random seed
+    run_folder: folder of the run. An existing run is continued if its data and options are the same, and refused
+        otherwise. None: a temporary folder
     options: other options of `autotransfer run` and fields of `at.Setting`, by name, such as
         {"kinds": "linear", "hold_out": "session", "lr": 3e-4, "verbose": True}
 
     After fit: `verdict_`, the score on unseen people compared with the best baseline, in a sentence; `next_subject_`
     (low, high), a 90 % prediction interval for the score of one more person; `classes_`, `n_features_in_` (channels),
     `feature_names_in_` (if X named them), `choice_` (choice.json), `results_` (results.csv, a DataFrame),
-    `best_setting_` (of the part with the largest weight), `summary_` (of the report) and `model_`.
+    `best_setting_` (of the candidate with the largest weight), `summary_` (of the report) and `model_`.
     """
 
     grid: str | Sequence[Setting] | None = field(default=None, kw_only=False)

@@ -45,29 +45,29 @@ NOT_OF_THE_SETTING = {
 
 @dataclass(eq=False, repr=False)
 class CensoredClassifier(WindowClassifier):
-    """Classify windows (N, channels, times) with one network, trained to reveal little about the subject.
+    """Classifier of windows (N, channels, times): one network, trained with a penalty on subject information.
 
         clf = CensoredClassifier(method="mmd", mode="conditional", strength=1.0).fit(X, y, subjects=ids)
 
-    The windows of one subject or several are not trained on. They give `validation_score_` and, with checkpoint="best",
-    choose the epoch whose weights are kept. Pass ids to cross_val_score as params={"subjects": ids}, to
+    One or several subjects are held out for validation. They give `validation_score_` and, with checkpoint="best", the
+    epoch whose weights are kept. Pass ids to cross_val_score as params={"subjects": ids}, to
     GridSearchCV(...).fit as subjects=ids, and to a pipeline's fit as STEP__subjects=ids. Under scikit-learn's metadata
     routing they are requested as `subjects`.
 
-    setting: a `Setting` of the whole training. Other parameters of the training are then refused, except an encoder of
-        your own, which replaces the setting's
-    preset: "recommended" (default) or "paper", the published protocol; it decides whatever is None
+    setting: a `Setting` in place of the other parameters of training, which are then refused, except an encoder of
+        your own
+    preset: "recommended" (default) or "paper", the published protocol; the source of parameters that are None
     method, mode, strength: the penalty, as in `Setting`; "none": no penalty
     estimator, length_scale, regularization, pairs, fraction, size, variant, critic_lr, as_printed: options of the
         methods that read them, as in `Setting`; other methods ignore them
     warm_up, max_epochs, checkpoint, patience, batch_size, lr, schedule, weight_decay, dropout: as in `Setting`
     standardize, align, append_scale, log_power: preprocessing and encoding, as in `Setting`
-    channel_mask: probability with which a channel of a training window is silenced; 0: never
+    channel_mask: probability that a channel of a training window is set to zero
     encoder: "eegnet", "shallow", or a class or function (n_channels, n_times) -> nn.Module that maps windows to z
-    sfreq: sampling rate in Hz, for temporal kernels. Epochs bring their own
+    sfreq: sampling rate in Hz, for temporal kernels; read from MNE epochs
     validation_subjects: "last" of the subjects in sorted order (default), "random", or a list of subjects in the data;
         at least three are needed for `predict_set` and `predict(abstain=...)`
-    random_state: seed of everything random
+    random_state: random seed
     device: "auto", "cpu" or "cuda"; predictions are made on the CPU
     scoring: the metric of `score`: "balanced_accuracy", "roc_auc", "cohen_kappa", "f1_macro" or "accuracy"
     verbose: show progress

@@ -28,21 +28,22 @@ Floats = NDArray[np.float64]
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Predict one number for each window, such as a force, an angle or a workload score, of people never seen.
+    """Regressor of one number for each window, such as a force, an angle or a workload score, on unseen people.
 
         regressor = AutoTransferRegressor().fit(X, y, subjects=ids)    # at least 3 subjects
 
-    Ridge regressions on several representations of a window are averaged; held-out people decide strengths and weights.
+    The model is a weighted ensemble of ridge regressions on several representations of a window. Regularization
+    strengths and weights are selected on held-out people.
 
     adaptation: what the model may use of a new person: "zero-shot" (default), nothing; "online", the windows so far;
         "transductive", all windows at once, without their targets
-    kinds: signals (emg, eeg, …) or representations to try in addition, separated by commas. An array has no channel
-        names to recognize a signal by, so name it
+    kinds: signals (emg, eeg, …) or representations to try in addition, separated by commas. Arrays have no
+        channel names by which the signal is recognized, so give it
     folds: groups of people who are held out in turn: a number, or "all" for each person alone; by default all, and 10
         for more than 20 people
-    at_least: the R² that you need of every person; `choice_` and the report name everybody below it
-    run_folder: where choice.json, results.csv, report.html and the model are kept; by default nowhere
-    sfreq: sampling rate in Hz, for representations of rhythms and bands. Epochs bring their own
+    at_least: required R² of every person; `choice_` and the report list people below it
+    run_folder: folder for choice.json, results.csv, report.html and the model; by default they are not kept
+    sfreq: sampling rate in Hz, for representations of rhythms and bands; read from MNE epochs
     verbose: show progress
 
     After fit: `verdict_`, R² on unseen people compared with a baseline, in a sentence; `next_subject_` (low, high), a

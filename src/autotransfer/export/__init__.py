@@ -22,17 +22,17 @@ from .proof import BATCHES, largest_difference, tolerance
 
 @dataclass(frozen=True)
 class Exported:
-    """The file, and the result of running it. None: no runtime for it is installed."""
+    """An exported file and its comparison with the model."""
 
     path: Path
     format: str
     members: int
     size: int  # bytes
-    difference: float | None  # largest, from predict_proba
+    difference: float | None  # largest, from predict_proba; None: the runtime is not installed
     candidates: int
 
     def lines(self) -> list[str]:
-        """Describe the export in lines for people."""
+        """Return a description of the file as lines of text."""
         model = "one model" if self.members == 1 else f"an ensemble of {self.members}"
         if self.candidates > 1:
             model = f"{model} models of {self.candidates} candidates"

@@ -73,15 +73,14 @@ class EEGNetOptions(ConvolutionalOptions):
 
 
 class EEGNet(Stack):
-    """Encoder z = net(x). x: (B, channels, times), with members=P also (P, B, channels, times).
+    """EEGNet encoder, z = net(x), for one network or a stack of P members.
 
-    members=None is a single network: parameters without a member axis, x (B, channels, times), z (B, D).
-    With members=P every parameter and buffer has P on axis 0 and z is (P, B, D).
+    members=None: a single network, x (B, channels, times) and z (B, D)
+    members=P: every parameter and buffer has P on axis 0; x (P, B, channels, times), or (B, channels, times) for all
+        members, and z (P, B, D)
+    log_power: whether z also has the log power of every spatial filter's signal
 
-    Windows of any length from 8 samples work: the first pool averages 4 samples, the second
-    min(8, times // 4), so that at least one step of time is left.
-
-    log_power: the code also has the log power of every spatial filter's signal (power.py).
+    Windows need at least 8 samples.
     """
 
     levelled = True
@@ -148,7 +147,7 @@ class EEGNet(Stack):
         drop: Tensor | None = None,
         active: Tensor | None = None,
     ) -> Tensor:
-        """Return latent codes. The keywords serve stacked training; none of them is needed otherwise.
+        """Return latent features. The keywords are for stacked training only.
 
         x: (B, C, T) shared by all members, (P, B, C, T), (G, B, C, T) with group, or Levelled
         group: (P,) which of the G batches a member reads

@@ -47,15 +47,14 @@ from .seen import calibration_seen
 
 
 class Model:
-    """log p(class | window) = Σ exponent · log p of each candidate, normalized. Takes raw windows; every candidate
-    prepares them in its own way. A single network or linear model is an ensemble of one candidate.
+    """Weighted ensemble of candidates, log p(class | window) = Σ exponent · log p of each candidate, normalized.
 
-    If the target is a number, it is constant + Σ weight · (prediction of a candidate − constant), with the weights in
-    place of exponents and the mean of the training targets for a constant.
+    It takes raw windows; every candidate has its own preprocessing. A single network or linear model is an ensemble of
+    one candidate. For regression the prediction is constant + Σ weight · (prediction of a candidate − constant), with
+    the mean of the training targets as the constant.
 
-    parts: the candidates (K,) with the exponents that the card has: weights times the sharpness of a calibration, so
-        they need not sum to 1
-    online_parts: further candidates (E,), of the online ensemble alone
+    parts: the candidates (K,), with the exponents in the card: weights divided by the temperature
+    online_parts: further candidates (E,) of the online ensemble
     """
 
     def __init__(self, card: ModelCard, parts: Sequence[Candidate], online_parts: Sequence[Candidate] = ()) -> None:

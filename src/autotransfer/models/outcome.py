@@ -46,18 +46,18 @@ def train(
     progress: bool | None = None,
     encoders: Encoders | None = None,
 ) -> list[TrainedOutcome]:
-    """Train every job; outcomes in the order given.
+    """Train every job and return the outcomes in the order of the jobs.
 
-    Jobs with the same shapes are stacked into populations, whatever their folds, seeds and censors: as many as
-    memory allows, or at most `population`. An outcome does not depend on what a job was stacked with. Two jobs
-    that differ only in the exchange of validation and test subject are one training.
+    Jobs with equal shapes are stacked into populations, also with different folds, seeds and censors: as many as memory
+    allows, or at most `population`. An outcome does not depend on the other jobs of its population. Two jobs that
+    differ only in the exchange of validation and test subject are one fit.
 
         (outcome,) = train(recordings, [Job(setting, fold)])
         outcome.model().predict(X)
 
-    progress: None shows a bar where standard error is a terminal.
-    encoders: factories of the networks that settings name, as in Setting(encoder="mine"): factory(n_channels,
-    n_times) gives an nn.Module from windows (B, channels, times) to codes (B, ...).
+    progress: whether to show a progress bar; None: if standard error is a terminal
+    encoders: factories of your own encoders by name, for Setting(encoder="mine"): factory(n_channels, n_times)
+        returns an nn.Module that maps windows (B, channels, times) to latent features (B, ...)
     """
     if not isinstance(jobs, Iterable):
         raise UserError(f"train needs a list of Jobs, not {type(jobs).__name__}; give [at.Job(setting, fold, seed)]")

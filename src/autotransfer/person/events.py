@@ -35,21 +35,21 @@ class Activation(NamedTuple):
 
 
 class EventDetector:
-    """From probabilities of successive windows to activations.
+    """Detector of activations in the probabilities of successive windows.
 
     Parameters
     ----------
     classes : sequence of length n_classes
-        What the columns of the probabilities stand for, such as `session.classes_`.
+        Classes in the order of the columns of the probabilities, such as `session.classes_`.
     rest : one of the classes, optional
-        The class that is no action. Without it every class is one.
+        The class without action. By default every class is an action.
     threshold : float
-        The least probability of a window's vote.
+        Minimum probability for a window to vote.
     debounce : (int, int)
-        (n, m): so many of the last m windows must vote for a class. n must be more than half of m, so that one class
-        at most is active.
+        (n, m): n of the last m windows must vote for a class. n must be more than half of m, so that at most one
+        class is active.
     refractory : float
-        Seconds after the end of an activation in which no other class becomes active; the same one goes on.
+        Seconds after the end of an activation in which no other class can become active.
     """
 
     def __init__(

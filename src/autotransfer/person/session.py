@@ -41,21 +41,20 @@ FIRST = 10  # windows after which they are compared with those of training: a si
 
 
 class Session:
-    """One person who uses a model. What is learned of the person stays in the session; the model does not change.
+    """Use of a model by one person, window by window. The session adapts to the person; the model does not change.
 
     model: a fitted estimator, a model of `load_model`, or the folder of a run or of a model
-    adapt: learn from the person's windows without labels, by the method that helped held-out people most: the
-        average for sessions (person/online.py), or one that follows the person in the codes (person/adaptation.py).
-        Where held-out people lost by it the session does not adapt, and warns
-    encoders: factories of your own encoders, by name, where a folder is given
+    adapt: whether to adapt to unlabeled windows, by the method that was best on held-out people. If no method raised
+        their scores, the session does not adapt, and warns
+    encoders: factories of your own encoders, by name, if a folder is given
     channels: names of the windows' channels, if they are not the model's in its order; a missing channel is refused
 
-    Every call of `predict_proba` or `predict` takes the person's next windows, each once: where you need both class and
-    probabilities, call `predict_proba`. Probabilities are those that `model.predict_proba` gives for all windows in
-    this order. A window that is refused leaves no trace.
+    Pass every window once, to `predict_proba` or `predict`; if you need both class and probabilities, call
+    `predict_proba`. Probabilities equal those of `model.predict_proba` for all windows in this order. A window that is
+    refused does not change the session.
 
-    `label` takes the label of a window; afterwards the session predicts as `calibrate` with all labels so far would,
-    without the average for sessions. `ask` says whether a label of a window is worth asking for.
+    `label` takes the label of a window. The session then predicts as a model that `calibrate` made from all labels so
+    far, without the online ensemble. `ask` says whether a label of a window is worth recording.
     """
 
     def __init__(

@@ -27,17 +27,17 @@ MOST_FRACTIONS = 20  # different labels that are no whole numbers: more of them 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class Recordings:
-    """Windows of biosignals with class and subject labels. X holds raw values: standardizing is part of a Setting.
+    """Windows of biosignals with class and subject labels. X has raw values: standardization is part of a Setting.
 
-    `y` and `subject` hold numbers or text; what is equal in Python, such as 1, 1.0 and True, is one label. They are
-    stored as contiguous integers, and `classes` and `subjects` as the labels that these stand for; `classes` and
-    `subjects` may also name integers 0, 1, ... (see labels.encode).
-    `columns` are further values of every trial by name, from a dict or a DataFrame: whole numbers and text name groups,
-    other numbers are continuous; None, NaN and empty text are missing. Windows whose `y` is missing are left out, with
-    a warning; where `classes` name what y counts into, -1 is missing too.
-    `filter` says how the signals were filtered, {'highpass': Hz, 'lowpass': Hz, 'notch': [Hz]}; a model filters
-    streams in the same way.
-    A float32 X is kept, not copied, so a memory-mapped file stays one: do not write to it afterwards.
+    `y` and `subject` are numbers or text. Values that are equal in Python, such as 1, 1.0 and True, are one label. They
+    are stored as integers 0, 1, ..., with their labels in `classes` and `subjects`, which may also be given for
+    integers.
+    `columns` are further values of every window by name, from a dict or a DataFrame. Whole numbers and text are labels
+    of groups, other numbers are continuous; None, NaN and empty text are missing. Windows whose `y` is missing are left
+    out, with a warning; with `classes`, -1 is missing, too.
+    `filter` is the filter of the signals, {'highpass': Hz, 'lowpass': Hz, 'notch': [Hz]}, which a model also applies to
+    streams.
+    A float32 X is not copied, so do not write to it afterwards; a memory-mapped file stays memory-mapped.
     """
 
     X: Tensor  # (N, channels, times) float32

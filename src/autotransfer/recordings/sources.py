@@ -93,11 +93,11 @@ def load(
 
     Continuous recordings are cut into windows: a BIDS folder, or files or a folder of .edf, .bdf, .gdf, .xdf, .csv or
     WFDB's .hea. `window`, `hop` and `offset` are seconds; `events` maps names of events to classes, {'T1': 'left'};
-    `pattern` says what names of files mean, '{subject}/{session}_{class}_*.csv'; `sfreq` is the rate in Hz of files
-    that do not say it. `sep` (',', ';' or 'tab'), `decimal` ('.' or ',') and `time_column` say how CSV files are
-    written. `filter` is applied before they are cut, without looking ahead: a band in Hz and the mains,
-    '5-45,notch:50', or {'highpass': 5, 'lowpass': 45, 'notch': [50]}; models keep it for streams.
-    `clean` leaves out what is clearly broken (see cleaning.py), with a warning that says what.
+    `pattern` is the pattern of file names, '{subject}/{session}_{class}_*.csv'; `sfreq` is the sampling rate in Hz of
+    files without one. `sep` (',', ';' or 'tab'), `decimal` ('.' or ',') and `time_column` describe CSV files. `filter`
+    is a causal filter that is applied before cutting: a band in Hz and the mains, '5-45,notch:50', or
+    {'highpass': 5, 'lowpass': 45, 'notch': [50]}; models keep it for streams.
+    `clean` leaves out clearly broken data, with a warning that lists them.
     """
     cutting = Cutting.of(
         window=window, hop=hop, offset=offset, events=events, pattern=pattern, sfreq=sfreq, sep=sep, decimal=decimal,

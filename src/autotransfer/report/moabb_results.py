@@ -23,13 +23,14 @@ DELIVERED = "AutoTransfer"  # the pipeline that is what the run delivers
 
 
 def moabb_results(run: str | Path) -> pd.DataFrame:
-    """The scores of a finished run in the columns of MOABB's results, one row for each person and pipeline.
+    """Return the scores of a finished run in the columns of MOABB's results, one row for each person and pipeline.
 
-    run: its folder. The pipeline "AutoTransfer" is what the run delivers, decided for each person without them; the
-    others are the candidates by name, their scores on test people being means over seeds. score: balanced accuracy;
-    time: seconds of training, of all candidates for what is delivered, and of everybody who was held out together;
-    samples: training trials; samples_test: trials of the person. Sessions of a person are scored together: session is
-    "all", n_sessions 1.
+    run: folder of the run
+
+    The pipeline "AutoTransfer" is the delivered model, with nested scores. Other pipelines are candidates, with mean
+    scores over seeds. score: balanced accuracy; time: seconds of training, for "AutoTransfer" of all candidates;
+    samples: training windows; samples_test: windows of the person. Sessions of a person are scored together: session is
+    "all" and n_sessions is 1.
     """
     folder = Path(run)
     seen = read_trainings(folder)

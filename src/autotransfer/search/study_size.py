@@ -53,22 +53,22 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Curve:
-    """Mean score of unseen people, by how much a model is trained on.
+    """Learning curve: mean score of unseen people by the amount of training data.
 
-    Scores are balanced accuracies of linear discriminants, each person predicted by models of other people alone.
+    Scores are balanced accuracies of linear discriminants. Each person is predicted by models of other people.
     """
 
-    unit: str  # what is counted: people, or windows a person
-    sizes: list[int]  # how many were trained on
-    scores: list[float]  # the mean over tested people at each size
-    now: int  # how many the recordings have to train on
-    then: int  # how many there would be
-    gain: float  # that is expected between the two
+    unit: str  # people, or windows a person
+    sizes: list[int]  # numbers of units in training
+    scores: list[float]  # mean over tested people at each size
+    now: int  # number in the recordings
+    then: int  # number in the larger study
+    gain: float  # expected from `now` to `then`
     low: float  # 90 % interval of the gain
     high: float
 
     def lines(self) -> list[str]:
-        """The curve in words."""
+        """Return the curve as lines of text."""
         width = max(len(f"{n:,}") for n in self.sizes)
         top = max(*self.scores, 1e-9)
         bars = ["█" * max(1, round(40 * value / top)) for value in self.scores]
@@ -93,7 +93,7 @@ class StudyPlan:
     tested: int  # people who were predicted
 
     def lines(self) -> list[str]:
-        """Both curves in words."""
+        """Return both curves as lines of text."""
         curves = [self.people, *([] if self.windows is None else [self.windows])]
         about = (
             f"{self.data}: {count(self.tested, 'person', 'people')} tested, each by models of up to "
@@ -132,13 +132,13 @@ def expected_gain(sizes: Sequence[int], scores: Floats, now: int, then: int) -> 
 
 
 def plan_study(recordings: Recordings, *, more_people: int = 10) -> StudyPlan:
-    """Expect what more people, and twice the windows of each, would gain.
+    """Estimate the gains from more people and from twice the windows of each.
 
-    Learning curves are measured on the recordings of a pilot study, of at least five people who can be scored, with
-    linear discriminants, and extrapolated by power laws. Every score is of a person whom the models have not seen.
+    Learning curves of linear discriminants are measured on a pilot study with at least five people who can be scored,
+    and extrapolated by power laws. Every score is on unseen people.
 
-    more_people: how many more people to expect the gain of.
-    Returns both curves, each with the expected gain and its 90 % interval; `lines()` says it in words.
+    more_people: number of additional people
+    Returns both curves, each with the expected gain and its 90 % interval; `lines()` describes them.
     """
     check_recordings(recordings, "plan_study")
     check_more_people(more_people)

@@ -46,15 +46,15 @@ class NetworkSpec(NamedTuple):
 
 @dataclass(frozen=True, init=False, repr=False)
 class Setting:
-    """Hyperparameters of one training. `Setting()` is the paper's network without a penalty.
+    """Hyperparameters of one fit. `Setting()` is EEGNet (paper), without a penalty.
 
         Setting(method="mmd", mode="conditional", strength=1.0, max_epochs=500, batch_size=128, standardize="trial")
 
-    Keywords are the fields of the parts: method, mode, strength, warm_up, shuffle_subjects and the method's
-    options; encoder and its options; each transform and augmentation by its name; those of `Training`. Each can be read
-    as an attribute, None where it plays no role. A method does not see the options of other methods. With
-    method=None or strength=0 there is no penalty, and mode and strength mean nothing. `setting.replace(strength=0.3)`,
-    or `dataclasses.replace`, changes some. The page of settings (docs/reference/settings.md) explains every keyword.
+    Keywords are method, mode, strength, warm_up, shuffle_subjects and the options of the method; encoder and its
+    options; transforms and augmentations by their names; and the fields of `Training`. Each can be read as an
+    attribute, which is None if it has no effect. Options of other methods are ignored. With method=None or strength=0
+    there is no penalty. `setting.replace(strength=0.3)` returns a changed setting. docs/reference/settings.md explains
+    every keyword.
     """
 
     penalty: Penalty | None
@@ -105,12 +105,12 @@ class Setting:
 
     @property
     def adaptation(self) -> str:
-        """What a new person's own unlabelled windows are used for: see `Preprocessing.adaptation`."""
+        """Return how unlabeled windows of a new person are used: see `Preprocessing.adaptation`."""
         return self.preprocessing.adaptation
 
     @property
     def kind(self) -> str:
-        """The representation of a linear model, such as 'features' or 'tangent'; else the encoder's name."""
+        """Return the representation of a linear model, such as 'features' or 'tangent', or the name of the encoder."""
         for transform in self.preprocessing.transforms:
             if isinstance(transform, Represent) and self.encoder == "linear":
                 return transform.kind
@@ -138,7 +138,7 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """Short, and different for settings that differ in their penalty: 'mmd conditional 0.3 median'."""
+        """Return a short name of the penalty, such as 'mmd conditional 0.3 median'."""
         penalty = self.penalty
         if penalty is None:
             return "paper_network"
@@ -186,11 +186,11 @@ class Setting:
         return {name: values.get(name, "none") for name in names if values.get(name) != usual.get(name)}
 
     def replace(self, **changes: Any) -> Setting:
-        """The setting with some keywords, or whole parts, changed."""
+        """Return the setting with some keywords, or whole parts, changed."""
         return Setting(**flat(self) | changes)
 
     def uncensored(self, batches: str) -> Setting:
-        """The same without its penalty, in these batches."""
+        """Return the setting without its penalty, with these batches."""
         return Setting(**self.to_dict() | {"method": None, "batches": batches})
 
     @property
@@ -202,7 +202,7 @@ class Setting:
         return penalty.method, penalty.mode, *code_path(CENSORS[penalty.method], penalty.options)
 
     def as_row(self) -> dict[str, Any]:
-        """For tables: every field that any setting has, 'none' where it plays no role."""
+        """Return every field of all settings as a row of a table, 'none' if it has no effect."""
         values = self.to_dict()
         return {name: "none" if values.get(name) is None else values[name] for name in field_names()}
 
@@ -219,7 +219,7 @@ class Setting:
         return cls(**values)
 
     def to_json(self) -> str:
-        """Canonical text: equal settings give equal text."""
+        """Return canonical JSON text: equal settings have equal text."""
         return json.dumps(self.to_dict(), sort_keys=True)
 
     @classmethod
@@ -230,7 +230,7 @@ class Setting:
 
     @property
     def key(self) -> str:
-        """16 hexadecimal digits that identify the setting in files."""
+        """Return 16 hexadecimal digits that identify the setting in files."""
         return _key(self)
 
 

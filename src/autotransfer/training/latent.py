@@ -29,10 +29,10 @@ def encode(
     dtype: torch.dtype = torch.float32,
     encoders: Encoders | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Codes z (P, len(rows), D) and logits (P, len(rows), C) of outcomes of one program, in eval mode.
+    """Return latent features z (P, len(rows), D) and logits (P, len(rows), C) of outcomes with equal shapes.
 
-    Rows that an outcome was not trained on are those of new people, where the setting makes a difference.
-    final: the weights of the last epoch instead of the best snapshot's.
+    rows: windows; those that an outcome was not trained on are preprocessed as windows of new people
+    final: use the weights of the last epoch instead of the best snapshot
     """
     states = [outcome.final_state if final else outcome.state for outcome in outcomes]
     jobs = [outcome.job for outcome in outcomes]

@@ -15,7 +15,7 @@ from ..errors import UserError
 
 @dataclass(frozen=True)
 class Leakage:
-    """Result of a probe on trials that it had not seen."""
+    """Cross-validated result of a probe that predicts the subject."""
 
     accuracy: float  # balanced accuracy of reading the subject
     chance: float  # 1 / number of subjects
@@ -25,7 +25,7 @@ class Leakage:
 
     @property
     def excess(self) -> float:
-        """Accuracy above chance, as a share of what is possible."""
+        """Return the accuracy above chance, relative to its maximum."""
         return (self.accuracy - self.chance) / (1 - self.chance)
 
     def __str__(self) -> str:
@@ -33,11 +33,10 @@ class Leakage:
 
 
 def leakage(z: Any, s: Any, *, folds: int = 5, seed: int = 0) -> Leakage:
-    """Train a multinomial logistic regression on standardized features, cross-validated by trial.
+    """Measure how well a logistic regression predicts the subject from latent features, cross-validated over windows.
 
-    z: (N, D) latent codes, s: (N,) subjects. Every trial is predicted by a probe that did not see it. Subjects
-    are weighted equally. bits = H(s) - cross-entropy of the probe in bits (subjects equally likely), which no
-    probe can push above I(z; s); an over-confident probe gives 0, never a negative number.
+    z: (N, D) latent features; s: (N,) subjects, which have equal weights. bits = H(s) - cross-entropy of the probe, a
+    lower bound on I(z; s); it is at least 0.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold
