@@ -121,8 +121,8 @@ def test_a_run_delivers_what_its_people_gained_by(tmp_path: Path, monkeypatch: p
     seen: list[tuple[int, set[int]]] = []
     whole = playback.model_without
 
-    def watched(run, exponents, person):  # type: ignore[no-untyped-def]
-        model = whole(run, exponents, person)
+    def watched(run, exponents, person, made):  # type: ignore[no-untyped-def]
+        model = whole(run, exponents, person, made)
         for entry in run.ledger.entries(records=False):
             if entry.test == person:
                 rows = torch.from_numpy(run.job(entry).fold.train)

@@ -28,6 +28,7 @@ from .model import Model
 
 ENOUGH = 2000  # windows that effects are estimated from
 LEAST_OF_EACH = 4  # of a person and class
+MadeCandidates = dict[Setting, Candidate]
 
 
 class Part(NamedTuple):
@@ -45,12 +46,13 @@ class Part(NamedTuple):
 
 def assemble(
     recordings: Recordings, parts: Sequence[Part], *, scores: dict[str, Any], encoders: Encoders | None = None,
-    target: str = CLASSIFICATION,
+    target: str = CLASSIFICATION, made: MadeCandidates | None = None,
 ) -> Model:  # fmt: skip
     """Make the model of these parts, ready to be used or saved. Parts with the exponent 0 are left out, unless all are:
-    they would be computed for nothing. target: what is predicted, as --target names it."""
+    they would be computed for nothing. target: what is predicted, as --target names it. made: candidates by setting
+    that were made of the same fits before; those of this call are added."""
     used = [part for part in parts if part.exponent != 0] or list(parts)
-    candidates = [candidate_of(recordings, part, encoders) for part in used]
+    candidates = [_candidate(recordings, part, encoders, made) for part in used]
     is_numeric = task_of(target).is_numeric
     card = ModelCard(
         name=recordings.name,
@@ -80,14 +82,15 @@ def with_online(
     session: bool,
     all_windows: bool,
     encoders: Encoders | None = None,
+    made: MadeCandidates | None = None,
 ) -> Model:
     """Add the online ensemble. shared: exponents of the model's candidates in it; parts: further ones, of which those
-    that center people begin at the center of the training people."""
+    that center people begin at the center of the training people; made: as in `assemble`."""
     candidates = []
     for part in parts:
         if part.setting.adaptation == "online":
             part = part._replace(setting=part.setting.replace(centre="train"))
-        candidates.append(candidate_of(recordings, part, encoders))
+        candidates.append(_candidate(recordings, part, encoders, made))
     card = OnlineCard(
         exponents=[*map(float, shared), *(part.exponent for part in parts)],
         parts=[candidate.card for candidate in candidates],
@@ -96,6 +99,15 @@ def with_online(
         all_windows=all_windows,
     )
     return Model(replace(model.card, online=card), model.parts, candidates)
+
+
+def _candidate(
+    recordings: Recordings, part: Part, encoders: Encoders | None, made: MadeCandidates | None
+) -> Candidate:
+    made = {} if made is None else made
+    if part.setting not in made:
+        made[part.setting] = candidate_of(recordings, part, encoders)
+    return made[part.setting]
 
 
 def candidate_of(recordings: Recordings, part: Part, encoders: Encoders | None = None) -> Candidate:

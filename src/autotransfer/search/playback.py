@@ -7,6 +7,7 @@ subjects gain decides what the delivered model does for a new one.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Container, Mapping
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..models.assembly import Part, assemble, with_online
+from ..models.assembly import MadeCandidates, Part, assemble, with_online
 from ..models.calibration import LABELS
 from ..models.ensemble import Ensemble
 from ..models.model import Model
@@ -62,11 +63,13 @@ def play_back(
     tables: dict[str, dict[str, Scores]] = {}
     trials: dict[str, dict[str, TrustTrial]] = {}  # by the number of labels and the person
     followed: dict[str, following.Followed] = {}
+    made: dict[tuple[int, ...], MadeCandidates] = defaultdict(dict)  # by who is held out together
+    held_out_with = {person: tuple(group) for group in run.groups for person in group}
     for person, log_p in log_probs.items():
-        name = str(recordings.subjects[person])
-        model = model_without(run, selection.by_setting(nested.get(name, {})), person)
+        name, candidates = str(recordings.subjects[person]), made[held_out_with[person]]
+        model = model_without(run, selection.by_setting(nested.get(name, {})), person, candidates)
         if model is not None and online is not None:
-            model = online_without(run, model, online, person)
+            model = online_without(run, model, online, person, candidates)
         if model is None or any(part.effects is None for part in model.parts):
             return None
         rows = np.flatnonzero(recordings.subject.numpy() == person)
@@ -156,15 +159,20 @@ def decisions_of(followed: dict[str, following.Followed]) -> dict[str, Any]:
     }
 
 
-def model_without(run: Run, exponents: Mapping[Setting, float], person: int) -> Model | None:
-    """Return the ensemble of fits that had the person as their test subject."""
+def model_without(
+    run: Run, exponents: Mapping[Setting, float], person: int, made: MadeCandidates | None = None
+) -> Model | None:
+    """Return the ensemble of fits that had the person as their test subject. made: candidates of these fits by setting,
+    which are the same for everybody who is held out with the person."""
     if any(setting.adaptation == "transductive" for setting in exponents):
         return None
     parts = _parts_without(run, exponents, person)
-    return assemble(run.recordings, parts, scores={}, encoders=run.encoders) if parts else None
+    return assemble(run.recordings, parts, scores={}, encoders=run.encoders, made=made) if parts else None
 
 
-def online_without(run: Run, model: Model, online: OnlineWeights, person: int) -> Model:
+def online_without(
+    run: Run, model: Model, online: OnlineWeights, person: int, made: MadeCandidates | None = None
+) -> Model:
     """The same model with the online ensemble, from the same trainings; unchanged where no part of that centres
     people."""
     exponents = online.nested[person]
@@ -174,7 +182,7 @@ def online_without(run: Run, model: Model, online: OnlineWeights, person: int) -
         return model
     return with_online(
         run.recordings, model, [exponents.get(setting, 0.0) for setting in shared], parts, CentringRule(), session=True,
-        all_windows=True, encoders=run.encoders,
+        all_windows=True, encoders=run.encoders, made=made,
     )  # fmt: skip
 
 
