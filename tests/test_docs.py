@@ -234,7 +234,8 @@ def _skeleton(text: str) -> list[str]:
         flags=re.MULTILINE | re.IGNORECASE,
     )
     # Which stages there are depends on how long each takes.
-    text = re.sub(r"^(  \d+\. |stage \d+ of |answer after ).*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^(#   \d+\. |stage \d+ of |answer after ).*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^data = .*", "data = …", text, flags=re.MULTILINE)
     text = re.sub(r"\d+ of \d+ trainings done", "# of # trainings done", text)
     text = re.sub(r" \(it is busy with other work; alone about [\d:]+\)", "", text)
     text = text.replace("epochs", "epoch")  # of which there is one
