@@ -152,7 +152,7 @@ MEANING = {
     "mixup": "mix every training window with another person's window of its class, from the same minibatch; the "
     "share of that window is uniform between 0 and this number, at most .5",
     "amplitude": "multiply every channel of a training window by exp(u), u uniform in ± this number",
-    "channel_mask": "silence each channel of a training window with this probability",
+    "channel_mask": "set each channel of a training window to zero with this probability",
     "warm_up": "epochs over which the strength rises linearly from 0",
     "batches": "`balanced`: enough rows of each subject in a batch to compare them; `shuffled`; `auto`: balanced with "
     "a penalty, shuffled without",
@@ -249,22 +249,22 @@ def datasets() -> str:
 
 
 COLUMN = {
-    "stage": "`search` (stage one), `folds` (stage two), `sessions` (for the [average for sessions](../online.md), no "
+    "stage": "`search` (stage one), `folds` (stage two), `sessions` (for the [online ensemble](../online.md), no "
     "candidates) or `nested`",
     "setting": "short name of the setting",
     "fold": "position of the test subject",
-    "validation_subject": "the validation subject, whose loss chose the epoch if `checkpoint` is best",
+    "validation_subject": "the validation subject; its loss selects the epoch if `checkpoint` is best",
     "test_subject": "the test subject",
-    "seed": "of this training",
+    "seed": "seed of the fit",
     "best_epoch": "the epoch whose weights were kept, counted from 1",
     "epochs": "number of epochs trained",
     "validation_score": "balanced accuracy on the validation subject with the weights that were kept",
     "test_score": "the same on the test subject",
-    "swapped_best_epoch": "of the same training with validation and test subject exchanged",
-    "swapped_validation_score": "on the test subject of this row",
-    "swapped_test_score": "on the validation subject of this row",
-    "seconds": "this training's share of the time its population took",
-    "failure": "why the training ended early; empty: it did not",
+    "swapped_best_epoch": "best epoch of the same fit with validation and test subject exchanged",
+    "swapped_validation_score": "its validation score, on the test subject of this row",
+    "swapped_test_score": "its test score, on the validation subject of this row",
+    "seconds": "the share of the fit in the time of its population",
+    "failure": "why the fit failed; empty: it did not",
     "key": "identifies setting, pair of subjects and seed",
 }
 
@@ -284,50 +284,49 @@ CHOICE = {
     "chosen": "the best single candidate, by the mean of validation scores over people, with the lower quartile for "
     "near-ties; with `--rule published` by the lower quartile. Its `name` and every field",
     "paper_network": "the paper's network, in the same form",
-    "best_uncensored": "the uncensored candidate that validation ranks first",
+    "best_uncensored": "the candidate without a penalty that has the best validation scores",
     "shortlist": "the settings that were trained on every fold, each with its `name`",
     "validation_q25": "by name of a candidate: lower quartile over subjects of the validation scores",
-    "validation_mean": "by name: their mean",
+    "validation_mean": "by name of a candidate: mean over subjects of the validation scores",
     "test_scores": "test score by subject of single networks, as published, for `chosen`, `paper_network` "
     "and `best_uncensored`",
-    "nested_test_scores": "test score by subject of what is delivered, with weights found, or a setting chosen, "
-    "without that subject's scores",
-    "nested_choices": "by subject: the best single candidate without their scores",
+    "nested_test_scores": "test score by subject of the delivered model, with weights, or a setting, selected without "
+    "the subject's scores",
+    "nested_choices": "by subject: the best single candidate, selected without the subject's scores",
     "nested_uncensored_choices": "the same among candidates without a penalty",
-    "alternatives": "test score by subject of what could have been delivered instead: `best_single`, the best single "
+    "alternatives": "test score by subject of other models: `best_single`, the best single "
     "candidate; `equal_weights` for all candidates; `uncensored`, no candidate with a penalty; `paper_network`, an "
     "ensemble of these networks",
-    "adaptation": "`none` (zero-shot), `online` or `transductive`: what the delivered model uses of a new person's "
-    "unlabelled windows",
-    "ensemble": "what is delivered, see below; null with `--rule published`, where the chosen setting is delivered",
-    "without_kind": "by kind: test score by subject of the ensemble without it",
+    "adaptation": "`none` (zero-shot), `online` or `transductive`: use of a new person's unlabeled "
+    "windows by the delivered model",
+    "ensemble": "the delivered ensemble, see below; null with `--rule published`, which delivers the chosen setting",
+    "without_kind": "by model family: test score by subject of the ensemble without the family",
     "calibration": "predictions for all test subjects, in bins of similar confidence: `confidence`, `accuracy` and "
     "`share` of the windows of each bin, expected calibration `error`, and `error_before` without the temperature",
     "intervals": "intervals of a predicted number on held-out subjects; null for classes, and with too few subjects",
-    "playback": "held-out people using the model, see below; null where nobody could",
-    "answering": "sets and abstention on held-out people, see below; null where they were too few",
-    "not_scored": "subjects with trials of one class: whoever always says it is right, so they are in no scores",
-    "target": "what is predicted, as `--target` says it",
-    "metric": "of all scores but those of `other_metrics`, by scikit-learn's name",
-    "chance": "what guessing would score",
-    "guessing": "the same by subject, if it differs between subjects",
-    "other_metrics": "by metric: score by subject of what is delivered, as `nested_test_scores`",
-    "baselines": "by name: score by subject of what needs no network, on the same folds",
-    "left_out": "what a run with `--time` left out to keep within it",
-    "stages": "stages that the answer rests on, in order: `name`, `number` in plan.json, `seconds` since the run "
-    "began, `scores` by subject with all that was trained up to then, their mean `score` and its 95 % `interval`; "
-    "empty: trained all at once",
-    "ended": "why a run in stages did no more; null: it goes on, or has no stages",
-    "skipped_baselines": "by name: why a simple model has no scores",
-    "confusions": "by subject: counts of true × predicted class of what is delivered, decided without them",
-    "reliability": "by subject: mean `confidence`, `accuracy` and expected calibration `error` of the same",
-    "hold_out": "what `--hold-out` held out: subject, session or the name of a column; scores are by person",
-    "at_least": "the score that `--at-least` asks of every person; null where nobody asked",
-    "verdict": "the headline, a sentence that follows from the scores, as `best_baseline` and `next_person` do",
-    "best_baseline": "the simple model that scores highest: `name`, `mean`, on how many `people`, the mean `difference` of "
-    "what is delivered to it and the 95 % `interval` of that",
-    "next_person": "prediction interval for one more person: `low`, `high`, its `level`, from how many `people`, and "
-    "what it `assumes` (`nothing` or a `normal` distribution)",
+    "playback": "replay of held-out people, see below; null if there is none",
+    "answering": "prediction sets and abstention on held-out people, see below; null with too few people",
+    "not_scored": "subjects without a score, because they have windows of one class only",
+    "target": "the target, as in `--target`",
+    "metric": "scikit-learn's name of the metric of all scores except `other_metrics`",
+    "chance": "the score of guessing",
+    "guessing": "the score of guessing by subject, if it differs between subjects",
+    "other_metrics": "by metric: score by subject of the delivered model, as `nested_test_scores`",
+    "baselines": "by name of a baseline: score by subject, on the same folds",
+    "left_out": "stages that were left out because of `--time`",
+    "stages": "stages behind the result, in order: `name`, `number` in plan.json, `seconds` since the run began, "
+    "`scores` by subject after the stage, their mean `score` and its 95 % `interval`; empty for a run without stages",
+    "ended": "why the run ended; null: it continues, or has no stages",
+    "skipped_baselines": "by name of a baseline: why it has no scores",
+    "confusions": "by subject: counts of true × predicted class of the delivered model, nested",
+    "reliability": "by subject: mean `confidence`, `accuracy` and expected calibration `error`, nested",
+    "hold_out": "the held-out unit: subject, session or the name of a column; scores are by person",
+    "at_least": "the value of `--at-least`, or null",
+    "verdict": "the headline of the report",
+    "best_baseline": "the baseline with the highest mean: `name`, `mean`, number of `people`, mean `difference` of the "
+    "delivered model to it and its 95 % `interval`",
+    "next_person": "prediction interval for one more person: `low`, `high`, its `level`, number of `people`, and "
+    "assumption `assumes` (`nothing` or a `normal` distribution)",
 }
 
 
@@ -339,30 +338,29 @@ ENSEMBLE = {
     "weights": "the candidates, the heaviest first: `name`, `kind` (`eegnet`, `shallow`, `features`, `tangent`, "
     "`templates` or the name of your encoder), `share` of the weights, and `exponent`: the share over the temperature, "
     "which multiplies the candidate's log-probabilities",
-    "nested": "by subject: the exponent of each candidate, found without that subject",
+    "nested": "by subject: the exponent of each candidate, fitted without the subject",
     "nested_uncensored": "the same among candidates without a penalty; empty if all are without one",
 }
 
 
 PLAYBACK = {
     "zero_shot": "by the order of the windows (`recorded`, `balanced`, `one-sided`, `one class first`): score by "
-    "subject of the model as it is delivered, `nested_test_scores` in the order of recording",
-    "adapted": "the same with adaptation, in the way that the others choose",
-    "ways": f"by the way of following ({', '.join(f'`{name}`' for name in ADAPTATION_METHODS)}), then as above: each "
-    "with all of its correction",
-    "before": "by the number of labeled windows of each class: score by subject on all windows without a label, as "
-    "delivered",
-    "calibrated": "the same calibrated with the labels",
-    "own": "the same of a linear classifier of the labels alone",
-    "follows": "the way in which the delivered model adapts where it is asked to; `none`: it does not",
-    "calibrates": "numbers of labels by which it is calibrated",
-    "trust": "number of labels → how much of a correction counts, and the sharpness of what is said with it",
-    "online": "as `zero_shot`, by the [average for sessions](../online.md) with the rule that the others choose; "
-    "empty, as all below, where there is no such average",
-    "all_windows": "score by subject of the same with all windows of the person at once",
-    "rule": "how the delivered average for sessions centres a person: `kind`, `prior_windows` and `forgetting`",
-    "online_session": "whether a session of the delivered model uses that average",
-    "online_all_windows": 'whether `adapt="all"` does',
+    "subject of the model without adaptation, `nested_test_scores` in the order of recording",
+    "adapted": "the same with adaptation, by the method that is selected on the other subjects",
+    "ways": f"by adaptation method ({', '.join(f'`{name}`' for name in ADAPTATION_METHODS)}), then as above",
+    "before": "by the number of labeled windows of each class: score by subject of the delivered model on all "
+    "windows without a label",
+    "calibrated": "as `before`, of the calibrated model",
+    "own": "as `before`, of a linear classifier that is trained on the labels alone",
+    "follows": "the adaptation method of the delivered model; `none`: it does not adapt",
+    "calibrates": "numbers of labels from which the delivered model is calibrated",
+    "trust": "by the number of labels: weight of the correction, and factor of the log-probabilities",
+    "online": "as `zero_shot`, of the [online ensemble](../online.md) with the rule that is selected on the other "
+    "subjects; empty, as all below, without an online ensemble",
+    "all_windows": "score by subject of the online ensemble with all windows of the person at once",
+    "rule": "rule of the delivered online ensemble: `kind`, `prior_windows` and `forgetting`",
+    "online_session": "whether a session of the delivered model uses the online ensemble",
+    "online_all_windows": 'whether `adapt="all"` uses it',
 }
 
 
@@ -377,13 +375,13 @@ def ensemble() -> str:
 
 
 ANSWERING = {
-    "thresholds": "those of the delivered model, from everybody: `people`, how many; `sets`, for coverages of 0.01 … 0.99 "
-    "the least probability of a class in a set; `answers`, for shares of 0.01 … 0.99 of a person's windows the "
-    "confidence below which they lie",
-    "coverage": "by the coverage asked for: share by subject of windows whose set holds the true class",
-    "set_size": "the same: mean number of classes in a set",
-    "answered": "by the share of windows to be left unanswered: share by subject that is answered",
-    "accuracy": "the same: accuracy by subject of what is answered",
+    "thresholds": "thresholds of the delivered model, from all people: `people`, their number; `sets`, the minimum "
+    "probability of a class in a set for coverages of 0.01 … 0.99; `answers`, the confidence below which shares of "
+    "0.01 … 0.99 of a person's windows lie",
+    "coverage": "by requested coverage: share by subject of windows whose set holds the true class",
+    "set_size": "by requested coverage: mean number of classes in a set",
+    "answered": "by requested share of unanswered windows: share by subject that is answered",
+    "accuracy": "by requested share of unanswered windows: accuracy by subject on answered windows",
 }
 
 

@@ -73,7 +73,7 @@ def run(
     ] = None,
     hold_out: Annotated[str | None, _search("Unit to hold out in turn: subject (default), session, a column.")] = None,
     folds: Annotated[str | None, _search("Number of groups held out in turn; all: each subject alone.")] = None,
-    seeds: Annotated[int | None, _search("Number of seeds that networks are trained with; default 3.")] = None,
+    seeds: Annotated[int | None, _search("Number of seeds of each network; default 3.")] = None,
     seed: Annotated[int | None, _search("First seed; default 0.")] = None,
     networks: Annotated[str | None, _rare("Which networks are candidates: all, main, one, none.")] = None,
     rule: Annotated[str | None, _rare("Delivered model: average (weighted ensemble), published (one setting).")] = None,

@@ -68,9 +68,9 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
 class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, WindowEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Predict raw windows (N, channels, times) with `model_`; only fit needs ids.
 
-    If a setting adapts to people ("online" or "transductive"), the windows of one call are taken to be one person's, in
-    the order of recording, unless `subjects` (N,) or the epochs' metadata say whose each is. Every call starts with new
-    people; `at.Session` is for windows that come one by one.
+    If a setting adapts to people ("online" or "transductive"), the windows of one call are one person's, in the order
+    of recording, unless `subjects` (N,) or the epochs' metadata have the subject of each window. Every call starts with
+    new people; `at.Session` is for windows that arrive one by one.
     """
 
     # Under metadata routing fit requests `subjects`, and `groups` belong to the splitter. MOABB passes windows of the
@@ -108,10 +108,10 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
     ) -> Self:
         """Fit to windows X, an array or tensor (N, channels, times) or mne.Epochs, of classes y (N,).
 
-        subjects (N,): the subject of each trial; `groups` is another name for it. Epochs whose metadata have a column
+        subjects (N,): the subject of each window; `groups` is another name for it. Epochs whose metadata have a column
         "subject" need neither.
-        columns: other columns of the trials, such as "session" or "age": a DataFrame or a dict of arrays (N,).
-        Cross-validation divides a DataFrame as it divides X, but not a dict.
+        columns: other columns of the windows, such as "session" or "age": a DataFrame or a dict of arrays (N,).
+        Cross-validation splits a DataFrame together with X, but not a dict.
         X_target_labeled (n, channels, times), y_target_labeled (n,), X_target_unlabeled (m, channels, times): windows
         of one new person, for `calibrate` and `adapt` after training. MOABB's cross-subject modes pass them.
         """
@@ -152,8 +152,8 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
     def predict_proba(self, X: object, subjects: object = None, *, adapt: str | None = None) -> NDArray[np.float64]:
         """Return probabilities (N, classes), columns in the order of `classes_`.
 
-        adapt: "all" uses all windows of each person, without labels, if people held out in fit gained by that; without
-        `subjects` they are one person's.
+        adapt: "all" uses all unlabeled windows of each person if this raised the scores of people held out in fit.
+        Without `subjects` all windows are one person's.
         """
         windows, people = self._windows_of_people(X, subjects, adapt)
         return self.model_.predict_checked(windows, people, adapt)
@@ -161,10 +161,10 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
     def predict(
         self, X: object, subjects: object = None, abstain: float | None = None, *, adapt: str | None = None
     ) -> Array:
-        """Return the likeliest class of each window (N,), in the values that y had.
+        """Return the likeliest class of each window (N,), one of `classes_`.
 
-        abstain: the share of a person's windows to leave unanswered, such as 0.2: those of which the model is least
-        sure, by a threshold from held-out people. They are predicted as `unanswered_`.
+        abstain: the share of a person's windows to leave unanswered, such as 0.2: those with the lowest confidence, by
+        a threshold from held-out people. Their prediction is `unanswered_`.
         adapt: as in `predict_proba`.
         """
         check_is_fitted(self)
@@ -210,14 +210,14 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         return self._task.metric(self.scoring or self._task.default_metric, "scoring")
 
     def transform(self, X: object, subjects: object = None) -> NDArray[np.float32]:
-        """Return latent features z of all members (N, members · D), side by side, of all candidates."""
+        """Return latent features z of all members of all candidates, concatenated (N, members · D)."""
         windows, people = self._windows_of_people(X, subjects)
         return self.model_.features(windows, people).numpy()
 
     def calibrate(self, X: object, y: object) -> Self:
-        """Return a new estimator for one person, from a few labelled windows X (n, channels, times), y (n,).
+        """Return a new estimator for one person, from a few labeled windows X (n, channels, times), y (n,).
 
-        If people held out in fit did not gain by so few labels, it predicts as this one, and a warning says so.
+        If this number of labels did not raise the scores of people held out in fit, it predicts as this one, and warns.
         """
         windows = self._own_windows(X)
         labels = labels_of(self.classes_.tolist(), y, len(windows))

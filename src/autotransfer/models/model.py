@@ -99,9 +99,9 @@ class Model:
         return f"<Model of {card.name!r}: {windows} → {answer}; {card.subjects} training people>"
 
     def check(self, X: object, channels: object = None, sfreq: float | None = None) -> Tensor:
-        """Return windows (N, channels, times) float32 that the model takes; refuse any others, naming the difference.
+        """Return windows (N, channels, times) as float32; refuse those that do not fit the model.
 
-        channels: names of the data's channels. They are found by name, in any order and among others.
+        channels: names of the data's channels, which are then found by name
         """
         return windows_for_model(X, self.card, channels, sfreq)
 
@@ -161,15 +161,16 @@ class Model:
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """Return what the columns of `predict_proba` stand for, (classes,)."""
+        """Return the classes in the order of the columns of `predict_proba`, (classes,)."""
         return as_array(self.card.classes)
 
     # ---- one person --------------------------------------------------------------------------------------------------
 
     def calibrate(self, X: object, y: object) -> Self:
-        """Return the model for one person, from a few labelled windows X (n, channels, times) of classes y (n,).
+        """Return the model for one person, from a few labeled windows X (n, channels, times) of classes y (n,).
 
-        If held-out subjects did not gain by so few labels, the model is returned unchanged, with a warning.
+        If this number of labels did not raise the scores of held-out subjects, the model is returned unchanged, with a
+        warning.
         """
         self._check_predicts_classes()
         windows = self.check(X)
@@ -209,11 +210,11 @@ class Model:
     ) -> Floats:
         """Map raw windows (N, channels, times), an array or a tensor, to probabilities (N, classes).
 
-        subjects (N,): the subject of each window, which matters to settings that adapt to people: everybody by
-        themselves, in the order of the rows. Without it all windows are one person's.
-        adapt: "all" prepares each person by all of their windows, without labels and in no order, where the model has
-        an online ensemble. Where held-out people did not gain by that, nothing changes, and a warning says so.
-        channels: names of the channels of X, as of `check`. Without them they must be those of the model, in its order.
+        subjects (N,): the subject of each window, in the order of recording, if a candidate adapts to people; by
+            default all windows are one person's
+        adapt: "all" adapts the online ensemble to all unlabeled windows of each person. If this did not raise the
+            scores of held-out people, nothing changes, with a warning
+        channels: names of the channels of X; by default those of the model, in its order
         """
         self._check_predicts_classes()
         windows = self.check(X, channels)
@@ -243,10 +244,9 @@ class Model:
         channels: object = None,
     ) -> NDArray[Any]:
         """Return the likeliest class of each window (N,), one of `classes_`, or its number; X, subjects, adapt and
-        channels as of `predict_proba`.
+        channels as in `predict_proba`.
 
-        abstain: the share of a person's windows to leave unanswered, those that the model is least sure of;
-        `unanswered_` stands in their place.
+        abstain: share of a person's windows, those with the lowest confidence, for which `unanswered_` is returned
         """
         if self.card.task.is_numeric and abstain is None and adapt is None:
             windows = self.check(X, channels)
@@ -281,14 +281,14 @@ class Model:
 
     @property
     def unanswered_(self) -> Any:
-        """Return what `predict` gives in place of a class that it does not answer with."""
+        """Return the value of `predict` for unanswered windows."""
         return unanswered_value(self.card.classes)
 
     def score(self, X: object, y: object, subjects: object = None) -> float:
-        """Return the balanced accuracy for windows X (N, channels, times) of classes y (N,): the mean over the classes
-        that occur of the share of their windows that is predicted. If y holds numbers, return R².
+        """Return the balanced accuracy for windows X (N, channels, times) of classes y (N,): the mean over
+        classes of the share of correct predictions. If y holds numbers, return R².
 
-        `score` of scikit-learn's classifiers is the accuracy, `np.mean(model.predict(X) == y)`. subjects: as of
+        `score` of scikit-learn's classifiers is the accuracy, `np.mean(model.predict(X) == y)`. subjects: as in
         `predict_proba`.
         """
         task = self.card.task
@@ -299,8 +299,8 @@ class Model:
         return task.metric(task.default_metric).measure(places, probability, None)
 
     def features(self, X: object, subjects: object = None) -> Tensor:
-        """Return the codes of all members of all candidates side by side (N, n_features): all that a prediction
-        depends on. X and subjects as of `predict_proba`."""
+        """Return the concatenated latent features of all members of all candidates (N, n_features); X and subjects
+        as in `predict_proba`."""
         windows = self.check(X)
         codes = self.ensemble.codes(windows, people_of_windows(subjects, len(windows)))
         return torch.cat([z.transpose(0, 1).flatten(1) for z in codes], 1)
@@ -315,8 +315,8 @@ class Model:
         return Graph(self.ensemble).eval()
 
     def push_to_hub(self, repository: str, **options: Any) -> str:
-        """Upload the model to Hugging Face's hub, USER/NAME, with a page that has its score on people left out; return
-        the address. options: private and token, as of `models.hub.push_to_hub`."""
+        """Upload the model to Hugging Face's hub, USER/NAME, with a page with its score on held-out people; return the
+        address. options: private and token, as in `models.hub.push_to_hub`."""
         return push_to_hub(self, repository, **options)
 
     def _online_for_all_windows(self, adapt: str) -> OnlineEnsemble | None:

@@ -160,7 +160,7 @@ def _place(rest: object, classes: Sequence[Any]) -> int:
 
 @dataclass(frozen=True)
 class EventScores:
-    """How activations match events. Scores of several recordings can be added."""
+    """Scores of activations against events. Scores of several recordings can be added."""
 
     events: int = 0
     detected: int = 0
@@ -178,7 +178,7 @@ class EventScores:
 
     @property
     def false_per_hour(self) -> float | None:
-        """Return false activations in an hour of signal, with events or without; None where nothing was decoded."""
+        """Return false activations in an hour of signal, None if no signal was decoded."""
         return 3600 * self.false / self.seconds if self.seconds > 0 else None
 
     def delay(self, share: float = 0.5) -> float | None:
@@ -209,13 +209,13 @@ def score_events(
     Parameters
     ----------
     activations : list of Activation
-        In the order of their times.
+        Activations in the order of their times.
     events : list of (onset, duration, label)
-        In seconds on the same clock.
+        Events, in seconds on the same clock.
     seconds : float
-        How much signal was decoded, for the rate of false activations.
+        Duration of the decoded signal, for the rate of false activations.
     tolerance : float
-        Seconds; a window that ends a little after an event still holds its end.
+        Seconds after the end of an event in which an activation still counts.
     """
     _number("seconds", seconds, 0.0, math.inf)
     _number("tolerance", tolerance, 0.0, math.inf)

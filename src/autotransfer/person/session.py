@@ -97,7 +97,7 @@ class Session:
         return method is not None
 
     def reset(self) -> None:
-        """Forget the person."""
+        """Remove all data of the person."""
         self.n_windows = 0  # predicted so far
         self._first: list[Tensor] | None = []  # windows until they are looked at
         self._people = self._ensemble.follow()
@@ -165,16 +165,16 @@ class Session:
 
     @property
     def n_labels(self) -> int:
-        """Return the number of labelled windows so far."""
+        """Return the number of labeled windows so far."""
         return 0 if self._labels is None else self._labels.n_labels
 
     def label(self, window: object, y: object) -> None:
         """Take the label y, one of `classes_`, of a window (channels, times); or labels (n,) of n windows (n, channels,
         times).
 
-        One of the last 48 predicted windows is used as the model read it then; any other counts as the person's next
-        window. Later predictions are those of a model that `calibrate` made from all labels so far: where held-out
-        people did not gain by so few labels of each class, they stay as they were until there are more.
+        One of the last 48 predicted windows is used with its latent features at that time; any other counts as the
+        person's next window. Later predictions are those of a model that `calibrate` made from all labels so far. They
+        do not change until there are enough labels of each class to raise the scores of held-out people.
         """
         windows, single = self._check(window)
         self._catch_up()
@@ -186,8 +186,8 @@ class Session:
 
     def expected_gain(self, window: object) -> float:
         """Return how much a label of a window (channels, times) is expected to change: the share, from 0 to 1, of the
-        probability of the person's last windows that would move to other classes. 0 where held-out people gained by no
-        number of labels. The window may have been predicted before; it does not count as the next one."""
+        probability of the person's last windows that would move to other classes. 0 if no number
+        of labels raised the scores of held-out people. The window does not count as the person's next one."""
         windows, single = self._check(window)
         if not single:
             raise UserError(f"{len(windows)} windows were given; ask for one (channels, times) at a time")
@@ -200,7 +200,7 @@ class Session:
             return expected_gain(labels, self._recent.projected_codes(reading), reading.log_p, of_recent, log_p)
 
     def ask(self, window: object, at_least: float = WORTH) -> bool:
-        """Tell whether a label of this window (channels, times) is worth asking for: whether its `expected_gain` is
+        """Tell whether a label of this window (channels, times) is worth recording: whether its `expected_gain` is
         at least `at_least`."""
         if isinstance(at_least, bool) or not isinstance(at_least, (int, float)) or not at_least >= 0:
             raise UserError(f"at_least is {shown(at_least)}; it must be a number from 0 to 1")
@@ -270,7 +270,7 @@ class Session:
             person.restore(with_prefix(f"stacks.{k}.", state))
 
     def save(self, path: str | Path) -> None:
-        """Save what is known of the person as one file, which `load` opens again with the same model."""
+        """Save the session as one file, which `load` opens with the same model."""
         header = {"model": model_digest(self.model), "n_windows": self.n_windows, "adapts": self.adapts}
         self._catch_up()
         write_session(Path(path), header, self._state())
@@ -284,8 +284,8 @@ class Session:
         encoders: Encoders | None = None,
         channels: object = None,
     ) -> Self:
-        """Load the session that `save` wrote, with the model that it was opened with; another one is refused.
-        channels: of the windows that will come now, as when a session is opened."""
+        """Load a session that `save` wrote, with the model that it was opened with; another model is refused.
+        channels: names of the channels of the next windows, as when a session is opened"""
         try:
             header, state = read_session(Path(path))
             session = cls(model, adapt=header["adapts"], encoders=encoders, channels=channels)
