@@ -78,7 +78,7 @@ class ModelCard:
     # How a person is followed without labels: "none" where held-out people did not gain, "untried" by a run that had no
     # time for that; None: not measured.
     follows: str | None = None
-    calibrates: list[int] | None = None  # labelled windows of each class that they gained by
+    calibrates: list[int] | None = None  # labeled windows of each class that they gained by
     thresholds: Thresholds | None = None  # for sets and abstention; None: too few people were held out
     intervals: Intervals | None = None  # about numbers; None: too few people were held out
     # For each number of `calibrates`: the share of a correction that counts, and what exponents are multiplied by.

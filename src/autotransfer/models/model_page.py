@@ -16,9 +16,9 @@ from .card import ModelCard
 TAGS = ("autotransfer", "biosignals", "time-series", "subject-transfer", "domain-generalization")
 NAMES, LETTERS = 40, 200  # that a list has, and that a name has
 SENTENCE = 600  # letters of one that a card holds
-UNMEASURED = "Nobody has measured it on people left out."
+UNMEASURED = "It was not evaluated on held-out people."
 LIMITS = (
-    "Scores hold for people, devices and electrode positions like those it was trained on. It is no medical device. "
+    "Scores hold for people, devices and electrode positions like those it was trained on. It is not a medical device. "
     "Its settings are in `model.json`, its weights in `model.safetensors`."
 )
 
@@ -52,7 +52,7 @@ def _body(card: ModelCard) -> Iterable[str]:
     yield from _measured(card)
     yield "\n## How to use it\n"
     yield '```python\nimport autotransfer as at\n\nmodel = at.load_model(".")  # this folder'
-    yield f"model.predict(X)  # windows (N, channels, times), raw: it prepares them itself\n{use}\n```"
+    yield f"model.predict(X)  # raw windows (N, channels, times)\n{use}\n```"
     yield "\n## Limits\n"
     yield LIMITS
 
@@ -63,7 +63,7 @@ def _held_out(card: ModelCard) -> str:
     if hold_out == "subject":
         return "people it has never seen"
     if hold_out == "session":
-        return "new sessions of these people; nobody has measured it on others"
+        return "new sessions of these people; it was not evaluated on other people"
     return f"a new {_markdown(hold_out)}"
 
 
@@ -79,7 +79,7 @@ def _measured(card: ModelCard) -> Iterable[str]:
         if forecast := next_words(expected, hold_out):
             yield f"\n{_markdown(forecast, SENTENCE)}"
     unit = "each of these people" if hold_out == "subject" else "these windows"
-    yield f"\nWhat predicted {unit} was neither trained on them nor chosen by their scores."
+    yield f"\nThe models that predicted {unit} were neither trained on them nor selected by their scores."
 
 
 def _some_of(values: Sequence[Any]) -> str:

@@ -11,7 +11,7 @@ the windows so far into a correction of the logits that is linear in the code, 0
                    windows that are mistaken for another would move the wrong class
     prototypes     shift and effects on each class, from windows of which the model is sure (after T3A, Iwasawa and
                    Matsuo 2021)
-    statistics     mean and variance of the codes become those of the training people, as in batch normalisation with
+    statistics     mean and variance of the codes become those of the training people, as in batch normalization with
                    the statistics of the person (after AdaBN, Li et al. 2018). Imbalanced classes mislead it
     entropy        the classes' logits move so that the model is surer of each window, while all classes stay in use
                    (after TENT, Wang et al. 2021, and SHOT, Liang et al. 2020). It pauses while most windows are of one

@@ -25,7 +25,7 @@ from .adaptation import ADAPTATION_METHODS, NO_ADAPTATION
 
 
 def calibrated_with(model: Model, raw: Raw, X: Tensor) -> tuple[Model, dict[Any, int]]:
-    """Return the model for the one person whose labelled windows a reader found, and how many there are of each class.
+    """Return the model for the one person whose labeled windows a reader found, and how many there are of each class.
     X: the windows as `model.check` arranges them."""
     if raw.y is None:
         hint = raw.hints.get("y", "y must give one label per window")

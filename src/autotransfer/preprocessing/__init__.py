@@ -40,7 +40,7 @@ STEP = 64  # windows of a new person worked on at once
 
 
 def strongest(adaptations: Iterable[str]) -> str:
-    """Return the adaptation that uses most of a new person's unlabelled windows."""
+    """Return the adaptation that uses most of a new person's unlabeled windows."""
     return max(adaptations, key=("none", "online", "transductive").index, default="none")
 
 
@@ -80,7 +80,7 @@ class Preprocessing:
 
     @property
     def adaptation(self) -> str:
-        """Return what a new person's own unlabelled windows are used for: none (zero-shot), online (each window is
+        """Return what a new person's own unlabeled windows are used for: none (zero-shot), online (each window is
         prepared with those before it) or transductive (with all of them, later ones too)."""
         return strongest(transform.adaptation for transform in self.transforms)
 

@@ -21,9 +21,9 @@ from .wording import interval, kind_words, share
 NO_BETTER = "No setting is clearly better than the paper's network"
 ADAPTATIONS = {
     **dict.fromkeys(("none", "zero-shot"), "Nothing of a new person was used before their predictions (zero-shot)."),
-    "online": "Each window of a new person was predicted with their own unlabelled windows before it (online), so "
+    "online": "Each window of a new person was predicted with their own unlabeled windows before it (online), so "
     "these are not zero-shot scores.",
-    "transductive": "All unlabelled windows of a new person were used before their predictions (transductive), so "
+    "transductive": "All unlabeled windows of a new person were used before their predictions (transductive), so "
     "these are not zero-shot scores.",
 }
 
@@ -32,7 +32,7 @@ ADAPTATIONS = {
 
 
 def headline(choice: Choice) -> list[str]:
-    """Return the verdict, the next person, the worst one, and the gains from unlabelled windows and from labels, or
+    """Return the verdict, the next person, the worst one, and the gains from unlabeled windows and from labels, or
     intervals about numbers."""
     metric = named_metric(choice)
     worst = worst_words(choice.estimate, choice.below, choice.at_least, metric) if choice.estimate else None
@@ -98,7 +98,7 @@ def replay_words(choice: Choice) -> list[str]:
 
 
 def session_words(played: Playback) -> str:
-    """Say whether a session of the delivered model adapts to unlabelled windows, and how."""
+    """Say whether a session of the delivered model adapts to unlabeled windows, and how."""
     if played.session == NO_ADAPTATION:
         return "a session does not adapt to unlabeled windows"
     method = ADAPTATION_METHODS[played.session].label if played.session in ADAPTATION_METHODS else played.session

@@ -55,7 +55,7 @@ def confusion(summary: Summary) -> Figure | None:
         key="confusion",
         title="Which class is taken for which",
         caption="The delivered model on held-out people, over all their windows. Rows are the true classes; the "
-        "diagonal is the share that is recognized. The numbers have the counts of every person.",
+        "diagonal is the share that is recognized. Numbers has the counts of every person.",
         data=[cells],
         layout={
             "xaxis": plot.names_axis(names, "predicted", length=12) | {"constrain": "domain"},
@@ -109,7 +109,7 @@ def reliability(summary: Summary) -> Figure | None:
     return Figure(
         key="reliability",
         title="How far confidence can be trusted",
-        caption="On the diagonal, predictions are right as often as they claim; below it the model claims too much."
+        caption="On the diagonal confidence equals accuracy; below it the model is overconfident."
         + words,
         data=data,
         layout=plot.scores_over(across, "accuracy", both, summary.data.chance),
@@ -124,7 +124,7 @@ def reliability(summary: Summary) -> Figure | None:
 
 
 def labels(summary: Summary) -> Figure | None:
-    """Draw the score against the number of labelled windows of each class."""
+    """Draw the score against the number of labeled windows of each class."""
     played = None if summary.choice is None else summary.choice.playback
     if played is None or not played.calibrated:
         return None
@@ -245,9 +245,9 @@ def leakage(summary: Summary) -> Figure | None:
     return Figure(
         key="leakage",
         title="Can the subject be read from the representation?",
-        caption="Accuracy of a fresh classifier that tells from the network's latent features which training subject a "
-        "window belongs to. A censor's effect is the difference to the same network without it; the paper's "
-        "network may preprocess windows in another way.",
+        caption="Accuracy of a new classifier that predicts the training subject of a window from the network's latent "
+        "features. The effect of a penalty is the difference to the same network without it; the paper's network may "
+        "have other preprocessing.",
         data=data,
         layout=plot.scores_over(across, "accuracy of reading the subject", [k.accuracy for k in every], chance),
         columns=("test_subject", "model", "accuracy", "chance", "bits"),

@@ -259,7 +259,7 @@ SECTIONS = (
     ),
     Section("Mistakes and confidence", "confused classes, overconfidence, abstention",
             (confusion, reliability), (intervals, sets, abstention)),
-    Section("A new person with a minute of their own", "what labels and unlabelled windows are worth",
+    Section("A new person with a minute of their own", "what labels and unlabeled windows are worth",
             (labels, adaptation)),
     Section("How the model was found", "kinds, candidates and learning curves", (contributions, candidates, curves)),
     Section("What the representation tells about people", "whether the subject can be read from it", (leakage,)),

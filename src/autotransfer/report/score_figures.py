@@ -91,7 +91,7 @@ def differences(summary: Summary) -> Figure | None:
         key="differences",
         title="Gain or loss of every subject",
         caption=f"Score of the delivered model minus {other.label}, sorted from worst to best under {other.label}. "
-        f"{words}: the band. If it reaches zero, the difference may be chance.",
+        f"{words}: the band. If it includes zero, the difference may be chance.",
         data=[*stems, plot.points([*range(len(names))], values, "difference", fill=fills, text=texts)],
         layout={
             "xaxis": plot.names_axis(names, "test subject"),
@@ -120,7 +120,7 @@ def stages(summary: Summary) -> Figure | None:
     return Figure(
         key="stages",
         title="Score after each stage",
-        caption="Mean over people with everything trained up to then; bars are 95 % intervals. If the last stage "
+        caption="Mean over people after each stage; bars are 95 % intervals. If the last stage "
         f"gained little, a longer run would not help. Stages: {'; '.join(named)}.",
         data=[
             plot.line([at for at, _ in bars], [value for _, value in bars], "95 % interval", stroke=MUTED, width=1.5),
@@ -164,8 +164,8 @@ def contributions(summary: Summary) -> Figure | None:
         key="contributions",
         title="What each kind of candidate adds",
         caption=f"Difference in {summary.metric} between the average and the row, with the 95 % interval of the mean "
-        "over test subjects. Right of zero the kind that the row leaves out helps; if the line reaches zero, the kind "
-        "may not be needed.",
+        "over test subjects. Right of zero the kind that the row leaves out helps. If the interval includes zero, the "
+        "kind may not be needed.",
         data=data,
         layout=plot.rows_layout(across, titles, numbers, height=ROW),
         columns=("row", "test_score", "average_minus_row", "low", "high"),
@@ -214,7 +214,7 @@ def candidates(summary: Summary) -> Figure | None:
         key="candidates",
         title="How the candidates compare on validation",
         caption=f"Validation scores of each candidate; the number is the mean. {rule} If several are close together, "
-        "other seeds might rank them otherwise.",
+        "other seeds might change their order.",
         data=data,
         layout=plot.rows_layout(across, titles, [score(mean[name]) for name in names], height=ROW, top=50),
         columns=("setting", "validation_q25", "validation_mean", "chosen"),

@@ -146,7 +146,7 @@ class Playback:
     zero_shot: dict[str, Scores]  # by the order of the windows: recorded, balanced, one-sided
     adapted: dict[str, Scores]  # the same following the person, in the way that others choose
     ways: dict[str, dict[str, Scores]]  # by the way of following
-    before: dict[str, Scores]  # by the number of labelled windows of each class: on those that are left
+    before: dict[str, Scores]  # by the number of labeled windows of each class: on those that are left
     calibrated: dict[str, Scores]
     own: dict[str, Scores]  # a classifier of theirs alone, from the same labels
     follows: str  # the way that everybody chooses, "none" where nobody gains
@@ -184,7 +184,7 @@ class Playback:
 
     @property
     def harmed_by_labels(self) -> dict[str, tuple[float, int]]:
-        """The same by the number of labelled windows of each class that they are calibrated with."""
+        """The same by the number of labeled windows of each class that they are calibrated with."""
         return {
             labels: _harmed(
                 [scores[name] - self.before[labels][name] for name in scores if name in self.before[labels]]

@@ -19,7 +19,7 @@ BASELINE_LETTERS = 100  # of a simple model's
 @dataclass(frozen=True)
 class BestBaseline:
     """The simple model that scores highest on the people of the run, and what is delivered minus it, person by
-    person. That it is picked by its test scores favours it, not what is delivered."""
+    person. That it is picked by its test scores favors it, not what is delivered."""
 
     name: str
     mean: float

@@ -2,7 +2,7 @@
 
 Some are closed forms ("built in"), two for any signal and those that the signal's field would try first. Where they are
 candidates of the run, their trainings are used. The others are entries of BASELINES. To add one, write a function that
-predicts the test rows of a fold from its training rows, and add a line. Where a run may use unlabelled windows of a new
+predicts the test rows of a fold from its training rows, and add a line. Where a run may use unlabeled windows of a new
 person, so may the baselines that know how to.
 """
 
@@ -103,7 +103,7 @@ def _others(run: Run) -> dict[str, Baseline]:
 
 
 def adaptation_of(options: RunOptions) -> str:
-    """The most that a run's candidates may use of a new person's unlabelled windows."""
+    """The most that a run's candidates may use of a new person's unlabeled windows."""
     asked = (options.adaptation, options.constants.get("standardize"), options.constants.get("align"))
     return next((kind for kind in ("transductive", "online") if kind in asked), "none")
 

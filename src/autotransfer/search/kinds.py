@@ -3,7 +3,7 @@
 The paper's network comes first. There are two other networks, with different encoders,
 each with every penalty of the grid, and models in closed form: band power and means of stretches, tangent vectors of
 covariances, templates of evoked responses, and the usual representations of the signal's field (REPRESENTED). These
-cost little compared with a network, and make other mistakes. Where a new person's unlabelled windows may be used, each
+cost little compared with a network, and make other mistakes. Where a new person's unlabeled windows may be used, each
 kind has a form that uses them.
 
 To add a kind, add a line here; the encoder and the transforms that it names live in their own files.

@@ -37,7 +37,7 @@ from .held_out import person_score
 Rows = NDArray[np.int64]
 GROUP = "group"  # the column
 SHRINKAGE = 0.5
-FOLDS = 5  # of the labelled windows, at most
+FOLDS = 5  # of the labeled windows, at most
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4)
 SHARPNESS = (0.1, 0.15, 0.2, 0.3, 0.45, 0.7, 1.0, 1.4)
 
@@ -92,7 +92,7 @@ def discriminant(z: Tensor, y: Tensor, others: Tensor, n_classes: int) -> Tensor
 
 
 def splits_of(y: Rows, groups: Rows) -> list[tuple[Rows, Rows]]:
-    """Places of labelled windows to fit on, with every class, and to validate on. Whole groups are left out where every
+    """Places of labeled windows to fit on, with every class, and to validate on. Whole groups are left out where every
     class has two of them, and single windows otherwise; none where a class has one window."""
     from sklearn.model_selection import StratifiedGroupKFold
 

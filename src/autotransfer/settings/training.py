@@ -36,7 +36,7 @@ class Training:
         check_positive(self, "lr", "max_epochs", "patience")
         check_at_most(self, max_epochs=10**6, batch_size=10**6)
         if self.batch_size < 2:
-            raise UserError(f"batch_size is {self.batch_size}; batch normalisation needs at least 2 rows")
+            raise UserError(f"batch_size is {self.batch_size}; batch normalization needs at least 2 rows")
         if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
             raise UserError(f"weight_decay is {self.weight_decay}; it must be a finite number of at least 0")
         if self.checkpoint != "best":  # nobody waits for a better epoch

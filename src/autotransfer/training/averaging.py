@@ -1,7 +1,7 @@
 """Weights averaged over the last half of all steps: a third checkpoint, besides the best and the last epoch.
 
 At a constant rate steps jump about a good place; their mean is nearer to it, and needs nobody to choose it. Running
-statistics of batch normalisation belong to the last weights, and are computed again.
+statistics of batch normalization belong to the last weights, and are computed again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Running out of memory: how to recognise it, and the error where nothing smaller can be tried."""
+"""Running out of memory: how to recognize it, and the error where nothing smaller can be tried."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
                 f"a fold holds out row {int(both[0])}, which it trains on ({job.fold}); leave it out of one"
             )
         if len(job.fold.train) < 2:
-            raise UserError(f"a fold has fewer than 2 training rows ({job.fold}), which batch normalisation needs")
+            raise UserError(f"a fold has fewer than 2 training rows ({job.fold}), which batch normalization needs")
         if len(job.fold.validation) == 0 and job.setting.training.checkpoint == "best":
             raise UserError(
                 f"a fold has no validation rows ({job.fold}), so nothing can choose the best epoch; "
