@@ -173,7 +173,7 @@ class RunTargets:
 
         run, data = self.summary, self.summary.data
         users = {*data.subjects, *data.classes, *data.channels, *run.versions.values(), run.name, run.options.source}
-        users |= {run.command, run.device, run.started, *run.settings} - {"paper_network"}  # which is a role, too
+        users |= {run.command, run.device, run.started, *(one.name for one in run.trainings)} - {"paper_network"}  # which is a role, too
         self.check_page(light(renamed(run)))
 
     def _whole_way(self, draw: random.Random) -> None:

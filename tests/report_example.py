@@ -15,7 +15,6 @@ import numpy as np
 
 import autotransfer as at
 from autotransfer.jobs import Record
-from autotransfer.report.comparison import ranking, scores_on_test
 from autotransfer.report.summary import Leak, Summary
 from autotransfer.runs.choice import (
     Answering,
@@ -138,19 +137,27 @@ def _history(draw: Any, fold: int, setting: at.Setting) -> dict[str, list[float]
 
 def _choice(run: Summary, chosen: str | None) -> Choice:
     """By validation, but for a setting that is named; every fifth subject has another nested choice."""
-    ranked, tests = ranking(run), scores_on_test(run)
-    named = {one.name: NamedSetting(one.name, run.settings[one.name]) for one in ranked}
-    best = named[chosen or ranked[0].name]
+    settings = {one.name: one.setting for one in run.trainings if one.stage == "folds"}
+    tests: dict[str, dict[str, float]] = {name: {} for name in settings}
+    validation: dict[str, list[float]] = {name: [] for name in settings}
+    for one in run.trainings:
+        if one.name in settings and one.record.swapped is not None:
+            tests[one.name] |= one.scores
+            validation[one.name] += [one.record.validation_score, one.record.swapped.validation_score]
+    q25 = {name: float(np.percentile(values, 25)) for name, values in validation.items()}
+    ranked = sorted(settings, key=lambda name: -q25[name])
+    named = {name: NamedSetting(name, settings[name]) for name in ranked}
+    best = named[chosen or ranked[0]]
     baseline = named["paper_network"]
     roles = {"chosen": best.name, "paper_network": "paper_network", "best_uncensored": "paper_network"}
-    other = best if best is baseline else named[ranked[1].name]
+    other = best if best is baseline else named[ranked[1]]
     picks = {s: (other if i % 5 == 4 else best).name for i, s in enumerate(run.data.subjects)}
     nested = {s: tests[name][s] for s, name in picks.items()}
     return Choice(
         chosen=best, paper_network=baseline, best_uncensored=baseline, adaptation="none",
         shortlist=list(named.values()),
-        validation_q25={one.name: one.q25 for one in ranked},
-        validation_mean={one.name: one.mean for one in ranked},
+        validation_q25=q25,
+        validation_mean={name: float(np.mean(values)) for name, values in validation.items()},
         test_scores={role: tests[name] for role, name in roles.items()},
         nested_test_scores=nested, nested_choices=picks,
         nested_uncensored_choices=dict.fromkeys(picks, "paper_network"),

@@ -16,7 +16,7 @@ from plotly.offline import get_plotlyjs
 from autotransfer import Setting
 from autotransfer.report import page
 from autotransfer.report.escaping import muted_brackets, plain, plot_text
-from autotransfer.report.page import plotly_library, render, write
+from autotransfer.report.page import document, plotly_library, write
 from autotransfer.report.summary import Leak, Summary
 from autotransfer.runs.choice import NamedSetting
 from report_example import EXAMPLES, HOSTILE, empty, finished, hostile
@@ -35,7 +35,7 @@ def test_structure(name: str) -> None:
 
 
 def test_nothing_is_loaded_from_anywhere() -> None:
-    text = render(finished())
+    text = document(finished())
     outline = Outline(text)
     assert "src" not in [key for _, key, _ in outline.attributes]
     assert all(link.startswith("#") for link in outline.values("href"))
@@ -47,7 +47,7 @@ def test_nothing_is_loaded_from_anywhere() -> None:
 
 
 def test_plotly_is_in_the_file_once_and_packed() -> None:
-    text = render(finished())
+    text = document(finished())
     packed = re.findall(r'<script type="text/plain" id="plotly-packed">([A-Za-z0-9+/=]+)</script>', text)
     assert len(packed) == 1
     assert gzip.decompress(base64.b64decode(packed[0])).decode() == get_plotlyjs()
@@ -123,7 +123,7 @@ def test_write_replaces_the_file_at_once(tmp_path: Path, monkeypatch: pytest.Mon
     def fail(summary: Summary) -> str:
         raise RuntimeError("no room")
 
-    monkeypatch.setattr(page, "render", fail)
+    monkeypatch.setattr(page, "document", fail)
     with pytest.raises(RuntimeError, match="no room"):
         write(finished(), target)
     assert target.read_bytes() == before

@@ -8,10 +8,10 @@ from unittest import mock
 import pytest
 
 from autotransfer import Setting
-from autotransfer.report.collect import collect, roles
+from autotransfer.report.collect import collect
 from autotransfer.runs import options as options_module
 from autotransfer.runs.choice import NamedSetting, read_choice
-from autotransfer.runs.ledger import Entry
+from autotransfer.runs.results import Trained
 from autotransfer.runs.run import Run
 from autotransfer.search import procedure, selection
 from report_example import finished
@@ -58,19 +58,19 @@ def test_a_run_that_is_not_complete_claims_nothing(run: Run, monkeypatch: pytest
 
 
 def test_leakage_before_a_censor_is_that_of_the_same_preprocessing() -> None:
-    record = finished(3).trainings[0].record
+    run = finished(3)
+    record, known = run.trainings[0].record, run.choice
     plain, own = Setting(), {"standardize": "train"}
     censored = replace(CENSORED, **own)
     twin, shuffled = Setting(**own, batches=CENSORED.training.batches), Setting(**own)
 
-    known = finished(3).choice
     assert known is not None
 
     def found(chosen: Setting, *settings: Setting, folds: int = 3) -> dict[str, Setting]:
         jobs = [(chosen, fold) for fold in range(3)] + [(s, fold) for s in settings for fold in range(folds)]
-        entries = [Entry("", "folds", setting, 0, fold, 0, "done", 1, record) for setting, fold in jobs]
+        trainings = tuple(Trained("folds", "", setting, fold, "1", "2", 0, "", record) for setting, fold in jobs)
         named = {"paper_network": NamedSetting("paper_network", plain), "chosen": NamedSetting("chosen", chosen)}
-        return roles(replace(known, **named), entries)
+        return replace(run, choice=replace(known, **named), trainings=trainings).networks
 
     both = {"paper_network": plain, "chosen": censored}
     assert found(censored, plain, shuffled, twin) == {**both, "uncensored": twin}

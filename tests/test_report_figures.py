@@ -12,18 +12,14 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from autotransfer.grids import grid
 from autotransfer.jobs import Record
 from autotransfer.report import plot
-from autotransfer.report.comparison import contenders, ranking, scores_on_test, scores_on_validation
+from autotransfer.report.comparison import contenders, scores_on_test
 from autotransfer.report.page import SECTIONS
 from autotransfer.report.plot import Figure
 from autotransfer.report.statistics import paired
 from autotransfer.report.summary import Leak, Summary
-from autotransfer.runs.ledger import Entry
-from autotransfer.search import stages
-from autotransfer.search.held_out import validation_scores
-from report_example import EXAMPLES, averaged, failing, finished, in_stages, paper_network_won
+from report_example import EXAMPLES, averaged, finished, in_stages, paper_network_won
 from report_outline import example, figure_data
 
 
@@ -65,40 +61,24 @@ def test_settings_are_picked_by_validation_alone() -> None:
     run = finished(8, seed=9)
     spoiled = with_tests(run, lambda value: 1 - value)
     assert [row.setting for row in contenders(spoiled)] == [row.setting for row in contenders(run)]
-    assert ranking(spoiled) == ranking(run)
-
-
-def test_validation_is_summarized_as_the_choice_does_it() -> None:
-    """Against the code that chooses: subjects validate in their own fold and as the exchanged twin, failures are 0."""
-    run = failing(finished(8, seed=9), {20: "out of memory"})
-    place = {subject: i for i, subject in enumerate(run.data.subjects)}
-    entries = [
-        Entry(one.key, one.stage, one.setting, place[str(one.validation_subject)], one.fold, 0, "done", 1, one.record)
-        for one in run.trainings
-    ]
-    scores = validation_scores(entries)
-    mine = ranking(run)
-    for one in mine:
-        key = run.settings[one.name].key
-        assert one.q25 == pytest.approx(stages.lower_quartile(scores, key))
-        assert one.mean == pytest.approx(stages.mean_score(scores, key))
-    assert run.settings[mine[0].name].key == stages.choose(scores, [run.settings[one.name].key for one in mine])
 
 
 def test_a_job_shared_by_both_stages_counts_in_each() -> None:
     run = finished(5)
     assert not any(one.stage == "folds" and one.fold == 0 for one in run.trainings)
-    for scores in (scores_on_test(run), scores_on_validation(run)):
-        assert len(scores) == len(grid("quick"))
-        assert all(len(own) == 5 for own in scores.values())
+    assert run.choice is not None
+    names = [one.name for one in run.choice.shortlist]
+    assert all(len(own) == 5 for own in scores_on_test(run, names).values())
 
 
 def test_seeds_are_averaged_per_subject() -> None:
-    once = replace(finished(5), choice=None)
+    once = finished(5)
     second = [replace(one, seed=1) for one in with_tests(once, lambda value: value / 2).trainings]
     both = replace(once, trainings=(*once.trainings, *second))
-    for first, mean in zip(contenders(once), contenders(both), strict=True):
-        assert {s: 0.75 * v for s, v in first.scores.items()} == pytest.approx(mean.scores)
+    assert once.choice is not None
+    names = [one.name for one in once.choice.shortlist]
+    for name, scores in scores_on_test(both, names).items():
+        assert scores == pytest.approx({s: 0.75 * v for s, v in scores_on_test(once, names)[name].items()})
 
 
 # ---- figures against the choice --------------------------------------------------------------------------------------
@@ -151,10 +131,10 @@ def test_the_score_is_drawn_against_time() -> None:
 def test_what_kinds_add_is_drawn_with_its_interval() -> None:
     run = averaged()
     assert run.choice is not None
-    assert run.ensemble is not None
+    assert run.choice.ensemble is not None
     figure = figures(run)["contributions"]
-    others = [run.choice.without_kind[kind] for kind in run.ensemble.kinds]
-    others += [run.choice.without_kind[kind] for kind in run.choice.without_kind if kind not in run.ensemble.kinds]
+    others = [run.choice.without_kind[kind] for kind in run.choice.ensemble.kinds]
+    others += [run.choice.without_kind[kind] for kind in run.choice.without_kind if kind not in run.choice.ensemble.kinds]
     others += [run.choice.alternatives[key] for key in ("best_single", "equal_weights")]
     pairs = [pair for other in others if (pair := paired(run.choice.nested_test_scores, other))]
     dots = [trace for trace in figure.data if trace["mode"] == "markers"]
@@ -214,7 +194,7 @@ def test_sessions_and_labels_are_those_of_the_replay() -> None:
 
 def test_learning_curves_are_medians_over_folds() -> None:
     run = finished()
-    histories = [one.record.history["train_loss"] for one in run.trainings if one.setting == run.plain]
+    histories = [one.record.history["train_loss"] for one in run.trainings if one.setting == run.options.plain]
     rows = [row for row in figures(run)["curves"].rows if row[0] == "EEGNet (paper), training"]
     assert rows[0][1:] == [1, pytest.approx(np.median([history[0] for history in histories]))]
     assert rows[-1][1] <= max(map(len, histories))

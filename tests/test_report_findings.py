@@ -11,13 +11,13 @@ import pytest
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.report.comparison import choice_rows
-from autotransfer.report.findings import censoring_words, headline, notes, replay_words, stability_words
+from autotransfer.report.findings import censoring_words, headline, notes, replay_words
 from autotransfer.report.methods import methods_paragraph
 from autotransfer.report.statistics import paired
 from autotransfer.report.summary import Summary
 from autotransfer.report.terminal import answer_lines
 from autotransfer.report.wording import kind_label, kind_words, signed
-from autotransfer.runs.choice import Choice, Ensemble, NamedSetting, Weighted
+from autotransfer.runs.choice import Choice, Ensemble, NamedSetting
 from autotransfer.settings import Setting
 from report_example import averaged, empty, finished, paper_network_won
 from report_outline import Outline, example, figure_data, light, place
@@ -35,8 +35,8 @@ def page(run: Summary, **changes: Any) -> str:
 
 
 def ensemble_of(run: Summary) -> Ensemble:
-    assert run.ensemble is not None
-    return run.ensemble
+    assert run.choice.ensemble is not None
+    return run.choice.ensemble
 
 
 # ---- page and terminal -----------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def test_the_network_of_the_paper_is_not_mentioned_before_it_was_trained() -> No
     for tell in (lambda own: "\n".join(answer_lines(of(own))), page, methods_paragraph):
         assert "(paper)" in tell(run)
         assert "(paper)" not in tell(early)
-    assert early.plain == run.options.plain
+    assert "paper_network" not in early.networks
 
 
 def test_the_part_of_censoring_is_the_difference_to_uncensored_candidates() -> None:
@@ -145,19 +145,6 @@ def test_the_part_of_censoring_is_the_difference_to_uncensored_candidates() -> N
     assert censoring_words(of(run, alternatives={"uncensored": nested})) == []
     assert "censoring did not help" in page(paper_network_won())
     assert "no censor was tried" in page(paper_network_won(), shortlist=[of(paper_network_won()).paper_network])
-
-
-def test_how_stable_the_weights_are() -> None:
-    run = averaged()
-    weights = [Weighted("heavy", "eegnet", 0.6, 0.6), Weighted("light", "tangent", 0.4, 0.4)]
-    ensemble = replace(ensemble_of(run), weights=weights)
-    unmoved = {"1": {"heavy": 0.6, "light": 0.4}}
-    moved = {"1": {"heavy": 1.0}, "2": {"stranger": 1.0}}  # .4 and 1 of the weight
-    for nested, percent in ((unmoved, 0), (moved, 70)):
-        words = stability_words(of(run, ensemble=replace(ensemble, nested=nested)))
-        assert words is not None
-        assert f" {percent}\u00a0%" in words
-    assert stability_words(of(run, ensemble=replace(ensemble, nested={}))) is None
 
 
 @pytest.mark.parametrize("adaptation", ["online", "transductive"])

@@ -1,16 +1,15 @@
-"""Scores by subject of what a run delivers, of its baselines and of the settings that it trained."""
+"""Scores by subject of the delivered model, of the baselines and of the candidates."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..censoring import CENSORS
 from ..runs.choice import Choice
-from ..runs.results import Trained
 from ..tasks.classification import BALANCED_ACCURACY
 from .summary import Summary
 from .wording import method_label
@@ -18,16 +17,6 @@ from .wording import method_label
 BASELINE = "baseline"  # keys of baselines begin with it, followed by a number
 DELIVERED = "nested"
 Scores = dict[str, dict[str, float]]  # name of a setting -> subject -> mean score
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A setting and its validation scores. Test scores are not in it."""
-
-    name: str
-    method: str  # "none": uncensored
-    q25: float  # lower quartile over subjects
-    mean: float
 
 
 @dataclass(frozen=True)
@@ -45,12 +34,12 @@ class Contender:
 
     @property
     def is_method(self) -> bool:
-        """Whether it is a penalty method, one of the candidates."""
+        """Return whether the model is a candidate that stands for a penalty method."""
         return self.key in CENSORS
 
     @property
     def is_baseline(self) -> bool:
-        """Whether it is a baseline without a network."""
+        """Return whether the model is a baseline."""
         return self.key.startswith(BASELINE)
 
 
@@ -79,25 +68,30 @@ def choice_rows(choice: Choice) -> list[Contender]:
 
 def contenders(summary: Summary) -> list[Contender]:
     """Return the rows of the choice, then each penalty method with the setting that validation ranks first."""
-    best: dict[str, str] = {}  # method -> the setting that stands for it, by validation alone
-    for candidate in ranking(summary):
-        best.setdefault(candidate.method, candidate.name)
-    scores, choice = scores_on_test(summary), summary.choice
-    order = dict.fromkeys(["none", *CENSORS, *best])
-    methods = [Contender(m, method_label(m), best[m], scores.get(best[m], {})) for m in order if m in best]
+    choice = summary.choice
     if choice is None:
-        return _with_scores(methods)
-    # Records of trainings hold balanced accuracies, which cannot be compared with another metric.
-    own = methods if choice.metric == BALANCED_ACCURACY else []
-    return _with_scores([*choice_rows(choice), *(row for row in own if row.key != "none")])
+        return []
+    rows = choice_rows(choice)
+    # Records of fits hold balanced accuracies, which cannot be compared with another metric.
+    if choice.metric != BALANCED_ACCURACY:
+        return rows
+    best: dict[str, str] = {}  # method -> its first candidate, by validation alone
+    for name in ranking(choice):
+        if (setting := choice.settings.get(name)) is not None and setting.method is not None:
+            best.setdefault(setting.method, name)
+    scores = scores_on_test(summary, list(best.values()))
+    methods = [method for method in CENSORS if method in best]
+    return rows + _with_scores(Contender(m, method_label(m), best[m], scores.get(best[m], {})) for m in methods)
 
 
 def _with_scores(rows: Iterable[Contender]) -> list[Contender]:
+    """Return the rows that have finite scores, with these alone."""
     finite = (Contender(row.key, row.label, row.setting, finite_scores(row.scores)) for row in rows)
     return [row for row in finite if row.scores]
 
 
 def find(rows: Iterable[Contender], key: str) -> Contender | None:
+    """Return the row with this key; None if there is none."""
     return next((row for row in rows if row.key == key), None)
 
 
@@ -107,67 +101,25 @@ def best_baseline(rows: Iterable[Contender]) -> Contender | None:
     return max((row for row in rows if row.is_baseline), key=lambda row: row.mean, default=find(rows, "none"))
 
 
-# ---- trainings -------------------------------------------------------------------------------------------------------
-
-
-def ranking(summary: Summary) -> list[Candidate]:
+def ranking(choice: Choice) -> list[str]:
     """Return the candidates, the best first: by mean if candidates are averaged, else by lower quartile."""
-    candidates = []
-    for name, scores in scores_on_validation(summary).items():
-        values, method = list(scores.values()), summary.settings[name].method or "none"
-        candidates.append(Candidate(name, method, float(np.percentile(values, 25)), float(np.mean(values))))
-    if summary.ensemble is not None:
-        return sorted(candidates, key=lambda candidate: (-candidate.mean, -candidate.q25))
-    return sorted(candidates, key=lambda candidate: (-candidate.q25, -candidate.mean))
+    q25, mean = finite_scores(choice.validation_q25), finite_scores(choice.validation_mean)
+    first, second = (q25, mean) if choice.ensemble is None else (mean, q25)
+    return sorted((name for name in mean if name in q25), key=lambda name: (-first[name], -second[name]))
 
 
-def stage_two_trainings(summary: Summary) -> list[Trained]:
-    """Return the trainings of settings that were trained on every fold, failed ones too.
-
-    A finished job is not trained again, so the first fold of a candidate may belong to the stage "search".
-    """
-    if summary.choice is not None:
-        listed = {named.name for named in summary.choice.shortlist}
-    else:
-        listed = {training.name for training in summary.trainings if training.stage == "folds"}
-    return [training for training in summary.trainings if training.name in listed]
-
-
-def scores_on_test(summary: Summary) -> Scores:
-    """Return the score of each setting on every test subject, mean over seeds."""
-    done = [training for training in stage_two_trainings(summary) if not training.failed]
-    rows = ((training.name, who, score) for training in done for who, score in training.scores.items())
-    return _by_subject(summary, rows)
-
-
-def scores_on_validation(summary: Summary) -> Scores:
-    """Return the scores that decide the choice, by validation subject; a failed job counts as 0.
-
-    Both held-out subjects are absent from training, so each fold gives two scores: the second with validation and test
-    exchanged. If groups are held out, each is scored by the snapshot that the other chose.
-    """
-    rows = []
-    for training in stage_two_trainings(summary):
-        twin = training.record.swapped
-        if len(training.scores) > 1 or len(training.swapped_scores) > 1:
-            scores = training.scores | training.swapped_scores
-        else:
-            scores = {str(training.validation_subject): training.record.validation_score}
-            scores |= {} if twin is None else {str(training.test_subject): twin.validation_score}
-        rows += [(training.name, who, 0.0 if training.failed else score) for who, score in scores.items()]
-    return _by_subject(summary, rows)
-
-
-def _by_subject(summary: Summary, rows: Iterable[tuple[str, str, float]]) -> Scores:
-    """Return means over finite scores; if parts of subjects are held out, the mean over each subject's parts."""
-    values: dict[str, dict[str, list[float]]] = {}
-    for name, subject, value in rows:
-        if math.isfinite(value):
-            values.setdefault(name, {}).setdefault(subject, []).append(value)
+def scores_on_test(summary: Summary, names: Sequence[str]) -> Scores:
+    """Return the scores of candidates on every test subject: means over seeds and over the units of a subject."""
+    values: dict[str, dict[str, list[float]]] = {name: {} for name in names}
+    for training in summary.trainings:
+        if training.name in values and not training.failed:
+            for subject, score in finite_scores(training.scores).items():
+                values[training.name].setdefault(subject, []).append(score)
     means = {name: {s: float(np.mean(v)) for s, v in by_subject.items()} for name, by_subject in values.items()}
     units = summary.data.units
     return means if units is None else {name: units.by_person(scores) for name, scores in means.items()}
 
 
 def finite_scores(scores: Mapping[str, float]) -> dict[str, float]:
+    """Return the scores that are known."""
     return {key: value for key, value in scores.items() if math.isfinite(value)}

@@ -190,21 +190,6 @@ def estimate_words(choice: Choice) -> str:
     )
 
 
-def stability_words(choice: Choice) -> str | None:
-    """Say how much depends on one subject: the weight that moves, or the number of nested choices."""
-    if choice.ensemble is None:
-        picks = len(set(choice.nested_choices.values()))
-        return f"The nested choice varies between {count(picks, 'setting')}." if picks > 1 else None
-    delivered = choice.ensemble.shares
-    moved = [
-        sum(abs(nested.get(name, 0.0) - delivered.get(name, 0.0)) for name in {*nested, *delivered}) / 2
-        for nested in choice.ensemble.nested_shares.values()
-    ]
-    if not moved:
-        return None
-    return f"Without one subject, {share(sum(moved) / len(moved))} of the weight moves to other candidates on average."
-
-
 def censoring_words(choice: Choice) -> list[str]:
     """Say what an ensemble of the paper's network scores, and how much of the score is due to censoring."""
     others = {
@@ -225,6 +210,6 @@ def notes(choice: Choice) -> list[str]:
     adaptation = ADAPTATIONS.get(choice.adaptation)
     lines = [
         delivered_words(choice), hold_out_words(choice.hold_out), adaptation, estimate_words(choice),
-        stability_words(choice), *censoring_words(choice), *choice.task.notes,
+        *censoring_words(choice), *choice.task.notes,
     ]  # fmt: skip
     return [line for line in lines if line]

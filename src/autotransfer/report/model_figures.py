@@ -197,7 +197,9 @@ def curves(summary: Summary) -> Figure | None:
     """Draw the median losses over folds by epoch, up to the epoch that half of the folds reached."""
     data: list[Json] = []
     rows: list[list[object]] = []
-    for role, setting in summary.roles.items():
+    for role, setting in summary.networks.items():
+        if role == "uncensored":
+            continue
         histories = [training.record.history for training in summary.trainings if training.setting == setting]
         for key, dash in (("train_loss", "dot"), ("validation_loss", "solid")):
             known = [np.array(history[key]) for history in histories if np.isfinite(history[key]).any()]

@@ -54,7 +54,6 @@ class Table(NamedTuple):
     heads: Sequence[str]
     rows: list[list[Any]]
     numeric: int
-    note: str = ""
 
 
 class Section(NamedTuple):
@@ -72,25 +71,23 @@ class Section(NamedTuple):
 def write(summary: Summary, path: str | os.PathLike[str]) -> Path:
     """Write the report to `path`, atomically."""
     target = Path(path)
-    write_atomically(target, render(summary))
+    write_atomically(target, document(summary))
     return target
 
 
-def render(summary: Summary) -> str:
-    """Return the whole page as text."""
-    return document(summary, plotly=plotly_library())
-
-
-def document(run: Summary, *, plotly: Markup) -> str:
-    """Return the page. plotly: base64 of the gzipped library; without it the page still has its text and tables."""
+def document(run: Summary, *, plotly: Markup | None = None) -> str:
+    """Return the page as text. plotly: base64 of the gzipped library in the place of the installed one."""
     filled = [
         (section, _known(section.figures, run), _known(section.tables, run)) for section in SECTIONS if section.inside
     ]
     shown = [(section, figures, tables) for section, figures, tables in filled if figures or tables]
     first = _known(SECTIONS[0].figures, run)
+    drawn = [*first, *(figure for _, figures, _ in shown for figure in figures)]
+    fields = ("key", "title", "data", "layout", "height", "legend")
     data, choice = run.data, run.choice
-    return render_page(
-        "report.html",
+    return _environment().get_template("report.html").render(
+        policy=POLICY,
+        most_rows=MOST_ROWS,
         title=f"{run.mark}{run.name} – AutoTransfer report",
         run=run,
         size=[
@@ -100,14 +97,15 @@ def document(run: Summary, *, plotly: Markup) -> str:
         ],
         first=first,
         sections=shown,
-        drawn=[*first, *(figure for _, figures, _ in shown for figure in figures)],
+        drawn=drawn,
+        figure_data=script_json([{name: getattr(figure, name) for name in fields} for figure in drawn]),
         headline=[] if choice is None else headline(choice),
         missing=[] if choice is None else missing_words(choice),
         notes=[] if choice is None else notes(choice),
         standing=standing(choice),
         failed=sum(training.failed for training in run.trainings),
         facts=_facts(run),
-        plotly=plotly,
+        plotly=plotly_library() if plotly is None else plotly,
     )  # fmt: skip
 
 
@@ -128,14 +126,6 @@ def standing(choice: Choice | None) -> str:
     if choice.guesses:
         return "guessing"
     return "unknown" if choice.best_baseline is None else choice.best_baseline.comparison
-
-
-def render_page(template: str, drawn: Sequence[Figure] = (), **values: Any) -> str:
-    """Fill a template. drawn: the figures that the page has a place for."""
-    figures = [{"key": f.key, "title": f.title, "data": f.data, "layout": f.layout, "height": f.height,
-                "legend": f.legend} for f in drawn]  # fmt: skip
-    page = _environment().get_template(template)
-    return page.render(policy=POLICY, drawn=drawn, figure_data=script_json(figures), most_rows=MOST_ROWS, **values)
 
 
 def text_of(template: str, **values: Any) -> str:

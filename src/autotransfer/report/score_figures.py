@@ -9,7 +9,7 @@ from ..folds import SUBJECT
 from ..tasks import label_of
 from ..training.intervals import bootstrap_interval
 from . import plot
-from .comparison import DELIVERED, best_baseline, choice_rows, find, finite_scores, ranking, scores_on_validation
+from .comparison import DELIVERED, best_baseline, choice_rows, find, finite_scores, ranking
 from .escaping import distinct_labels, plot_text
 from .plot import ACCENT, GREY, INK, MUTED, SOFT, Figure, Json
 from .statistics import paired
@@ -136,8 +136,8 @@ def stages(summary: Summary) -> Figure | None:
 
 def contributions(summary: Summary) -> Figure | None:
     """Draw the average minus itself without one kind, minus the best single candidate, and minus equal weights."""
-    choice, ensemble = summary.choice, summary.ensemble
-    if choice is None or ensemble is None:
+    choice = summary.choice
+    if choice is None or (ensemble := choice.ensemble) is None:
         return None
     kinds = ensemble.kinds | {kind: 0.0 for kind in choice.without_kind if kind not in ensemble.kinds}
     without = {
@@ -176,26 +176,19 @@ def contributions(summary: Summary) -> Figure | None:
 
 def candidates(summary: Summary) -> Figure | None:
     """Draw the mean and the lower quartile of each candidate's validation scores, the best first."""
-    q25 = {candidate.name: candidate.q25 for candidate in ranking(summary)}
-    mean = {candidate.name: candidate.mean for candidate in ranking(summary)}
-    if summary.choice is not None:  # candidates of an average may have no trainings of their own
-        q25, mean = finite_scores(summary.choice.validation_q25), finite_scores(summary.choice.validation_mean)
-    names = sorted((name for name in mean if name in q25), key=lambda name: (-mean[name], -q25[name]))
-    if summary.ensemble is None:
-        names.sort(key=lambda name: (-q25[name], -mean[name]))
-    if not names:
+    choice = summary.choice
+    if choice is None or not (names := ranking(choice)):
         return None
+    q25, mean = choice.validation_q25, choice.validation_mean
     cut = distinct_labels(names, 60)
-    scores = {name: finite_scores(scores) for name, scores in scores_on_validation(summary).items()}
-    people = [(i, who, value) for i, name in enumerate(names) for who, value in scores.get(name, {}).items()]
-    chosen = None if summary.choice is None else summary.choice.chosen.name
+    chosen = choice.chosen.name
     titles = [f"<b>{cut[name]} · chosen</b>" if name == chosen else cut[name] for name in names]
     rule = (
         "The highest lower quartile is chosen, because a mean can be carried by a few easy subjects."
-        if summary.ensemble is None
+        if choice.ensemble is None
         else "The mean decides which single candidate is best; an average of several is delivered."
     )
-    shown = [*(value for *_, value in people), *(table[name] for table in (q25, mean) for name in names)]
+    shown = [table[name] for table in (q25, mean) for name in names]
     across = plot.score_axis("score on validation subjects", shown, summary.chance)
     data = [
         plot.points(
@@ -205,11 +198,6 @@ def candidates(summary: Summary) -> Figure | None:
         )
         for label, table, fill, symbol in (("mean", mean, INK, "x-thin"), ("lower quartile", q25, ACCENT, "diamond"))
     ]  # fmt: skip
-    if people:
-        texts = [f"{cut[names[i]]}<br>subject {plot_text(who)}: {score(value)}" for i, who, value in people]
-        look = {"opacity": 0.6, "line": {"color": GREY, "width": 1.5}}
-        x, y = [value for *_, value in people], [i for i, *_ in people]
-        data.insert(0, plot.points(x, y, "one subject", fill=GREY, symbol="line-ns", text=texts, marker=look))
     return Figure(
         key="candidates",
         title="How the candidates compare on validation",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
-from ..runs.choice import Choice, Ensemble
+from ..runs.choice import Choice
 from ..runs.data_facts import Data
 from ..runs.options import RunOptions
 from ..runs.results import Trained
@@ -41,7 +40,7 @@ class Summary:
     folds: int = 0
     trainings: tuple[Trained, ...] = ()
     choice: Choice | None = None  # None: the run is not finished
-    # By role ("paper_network", "chosen" and "uncensored", the chosen setting without its penalty): what probes read.
+    # By role, as `networks`: what probes read.
     leakage: dict[str, list[Leak]] = field(default_factory=dict)
 
     @property
@@ -50,56 +49,53 @@ class Summary:
 
     @property
     def chance(self) -> float:
-        """What guessing would score by the metric that decides."""
+        """Return what guessing would score by the metric that decides."""
         known = None if self.choice is None else self.choice.chance
         return self.data.chance if known is None else known
 
     @property
     def metric(self) -> str:
-        """The label of that metric, inside a sentence."""
+        """Return the label of the metric that decides, inside a sentence."""
         return label_of(self.options.metric if self.choice is None else self.choice.metric)
 
     @property
     def mark(self) -> str:
-        """Prefix of the title of an unfinished run."""
+        """Return the prefix of the title of an unfinished run."""
         if self.choice is None:
             return "INCOMPLETE: "
         n = len(self.choice.stages)
         return f"SO FAR, {n} stage{'s' * (n != 1)}: " if n and self.choice.ended is None else ""
 
     def asking(self, at_least: float | None) -> Summary:
-        """The same summary with the score required of every person; None: as the run has it."""
+        """Return the summary with another score required of every person; None: that of the run."""
         if self.choice is None or at_least is None:
             return self
         return replace(self, choice=replace(self.choice, at_least=at_least))
 
     @property
     def role_names(self) -> dict[str, str]:
-        """Labels of the settings that figures compare."""
+        """Return the labels of `networks`."""
         plain = "EEGNet (paper)" if self.choice is None else self.choice.plain_label
         return {"paper_network": plain, "uncensored": "Best single, without its censor", "chosen": "Best single"}
 
-    @cached_property
-    def plain(self) -> Setting:
-        """The paper's network in this run."""
-        network = None if self.choice is None else self.choice.paper_network
-        return self.options.plain if network is None else network.setting
-
-    @cached_property
-    def settings(self) -> dict[str, Setting]:
-        """All trained settings by name, in the order of training."""
-        return {training.name: training.setting for training in self.trainings}
-
     @property
-    def ensemble(self) -> Ensemble | None:
-        """The delivered ensemble; None if the chosen setting is delivered alone."""
-        return None if self.choice is None else self.choice.ensemble
+    def networks(self) -> dict[str, Setting]:
+        """Networks to compare, by role: the paper's, the chosen one, and the chosen one without its penalty.
 
-    @property
-    def roles(self) -> dict[str, Setting]:
-        """Settings to compare: the paper's network and, if different, the chosen setting."""
-        if self.choice is None or self.choice.paper_network_won:
-            return {"paper_network": self.plain}
-        if self.choice.paper_network is None:
-            return {"chosen": self.choice.chosen.setting}
-        return {"paper_network": self.plain, "chosen": self.choice.chosen.setting}
+        The last is left out unless it was trained on the same folds; the paper's may preprocess windows differently. A
+        linear model is no network.
+        """
+        choice, settings = self.choice, dict[str, Setting]()
+        if choice is None:
+            return {"paper_network": self.options.plain}
+        paper, chosen = None if choice.paper_network is None else choice.paper_network.setting, choice.chosen.setting
+        settings |= {} if paper is None else {"paper_network": paper}
+        settings |= {} if choice.paper_network_won else {"chosen": chosen}
+        if chosen.penalty is not None:
+            folds: dict[Setting, set[int]] = {}
+            for training in self.trainings:
+                folds.setdefault(training.setting, set()).add(training.fold)
+            twins = (chosen.uncensored(batches) for batches in (chosen.training.batches, "shuffled"))
+            twin = next((twin for twin in twins if folds.get(chosen, set()) <= folds.get(twin, set())), paper)
+            settings |= {"uncensored": twin} if twin is not None and twin != paper else {}
+        return {role: setting for role, setting in settings.items() if not setting.network.closed_form}

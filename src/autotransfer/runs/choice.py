@@ -91,11 +91,6 @@ class Ensemble:
         return {weighted.name: weighted.share for weighted in self.weights}
 
     @property
-    def nested_shares(self) -> dict[str, dict[str, float]]:
-        totals = {subject: sum(exponents.values()) or 1.0 for subject, exponents in self.nested.items()}
-        return {s: {name: b / totals[s] for name, b in exponents.items()} for s, exponents in self.nested.items()}
-
-    @property
     def kinds(self) -> dict[str, float]:
         """Share of each kind, the heaviest first."""
         shares: dict[str, float] = {}
