@@ -193,9 +193,9 @@ def test_what_cannot_work_is_refused_before_anything_is_read(run: Path, tmp_path
 def test_channels_are_found_by_name(tmp_path: Path) -> None:
     X = OWN.numpy()
     source = NpzSource(person_file(tmp_path / "more.npz", X[:, [2, 0, 1, 1]], channels=["ch2", "ch0", "x", "ch1"]))
-    assert match_channels(source, model()).places == [1, 3, 0]
+    assert match_channels(source, model())[0] == [1, 3, 0]
     named = NpzSource(person_file(tmp_path / "other.npz", X, channels=["a", "b", "c"]))
-    assert match_channels(named, model(), by_position=True).places == [0, 1, 2]
+    assert match_channels(named, model(), by_position=True)[0] == [0, 1, 2]
 
 
 # .xdf

@@ -53,11 +53,6 @@ class Trained:
         """Names of everybody who was not trained on."""
         return (*_names(self.validation_subject), *_names(self.test_subject))
 
-    @property
-    def swapped_scores(self) -> dict[str, float]:
-        """By name of a validation subject, as predicted by the snapshot that the others chose."""
-        return {} if self.record.swapped is None else _by_name(self.validation_subject, self.record.swapped)
-
 
 def _names(subject: Hashable) -> tuple[str, ...]:
     """Of one subject, or of several."""

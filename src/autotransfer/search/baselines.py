@@ -66,19 +66,15 @@ class Skipped(Exception):
     """Why a baseline has no scores."""
 
 
-class BaselineScores(NamedTuple):
-    scores: dict[str, Scores]  # by name and subject
-    skipped: dict[str, str]  # by name: why there are none
-
-
-def baseline_scores(run: Run, *, every: bool = True) -> BaselineScores:
-    """Return the scores of all baselines, if possible from the run database. A baseline that fails is skipped.
+def baseline_scores(run: Run, *, every: bool = True) -> tuple[dict[str, Scores], dict[str, str]]:
+    """Return the scores of all baselines by name and subject, and why there are none by name of those that are skipped
+    or failed.
 
     every: fit those that are no candidates of the run, or are not fitted yet
     """
     if run.options.task.is_numeric:
         by_candidate = run.ledger.require("scores", dict[str, Scores])
-        return BaselineScores({RIDGE: next(iter(by_candidate.values()))}, {})
+        return {RIDGE: next(iter(by_candidate.values()))}, {}
     known = run.ledger.recall("baselines", dict[str, Scores]) or {}
     compute: dict[str, Callable[[], Scores]] = {}
     compute |= {name: partial(_solved, run, setting, every) for name, setting in closed_baselines(run).items()}
@@ -93,7 +89,7 @@ def baseline_scores(run: Run, *, every: bool = True) -> BaselineScores:
             skipped[name] = f"it failed: {one_line(error)}"
     run.recordings.derived.pop(COVARIANCES, None)
     run.ledger.remember(baselines=scores)
-    return BaselineScores(scores, skipped)
+    return scores, skipped
 
 
 def _others(run: Run) -> dict[str, Baseline]:

@@ -32,9 +32,8 @@ SHALLOW: dict[str, Any] = {"encoder": "shallow"}
 
 # By what may be used of a new person: networks that meet every penalty of the grid, and networks without.
 PENALISED: dict[str, tuple[dict[str, Any], ...]] = {
-    "zero-shot": ({"standardize": "train"} | EEGNET, {"standardize": "train"} | SHALLOW),
-    "online": ({"standardize": "online"} | EEGNET, {"standardize": "online"} | SHALLOW),
-    "transductive": ({"standardize": "transductive"} | EEGNET, {"standardize": "transductive"} | SHALLOW),
+    used: ({"standardize": statistics} | EEGNET, {"standardize": statistics} | SHALLOW)
+    for used, statistics in (("zero-shot", "train"), ("online", "online"), ("transductive", "transductive"))
 }
 UNPENALISED: dict[str, tuple[dict[str, Any], ...]] = {
     "zero-shot": (),
@@ -87,9 +86,16 @@ SLOW = 64  # Hz: what is sampled below is no electric activity of muscles or bra
 
 
 def list_of(setting: Setting, *, apart: bool) -> object:
-    """The key of a setting's shortlist. apart: every network has a shortlist, because several kinds are averaged.
-    Augmentations have one in any case, because they are there to be compared."""
-    return setting.network_spec if apart else setting.augmentation
+    """Return the key of a setting's shortlist.
+
+    apart: every network has a shortlist, because several kinds are averaged. Augmentations have one in any case,
+    because they are there to be compared.
+    """
+    if not apart:
+        return setting.augmentation
+    training = setting.training
+    network = setting.encoder, setting.network, setting.preprocessing, setting.augmentation
+    return (*network, training.schedule, training.checkpoint)
 
 
 class Candidates(NamedTuple):

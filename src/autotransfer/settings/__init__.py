@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..augment import AUGMENTATIONS, Augmentation, augmentation_of
 from ..censoring import CENSORS, code_path
@@ -17,31 +17,13 @@ from ..preprocessing import TRANSFORMS, Preprocessing
 from ..preprocessing.represent import Represent
 from ..schema import fields_of
 from .fields import flat, picked
-from .keywords import (
-    check_known,
-    field_names,
-    values_of,
-)
+from .keywords import check_known, field_names, values_of
 from .penalty import Penalty, penalty_of, usual_batches
 from .training import CHECKPOINTS, SCHEDULES, SOLVED, Training
 
-__all__ = [
-    "CHECKPOINTS", "SCHEDULES", "NetworkSpec", "Penalty", "Setting", "Training",
-    "field_names",
-]  # fmt: skip
+__all__ = ["CHECKPOINTS", "SCHEDULES", "Penalty", "Setting", "Training", "field_names"]
 
 WITHOUT_PENALTY = {"warm_up": 0, "shuffle_subjects": False}  # of a network without a penalty
-
-
-class NetworkSpec(NamedTuple):
-    """Everything of a network but its penalty and how long it trains."""
-
-    encoder: str
-    network: EncoderOptions
-    preprocessing: Preprocessing
-    augmentation: tuple[Augmentation, ...]
-    schedule: str
-    checkpoint: str
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -115,13 +97,6 @@ class Setting:
             if isinstance(transform, Represent) and self.encoder == "linear":
                 return transform.kind
         return self.encoder
-
-    @property
-    def network_spec(self) -> NetworkSpec:
-        training = self.training
-        return NetworkSpec(
-            self.encoder, self.network, self.preprocessing, self.augmentation, training.schedule, training.checkpoint
-        )
 
     if not TYPE_CHECKING:
 

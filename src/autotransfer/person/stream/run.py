@@ -100,8 +100,8 @@ class Stream:
         unstated = f"{source.name} states no sampling rate; taken for the model's (or --sfreq)"
         self.notes = [unstated] if source.sfreq is None else []
         self.sfreq = match_rate(source, card.sfreq)
-        self.columns = match_channels(source, session.model, by_position=by_position)
-        self.notes += self.columns.notes
+        self.places, notes = match_channels(source, session.model, by_position=by_position)
+        self.notes += notes
         self.window = card.n_times / self.sfreq
         check_hop(hop)
         step = card.n_times // 2 if hop is None else round(hop * self.sfreq)
@@ -174,8 +174,7 @@ class Stream:
                     self.summary.samples += len(usable)
                     self.summary.untimed += int((~usable).sum())
                     if len(usable):
-                        values = self.columns.of(chunk.values)
-                        for event in self.cutter.feed(chunk._replace(values=values)):
+                        for event in self.cutter.feed(chunk._replace(values=chunk.values[:, self.places])):
                             self._handle(event)
                 if self.source.live:
                     ended = seconds is not None and now - begun >= seconds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,25 +47,15 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-class Columns(NamedTuple):
-    """Which channels of a source the model reads, in the model's order."""
-
-    places: list[int]
-    notes: tuple[str, ...] = ()  # for the user
-
-    def of(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Map samples (n, channels of the source) to (n, channels of the model)."""
-        return values[:, self.places]
-
-
-def match_channels(source: Source, model: Model, *, by_position: bool = False) -> Columns:
-    """Look up the model's channels in the source by name; by position where it has no names, or on request."""
+def match_channels(source: Source, model: Model, *, by_position: bool = False) -> tuple[list[int], list[str]]:
+    """Return the places of the model's channels in the source, and notes for the user. Channels are found by name; by
+    position if the source has no names, or on request."""
     expected, names = list(model.card.channels), source.channels
     if names is not None and not by_position:
         places, missing = channel_places(names, expected)
         if not missing:
             note = f"{source.name} has {len(names)} channels; the model reads {len(expected)} of them, by name"
-            return Columns(places, () if places == list(range(source.n_channels)) else (note,))
+            return places, [] if places == list(range(source.n_channels)) else [note]
         if len(names) == len(expected) or not all(UNNAMED.fullmatch(name) for name in expected):
             raise UserError(
                 f"{source.name} has no channel {missing[0]!r}, which the model reads, but {_some(names)}; rename its "
@@ -73,7 +63,7 @@ def match_channels(source: Source, model: Model, *, by_position: bool = False) -
             )
     listed = "" if names is None else f": {_some(names)}"
     check_channel_count(source.n_channels, expected, f"{listed} ({source.name}); the model reads {_some(expected)}")
-    return Columns(list(range(len(expected))))
+    return list(range(len(expected))), []
 
 
 def match_rate(source: Source, sfreq: float | None) -> float:
