@@ -133,8 +133,8 @@ def test_what_kinds_add_is_drawn_with_its_interval() -> None:
     assert run.choice is not None
     assert run.choice.ensemble is not None
     figure = figures(run)["contributions"]
-    others = [run.choice.without_kind[kind] for kind in run.choice.ensemble.kinds]
-    others += [run.choice.without_kind[kind] for kind in run.choice.without_kind if kind not in run.choice.ensemble.kinds]
+    without, kinds = run.choice.without_kind, run.choice.ensemble.kinds
+    others = [without[kind] for kind in [*kinds, *(kind for kind in without if kind not in kinds)]]
     others += [run.choice.alternatives[key] for key in ("best_single", "equal_weights")]
     pairs = [pair for other in others if (pair := paired(run.choice.nested_test_scores, other))]
     dots = [trace for trace in figure.data if trace["mode"] == "markers"]
