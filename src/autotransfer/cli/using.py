@@ -41,42 +41,30 @@ def predict(
     """Predict the class, or the number, of new windows with a run's model. If the data have labels, scores by person
     and a confusion table are written to standard error."""
     from ..models.loading import load_model
+    from ..person.predictions import with_known_target
     from ..runs.choice import unfinished_words
-    from ..training.conformal import least_confidence, least_probability
+    from ..training.conformal import interval_radius, least_confidence, least_probability
 
     check_choice("adapt", adapt, ("all", "none"))
     check_outputs(data, out=out, scores=scores)
     saved = load_model(folder, own_encoders(encoder))
-    if saved.card.task.is_numeric:
-        if abstain is not None or adapt != "none" or metric is not None:
-            raise UserError("the model predicts a number, and no classes; leave --abstain, --adapt and --metric out")
-        predict_numbers(saved, read_for(saved, data, cutting), out, scores, coverage, quiet=quiet)
-        return
-    task = saved.card.task
-    deciding = task.metric_of_card(saved.card.scores) if metric is None else task.metric_name(metric)
-    if coverage is not None:
-        least_probability(saved.card.thresholds, coverage)
-    least_confidence(saved.card.thresholds, abstain)
+    card, task = saved.card, saved.card.task
+    if task.is_numeric and (abstain is not None or adapt != "none"):
+        raise UserError("the model predicts a number, and no classes; leave --abstain and --adapt out")
+    deciding = task.metric_of_card(card.scores) if metric is None else task.metric_name(metric)
+    if coverage is not None and task.is_numeric:
+        interval_radius(card.intervals, coverage)
+    elif coverage is not None:
+        least_probability(card.thresholds, coverage)
+    least_confidence(card.thresholds, abstain)
     raw = read_for(saved, data, cutting)
+    if task.is_numeric:
+        raw = with_known_target(raw, card.target.partition(":")[2] or None)
     if scores is not None and raw.y is None:
         raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")
-    table, scored, notes = _predict_classes(
-        saved, raw, deciding, adapt, coverage, abstain, must_score=scores is not None
-    )
+    table, scored, notes = _predict(saved, raw, deciding, adapt, coverage, abstain, must_score=scores is not None)
     people = None if scored is None or scores is None else scored.table()
     give_predictions(table, out, people, scores, [*unfinished_words(folder), *notes], quiet=quiet)
-
-
-def predict_numbers(
-    model: Model, raw: Raw, out: Path | None, scores: Path | None, coverage: float | None, *, quiet: bool
-) -> None:
-    """Predict numbers, and score those that are known."""
-    from ..person.predictions import number_predictions
-
-    table, people, notes = number_predictions(model, raw, coverage)
-    if scores is not None and people is None:
-        raise UserError("the data have no target to score predictions with; leave --scores out")
-    give_predictions(table, out, people, scores, notes, quiet=quiet)
 
 
 def give_predictions(
@@ -102,7 +90,7 @@ def give_predictions(
             print(line, file=sys.stderr)
 
 
-def _predict_classes(
+def _predict(
     model: Model, raw: Raw, metric: str, adapt: str, coverage: float | None, abstain: float | None, *, must_score: bool
 ) -> tuple[pd.DataFrame, PersonScores | None, list[str]]:
     """Return a row for each window, the scores of each person if classes are known, and notes.

@@ -1,4 +1,4 @@
-"""Scores of predictions where the classes are known: by person, with the confusion of classes."""
+"""Scores of predictions if classes or numbers are known: by person, with the confusion of classes."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from ..models.model import Model
 from ..models.seen import CALIBRATION, is_known, seen_words, window_digests
 from ..recordings import Raw
 from ..recordings.labels import named
+from ..recordings.targets import numbers
 from ..runs.verdict import measured_words
 from ..tasks import Metric, Task
 from ..tasks.classification import BALANCED_ACCURACY, CLASSIFICATION_TASK
@@ -38,48 +39,55 @@ KNOWN_PEOPLE = (
 
 @dataclass(frozen=True)
 class PersonScores:
-    """Probabilities (N, C) of windows with known classes y (N,), and the subject of each."""
+    """Predictions of windows, with the subject of each.
+
+    classes: of the model; none if it predicts a number
+    y: classes (N,), or numbers, NaN where one is missing
+    predicted: probabilities (N, C), or numbers (N,)
+    """
 
     classes: list[str]
-    y: NDArray[np.int64]
-    probability: NDArray[np.float64]
+    y: NDArray[Any]
+    predicted: NDArray[np.float64]
     subject: list[Any] | None
     task: Task = CLASSIFICATION_TASK
 
     @classmethod
-    def of(cls, model: Model, raw: Raw, probability: NDArray[np.float64]) -> PersonScores | None:
-        """None where the file has no classes; UserError where they are not the model's."""
+    def of(cls, model: Model, raw: Raw, predicted: NDArray[np.float64]) -> PersonScores | None:
+        """Return the scores of predictions; None if the data have no labels. Raise if these are not the model's."""
         if raw.y is None:
             return None
+        card, n = model.card, len(predicted)
         try:
-            y = labels_of(model.card.classes, raw.y, len(probability), raw.classes).numpy()
+            y = numbers(raw.y, n) if card.task.is_numeric else labels_of(card.classes, raw.y, n, raw.classes).numpy()
         except UserError as error:
             raise UserError(f"no scores: {error}") from None
-        people = None if raw.subject is None else named(raw.subject, len(y), "subject", raw.subjects)
-        return cls([str(name) for name in model.card.classes], y, probability, people, model.card.task)
+        people = None if raw.subject is None else named(raw.subject, n, "subject", raw.subjects)
+        return cls([str(name) for name in card.classes], y, predicted, people, card.task)
 
     def seen_lines(self, model: Model, X: Tensor, metric: Metric) -> list[str]:
-        """Lines that say which of these people and windows are not new to the model, and what the score is without
-        windows that it was calibrated with. X: the windows as `model.read` arranges them, as they were in training."""
+        """Say which of these people and windows are not new to the model, and what the score is without windows that it
+        was calibrated with. X: the windows as `model.read` arranges them, as they were in training."""
         seen, digests = model.card.seen, window_digests(X)
         lines = seen_words(seen, digests, self.subject)
         rest = np.flatnonzero(~is_known(seen, CALIBRATION, digests))
         if 0 < len(rest) < len(X):
-            value = metric.score(self.y[rest], self.probability[rest])
+            value = metric.score(self.y[rest], self.predicted[rest])
             lines.append(f"{metric.label} of the other {count(len(rest), 'window')}: {score(value)}")
         return lines
 
     def decision_lines(self, table: pd.DataFrame, metric: Metric) -> list[str]:
-        """Lines on windows left unanswered and on prediction sets, from a table of `predictions` that has them."""
+        """Describe windows left unanswered and prediction sets, from a table of `predictions` that has them."""
         lines = []
         if "answered" in table:
             answered = table["answered"].to_numpy()
             unanswered = count(int((~answered).sum()), "window")
-            value = metric.score(self.y[answered], self.probability[answered]) if answered.any() else math.nan
+            value = metric.score(self.y[answered], self.predicted[answered]) if answered.any() else math.nan
             lines.append(
                 f"{unanswered} of {len(answered)} left unanswered; {metric.label} of the others: {score(value)}"
             )
-        if (names := [f"set_{name}" for name in self.classes])[0] in table:
+        names = [f"set_{name}" for name in self.classes]
+        if names and names[0] in table:
             sets = table[names].to_numpy()
             holds, size = sets[np.arange(len(sets)), self.y].mean(), sets.sum(1).mean()
             lines.append(
@@ -89,22 +97,23 @@ class PersonScores:
 
     @cached_property
     def people(self) -> dict[Any, NDArray[np.int64]]:
-        """Rows of each person, in the order of their first window."""
+        """Return the rows with a label of each person, in the order of their first one."""
+        labeled = np.flatnonzero(np.isfinite(self.y))
         if self.subject is None:
-            return {NOBODY: np.arange(len(self.y))}
+            return {NOBODY: labeled}
         rows: dict[Any, list[int]] = {}
-        for row, person in enumerate(self.subject):
-            rows.setdefault(person, []).append(row)
+        for row in labeled.tolist():
+            rows.setdefault(self.subject[row], []).append(row)
         return {person: np.array(numbers) for person, numbers in rows.items()}
 
     def by_person(self, metric: Metric) -> dict[Any, float]:
-        """Return the score of each person; NaN for people with windows of one class only."""
-        return {who: metric.score(self.y[rows], self.probability[rows]) for who, rows in self.people.items()}
+        """Return the score of each person; NaN for people with windows of one class, or of one number, only."""
+        return {who: metric.score(self.y[rows], self.predicted[rows]) for who, rows in self.people.items()}
 
     def confusion(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return counts (C, C): true class × predicted class."""
         n = len(self.classes)
-        cells = self.y[rows] * n + self.probability[rows].argmax(1)
+        cells = self.y[rows] * n + self.predicted[rows].argmax(1)
         return np.bincount(cells, minlength=n * n).reshape(n, n)
 
     def table(self) -> pd.DataFrame:
@@ -114,7 +123,7 @@ class PersonScores:
         for person, rows in self.people.items():
             line: dict[str, Any] = {"subject": person, "windows": len(rows)}
             line |= {name: values[person] for name, values in scores.items()}
-            for k, counts in enumerate(self.confusion(rows)):
+            for k, counts in enumerate(self.confusion(rows) if self.classes else ()):
                 line |= {f"{self.classes[k]} as {name}": int(n) for name, n in zip(self.classes, counts, strict=True)}
             lines.append(line)
         return pd.DataFrame(lines)
@@ -125,16 +134,17 @@ class PersonScores:
         by_person = self.by_person(metric)
         values = [value for value in by_person.values() if math.isfinite(value)]
         whose = [self.y[self.people[who]] for who, value in by_person.items() if math.isfinite(value)] or [self.y]
-        guessing = metric.chance(whose, len(self.classes))
-        chance, limits = self.task.chance_words(guessing), bootstrap_interval(values, seed=0)
-        lines = [f"Not clearly better than {self.task.guess} ({chance})"] if limits and limits[0] <= guessing else []
+        guessing = metric.chance(whose, len(self.classes)) if self.classes else math.nan
+        chance = f" ({self.task.chance_words(guessing)})" if math.isfinite(guessing) else ""
+        limits = bootstrap_interval(values, seed=0)
+        lines = [f"Not clearly better than {self.task.guess}{chance}"] if limits and limits[0] <= guessing else []
         if self.subject is None:
-            lines.append(f"{metric.label} of {count(len(self.y), 'window')}: {score(by_person[NOBODY])} ({chance})")
+            lines.append(f"{metric.label} of {count(len(self.y), 'window')}: {score(by_person[NOBODY])}{chance}")
         elif not values:
-            lines.append(f"{metric.label} ({chance}): nobody has windows of two classes")
+            lines.append(f"{metric.label}{chance}: nobody was scored because {self.task.one_value}")
         else:
             people = count(len(values), "person", "people")
-            lines += [f"{metric.label} on {people} ({chance}): {spread(values)}", *self._listed(by_person)]
+            lines += [f"{metric.label} on {people}{chance}: {spread(values)}", *self._listed(by_person)]
         return [*lines, *self._confused()]
 
     def _listed(self, by_person: dict[Any, float]) -> list[str]:
@@ -150,6 +160,8 @@ class PersonScores:
 
     def _confused(self) -> list[str]:
         """Return counts of true × predicted class."""
+        if not self.classes:
+            return []
         if len(self.classes) > MOST_CLASSES:
             return [f"{len(self.classes)} classes: --scores FILE has which was taken for which"]
         counts, names = self.confusion(np.arange(len(self.y))), [short(name, 14) for name in self.classes]
