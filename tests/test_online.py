@@ -261,10 +261,11 @@ def person(gain: float, worst: float, name: str = "online balanced, prior 8") ->
 def test_the_average_is_used_unless_an_order_loses_or_another_method_is_clearly_better() -> None:
     """Every person gains .02 by the first adaptation method in every order."""
     first = next(iter(following.ADAPTATION_METHODS))
-    assert following.chosen([person(0.2, 0.1)] * 4) == "online balanced, prior 8"
-    assert following.chosen([person(0.2, 0.01)] * 4) == "online balanced, prior 8"  # .02 is better in one order only
-    assert following.chosen([person(0.2, -0.01)] * 4) == first
-    assert following.chosen([person(0.015, 0.015)] * 4) == first
+    assert following.chosen(following.FollowedGroup.of([person(0.2, 0.1)] * 4)) == "online balanced, prior 8"
+    # .02 is better in one order only.
+    assert following.chosen(following.FollowedGroup.of([person(0.2, 0.01)] * 4)) == "online balanced, prior 8"
+    assert following.chosen(following.FollowedGroup.of([person(0.2, -0.01)] * 4)) == first
+    assert following.chosen(following.FollowedGroup.of([person(0.015, 0.015)] * 4)) == first
     found = told({name: person(0.2, 0.1) for name in "abcd"})
     assert found["online_session"]
     assert found["online_all_windows"]
@@ -305,6 +306,6 @@ def test_somebody_without_the_average_is_as_delivered_by_every_rule() -> None:
     assert still.all_windows.keys() == like.all_windows.keys()
     assert all((still.gains(rule) == 0).all() for rule in following.RULES)
     assert all(following.all_gain(still, rule) == 0 for rule in following.RULES)
-    assert following.delivered_method([*[like] * 8, still]) == "online balanced, prior 8"
+    assert following.delivered_method(following.FollowedGroup.of([*[like] * 8, still])) == "online balanced, prior 8"
     found = told({"a": like, "b": like, "c": still})
     assert found["online"]["recorded"]["c"] == 0.5

@@ -81,6 +81,10 @@ def test_labels_are_used_as_calibrate_uses_them(model: Model) -> None:
             assert whole == balanced_accuracy_of(said.argmax(1), y[rest], REC.n_classes)
 
 
+def chosen(people: list[following.Followed], among: list[str] | None = None) -> str:
+    return following.chosen(following.FollowedGroup.of(people), among)
+
+
 def followed(gains: dict[tuple[str, str], float]) -> following.Followed:
     """Somebody who gains by way and order, and nothing otherwise."""
     scores = {method: np.full(len(ORDERS), 0.5) for method in ("none", *ADAPTATION_METHODS)}
@@ -91,16 +95,16 @@ def followed(gains: dict[tuple[str, str], float]) -> following.Followed:
 
 def test_a_later_method_is_taken_where_it_is_better_on_average_and_worse_in_no_order() -> None:
     gains = {("statistics", order): 0.1 for order in ORDERS} | {("shift", order): 0.3 for order in ORDERS}
-    assert following.chosen([followed(gains)] * 3) == "shift"
+    assert chosen([followed(gains)] * 3) == "shift"
     gains["shift", "one-sided"] = 0.09  # however much is gained in the other orders
-    assert following.chosen([followed(gains)] * 3) == "statistics"
+    assert chosen([followed(gains)] * 3) == "statistics"
     gains["statistics", "balanced"] = -0.01
-    assert following.chosen([followed(gains)] * 3) == "shift"
+    assert chosen([followed(gains)] * 3) == "shift"
     gains["shift", "recorded"] = -0.01
-    assert following.chosen([followed(gains)] * 3) == "none"
+    assert chosen([followed(gains)] * 3) == "none"
     lost = {key: -1.1 * gain for key, gain in gains.items()}
-    assert following.chosen([followed(gains), followed(lost)]) == "none"
-    assert following.chosen([followed({("shift", order): 0.1 for order in ORDERS})]) == "none", (
+    assert chosen([followed(gains), followed(lost)]) == "none"
+    assert chosen([followed({("shift", order): 0.1 for order in ORDERS})]) == "none", (
         "one alone shows nothing"
     )
 
@@ -194,9 +198,9 @@ def test_a_method_stays_until_another_is_clearly_better_for_the_same_people() ->
 
     steady, mixed = [0.07] * 8, [0.2, 0.15, 0.1, 0.1, 0.15, -0.1, 0.2, -0.05]
     assert np.mean(mixed) > 1.3 * np.mean(steady)
-    assert following.chosen(people(steady, mixed)) == "statistics"
-    assert following.chosen(people(steady, mixed), ["shift"]) == "shift"  # better than nothing
-    assert following.chosen(people(mixed, [gain + 0.01 for gain in mixed])) == "shift"
+    assert chosen(people(steady, mixed)) == "statistics"
+    assert chosen(people(steady, mixed), ["shift"]) == "shift"  # better than nothing
+    assert chosen(people(mixed, [gain + 0.01 for gain in mixed])) == "shift"
 
 
 def test_orders_show_together_what_none_shows_alone_and_none_may_lose() -> None:
@@ -204,12 +208,12 @@ def test_orders_show_together_what_none_shows_alone_and_none_may_lose() -> None:
     gains = np.where(np.eye(4), -0.06, 0.06)
     people = [followed({("shift", order): gain for order, gain in zip(ORDERS, own, strict=True)}) for own in gains]
     assert all(following.least_mean(gains) < 0)
-    assert following.chosen(people) == "shift"
+    assert chosen(people) == "shift"
     *most, last = ORDERS
     clear = {("shift", order): 0.3 for order in most}
     people = [followed(clear | {("shift", last): value}) for value in (0.2, 0.2, -0.3, 0.2)]
-    assert following.chosen(people) == "shift"
-    assert following.chosen([*people, followed(clear | {("shift", last): -0.4})]) == "none"
+    assert chosen(people) == "shift"
+    assert chosen([*people, followed(clear | {("shift", last): -0.4})]) == "none"
 
 
 def test_harm_is_the_share_of_people_who_lose() -> None:

@@ -96,28 +96,53 @@ def _scores(log_p: NDArray[np.floating], y: NDArray[np.int64], metric: Metric) -
     )
 
 
-def chosen(people: Sequence[Followed], among: Sequence[str] | None = None) -> str:
+class FollowedGroup(NamedTuple):
+    """Scores of several subjects, each as one array, because methods are selected without every one of them."""
+
+    scores: dict[str, NDArray[np.float64]]  # by method: (people, orders)
+    rules: NDArray[np.float64] | None  # (people, rules, orders + 1) gains, also with all windows at once
+
+    @classmethod
+    def of(cls, people: Sequence[Followed]) -> FollowedGroup:
+        if not people:
+            return cls({}, None)
+        scores = {method: np.stack([person.scores[method] for person in people]) for method in people[0].scores}
+        averaged = all(person.all_windows for person in people)
+        gains = [[[*p.gains(rule), all_gain(p, rule)] for rule in RULES] for p in people] if averaged else None
+        return cls(scores, None if gains is None else np.array(gains))
+
+    @property
+    def size(self) -> int:
+        return len(next(iter(self.scores.values()), ()))
+
+    def without(self, person: int) -> FollowedGroup:
+        scores = {method: np.delete(values, person, 0) for method, values in self.scores.items()}
+        return FollowedGroup(scores, None if self.rules is None else np.delete(self.rules, person, 0))
+
+
+def chosen(people: FollowedGroup, among: Sequence[str] | None = None) -> str:
     """The best method for these people; among: compared in this order, all methods unless given."""
     best = NO_ADAPTATION
-    if len(people) < FEWEST:
+    if people.size < FEWEST:
         return best
     for method in _sequence(people) if among is None else among:
-        better = np.stack([person.scores[method] - person.scores[best] for person in people])  # (people, orders)
+        better = people.scores[method] - people.scores[best]  # (people, orders)
         if least_mean(better.mean(1)) > ROUNDING and better.mean(0).min() > -ROUNDING:
             best = method
     return best
 
 
-def delivered_method(people: Sequence[Followed], among: Sequence[str] | None = None) -> str:
+def delivered_method(people: FollowedGroup, among: Sequence[str] | None = None) -> str:
     """Return the method for a new person: none if these people did not gain by the methods that the others chose."""
-    gains = [person.gains(chosen([*people[:n], *people[n + 1 :]], among)) for n, person in enumerate(people)]
+    scores = people.scores
+    methods = [chosen(people.without(n), among) for n in range(people.size)]
+    gains = [scores[method][n] - scores[NO_ADAPTATION][n] for n, method in enumerate(methods)]
     return chosen(people, among) if gains and np.mean(gains) > ROUNDING else NO_ADAPTATION
 
 
-def _sequence(people: Sequence[Followed]) -> list[str]:
+def _sequence(people: FollowedGroup) -> list[str]:
     """The average for sessions by its best rule, where there is one, then every adaptation method."""
-    averaged = all(person.all_windows for person in people)
-    return [*([rule_of(people)] if averaged else []), *ADAPTATION_METHODS]
+    return [*([] if people.rules is None else [rule_of(people)]), *ADAPTATION_METHODS]
 
 
 def least_mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -127,13 +152,12 @@ def least_mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(values.mean(0) - stdtrit(n - 1, SURE) * error)
 
 
-def rule_of(people: Sequence[Followed]) -> str:
+def rule_of(people: FollowedGroup) -> str:
     """The rule of the average for sessions whose worst order is best, where all windows at once count as one more
     order. Without people, the default rule."""
-    if not people:
+    if people.rules is None or not people.size:
         return CentringRule().name
-    gains = [[[*p.gains(rule), all_gain(p, rule)] for rule in RULES] for p in people]
-    return list(RULES)[int(np.mean(gains, 0).min(1).argmax())]
+    return list(RULES)[int(people.rules.mean(0).min(1).argmax())]
 
 
 def all_gain(person: Followed, rule: str) -> float:

@@ -8,7 +8,7 @@ subjects gain decides what the delivered model does for a new one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,11 +110,6 @@ def _merged(table: dict[str, Any], units: Units | None) -> dict[str, Any]:
     return units.by_person(table)
 
 
-def _others(followed: dict[str, following.Followed]) -> dict[str, list[following.Followed]]:
-    """Return, for each subject, all other ones."""
-    return {name: [person for other, person in followed.items() if other != name] for name in followed}
-
-
 def scores_of(followed: dict[str, following.Followed]) -> dict[str, dict[str, Any]]:
     """Return scores by order of windows: `zero_shot`, `adapted` by the method that the others select, `ways` by every
     adaptation method, and `online`, with `all_windows`, by the rule of the online ensemble that the others select."""
@@ -126,31 +121,40 @@ def scores_of(followed: dict[str, following.Followed]) -> dict[str, dict[str, An
             for k, order in enumerate(ORDERS)
         }
 
-    others = _others(followed)
+    people, adapted = _without_each(followed, following.delivered_method)
     tables: dict[str, dict[str, Any]] = {
         "zero_shot": by_order(dict.fromkeys(followed, NO_ADAPTATION)),
-        "adapted": by_order({name: following.delivered_method(rest) for name, rest in others.items()}),
+        "adapted": by_order(adapted),
         "ways": {method: by_order(dict.fromkeys(followed, method)) for method in ADAPTATION_METHODS},
     }
-    if all(person.all_windows for person in followed.values()):
-        rules = {name: following.rule_of(rest) for name, rest in others.items()}
+    if people.rules is not None:
+        _, rules = _without_each(followed, following.rule_of)
         whole = {name: person.all_windows[rules[name]] for name, person in followed.items()}
         tables |= {"online": by_order(rules), "all_windows": whole}
     return tables
 
 
+def _without_each(
+    followed: dict[str, following.Followed], select: Callable[[following.FollowedGroup], str]
+) -> tuple[following.FollowedGroup, dict[str, str]]:
+    """Return all subjects, and what is selected for each of them by the other ones."""
+    people = following.FollowedGroup.of(list(followed.values()))
+    return people, {name: select(people.without(place)) for place, name in enumerate(followed)}
+
+
 def decisions_of(followed: dict[str, following.Followed]) -> dict[str, Any]:
     """Return how an online session of the delivered model adapts: not at all unless subjects gained by what the others
     selected."""
-    people, others = list(followed.values()), _others(followed)
-    gain = np.mean([followed[name].gains(following.delivered_method(rest)).mean() for name, rest in others.items()])
+    people, methods = _without_each(followed, following.delivered_method)
+    gain = np.mean([followed[name].gains(method).mean() for name, method in methods.items()])
     method = following.delivered_method(people) if gain > following.ROUNDING else NO_ADAPTATION
     follows = method
     if method in following.RULES:  # models without the online ensemble adapt too
         follows = following.delivered_method(people, list(ADAPTATION_METHODS))
-    if not all(person.all_windows for person in people):
+    if people.rules is None:
         return {"follows": follows}
-    whole = [following.all_gain(followed[name], following.rule_of(rest)) for name, rest in others.items()]
+    _, rules = _without_each(followed, following.rule_of)
+    whole = [following.all_gain(followed[name], rule) for name, rule in rules.items()]
     return {
         "follows": follows,
         "rule": following.RULES[following.rule_of(people)],
