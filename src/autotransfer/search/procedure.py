@@ -38,7 +38,7 @@ from .held_out import finished_entries, measured_scores, validation_scores
 from .kinds import candidates_of, list_of
 from .models import build_models
 from .number_evidence import NumberEvidence
-from .plan import Plan, write_plan
+from .plan import Plan, Stage, write_plan
 from .planning import plan_of, with_candidate_stages
 from .playback import play_back
 from .selection import select
@@ -179,12 +179,14 @@ class Conductor:
         """Return the settings of the first stages, in order."""
         return list(dict.fromkeys(s for stage in self.plan.stages[:delivered] for s in stage.settings))
 
-    @property
-    def _has_network(self) -> bool:
-        """Whether a network is delivered, or none is planned after this stage."""
-        later = self.plan.stages[self.delivered :]
-        done = [s for s in self._candidates(self.delivered) if not s.network.closed_form]
-        return bool(done) or all(s.network.closed_form for stage in later for s in stage.settings)
+    def _scores_baselines(self, *, last: bool) -> bool:
+        """Whether baselines that need fits of their own are scored: they wait for the first network or, in a run
+        without networks, for the last result."""
+
+        def has_network(stages: Sequence[Stage]) -> bool:
+            return any(not setting.network.closed_form for stage in stages for setting in stage.settings)
+
+        return has_network(self.plan.stages[: self.delivered]) or (last and not has_network(self.plan.stages))
 
     def _answer(self, since: float | None = None) -> Choice:
         """Return the result of everything that is delivered. since: seconds of an interim result, which is made again
@@ -204,7 +206,7 @@ class Conductor:
         write_results(run)
         last, online = ended is not None or not staged, None
         with working("scoring simple models", shown=self.shown):
-            scored, skipped = baseline_scores(run, every=self._has_network)
+            scored, skipped = baseline_scores(run, every=self._scores_baselines(last=last))
         baselines = {name: run.by_person(scores) for name, scores in scored.items()}
         choice = replace(choice, baselines=baselines, skipped_baselines=skipped)
         if choice.ensemble is not None and last and not run.options.task.is_numeric:
