@@ -62,9 +62,7 @@ class Executor(Protocol):
         """Train every population of the ledger that has not ended, and note each job the moment it is finished."""
 
 
-HOPELESS = 1.5  # times the seconds left that a stage may need, and is still trained: estimates are rough
-SHOWN = 0.05  # share of a stage after which its first estimate is believed
-LATE = 0.2  # share of the time that a stage has, after which it is believed in any case
+PROBE = 0.2  # share of the time left for a stage, after which its pace is believed
 
 
 class OutOfTime(Exception):
@@ -123,7 +121,7 @@ class LocalExecutor:
         def after_epoch(population: Trainer) -> None:
             nonlocal last
             bar.epoch(population)
-            over = self._is_hopeless(bar)
+            over = self._is_late(bar)
             due = over or asked_to_stop() or time.monotonic() - last > CHECKPOINT_EVERY
             if population.jobs and due:
                 save_checkpoint(path, population, [members[id(job)] for job in population.jobs])
@@ -139,14 +137,11 @@ class LocalExecutor:
             run.ledger.finish(key, outcome.record(), tensors_of(outcome))
             bar.finished(outcome)
 
-    def _is_hopeless(self, bar: Progress) -> bool:
-        """Whether the time is over, or what is left to train clearly takes longer than the time that is left."""
-        seconds_left, needed = self.until - time.monotonic(), bar.seconds_needed
-        spent = time.perf_counter() - bar.start
-        is_shown = bar.done > SHOWN * bar.total or spent > LATE * (spent + seconds_left)
-        # Linear models take one epoch each, and some much longer than others: nothing follows from the first.
-        is_known = math.isfinite(needed) and bar.total > bar.members and is_shown
-        return seconds_left < 0 or (is_known and needed > HOPELESS * seconds_left)
+    def _is_late(self, bar: Progress) -> bool:
+        """Whether the time is over, or the stage needs more than is left by the pace of what it has finished."""
+        seconds_left, spent = self.until - time.monotonic(), time.perf_counter() - bar.start
+        is_known = math.isfinite(bar.seconds_needed) and spent > PROBE * (spent + seconds_left)
+        return seconds_left < 0 or (is_known and bar.seconds_needed > seconds_left)
 
     def _population(
         self, run: Work, todo: list[str], known: dict[str, Entry], path: Path, device: torch.device
