@@ -147,15 +147,6 @@ def test_what_kinds_add_is_drawn_with_its_interval() -> None:
     assert "contributions" not in figures(finished())
 
 
-def test_candidates_are_those_of_the_choice_in_the_order_of_its_rule() -> None:
-    for run, column in ((finished(), 1), (averaged(), 2)):
-        assert run.choice is not None
-        rows = figures(run)["candidates"].rows
-        assert {row[0]: row[2] for row in rows} == run.choice.validation_mean
-        assert [row[column] for row in rows] == sorted((row[column] for row in rows), reverse=True)
-        assert [row[0] for row in rows if row[3]] == [run.choice.chosen.name]
-
-
 def test_confusion_and_reliability_are_those_of_the_delivered_model() -> None:
     run = averaged()
     assert run.choice is not None

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -34,14 +32,6 @@ def short(value: object, length: int = 22) -> str:
 def plot_text(value: object, length: int = 22) -> str:
     """Shorten and escape a label for plotly, which reads tags such as <b> and <a href>, and entities."""
     return short(value, length).replace("&", "&amp;").replace("<", "&lt;")
-
-
-def distinct_labels(values: Iterable[str], length: int) -> dict[str, str]:
-    """Apply `plot_text` to each value, with more letters where shortened labels would be equal."""
-    cut = {value: plot_text(value, length) for value in values}
-    times = Counter(cut.values())
-    alike = [value for value in cut if times[cut[value]] > 1]
-    return cut | distinct_labels(alike, length + 10) if length < max(map(len, alike), default=0) else cut
 
 
 def muted_brackets(sentence: str) -> Markup:

@@ -119,11 +119,11 @@ def swarm(values: Sequence[float], ends: Sequence[float]) -> list[int]:
 
 
 def rows_layout(
-    across: Json, titles: Sequence[str], numbers: Sequence[str], *, height: int, reach: int = 6, top: int = 24
+    across: Json, titles: Sequence[str], numbers: Sequence[str], *, height: int, reach: int = 6
 ) -> Json:
     """Return the layout of rows with a name above each and a number to its right, where a phone has room for them.
 
-    height: of a row; reach: from its middle to its highest mark; top: of the margin; all in pixels.
+    height: of a row; reach: from its middle to its highest mark; both in pixels.
     """
     down: Json = {"showgrid": False, "zeroline": False, "showticklabels": False}
     down["range"] = [len(titles) - 0.5, -0.5 - 14 / height]
@@ -132,7 +132,7 @@ def rows_layout(
         fill = INK if title.startswith("<b>") else MUTED
         notes.append(note(title, x=0, y=row, fill=fill, yshift=reach + 10, bgcolor=BACKGROUND, borderpad=1))
         notes.append(note(number, x=1, y=row, xshift=12))
-    return {"xaxis": across, "yaxis": down, "annotations": notes, "margin": {"l": 14, "r": 62, "t": top, "b": 46}}
+    return {"xaxis": across, "yaxis": down, "annotations": notes, "margin": {"l": 14, "r": 62, "t": 24, "b": 46}}
 
 
 def dot_rows(

@@ -1,4 +1,4 @@
-"""Figures of scores: every subject, differences to the best baseline, stages, what each kind adds, candidates."""
+"""Figures of scores: every subject, differences to the best baseline, stages, and what each kind adds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ..folds import SUBJECT
 from ..tasks import label_of
 from ..training.intervals import bootstrap_interval
 from . import plot
-from .comparison import DELIVERED, best_baseline, choice_rows, find, finite_scores, ranking
-from .escaping import distinct_labels, plot_text
-from .plot import ACCENT, GREY, INK, MUTED, SOFT, Figure, Json
+from .comparison import DELIVERED, best_baseline, choice_rows, find, finite_scores
+from .escaping import plot_text
+from .plot import ACCENT, GREY, MUTED, SOFT, Figure, Json
 from .statistics import paired
 from .summary import Summary
 from .wording import duration, interval, kind_words, score, share, signed
@@ -171,42 +171,4 @@ def contributions(summary: Summary) -> Figure | None:
         columns=("row", "test_score", "average_minus_row", "low", "high"),
         rows=[[name, pair.second.mean, pair.mean, *(pair.interval or (None, None))] for name, pair in shown],
         height=ROW * len(shown) + 70,
-    )
-
-
-def candidates(summary: Summary) -> Figure | None:
-    """Draw the mean and the lower quartile of each candidate's validation scores, the best first."""
-    choice = summary.choice
-    if choice is None or not (names := ranking(choice)):
-        return None
-    q25, mean = choice.validation_q25, choice.validation_mean
-    cut = distinct_labels(names, 60)
-    chosen = choice.chosen.name
-    titles = [f"<b>{cut[name]} · chosen</b>" if name == chosen else cut[name] for name in names]
-    rule = (
-        "The highest lower quartile is chosen, because a mean can be carried by a few easy subjects."
-        if choice.ensemble is None
-        else "The mean decides which single candidate is best; an average of several is delivered."
-    )
-    shown = [table[name] for table in (q25, mean) for name in names]
-    across = plot.score_axis("score on validation subjects", shown, summary.chance)
-    data = [
-        plot.points(
-            [table[name] for name in names], [*range(len(names))], label, fill=fill, symbol=symbol,
-            text=[f"{cut[name]}<br>{label} {score(table[name])}" for name in names],
-            marker={"size": 12, "line": {"color": fill, "width": 2}},
-        )
-        for label, table, fill, symbol in (("mean", mean, INK, "x-thin"), ("lower quartile", q25, ACCENT, "diamond"))
-    ]  # fmt: skip
-    return Figure(
-        key="candidates",
-        title="How the candidates compare on validation",
-        caption=f"Validation scores of each candidate; the number is the mean. {rule} If several are close together, "
-        "other seeds might change their order.",
-        data=data,
-        layout=plot.rows_layout(across, titles, [score(mean[name]) for name in names], height=ROW, top=50),
-        columns=("setting", "validation_q25", "validation_mean", "chosen"),
-        rows=[[name, q25[name], mean[name], name == chosen] for name in names],
-        height=ROW * len(names) + 100,
-        legend=True,
     )
