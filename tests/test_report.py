@@ -83,9 +83,7 @@ def test_names_in_a_choice_that_were_never_trained_are_shown_as_they_are() -> No
     other = NamedSetting("stranger", Setting(method="mige"))
     validation = {"validation_q25": {"nobody": 0.5}, "validation_mean": {"nobody": 0.6}}
     choice = replace(run.choice, chosen=other, shortlist=[other], **validation)
-    text = Outline(light(replace(run, choice=choice))).text
-    assert "nobody" in text
-    assert "stranger" in text
+    assert "stranger" in Outline(light(replace(run, choice=choice))).text
 
 
 @lru_cache
