@@ -42,7 +42,8 @@ def _raw_scale(part: Candidate) -> tuple[Tensor, Tensor] | None:
 
 
 def largest_difference(saved: Model, predict: Predict) -> float:
-    """Between the file's probabilities and `predict_proba`, over 1,000 windows; inf where one is not a number."""
+    """Return the largest difference between the file's probabilities and `predict_proba` over 1,000 windows; inf if a
+    probability is not a number."""
     generator = torch.Generator().manual_seed(0)
     largest = 0.0
     for n in BATCHES:

@@ -44,7 +44,7 @@ def moabb_results(run: str | Path) -> pd.DataFrame:
     rows: list[tuple[str, str, float, float, float]] = []
 
     def samples(trainings: list[Trained]) -> float:
-        """Trials that were trained on, in the mean: those of nobody who was held out."""
+        """Return the mean number of training windows: those of subjects who were not held out."""
         counts = [data.n_trials - sum(trials[name] for name in done.held_out) for done in trainings]
         return float(np.mean(counts)) if counts else math.nan
 

@@ -19,7 +19,7 @@ TIE = 1e-9  # balanced accuracies that differ by rounding alone are equal
 
 @dataclass(frozen=True)
 class Spread:
-    """How the scores of one model spread over subjects."""
+    """Summary of the scores of one model over subjects."""
 
     n: int
     mean: float
@@ -32,7 +32,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Paired:
-    """Scores of `first` minus those of `second`, subject by subject."""
+    """Comparison of two models: scores of `first` minus those of `second`, subject by subject."""
 
     differences: dict[str, float]  # by subject, in the order of `second`
     first: Spread
@@ -50,7 +50,7 @@ class Paired:
 
 
 def spread(scores: ArrayLike) -> Spread:
-    """scores: (n,) one per subject, n ≥ 1."""
+    """Describe scores (n,), one for each subject, n ≥ 1."""
     values = np.asarray(scores, dtype=float)
     return Spread(len(values), float(values.mean()), float(np.quantile(values, 0.25)), float(values.min()))
 
@@ -78,7 +78,8 @@ def paired(first: Mapping[str, float], second: Mapping[str, float]) -> Paired | 
 
 
 def signed_rank_p(differences: ArrayLike) -> float | None:
-    """Two-sided Wilcoxon signed-rank p. Zeros are dropped; 1 if all are zero; None if fewer than 6 remain."""
+    """Return the two-sided p of Wilcoxon's signed-rank test. Zeros are dropped; p is 1 if all are zero, and None if
+    fewer than 6 differences remain."""
     data = np.round(np.asarray(differences, dtype=float), 12)  # equal accuracies must tie in spite of rounding
     if len(data) and not data.any():
         return 1.0
@@ -91,7 +92,8 @@ def signed_rank_p(differences: ArrayLike) -> float | None:
 
 
 def _exact_p(data: NDArray[np.float64]) -> float:
-    """All 2ⁿ signs are equally likely: the distribution of the rank sum by convolution, valid with ties too."""
+    """Compute p from the distribution of the rank sum by convolution, because all 2ⁿ signs are equally likely. It is
+    valid with ties."""
     ranks = np.rint(2 * stats.rankdata(np.abs(data))).astype(int)  # doubled: tied ranks are half-integers
     total = int(ranks.sum())
     law = np.zeros(total + 1)
@@ -105,7 +107,8 @@ def _exact_p(data: NDArray[np.float64]) -> float:
 
 
 def holm(p_values: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Step-down correction for comparing several methods with one baseline; None stays None and does not count."""
+    """Correct p values of several methods that are compared with one baseline (Holm's step-down method). None stays
+    None and does not count."""
     known = sorted((p, name) for name, p in p_values.items() if p is not None)
     corrected: dict[str, float | None] = dict.fromkeys(p_values)
     largest = 0.0

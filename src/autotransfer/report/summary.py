@@ -80,7 +80,7 @@ class Summary:
 
     @property
     def networks(self) -> dict[str, Setting]:
-        """Networks to compare, by role: the paper's, the chosen one, and the chosen one without its penalty.
+        """Return the networks to compare, by role: the paper's, the chosen one, and the chosen one without its penalty.
 
         The last is left out unless it was trained on the same folds; the paper's may preprocess windows differently. A
         linear model is no network.

@@ -18,17 +18,17 @@ EVERY = 5.0  # seconds between looks at a run that is at work
 
 
 def import_summary_writer() -> Any:
-    """torch's writer of event files. Called before a run too, so that a missing tensorboard is noticed early."""
+    """Import torch's writer of event files. A run imports it before it begins, so that a missing tensorboard is noticed
+    early."""
     need("tensorboard", "--tensorboard", "tensorboard")
     return need("torch.utils.tensorboard", "--tensorboard", "tensorboard").SummaryWriter
 
 
 class EventFiles:
-    """Writes every finished training of a run once: curves by epoch, scores, and its hyperparameters.
+    """Writer of event files: curves by epoch, scores and hyperparameters of every finished training, each written once.
 
-    with EventFiles(run, target):  # a thread looks for new ones until the block ends
-        ...
-    EventFiles(run, target).update()  # all that are there now
+    with EventFiles(run, target): starts a thread that looks for new trainings until the block ends, and EventFiles(run,
+    target).update() writes all that are there now.
     """
 
     def __init__(self, run: Path, target: Path) -> None:
@@ -88,7 +88,8 @@ class EventFiles:
 
 
 def folder_name(training: Trained) -> str:
-    """Setting / person and seed. Users' names are cleaned, so that no path can leave the folder."""
+    """Return the folder of a training, setting / person and seed. Names are cleaned, so that no path can leave the
+    target folder."""
     setting, person = (
         re.sub(r"[^A-Za-z0-9._=+-]+", "_", text).strip("._")[:80]
         for text in (training.name, str(training.test_subject))

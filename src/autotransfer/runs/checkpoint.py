@@ -20,7 +20,7 @@ from ..training.windows import Windows
 
 
 def save_checkpoint(path: Path, population: Trainer, keys: list[str]) -> None:
-    """keys: the ledger's names of the members, in order."""
+    """Write a population that is being trained. keys: names of its members in the run database, in order."""
     note = json.dumps({"keys": keys, "epoch": population.epoch, "seconds": population.seconds, "size": population.size})
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in population.state().items()}
     body = save(tensors, metadata={"population": note})
@@ -28,7 +28,8 @@ def save_checkpoint(path: Path, population: Trainer, keys: list[str]) -> None:
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], Any] | None:
-    """Tensors and note, or None if there is no checkpoint or it is damaged: the population then starts again."""
+    """Return tensors and note of a checkpoint; None if there is no checkpoint or it is damaged, and training starts
+    again."""
     try:
         content = read_plain(path)
     except OSError:
@@ -47,7 +48,8 @@ def load_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], Any] | None:
 def restore(
     jobs: dict[str, Job], windows: Windows, path: Path, encoders: Encoders | None = None
 ) -> tuple[Trainer, list[str]] | None:
-    """The population of a checkpoint, whose members are a subset of `jobs` by key; None if it does not fit."""
+    """Return the population of a checkpoint and the keys of its members, a subset of `jobs`; None if it does not fit.
+    """
     checkpoint = load_checkpoint(path)
     if checkpoint is None:
         return None
@@ -64,7 +66,8 @@ def restore(
 
 
 def _fits(population: Trainer, tensors: dict[str, torch.Tensor], epoch: int) -> bool:
-    """Whether these can be its state: copying would stretch a tensor of one row over all members without a word."""
+    """Return whether these tensors can be the population's state. Copying would silently stretch a tensor of one row
+    over all members."""
     expected = population.state()
     if set(tensors) != set(expected):
         return False

@@ -39,7 +39,7 @@ class NamedSetting:
     setting: Setting
 
     def to_dict(self) -> dict[str, Any]:
-        """Every field that a setting can have, flat, for readers of choice.json."""
+        """Return every field that a setting can have, flat, for readers of choice.json."""
         return {"name": self.name} | self.setting.as_row()
 
     @classmethod
@@ -82,17 +82,17 @@ class Ensemble:
 
     @property
     def temperature(self) -> float:
-        """By which the weighted log-probabilities are divided."""
+        """Return the temperature, which divides the weighted log-probabilities."""
         return 1 / (sum(self.exponents.values()) or 1.0)
 
     @property
     def shares(self) -> dict[str, float]:
-        """Shares of the weights by name; they sum to 1."""
+        """Return shares of the weights by name of a candidate; they sum to 1."""
         return {weighted.name: weighted.share for weighted in self.weights}
 
     @property
     def kinds(self) -> dict[str, float]:
-        """Share of each kind, the heaviest first."""
+        """Return the share of each kind of candidate, the heaviest first."""
         shares: dict[str, float] = {}
         for weighted in self.weights:
             shares[weighted.kind] = shares.get(weighted.kind, 0.0) + weighted.share
@@ -101,8 +101,8 @@ class Ensemble:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How often predictions of some confidence are right, over all test subjects, each predicted with weights and a
-    temperature that were found without them. A bin without windows is left out."""
+    """Confidence compared with accuracy over all test subjects, each predicted with weights and a temperature that were
+    found without the subject. A bin without windows is left out."""
 
     confidence: list[float]  # of each bin, the mean probability of the predicted class
     accuracy: list[float]
@@ -113,8 +113,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Reliability:
-    """How far the delivered model's confidence can be trusted with one person; each of their classes counts the
-    same."""
+    """Confidence of the delivered model compared with its accuracy on one person; each class counts the same."""
 
     confidence: float  # the mean probability of the predicted class
     accuracy: float
@@ -122,7 +121,7 @@ class Reliability:
 
     @property
     def overconfidence(self) -> float:
-        """By how much the model claims too much of the person; below 0: too little."""
+        """Return confidence minus accuracy: above 0 the model is overconfident, below 0 underconfident."""
         return self.confidence - self.accuracy
 
 
@@ -135,8 +134,8 @@ def _harmed(gains: list[float]) -> tuple[float, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class Playback:
-    """Held-out people using the model, some of them where there are many: scores by case and subject, each by
-    trainings and weights that left them out."""
+    """Scores of held-out people whose windows are replayed, by case and subject. Fits and weights are those that left
+    the person out."""
 
     zero_shot: dict[str, Scores]  # by the order of the windows: recorded, balanced, one-sided
     adapted: dict[str, Scores]  # the same following the person, in the way that others choose
@@ -156,12 +155,12 @@ class Playback:
 
     @property
     def session(self) -> str:
-        """What a session of the delivered model does, in words; "none" where it only predicts."""
+        """Return the method by which a session of the delivered model adapts; "none" if it does not adapt."""
         return self.rule.name if self.online_session and self.rule is not None else self.follows
 
     @property
     def gains(self) -> dict[str, float]:
-        """Gain of each person by online adaptation without labels, the mean over orders of their windows."""
+        """Return each person's gain by online adaptation without labels, the mean over orders of the windows."""
         gains: dict[str, list[float]] = {}
         for order, scores in self.zero_shot.items():
             for name, value in scores.items():
@@ -174,12 +173,13 @@ class Playback:
 
     @property
     def harmed(self) -> tuple[float, int]:
-        """Share of people who lose more than HARM by online adaptation; and how many they are."""
+        """Return the share of people who lose more than HARM by online adaptation, and the number of people."""
         return _harmed(list(self.gains.values()))
 
     @property
     def harmed_by_labels(self) -> dict[str, tuple[float, int]]:
-        """The same by the number of labeled windows of each class that they are calibrated with."""
+        """Return the share of people who lose more than HARM by calibration, and the number of people, by the number of
+        labeled windows of each class."""
         return {
             labels: _harmed(
                 [scores[name] - self.before[labels][name] for name in scores if name in self.before[labels]]
@@ -196,8 +196,8 @@ class Playback:
 
 @dataclass(frozen=True, kw_only=True)
 class Answering:
-    """Sets and abstention on held-out people, each with thresholds that the others gave; every window of a person
-    counts the same."""
+    """Prediction sets and abstention on held-out people, with thresholds from the other people; every window of a
+    person counts the same."""
 
     thresholds: Thresholds  # from everybody: those of the delivered model
     coverage: dict[str, Scores]  # by the coverage that is asked for: how often a set holds the true class
@@ -225,13 +225,13 @@ class IntervalCheck:
 
     @property
     def radius(self) -> float:
-        """Half the width of the delivered 90 % interval; infinite if there are too few people."""
+        """Return half the width of the delivered 90 % interval; infinite if there are too few people."""
         return self.intervals.radius(REPORTED)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageScore:
-    """What a run had come to when a stage had ended: everything trained up to then, weighed and scored again."""
+    """Score of a run after a stage, from everything trained up to then."""
 
     name: str
     number: int  # of the stage in the plan
@@ -253,7 +253,8 @@ class StageScore:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """What a run delivers, and what it would have delivered without each subject. No test score has been read."""
+    """Model that a run delivers, and the one that it would have delivered without each subject. No test score has been
+    read."""
 
     shortlist: list[NamedSetting]  # the candidates: settings that were trained on every fold
     chosen: NamedSetting  # the best single candidate, delivered alone if there is no ensemble
@@ -268,12 +269,12 @@ class Selection:
 
     @property
     def settings(self) -> dict[str, Setting]:
-        """Candidates by name."""
+        """Return the candidates by name."""
         return {named.name: named.setting for named in self.shortlist}
 
     @property
     def delivered(self) -> dict[Setting, float]:
-        """Exponents of what is delivered."""
+        """Return the exponents of the delivered candidates."""
         return {self.chosen.setting: 1.0} if self.ensemble is None else self.by_setting(self.ensemble.exponents)
 
     def by_setting(self, exponents: dict[str, float]) -> dict[Setting, float]:
@@ -286,7 +287,7 @@ class Selection:
 
     @property
     def plain_label(self) -> str:
-        """Label of the plain network in tables. The user's encoder takes the place of the paper's network."""
+        """Return the label of the plain network in tables. A user's encoder takes the place of the paper's network."""
         encoder = "eegnet" if self.paper_network is None else self.paper_network.setting.encoder
         return "EEGNet (paper)" if encoder == "eegnet" else f"{encoder} as given"
 
@@ -297,7 +298,7 @@ class Selection:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Test scores by subject, of what was selected without them."""
+    """Test scores by subject of a selection that was made without them."""
 
     test_scores: dict[str, Scores]  # by role (chosen, best_uncensored, paper_network): single networks, as published
     nested_test_scores: Scores  # what is delivered
@@ -378,24 +379,24 @@ class Choice(Diagnosis, Evaluation, Selection):
 
     @cached_property
     def estimate(self) -> Scores:
-        """Of what is delivered, by subject, decided without each."""
+        """Return the scores of the delivered model by subject, each selected without the subject."""
         return {subject: value for subject, value in self.nested_test_scores.items() if math.isfinite(value)}
 
     @property
     def below(self) -> Scores:
-        """Who scores less than the user asks for, the lowest first."""
+        """Return people who score less than the user asks for, the lowest first."""
         least = -math.inf if self.at_least is None else self.at_least
         return dict(sorted(((p, v) for p, v in self.estimate.items() if v < least), key=lambda item: item[1]))
 
     @cached_property
     def interval(self) -> tuple[float, float] | None:
-        """95 % interval over people of the mean of these; None for a single one."""
+        """Return the 95 % interval over people of the mean score; None for a single person."""
         return bootstrap_interval(list(self.estimate.values()), seed=0)
 
     @property
     def guesses(self) -> bool:
-        """Whether what is delivered is not clearly better than guessing: its interval reaches chance, or that of the
-        differences reaches 0 if guessing has a score for each person."""
+        """Return whether the delivered model is not clearly better than guessing: its interval reaches chance or, if
+        guessing has a score for each person, the interval of the differences reaches 0."""
         if self.guessing:
             gains = [value - self.guessing[who] for who, value in self.estimate.items() if who in self.guessing]
             limits = bootstrap_interval(gains, seed=0)
@@ -404,7 +405,7 @@ class Choice(Diagnosis, Evaluation, Selection):
 
 
 def read_choice(folder: Path) -> Choice:
-    """choice.json of a finished run, which lies in the open and may have been edited."""
+    """Read choice.json of a run. It lies in the open and may have been edited, so every value is checked."""
     path = folder / "choice.json"
     try:
         return schema.from_json(Choice, path.read_text(encoding="utf-8", errors="replace"))
@@ -413,7 +414,7 @@ def read_choice(folder: Path) -> Choice:
 
 
 def unfinished_words(folder: Path) -> list[str]:
-    """A line that says what of a run is in its model, where the run is not over."""
+    """Say in one line which stages the model of an unfinished run contains."""
     if not (folder / "choice.json").exists():
         return []
     choice = read_choice(folder)

@@ -44,7 +44,7 @@ class Data:
 
     @property
     def people(self) -> tuple[str, ...]:
-        """Names of the people."""
+        """Return the names of the people."""
         return self.subjects if self.units is None else self.units.everybody
 
     @property
@@ -58,12 +58,12 @@ class Data:
 
     @property
     def chance(self) -> float:
-        """Balanced accuracy of guessing."""
+        """Return the balanced accuracy of guessing."""
         return 1 / len(self.classes)
 
 
 def fingerprint(recordings: Recordings) -> str:
-    """Tells whether the data are the ones that a run began with."""
+    """Return a digest of windows, classes and subjects, which tells whether data have changed since a run began."""
     digest = hashlib.blake2b(digest_size=16)
     for tensor in (recordings.X, recordings.y, recordings.subject):
         digest.update(str(tuple(tensor.shape)).encode())

@@ -34,7 +34,7 @@ CHECKPOINT_EVERY = 5.0  # seconds of training that a kill may cost
 
 
 class Work(Protocol):
-    """What an executor needs to know of a run."""
+    """Interface of a run for an executor."""
 
     folder: Path
     ledger: Ledger
@@ -56,7 +56,7 @@ class Executor(Protocol):
     workers: int  # how many populations it trains at a time
 
     def device(self, asked: str) -> torch.device:
-        """The kind of device whose memory limits a population."""
+        """Return the device whose memory limits a population."""
 
     def train(self, run: Work, bar: Progress) -> None:
         """Train every population of the ledger that has not ended, and note each job the moment it is finished."""
@@ -66,11 +66,11 @@ PROBE = 0.2  # share of the time left for a stage, after which its pace is belie
 
 
 class OutOfTime(Exception):
-    """A stage cannot be completed in time."""
+    """Exception of a stage that cannot be completed in time."""
 
 
 class LocalExecutor:
-    """One population after another, each checkpointed every few seconds. It keeps nothing from one run to the next."""
+    """Executor in this process: one population after another, each checkpointed every few seconds."""
 
     workers = 1
     until = math.inf  # of the monotonic clock: training stops there, and keeps what it has
@@ -99,7 +99,7 @@ class LocalExecutor:
             release(run.recordings)
 
     def _train(self, run: Work, open_population: OpenPopulation, device: torch.device, bar: Progress) -> None:
-        """One population, from its checkpoint if it has one."""
+        """Train one population, from its checkpoint if it has one."""
         path = run.folder / f"population-{open_population.number}.checkpoint"
         known = {entry.key: entry for entry in run.ledger.entries(records=False)}
         todo = [key for key in open_population.keys if known[key].status not in FINISHED]
@@ -146,7 +146,7 @@ class LocalExecutor:
     def _population(
         self, run: Work, todo: list[str], known: dict[str, Entry], path: Path, device: torch.device
     ) -> tuple[Trainer, dict[int, str]]:
-        """The population of these jobs, and the key of each by the identity of its Job."""
+        """Return the population of these jobs, and the key of each by the identity of its Job."""
         folds = run.options.n_folds
         jobs = {key: job_of(run.recordings, known[key], folds) for key in todo}
         windows = windows_for(run.recordings, jobs[todo[0]], device=device, dtype=DTYPE)
@@ -169,7 +169,7 @@ class LocalExecutor:
 
 
 class NumberExecutor(LocalExecutor):
-    """Fits that need no steps: one job after the other."""
+    """Executor of fits without steps: one job after another."""
 
     def train(self, run: Work, bar: Progress) -> None:
         for entry in run.ledger.entries(records=False):
@@ -201,7 +201,8 @@ def train_halves(run: Work, population: OpenPopulation, reason: str) -> None:
 
 
 def tensors_of(outcome: Outcome) -> bytes:
-    """Weights of both snapshots and of the last epoch, and log-probabilities of the held-out rows, as safetensors."""
+    """Return weights of both snapshots and of the last epoch, with log-probabilities of the held-out rows, as
+    safetensors."""
     states = {"best": outcome.state, "final": outcome.final_state}
     if outcome.swapped is not None:
         states["swapped"] = outcome.swapped.state

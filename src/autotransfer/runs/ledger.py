@@ -50,7 +50,7 @@ CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class DamagedLedger(UserError):
-    """The run database is not as it was written."""
+    """Error of a run database that is not as it was written."""
 
     def __init__(self, path: Path, reason: object) -> None:
         super().__init__(
@@ -91,8 +91,8 @@ def _in_words(path: Path, error: sqlite3.DatabaseError) -> Exception | None:
 
 @dataclass(frozen=True)
 class Entry:
-    """A job as the ledger knows it. Who is held out are positions of the run's groups: of subjects, where everybody is
-    left out alone."""
+    """Job of the run database. `validation` and `test` are positions of the run's groups: of single subjects unless
+    several are held out together."""
 
     key: str
     stage: str
@@ -120,10 +120,10 @@ class OpenPopulation(NamedTuple):
 
 
 class Ledger:
-    """One SQLite file. Every method that changes it is one transaction."""
+    """Run database in one SQLite file. Every method that changes it is one transaction."""
 
     def __init__(self, path: Path, *, create: bool = False, read_only: bool = False) -> None:
-        """read_only: nothing is written, and nothing needs to be: also for an archive."""
+        """Open the database. read_only: nothing is written, so a folder without write permission can be read."""
         self.path = path
         self._noted = 0  # jobs handed to `add` so far
         if not create and not os.path.isfile(path):
@@ -161,8 +161,8 @@ class Ledger:
         self.connection.close()
 
     def empty_log(self) -> None:
-        """All that is committed goes into the file itself. `close` does that, too, but where the disk fails it leaves
-        the log and says nothing."""
+        """Move all committed changes into the database file. `close` does that, too, but if the disk fails it leaves
+        the log without an error."""
         self._ask("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def check(self) -> None:
@@ -195,7 +195,7 @@ class Ledger:
                 connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, schema.to_json(value)))
 
     def recall(self, name: str, kind: type[T]) -> T | None:
-        """A fact, checked to be of its type; None where it was never noted."""
+        """Return a fact, checked to be of its type; None if it was never stored."""
         rows = self._ask("SELECT value FROM facts WHERE name = ?", (name,))
         return self._checked(name, kind, rows[0][0]) if rows else None
 
@@ -248,7 +248,8 @@ class Ledger:
 
     @cached_property
     def _record(self) -> Callable[[str], Record]:
-        """A run asks for all its records again and again, and learning curves are long: equal text is read once."""
+        """Return a reader of records that reads equal text once, because a run asks for all its records again and
+        again."""
         from ..jobs import Record
 
         return lru_cache(REMEMBERED)(partial(schema.from_json, Record))
@@ -257,7 +258,7 @@ class Ledger:
         self, key: str, stage: str, setting: str, validation: int, test: int, seed: int, status: str, starts: int,
         record: str | None,
     ) -> Entry:  # fmt: skip
-        """Rows are read as a stranger's: what is invalid is refused in one line."""
+        """Make a job from a row, which is checked like a stranger's: an invalid one is refused in one line."""
         from ..settings import Setting
 
         try:
@@ -299,14 +300,14 @@ class Ledger:
         return ", ".join(words.get(str(stage), str(stage)) for stage, n in stages.items() if n)
 
     def begin(self, keys: Sequence[str]) -> None:
-        """These jobs start from their first epoch."""
+        """Mark jobs as started from their first epoch."""
         with self.transaction() as connection:
             connection.executemany(
                 "UPDATE jobs SET status = 'running', starts = starts + 1 WHERE key = ?", [(key,) for key in keys]
             )
 
     def finish(self, key: str, record: Record, tensors: bytes) -> None:
-        """A job has ended, well or badly: scores and weights in one transaction."""
+        """Store scores and weights of a job that has ended, well or badly, in one transaction."""
         status = "done" if record.failure is None else "failed"
         with self.transaction() as connection:
             connection.execute(
@@ -316,7 +317,7 @@ class Ledger:
             )
 
     def tensors(self, key: str) -> bytes:
-        """The weights of a finished job; nothing where it has left none."""
+        """Return the weights of a finished job; empty if it left none."""
         ((blob,),) = self._ask("SELECT tensors FROM jobs WHERE key = ?", (key,))
         return blob if isinstance(blob, bytes) else b""
 

@@ -12,12 +12,13 @@ from ..errors import UserError
 
 
 def wal_files(path: Path) -> tuple[Path, Path]:
-    """SQLite's write-ahead log of a database and the index to it."""
+    """Return SQLite's write-ahead log of a database and the index of the log."""
     return path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
 
 
 def remove_database(path: Path) -> None:
-    """With what SQLite keeps beside it; before a database has a write-ahead log, that is a journal."""
+    """Remove a database with the files that SQLite keeps beside it: its log, the index of the log and, before there is
+    a log, a journal."""
     for name in (path, *wal_files(path), path.with_name(path.name + "-journal")):
         name.unlink(missing_ok=True)
 
@@ -48,7 +49,8 @@ def lock_file(handle: int, *, shared: bool = False) -> None:
 
 
 def unlock_file(handle: int) -> None:
-    """Before the file is closed: on POSIX closing it is enough, on Windows the lock may outlive it for a while."""
+    """Unlock a file before it is closed. On POSIX closing it is enough, on Windows the lock may outlive it for a while.
+    """
     if not POSIX:
         _lock_far_byte(handle, "LK_UNLCK")
 
@@ -63,7 +65,7 @@ def _lock_far_byte(handle: int, mode: str) -> None:
 
 
 class Lock:
-    """Held on RUN/lock while a process works there. The system drops it with the process, however it ends."""
+    """Lock on RUN/lock while a process works there. The system drops it with the process, however it ends."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "lock"
@@ -102,7 +104,7 @@ class Lock:
 
 
 def no_run(folder: Path, ledger: str = "ledger.sqlite") -> UserError:
-    """What to say of a folder without a ledger, in which a run may be about to begin."""
+    """Return the error for a folder without a run database, in which a run may be about to begin."""
     if in_use(folder):
         return UserError(f"a run is starting in {folder}; ask again in a few seconds")
     return UserError(
@@ -112,7 +114,7 @@ def no_run(folder: Path, ledger: str = "ledger.sqlite") -> UserError:
 
 
 def in_use(folder: Path) -> bool:
-    """Whether a living process holds the run's lock."""
+    """Return whether a living process holds the run's lock."""
     try:
         with os.fdopen(os.open(folder / "lock", os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))) as file:
             lock_file(file.fileno(), shared=True)

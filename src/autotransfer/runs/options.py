@@ -50,10 +50,7 @@ def parse_time(text: str) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Everything that was asked of a run. `describe_run` makes one, `resolved` adds what follows from recordings.
-
-    Fields are the options of `autotransfer run`; `constants` are fields of `Setting` for all networks.
-    """
+    """Description of a run. `describe_run` makes it, `resolved` adds what follows from the recordings."""
 
     source: str
     target: str = CLASSIFICATION
@@ -121,12 +118,12 @@ class RunOptions:
 
     @property
     def scoring(self) -> Metric:
-        """The metric that decides, and that people are scored with."""
+        """Return the metric that decides, and that people are scored with."""
         return self.task.metric(self.metric)
 
     @property
     def column(self) -> str | None:
-        """The column or channel that is the target, if it is named."""
+        """Return the column or channel that is the target, if it is named."""
         return self.target.partition(":")[2] or None
 
     def load(self) -> Recordings:
@@ -135,7 +132,7 @@ class RunOptions:
 
     @property
     def cutting(self) -> dict[str, Any]:
-        """Keyword arguments of `load`."""
+        """Return the keyword arguments of `load`."""
         return {name: getattr(self, name) for name in (*CUTTING, "clean")}
 
     @property
@@ -146,22 +143,22 @@ class RunOptions:
 
     @property
     def lists_settings(self) -> bool:
-        """Whether the user's own settings are tried, as they are, in place of a grid with a name."""
+        """Return whether the user's own settings are tried as they are, instead of a named grid."""
         return self.grid not in GRIDS
 
     @property
     def seconds(self) -> float | None:
-        """The limit; None: everything is trained."""
+        """Return the time limit in seconds; None: everything is trained."""
         return None if self.time == EVERYTHING else parse_time(self.time)
 
     @property
     def staged(self) -> bool:
-        """Whether families of models are averaged, in stages that each end with an interim result."""
+        """Return whether model families are averaged, in stages that each end with an interim result."""
         return self.adaptation != "none" and not self.task.is_numeric
 
     @property
     def n_folds(self) -> int | None:
-        """None: as many as people."""
+        """Return the number of folds; None: as many as people."""
         return self.folds if isinstance(self.folds, int) else None
 
     @property
@@ -194,7 +191,7 @@ class RunOptions:
 
     @cached_property
     def _settings(self) -> tuple[Setting, ...]:
-        """Made once: the paper's grid has hundreds, and a run asks for them again and again."""
+        """Make the settings once: the paper's grid has hundreds, and a run asks for them again and again."""
         if self.lists_settings:
             settings = [self.apply(setting) for setting in settings_of(self.grid)]
             uncensored = [setting for setting in settings if setting.penalty is None]
@@ -215,7 +212,8 @@ class RunOptions:
 
     @cached_property
     def plain(self) -> Setting:
-        """The network as published, without a penalty; of settings that the user lists, the first without one."""
+        """Return the network as published, without a penalty; of settings that the user lists, the first without one.
+        """
         return self._settings[0] if self.lists_settings else self.apply(Setting())
 
     def to_dict(self) -> dict[str, Any]:
@@ -231,7 +229,7 @@ class RunOptions:
 
 
 class Preset(NamedTuple):
-    """What a run has unless the user says otherwise, and what he cannot say otherwise."""
+    """Options that a kind of run has by default, and options that it fixes."""
 
     called: str
     usual: dict[str, Any]

@@ -23,7 +23,7 @@ from .options import RunOptions, resolved
 
 @dataclass(frozen=True)
 class Preparation:
-    """What a run needs; nothing that can be wrong with it is left to be found."""
+    """Options, recordings and encoders of a run, checked together."""
 
     options: RunOptions  # resolved for the recordings
     recordings: Recordings  # whose `subject` is the unit that is held out
@@ -31,7 +31,7 @@ class Preparation:
 
     @property
     def groups(self) -> list[list[int]]:
-        """Who are held out together: positions in recordings.subjects."""
+        """Return the subjects that are held out together, as positions in recordings.subjects."""
         return groups_of(self.recordings, self.options.n_folds)
 
     @property
@@ -57,7 +57,7 @@ class Preparation:
 
 
 def prepare(options: RunOptions, encoders: Encoders | None = None, recordings: Recordings | None = None) -> Preparation:
-    """recordings: where they are in memory already; otherwise they are loaded from `options.source`."""
+    """Return options and recordings, checked together. recordings: loaded from `options.source` if None."""
     check_packages(options)
     check_encoder(options, encoders)
     resolve_device(options.device)

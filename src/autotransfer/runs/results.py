@@ -27,7 +27,7 @@ COLUMNS = [
 
 @dataclass(frozen=True)
 class Trained:
-    """A finished job: what was trained, on whom it was measured, and what it gave."""
+    """Finished job: a setting, the subjects that were held out, and its record."""
 
     stage: str  # "search", "folds", "sessions" (which are no candidates), "nested" or "baselines"
     name: str  # of the setting, unique in the run
@@ -45,17 +45,17 @@ class Trained:
 
     @property
     def scores(self) -> dict[str, float]:
-        """By name of a test subject."""
+        """Return test scores by name of a subject."""
         return _by_name(self.test_subject, self.record)
 
     @property
     def held_out(self) -> tuple[str, ...]:
-        """Names of everybody who was not trained on."""
+        """Return the names of all subjects that were not trained on."""
         return (*_names(self.validation_subject), *_names(self.test_subject))
 
 
 def _names(subject: Hashable) -> tuple[str, ...]:
-    """Of one subject, or of several."""
+    """Return the names of one subject, or of several."""
     return tuple(map(str, subject)) if isinstance(subject, tuple) else (str(subject),)
 
 
@@ -89,8 +89,8 @@ def trained(
 
 
 def results_table(trainings: Sequence[Trained]) -> pd.DataFrame:
-    """A row a job or, where several people are tested together, one for each of them. The swapped_ columns are the same
-    trajectory with validation and test subjects exchanged."""
+    """Return a row for each job or, if several people are tested together, for each of them. The swapped_ columns are
+    the same fit with validation and test subjects exchanged."""
     rows: list[dict[str, Any]] = []
     for training in trainings:
         record, swapped = training.record, training.record.swapped
@@ -122,7 +122,7 @@ def results_table(trainings: Sequence[Trained]) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A run at one moment, read without its recordings or weights."""
+    """State of a run at one moment, read without its recordings or weights."""
 
     complete: bool
     options: RunOptions

@@ -44,7 +44,8 @@ Scores = dict[str, float]
 
 
 class Run:
-    """Begin with `start` or open with `open`; `work` trains whatever the ledger lists and has not finished."""
+    """Run in a folder. `start` begins and `open` opens one; `work` trains all jobs of its database that are not
+    finished."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class Run:
 
     @property
     def prepared(self) -> Preparation:
-        """Options with recordings, which are loaded at first use if the run was opened without them."""
+        """Return options with recordings, which are loaded at first use if the run was opened without them."""
         if not isinstance(self._prepared, Preparation):
             self._prepared = self._prepared()
         return self._prepared
@@ -71,7 +72,7 @@ class Run:
 
     @property
     def data(self) -> Data:
-        """The recordings in numbers and names, as the run database has them."""
+        """Return the numbers and names of the recordings that the run database holds."""
         return self.ledger.require("data", Data)
 
     @classmethod
@@ -148,24 +149,25 @@ class Run:
 
     @cached_property
     def groups(self) -> list[list[int]]:
-        """Who are held out together: positions in recordings.subjects. Everybody alone, unless --folds or
-        --hold-out say otherwise."""
+        """Return the subjects that are held out together, as positions in recordings.subjects: each alone, unless
+        --folds or --hold-out say otherwise."""
         return held_out_groups(len(self.data.subjects), self.data.units, self.options.n_folds)
 
     def by_person(self, scores: Scores) -> Scores:
-        """Scores by person: where parts of people are held out, the mean over each person's parts."""
+        """Return scores by person: if parts of people are held out, the mean over each person's parts."""
         return scores if self.data.units is None else self.data.units.by_person(scores)
 
     def folds(self) -> list[tuple[int, int]]:
-        """(validation, test) positions of the groups: each tests once, and the one before it validates; nobody does if
-        a number is predicted, which is the position after the last group."""
+        """Return (validation, test) positions of the groups. Each group tests once, and the one before it validates;
+        for regression nobody validates, which is the position after the last group."""
         n = len(self.groups)
         if self.options.task.is_numeric:
             return [(n, test) for test in range(n)]
         return [((test - 1) % n, test) for test in range(n)]
 
     def scored_split(self) -> tuple[int, int]:
-        """The fold that a search compares settings on: the first with a validation subject who can be scored."""
+        """Return the fold on which a search compares settings: the first with a validation subject who can be scored.
+        """
         known = set(scorable(self.recordings))
         return next(fold for fold in self.folds() if known & set(self.groups[fold[0]]))
 
@@ -173,7 +175,7 @@ class Run:
         return job_of(self.recordings, entry, self.options.n_folds)
 
     def weights(self, key: str) -> dict[str, Tensor]:
-        """What a finished job has left: best.* and final.*"""
+        """Return the tensors that a finished job has left: best.* and final.*"""
         try:
             return load_tensors(self.ledger.tensors(key))
         except (SafetensorError, TypeError, ValueError):
@@ -264,7 +266,7 @@ def _taken(folder: Path) -> UserError:
 
 
 def begin_ledger(path: Path, facts: dict[str, Any]) -> Ledger:
-    """A new ledger that holds the facts from the start: written under another name, then linked."""
+    """Create a run database that holds the facts from the start: it is written under another name, then linked."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     remove_database(part)
     try:

@@ -12,7 +12,7 @@ NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # Ctrl-C, a scheduler, a terminal that 
 
 
 class Stopped(BaseException):
-    """A signal has ended the work. No Exception: nobody may take it for a fault of a training."""
+    """Exception of work that a signal ended. It is no Exception, so that nobody takes it for a failed fit."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name}")
@@ -26,7 +26,8 @@ class _State:
 
 @contextmanager
 def signals_stop() -> Iterator[None]:
-    """Here signals raise `Stopped`. One that is ignored stays so: nohup and shells' background jobs mean it."""
+    """Raise `Stopped` on signals inside the block. An ignored signal stays ignored: nohup and shells' background jobs
+    need that."""
     if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
         yield
         return
@@ -45,7 +46,7 @@ def signals_stop() -> Iterator[None]:
 
 @contextmanager
 def signals_wait() -> Iterator[None]:
-    """Here the first signal waits for `raise_if_asked`, so that it meets no half of an epoch; a second one does not."""
+    """Let the first signal wait for `raise_if_asked`, so that no epoch is interrupted; a second one does not wait."""
     _State.waiting = True
     try:
         yield

@@ -44,5 +44,5 @@ def command_of(folder: Path) -> str:
 
 
 def _toml(value: object) -> str:
-    """A string as JSON has it is one of TOML, but for DEL."""
+    """Write a value as TOML. A string of JSON is one of TOML, except for DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -18,8 +18,8 @@ BASELINE_LETTERS = 100  # of a simple model's
 
 @dataclass(frozen=True)
 class BestBaseline:
-    """The simple model that scores highest on the people of the run, and what is delivered minus it, person by
-    person. That it is picked by its test scores favors it, not what is delivered."""
+    """Baseline that scores highest on the people of the run, and the delivered model minus it, person by person.
+    Selecting it by test scores favors the baseline."""
 
     name: str
     mean: float
@@ -29,7 +29,7 @@ class BestBaseline:
 
     @property
     def comparison(self) -> str:
-        """Of what is delivered with it: "few" people, "better", "worse" or "level"."""
+        """Return how the delivered model compares with the baseline: "few" people, "better", "worse" or "level"."""
         if self.interval is None or self.people < FEWEST_TO_TEST:
             return "few"
         low, high = self.interval
@@ -37,8 +37,10 @@ class BestBaseline:
 
 
 def best_baseline(estimate: Mapping[str, float], baselines: Mapping[str, Mapping[str, float]]) -> BestBaseline | None:
-    """estimate: what is delivered, by person; baselines: by name and person. None where nobody was scored by
-    both."""
+    """Return the baseline with the highest mean, compared with the delivered model; None if nobody was scored by both.
+
+    estimate: scores of the delivered model by person; baselines: by name and person
+    """
     common = {
         name: [person for person in estimate if math.isfinite(scores.get(person, math.nan))]
         for name, scores in baselines.items()
@@ -78,7 +80,7 @@ def verdict(
 
 
 def _baseline_words(baseline: BestBaseline | None, which: str, joint: str) -> str:
-    """The end of the sentence. which: 'best ' of several, 'best scored ' where others have no scores. joint: what a
+    """Write the end of the sentence. which: 'best ', or 'best scored ' if other baselines have no scores; joint: what a
     comparison begins with."""
     if baseline is None:
         return "; no simple model was scored beside it"
@@ -93,7 +95,7 @@ def _baseline_words(baseline: BestBaseline | None, which: str, joint: str) -> st
 
 
 def unseen_words(hold_out: str, people: str) -> str:
-    """'on 6 people it has not seen'. people: '6 people'."""
+    """Say on whom a model was tested, such as 'on 6 people it has not seen'. people: '6 people'."""
     if hold_out == "session":
         return f"on new sessions of {people} it was trained on"
     if hold_out != "subject":
@@ -102,12 +104,12 @@ def unseen_words(hold_out: str, people: str) -> str:
 
 
 def shown_name(text: str, most: int = LETTERS) -> str:
-    """A user's name for something, on one line, at most so many letters long."""
+    """Return a user's name for something on one line, at most so many letters long."""
     shown = printable(text)
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
 def measured_words(sentence: str, *, calibrated: bool = False) -> str:
-    """A verdict where a model is used that was made earlier. calibrated: for one person, after it was measured."""
+    """Introduce the verdict of a model that was made earlier. calibrated: for one person, after it was measured."""
     when = "before it was calibrated for one person" if calibrated else "in training"
     return printable(f"As measured {when}: {sentence[:1].lower()}{sentence[1:]}")

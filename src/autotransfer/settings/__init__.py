@@ -123,7 +123,8 @@ class Setting:
         return " ".join(words)
 
     def name_relative_to(self, plain: Setting) -> str:
-        """The name, with every other difference from a plain setting: 'paper_network with align online', 'tangent'."""
+        """Return the name, with every other difference from a plain setting: 'paper_network with align online',
+        'tangent'."""
         kind, traits = self.relative_to(plain)
         head = self.name if kind is None or self.penalty is not None else kind
         if kind is not None and self.penalty is not None:
@@ -132,8 +133,8 @@ class Setting:
         return head + (f" with {', '.join(words)}" if words else "")
 
     def relative_to(self, plain: Setting) -> tuple[str | None, dict[str, Any]]:
-        """The kind, where it differs from the plain setting's, and the traits that the kind does not imply. sfreq and
-        constants of a representation are left out: they are the same for all settings of a run."""
+        """Return the kind, if it differs from the plain setting's, and the traits that the kind does not imply. sfreq
+        and constants of a representation are left out: they are the same for all settings of a run."""
         traits = self.traits(plain)
         if "represent" in traits:
             traits = {name: value for name, value in traits.items() if name not in ("sfreq", "constants")}
@@ -148,8 +149,8 @@ class Setting:
         return self.kind, traits
 
     def traits(self, plain: Setting) -> dict[str, Any]:
-        """Fields outside the penalty in which the setting differs from a plain one. Options of another encoder are
-        compared with its defaults, batches with what the penalty, or its absence, asks for."""
+        """Return fields outside the penalty in which the setting differs from a plain one. Options of another encoder
+        are compared with its defaults, batches with those that the penalty, or its absence, asks for."""
         usual_network = plain.network if type(plain.network) is type(self.network) else type(self.network)()
         values, usual = (
             values_of(**_parts(setting) | {"penalty": None, "network": network}) | {"encoder": setting.encoder}
@@ -170,7 +171,8 @@ class Setting:
 
     @property
     def code_path(self) -> tuple[object, ...]:
-        """Members that agree in this run the same censor; everything else about them is a number per member."""
+        """Return a key: members that agree in it run the same censor; everything else about them is a number per
+        member."""
         penalty = self.penalty
         if penalty is None:
             return ()

@@ -10,12 +10,13 @@ from ..schema import fields_of
 
 
 def flat(record: Any) -> dict[str, Any]:
-    """The fields of a record and their values, as they are: `asdict` would copy every one of them."""
+    """Return the fields of a record and their values, as they are: `asdict` would copy every one of them."""
     return {field.name: getattr(record, field.name) for field in fields_of(type(record))}
 
 
 def picked(values: dict[str, Any], kind: type) -> dict[str, Any]:
-    """The values that a dataclass has fields for. None leaves a field of a method or an encoder at its default."""
+    """Return the values that a dataclass has fields for. None leaves a field of a method or an encoder at its default.
+    """
     optional = issubclass(kind, (MethodOptions, EncoderOptions))
     names = [field.name for field in fields_of(kind) if field.name in values and field.name != "options"]
     return {name: values[name] for name in names if values[name] is not None or not optional}

@@ -39,7 +39,7 @@ def values_of(
     augmentation: tuple[Augmentation, ...] = (),
     training: Training | None = None,
 ) -> dict[str, Any]:
-    """The keywords of parts, without those that are None."""
+    """Return the keywords of parts, without those that are None."""
     values: dict[str, Any] = {}
     if penalty is not None:
         values |= {name: value for name, value in flat(penalty).items() if name != "options"}

@@ -15,7 +15,7 @@ from .fields import picked
 
 @dataclass(frozen=True, kw_only=True)
 class Penalty:
-    """How z is censored. mode, strength and warm_up are common to all methods; `options` are the method's own."""
+    """Penalty on z. mode, strength and warm_up are common to all methods; `options` are the method's own."""
 
     method: str
     mode: str = "marginal"
@@ -53,8 +53,8 @@ def penalty_of(values: dict[str, Any]) -> Penalty | None:
 
 
 def usual_batches(penalty: Penalty | None) -> str:
-    """How batches are drawn by default. A penalty needs several rows of several subjects in a batch, of one class where
-    it is conditional; one as printed takes shuffled batches."""
+    """Return how batches are drawn by default. A penalty needs several rows of several subjects in a batch, of one
+    class if it is conditional; one as printed takes shuffled batches."""
     if penalty is None or getattr(penalty.options, "as_printed", None):
         return "shuffled"
     return "balanced" if penalty.mode == "conditional" else "people"

@@ -14,7 +14,7 @@ CHECKPOINTS = ("best", "last", "averaged")
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How a network of any kind learns."""
+    """Training of a network of any kind."""
 
     # auto: shuffled without a penalty, and as printed; with a conditional one balanced over classes and subjects, with
     # any other over people
