@@ -66,7 +66,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
 
 
 class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, WindowEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Predict raw windows (N, channels, times) with `model_`; only fit needs ids.
+    """Classifier of raw windows (N, channels, times) with a fitted `model_`; only fit needs ids.
 
     If a setting adapts to people ("online" or "transductive"), the windows of one call are one person's, in the order
     of recording, unless `subjects` (N,) or the epochs' metadata have the subject of each window. Every call starts with

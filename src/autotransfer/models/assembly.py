@@ -32,10 +32,10 @@ MadeCandidates = dict[Setting, Candidate]
 
 
 class Part(NamedTuple):
-    """What a candidate is made of, and its exponent.
+    """Trained states of a candidate, and its exponent.
 
-    states: encoder and classifier of each member, without a member axis
-    folds: what each state was trained on; statistics of their training rows are part of the model
+    states: encoder and classifier of each member, without a member axis. folds: what each state was trained on;
+    statistics of their training rows are part of the model.
     """
 
     setting: Setting

@@ -22,8 +22,8 @@ from .card import CandidateCard
 
 
 class Correction(NamedTuple):
-    """What is known of one person, as something to add to the log-probabilities of a candidate: its mean over members
-    of weight · code + bias."""
+    """Knowledge of one person as an addition to the log-probabilities of a candidate: its mean over members of weight ·
+    code + bias."""
 
     weight: Tensor  # (P, D, C)
     bias: Tensor  # (P, C)

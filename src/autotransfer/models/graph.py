@@ -8,9 +8,10 @@ from .ensemble import CandidateStack, Ensemble
 
 
 class Graph(nn.Module):
-    """Raw windows (N, channels, times) float32, N ≥ 1 -> probabilities (N, classes) as of `predict_proba`.
+    """Module of plain operations: raw windows (N, channels, times) float32, N ≥ 1 -> probabilities (N, classes) as of
+    `predict_proba`.
 
-    Preprocessing happens inside. Where it is transductive, the windows of one call are taken as one person's, as
+    Preprocessing happens inside. If it is transductive, the windows of one call are taken as one person's, as
     `predict_proba` does when it is not told whose they are. What plain operations cannot do is refused.
     """
 
@@ -25,7 +26,7 @@ class Graph(nn.Module):
 
 
 class StackGraph(nn.Module):
-    """Windows (N, channels, times) -> codes (P, N, D) of a stack."""
+    """Module of a stack: windows (N, channels, times) -> codes (P, N, D)."""
 
     group: Tensor  # (P,) which of the prepared windows a member reads
 

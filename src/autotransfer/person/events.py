@@ -27,7 +27,7 @@ ROUNDING = 1e-9  # s
 
 
 class Activation(NamedTuple):
-    """A class has become active."""
+    """Moment at which a class becomes active."""
 
     time: float  # s: of the last sample of the window that did it
     label: Any  # one of the classes

@@ -50,7 +50,10 @@ def parse_time(text: str) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Description of a run. `describe_run` makes it, `resolved` adds what follows from the recordings."""
+    """Description of a run. `describe_run` makes it, `resolved` adds what follows from the recordings.
+
+    Fields are the options of `autotransfer run`; `constants` are fields of `Setting` for all networks.
+    """
 
     source: str
     target: str = CLASSIFICATION

@@ -55,7 +55,7 @@ Floats = NDArray[np.float64]
 
 
 class Baseline(NamedTuple):
-    """A simple model."""
+    """Simple model that the run is compared with."""
 
     predict: Callable[[Recordings, Fold], Floats]  # probabilities (n, C) of the test rows, from the training rows
     refuses: Callable[[Recordings], str | None] = lambda _: None  # why it cannot be used on such recordings
@@ -63,7 +63,7 @@ class Baseline(NamedTuple):
 
 
 class Skipped(Exception):
-    """Why a baseline has no scores."""
+    """Exception that says why a baseline has no scores."""
 
 
 def baseline_scores(run: Run, *, every: bool = True) -> tuple[dict[str, Scores], dict[str, str]]:
@@ -99,7 +99,7 @@ def _others(run: Run) -> dict[str, Baseline]:
 
 
 def adaptation_of(options: RunOptions) -> str:
-    """The most that a run's candidates may use of a new person's unlabeled windows."""
+    """Return the most that a run's candidates may use of a new person's unlabeled windows."""
     asked = (options.adaptation, options.constants.get("standardize"), options.constants.get("align"))
     return next((kind for kind in ("transductive", "online") if kind in asked), "none")
 
@@ -108,8 +108,8 @@ def adaptation_of(options: RunOptions) -> str:
 
 
 def closed_baselines(run: Run) -> dict[str, Setting]:
-    """Closed forms of the kinds in CLOSED, with estimated shrinkage: zero-shot and, where the run may use windows of a
-    new person, centred by person."""
+    """Return linear models of the kinds in CLOSED, with estimated shrinkage: zero-shot and, if the run may use windows
+    of a new person, centered by person."""
     forms = reversed(closed_forms("zero-shot", run.recordings))
     baselines = {CLOSED[form.kind]: form for form in forms if form.kind in CLOSED}
     if (used := adaptation_of(run.options)) != "none":
@@ -183,13 +183,13 @@ def _predicted(run: Run, baseline: Baseline, every: bool) -> Scores:
 
 
 def tangent_space(recordings: Recordings, fold: Fold) -> Floats:
-    """pyRiemann's pipeline: covariances, the tangent space at their mean, and shrinkage LDA."""
+    """Predict by pyRiemann's pipeline: covariances, the tangent space at their mean, and shrinkage LDA."""
     return _in_tangent_space(_scaled(recordings, fold), recordings, fold)
 
 
 def recentred(recordings: Recordings, fold: Fold) -> Floats:
-    """The same after each person's mean covariance is brought to the identity, from all of their windows without labels
-    (Zanini et al. 2018)."""
+    """Predict by pyRiemann's pipeline after each person's mean covariance is brought to the identity, from all of their
+    windows without labels (Zanini et al. 2018)."""
     from pyriemann.geometry.base import invsqrtm
     from pyriemann.geometry.mean import mean_riemann
 
@@ -218,7 +218,7 @@ def _in_tangent_space(C: Floats, recordings: Recordings, fold: Fold) -> Floats:
 
 
 def _scaled(recordings: Recordings, fold: Fold) -> Floats:
-    """Shrunk covariances (N, d, d), channels scaled by the training people: shrinkage mixes units otherwise."""
+    """Return shrunk covariances (N, d, d), channels scaled by the training people: shrinkage mixes units otherwise."""
     if COVARIANCES not in recordings.derived:
         recordings.derived[COVARIANCES] = _covariances(recordings.X, *_delays(recordings))
     C: Floats = recordings.derived[COVARIANCES]
@@ -228,14 +228,15 @@ def _scaled(recordings: Recordings, fold: Fold) -> Floats:
 
 
 def _delays(recordings: Recordings) -> tuple[int, int]:
-    """Copies and lag of our own tangent space: few channels have few covariances."""
+    """Return the copies and the lag of our own tangent space: few channels have few covariances."""
     forms = [form for form in closed_forms("zero-shot", recordings) if form.kind == "tangent"]
     delays = [step for form in forms for step in form.preprocessing.transforms if isinstance(step, Delays)]
     return (delays[0].copies, delays[0].lag) if delays else (1, 1)
 
 
 def _covariances(X: Tensor, copies: int, lag: int) -> Floats:
-    """(N, C, T) -> (N, C · copies, C · copies). In parts, because windows may be larger than memory."""
+    """Return covariances (N, C · copies, C · copies) of windows (N, C, T), in parts because windows may be larger than
+    memory."""
     length = X.shape[2] - (copies - 1) * lag
     parts = []
     for rows in np.array_split(np.arange(len(X)), max(1, X.numel() * copies // PART)):
@@ -247,7 +248,8 @@ def _covariances(X: Tensor, copies: int, lag: int) -> Floats:
 
 
 def oas_covariances(C: Floats, length: int) -> Floats:
-    """Covariances (N, d, d) of so many samples with the oracle approximating shrinkage of each, "oas" in pyRiemann."""
+    """Return covariances (N, d, d) of `length` samples after the oracle approximating shrinkage of each, "oas" in
+    pyRiemann."""
     d = C.shape[1]
     mean_square, level = (C**2).mean((1, 2)), np.trace(C, axis1=1, axis2=2) / d
     below = (length + 1) * (mean_square - level**2 / d)

@@ -140,7 +140,8 @@ def _error(confidence: Floats, accuracy: Floats, share: Floats) -> float:
 
 
 def answering(people: Mapping[str, Person]) -> Answering | None:
-    """people: by name, each with the probabilities of a model that never saw them. None where they are too few."""
+    """Return prediction sets and abstention on held-out people, by name, each with probabilities of a model that never
+    saw them. None if there are too few people."""
     y, probability = [labels for labels, _ in people.values()], [p for _, p in people.values()]
     thresholds = Thresholds.of(y, probability)
     if thresholds is None:

@@ -39,7 +39,7 @@ def evaluate(run: Run, selection: Selection, evidence: AnyEvidence, entries: Seq
         chance = metric.chance([evidence.y[who] for who in delivered], run.recordings.n_classes)
 
     def alone(names: Mapping[str, str]) -> Scores:
-        """Mean scores of single fits, by the candidate that each subject has."""
+        """Return mean scores of single fits, by the candidate that each subject has."""
         return run.by_person({who: single[name][who] for who, name in names.items() if who in single[name]})
 
     nested, subjects = selection.nested_choices, list(selection.nested_choices)

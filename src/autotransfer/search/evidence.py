@@ -84,17 +84,17 @@ class Evidence:
 
     @cached_property
     def people(self) -> list[int]:
-        """Subjects who were held out and can be scored."""
+        """Return the subjects who were held out and can be scored."""
         return sorted(who for who in {who for _, who in self.log_probs} if len(np.unique(self.y[who])) > 1)
 
     @property
     def complete(self) -> list[int]:
-        """People none of whose fits are left out."""
+        """Return the people none of whose fits are left out."""
         return [person for person in self.people if person not in self.partial]
 
     @cached_property
     def together(self) -> list[list[int]]:
-        """People in groups that the same fits held out."""
+        """Return people in groups that the same fits held out."""
         groups: dict[frozenset[tuple[int, ...]], list[int]] = {}
         for person in self.people:
             groups.setdefault(frozenset(fold for fold, who in self.log_probs if who == person), []).append(person)
@@ -102,7 +102,8 @@ class Evidence:
 
     @property
     def blocks(self) -> list[list[int]]:
-        """Subjects to leave out together, in at most BLOCKS blocks of whole groups, which the same fits held out."""
+        """Return subjects to leave out together, in at most BLOCKS blocks of whole groups, which the same fits held
+        out."""
         groups = self.together
         parts = np.array_split(np.arange(len(groups)), min(len(groups), BLOCKS))
         return [[person for place in part.tolist() for person in groups[place]] for part in parts]

@@ -53,7 +53,7 @@ class Followed(NamedTuple):
         return self.scores[NO_ADAPTATION]
 
     def gains(self, method: str) -> NDArray[np.float64]:
-        """Over zero-shot: (orders,)."""
+        """Return the gains over zero-shot (orders,)."""
         return self.scores[method] - self.zero_shot
 
 
@@ -121,7 +121,7 @@ class FollowedGroup(NamedTuple):
 
 
 def chosen(people: FollowedGroup, among: Sequence[str] | None = None) -> str:
-    """The best method for these people; among: compared in this order, all methods unless given."""
+    """Return the best method for these people; among: compared in this order, all methods unless given."""
     best = NO_ADAPTATION
     if people.size < FEWEST:
         return best
@@ -141,12 +141,12 @@ def delivered_method(people: FollowedGroup, among: Sequence[str] | None = None) 
 
 
 def _sequence(people: FollowedGroup) -> list[str]:
-    """The average for sessions by its best rule, where there is one, then every adaptation method."""
+    """Return the online ensemble by its best rule, if there is one, then every adaptation method."""
     return [*([] if people.rules is None else [rule_of(people)]), *ADAPTATION_METHODS]
 
 
 def least_mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Lower bound at the level SURE of the mean over people (people, ...) -> (...)."""
+    """Return the lower bound at the level SURE of the mean over people (people, ...) -> (...)."""
     n = len(values)
     error = values.std(0, ddof=1) / np.sqrt(n)
     return np.asarray(values.mean(0) - stdtrit(n - 1, SURE) * error)
@@ -161,5 +161,5 @@ def rule_of(people: FollowedGroup) -> str:
 
 
 def all_gain(person: Followed, rule: str) -> float:
-    """The gain of a person with all windows at once over the delivered model."""
+    """Return the gain of a person with all windows at once over the delivered model."""
     return person.all_windows[rule] - float(person.zero_shot[0])

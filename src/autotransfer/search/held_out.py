@@ -68,7 +68,7 @@ def logarithm(p: Array) -> Array:
 
 
 def finished_entries(run: Run, settings: Sequence[Setting], folds: Sequence[tuple[int, int]]) -> list[Entry]:
-    """Finished jobs of these settings and folds with every seed, whichever stage trained them."""
+    """Return the finished jobs of these settings and folds with every seed, whichever stage trained them."""
     keys = {Entry.of("", s, *fold, seed).key for s in settings for fold in folds for seed in run.options.every_seed}
     return [entry for entry in run.ledger.entries() if entry.key in keys]
 
@@ -98,7 +98,7 @@ def measured_scores(run: Run, entries: Sequence[Entry], *, both: bool = True) ->
 
 
 def validation_scores(entries: Sequence[Entry], groups: Groups | None = None, *, twins: bool = True) -> list[Score]:
-    """As published, where everybody is held out alone (groups=None): the validation score of each training and, with
+    """Return validation scores as published, where each subject is held out alone (groups=None): of each fit and, with
     twins, of its twin, the snapshot that the test subject validates. Failed jobs count as 0."""
     scores = []
     for entry in entries:

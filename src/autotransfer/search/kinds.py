@@ -86,11 +86,8 @@ SLOW = 64  # Hz: what is sampled below is no electric activity of muscles or bra
 
 
 def list_of(setting: Setting, *, apart: bool) -> object:
-    """Return the key of a setting's shortlist.
-
-    apart: every network has a shortlist, because several kinds are averaged. Augmentations have one in any case,
-    because they are there to be compared.
-    """
+    """Return the key of a setting's shortlist. apart: every network has a shortlist, because several kinds are
+    averaged. Augmentations have one in any case, because they are there to be compared."""
     if not apart:
         return setting.augmentation
     training = setting.training
@@ -99,7 +96,7 @@ def list_of(setting: Setting, *, apart: bool) -> object:
 
 
 class Candidates(NamedTuple):
-    """What options ask for on some recordings."""
+    """Candidates that options ask for on some recordings."""
 
     networks: list[Setting]  # the plain one first; empty if no network is to be trained
     linear: list[Setting]  # linear models that take seconds
@@ -107,7 +104,7 @@ class Candidates(NamedTuple):
 
     @property
     def every(self) -> list[Setting]:
-        """All that the average may contain."""
+        """Return all candidates that the average may contain."""
         return [*self.networks, *self.linear, *self.costly]
 
 
@@ -153,10 +150,10 @@ def networks(
     settings: Sequence[Setting], recordings: Recordings, adaptation: str, which: str = "all",
     encoder: str = "eegnet",
 ) -> list[Setting]:  # fmt: skip
-    """The paper's network, then every setting of the grid with each network, then networks without a penalty: those
-    that align, and the first one with the augmentations of the signal.
+    """Return the paper's network, then every setting of the grid with each network, then networks without a penalty:
+    those that align, and the first one with the augmentations of the signal.
 
-    settings: of the grid, the paper's network first. which: of the networks beside it, "all", "main" or "one". encoder:
+    settings: of the grid, the paper's network first. which: of the further networks, "all", "main" or "one". encoder:
     takes the place of EEGNet, without the options that only EEGNet has.
     """
     plain, penalised = settings[0], PENALISED[adaptation]
@@ -171,7 +168,7 @@ def networks(
 
 
 def _with_network(setting: Setting, network: dict[str, Any], own: str) -> Setting:
-    """A setting of the grid with one of the networks. own: the encoder in the place of EEGNet."""
+    """Return a setting of the grid with one of the networks. own: the encoder in the place of EEGNet."""
     encoder = own if network["encoder"] == "eegnet" else network["encoder"]
     read = ENCODERS[encoder].__dataclass_fields__ if encoder in ENCODERS else {}
     others = {name for kind in ENCODERS.values() for name in kind.__dataclass_fields__} - set(read)
@@ -181,8 +178,8 @@ def _with_network(setting: Setting, network: dict[str, Any], own: str) -> Settin
 
 
 def signal_of(recordings: Recordings) -> str:
-    """The kind of signal, one of REPRESENTED: by the names of most channels, else by the data set's name, else by the
-    sampling rate."""
+    """Return the kind of signal, one of REPRESENTED: by the names of most channels, else by the data set's name, else
+    by the sampling rate."""
     for kind, called in CHANNELS.items():
         if 2 * sum(called.fullmatch(name) is not None for name in recordings.channels) > recordings.n_channels:
             return kind
@@ -195,7 +192,7 @@ def signal_of(recordings: Recordings) -> str:
 def closed_forms(
     adaptation: str, recordings: Recordings, kinds: str | None = None, *, costly: bool = False,
 ) -> list[Setting]:  # fmt: skip
-    """Models without steps: plain and, where a person's windows may be used, centred by person.
+    """Return models without steps: plain and, if a person's windows may be used, centered by person.
 
     kinds: see `represented`. costly: also the representations of the signal that take minutes and, last, trees; those
     that the user names are always included.
@@ -226,8 +223,11 @@ def closed_forms(
 
 
 def represented(kinds: str | None, recordings: Recordings, *, costly: bool = False) -> list[dict[str, Any]]:
-    """Representations of the signal as fields of settings, without those that need more than the recordings tell, or
-    longer windows. kinds: signals or representations to use instead, with commas. costly: see `closed_forms`."""
+    """Return representations of the signal as fields of settings, without those that need more than the recordings
+    tell, or longer windows.
+
+    kinds: signals or representations to use instead, with commas. costly: see `closed_forms`.
+    """
     chosen: dict[str, dict[str, Any]] = {}
     for kind in _named(kinds, recordings):
         asked = kind not in REPRESENTED
@@ -251,8 +251,8 @@ def _split(kinds: str | None) -> list[str]:
 
 
 def _fields_of(name: str, recordings: Recordings, *, asked: bool) -> dict[str, Any] | None:
-    """A representation with what it reads of the recordings; None where they do not have it. Unless it is asked for by
-    name, also None where windows are too short for it or, with one of many kernels, fewer than its entries."""
+    """Return a representation with what it reads of the recordings; None if they do not have it. Unless it is asked for
+    by name, return None also if windows are too short for it or, with one of many kernels, fewer than its entries."""
     scaled = {"standardize": STANDARDIZED[name].get(signal_of(recordings), "trial")} if name in STANDARDIZED else {}
     values = {
         "sfreq": recordings.sfreq,
@@ -274,17 +274,18 @@ def _fields_of(name: str, recordings: Recordings, *, asked: bool) -> dict[str, A
 
 
 def _responses(kinds: str | None, recordings: Recordings) -> bool:
-    """Whether windows are taken for evoked responses."""
+    """Return whether windows are taken for evoked responses."""
     return "eeg" in _named(kinds, recordings) and _seconds(recordings) < RESPONSE
 
 
 def _seconds(recordings: Recordings) -> float:
-    """Of a window; with an unknown sampling rate no window is too short."""
+    """Return the length of a window in seconds; with an unknown sampling rate no window is too short."""
     return math.inf if recordings.sfreq is None else recordings.n_times / recordings.sfreq
 
 
 def frequencies(recordings: Recordings) -> tuple[float, ...] | None:
-    """Of the stimuli in the names of classes ("13 Hz") and their harmonics; without such names, of RHYTHMS."""
+    """Return the frequencies of stimuli in the names of classes ("13 Hz") and their harmonics; without such names,
+    RHYTHMS."""
     if recordings.sfreq is None:
         return None
     stated = {float(name[1]) for name in map(STIMULUS.search, map(str, recordings.classes)) if name}
@@ -293,5 +294,5 @@ def frequencies(recordings: Recordings) -> tuple[float, ...] | None:
 
 
 def _entries(fields: dict[str, Any], recordings: Recordings) -> int:
-    """Of a window as a setting of these fields prepares it."""
+    """Return the number of entries of a window as a setting of these fields prepares it."""
     return math.prod(Preprocessing.of(fields).shape(recordings.n_channels, recordings.n_times))

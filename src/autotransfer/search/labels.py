@@ -43,8 +43,8 @@ SHARPNESS = (0.1, 0.15, 0.2, 0.3, 0.45, 0.7, 1.0, 1.4)
 
 
 def groups_of(recordings: Recordings, rows: Rows) -> Rows:
-    """(n,): the number of each window's group, within its session, for windows of one person. A window without a group
-    is a group by itself."""
+    """Return the number of each window's group (n,), within its session, for windows of one person. A window without a
+    group is a group by itself."""
     column = recordings.columns.get(GROUP)
     alone = np.arange(len(rows))
     if column is None or column.continuous:
@@ -72,11 +72,12 @@ def window_score(metric: Metric, y: Rows, log_p: NDArray[np.floating]) -> float:
 def personal_log_probs(
     forms: Sequence[Tensor], y: Rows, groups: Rows, known: NDArray[np.bool_], n_classes: int
 ) -> Tensor:
-    """Log-probabilities (n, C) of all windows of a person, by the form that predicts their labels best.
+    """Return log-probabilities (n, C) of all windows of a person, by the representation that predicts their labels
+    best.
 
-    With a single label of a class nothing can be left out to compare forms, and all of them are averaged.
+    With a single label of a class nothing can be left out to compare representations, and all of them are averaged.
 
-    forms: (n, D), where D differs between forms; y, groups: (n,), read where known (n,) is true.
+    forms: (n, D), where D differs between representations; y, groups: (n,), read where known (n,) is true.
     """
     labels = torch.from_numpy(y[known])
     splits = splits_of(y[known], groups[known]) if len(forms) > 1 else []
@@ -86,14 +87,15 @@ def personal_log_probs(
 
 
 def discriminant(z: Tensor, y: Tensor, others: Tensor, n_classes: int) -> Tensor:
-    """Log-probabilities (m, C) of other codes (m, D) by a linear discriminant of codes (n, D) with classes (n,)."""
+    """Return log-probabilities (m, C) of codes `others` (m, D) by a linear discriminant of codes (n, D) with classes
+    (n,)."""
     weight, bias = Classes(z, y, n_classes).solve(SHRINKAGE)
     return (others @ weight.T + bias).log_softmax(-1)
 
 
 def splits_of(y: Rows, groups: Rows) -> list[tuple[Rows, Rows]]:
-    """Places of labeled windows to fit on, with every class, and to validate on. Whole groups are left out where every
-    class has two of them, and single windows otherwise; none where a class has one window."""
+    """Return places of labeled windows to fit on, with every class, and to validate on. Whole groups are left out if
+    every class has two of them, and single windows otherwise; there are no splits if a class has one window."""
     from sklearn.model_selection import StratifiedGroupKFold
 
     classes = np.unique(y)
@@ -107,7 +109,8 @@ def splits_of(y: Rows, groups: Rows) -> list[tuple[Rows, Rows]]:
 
 
 def _validated(z: Tensor, y: Tensor, splits: Sequence[tuple[Rows, Rows]], n_classes: int) -> tuple[float, float]:
-    """Balanced accuracy of windows that were left out; where forms tie in it, their mean log-probability decides."""
+    """Return the balanced accuracy of windows that were left out, and their mean log-probability, which decides between
+    ties."""
     truth = torch.cat([y[left] for _, left in splits])
     log_p = torch.cat([discriminant(z[fit], y[fit], z[left], n_classes) for fit, left in splits])
     score = balanced_accuracy_of(log_p.argmax(1).numpy(), truth.numpy(), n_classes)
@@ -115,14 +118,15 @@ def _validated(z: Tensor, y: Tensor, splits: Sequence[tuple[Rows, Rows]], n_clas
 
 
 class TrustTrial(NamedTuple):
-    """One person with a number of labels."""
+    """Losses and scores of one person with a number of labels."""
 
     loss: NDArray[np.float64]  # (shares, sharpnesses): Brier score of the other windows
     score: NDArray[np.float64]  # (shares,): score on them
 
 
 def try_all(log_p: Tensor, correction: Tensor, y: Tensor, metric: Metric = METRICS[BALANCED_ACCURACY]) -> TrustTrial:
-    """log_p (n, C): of the model; correction (n, C): what labels add to it; y (n,): the classes."""
+    """Score every share of a correction, and every sharpness. log_p (n, C): of the model; correction (n, C): what
+    labels add to it; y (n,): the classes."""
     corrected = log_p + torch.tensor(SHARES, dtype=log_p.dtype)[:, None, None] * correction.to(log_p)  # (S, n, C)
     sharp = torch.tensor(SHARPNESS, dtype=log_p.dtype)[:, None, None, None]
     p = (sharp * corrected).softmax(-1)  # (T, S, n, C)
@@ -132,7 +136,8 @@ def try_all(log_p: Tensor, correction: Tensor, y: Tensor, metric: Metric = METRI
 
 
 def best_trust(people: Sequence[TrustTrial]) -> tuple[int, int]:
-    """Indices of the share and the sharpness with the lowest loss over these people; of 1 and 1 without people."""
+    """Return the indices of the share and the sharpness with the lowest loss over these people; of 1 and 1 without
+    people."""
     if not people:
         return SHARES.index(1.0), SHARPNESS.index(1.0)
     loss = np.mean([tried.loss for tried in people], axis=0)

@@ -49,7 +49,7 @@ def build_models(run: Run, choice: Choice, online: Mapping[Setting, float] | Non
 
 
 def card_scores(choice: Choice) -> dict[str, Any]:
-    """Scores in a model's card: on people it has never seen, or on whatever else was held out."""
+    """Return the scores in a model's card: on people it has never seen, or on whatever else was held out."""
     return {
         "metric": choice.metric,
         "chance": choice.chance,
@@ -91,7 +91,7 @@ def most_of_each(networks: int) -> int:
 
 
 def _trained(run: Run, setting: Setting, most: int | None) -> tuple[list[State], list[Fold]]:
-    """Trainings of a candidate, at most so many, spread over folds and seeds. A closed form is solved once more, on
+    """Return fits of a candidate, at most `most`, spread over folds and seeds. A linear model is fitted once more, on
     everybody."""
     if setting.network.closed_form:
         return _solve_on_everybody(run, setting)
@@ -121,7 +121,7 @@ def _everybody(run: Run) -> Fold:
 
 
 def _solve_on_everybody(run: Run, setting: Setting) -> tuple[list[State], list[Fold]]:
-    """Solve a closed form on everybody."""
+    """Fit a linear classifier on everybody."""
     fold = _everybody(run)
     job = Job(setting, fold, run.options.seed)
     (outcome,) = train(run.recordings, [job], run.options.device, progress=False, encoders=run.encoders)

@@ -79,7 +79,7 @@ class NumberEvidence:
 
     @property
     def blocks(self) -> list[list[int]]:
-        """Subjects to leave out together: each alone."""
+        """Return subjects to leave out together: each alone."""
         return [[who] for who in self.people]
 
     @property
@@ -93,7 +93,7 @@ class NumberEvidence:
 
     @cached_property
     def strengths(self) -> list[int]:
-        """Indices of the best strength of each candidate."""
+        """Return the index of the best strength of each candidate."""
         strengths: list[int] = self.errors[..., self.deciding].mean(-1).argmin(1).tolist()
         return strengths
 
@@ -146,7 +146,7 @@ class NumberEvidence:
 
     @property
     def guessing(self) -> Scores:
-        """Scores of the mean of the training targets."""
+        """Return the scores of the mean of the training targets."""
         return self.scores_of(self.metric, {who: self.constant[rows] for who, rows in enumerate(self.rows)})
 
     @property
@@ -173,7 +173,8 @@ def _stored(run: Run, key: str, fold: Fold) -> Floats:
 
 
 def average_shares(predicted: Floats, target: Floats) -> Floats:
-    """Weights (K,) of least squares |predicted (n, K) · w − target (n,)|², not negative, with a sum of at most 1."""
+    """Fit weights (K,) by least squares |predicted (n, K) · w − target (n,)|², not negative, with a sum of at most 1.
+    """
     weights: Floats = nnls(predicted, target)[0]
     if weights.sum() <= 1:
         return weights

@@ -29,7 +29,7 @@ PLAN = "plan.json"
 
 @dataclass(frozen=True)
 class PlannedTraining:
-    """A candidate with one seed, on every fold."""
+    """Candidate with one seed, to be fitted on every fold."""
 
     setting: Setting
     seed: int
@@ -72,7 +72,7 @@ class Plan:
 
     @property
     def trainings(self) -> int:
-        """The number of fits of networks, at most."""
+        """Return the number of fits of networks, at most."""
         if self.searched:
             return self.searched + self.candidates * (self.folds * self.options.seeds - 1)
         return self.folds * sum(not t.setting.network.closed_form for stage in self.stages for t in stage.trainings)
@@ -82,8 +82,8 @@ class Plan:
         return replace(self, stages=self.stages[:delivered], searched=0, candidates=0, fixed=True)
 
     def for_recordings(self, prepared: Preparation) -> Plan:
-        """The plan for these recordings, to be performed again; raises where a training cannot be done on them, before
-        any is. prepared: with the encoder as the user gave it."""
+        """Return the plan for these recordings, to be performed again. Raise if a fit cannot be done on them, before
+        any is begun. prepared: with the encoder as the user gave it."""
         every = [training for stage in self.stages for training in (*stage.trainings, *stage.online)]
         try:
             prepared.check_trainable(list(dict.fromkeys(training.setting for training in every)))
@@ -92,11 +92,11 @@ class Plan:
         return replace(self, options=prepared.options, folds=len(prepared.folds))
 
     def options_here(self, asked: RunOptions, given: Collection[str]) -> RunOptions:
-        """The plan's options with data, device and memory as they are asked for here, and windows cut as the plan says
-        unless the user gave it otherwise.
+        """Return the plan's options with data, device and memory as they are asked for here, and windows cut as the
+        plan says unless the user gave it otherwise.
 
-        A plan may be a stranger's: an encoder of somebody's own is imported only if the user has given it again.
-        given: names of the options that the user gave.
+        A plan may be a stranger's: an encoder of somebody's own is imported only if the user has given it again. given:
+        names of the options that the user gave.
         """
         planned = self.options
         if "encoder" in given and asked.encoder != planned.encoder:
@@ -121,7 +121,7 @@ def write_plan(folder: Path, plan: Plan) -> None:
 
 
 def read_plan(path: Path) -> Plan:
-    """The plan that another run performed, from its folder or from a file."""
+    """Read the plan that another run performed, from its folder or from a file."""
     path = path / PLAN if path.is_dir() else path
     try:
         plan = schema.from_json(Plan, read_plain(path).decode(errors="replace"))
@@ -152,7 +152,7 @@ def stage_lines(plan: Plan) -> Iterator[str]:
 
 
 def work_words(plan: Plan) -> str:
-    """How many trainings of what."""
+    """Say how many fits of which models the plan contains."""
     options = plan.options
     seeds = f"{options.seeds} seed{'s' * (options.seeds != 1)}"
     if plan.searched:

@@ -37,7 +37,7 @@ def plan_of(prepared: Preparation) -> Plan:
 
 
 def all_go_on(settings: Sequence[Setting], *, apart: bool) -> bool:
-    """Whether shortlists have room for every setting. apart: one for each network."""
+    """Return whether shortlists have room for every setting. apart: one for each network."""
     counts = Counter((list_of(setting, apart=apart), setting.method) for setting in settings)
     return max(counts.values(), default=0) <= SHORTLIST_PER_METHOD
 
@@ -104,7 +104,7 @@ def with_candidate_stages(plan: Plan, candidates: Sequence[Setting]) -> Plan:
 
 
 def network_name(setting: Setting, seed: int, plain: Setting) -> str:
-    """A short name of a network: how it differs from the main one of its kind."""
+    """Return a short name of a network: how it differs from the main one of its kind."""
     if setting == plain:
         return f"{setting.kind} {'(paper)' if setting.kind == USUAL_ENCODER else 'as given'}, seed {seed}"
     values = setting.preprocessing.values()

@@ -115,7 +115,7 @@ def scores_of(followed: dict[str, following.Followed]) -> dict[str, dict[str, An
     adaptation method, and `online`, with `all_windows`, by the rule of the online ensemble that the others select."""
 
     def by_order(methods: dict[str, str]) -> dict[str, Scores]:
-        """methods: by subject."""
+        """Return scores by order of windows. methods: by subject."""
         return {
             order: {name: float(person.scores[methods[name]][k]) for name, person in followed.items()}
             for k, order in enumerate(ORDERS)
@@ -177,7 +177,7 @@ def model_without(
 def online_without(
     run: Run, model: Model, online: OnlineWeights, person: int, made: MadeCandidates | None = None
 ) -> Model:
-    """The same model with the online ensemble, from the same trainings; unchanged where no part of that centres
+    """Return the model with the online ensemble, from the same fits; unchanged if no part of the ensemble centers
     people."""
     exponents = online.nested[person]
     shared = [part.setting for part in model.parts]
@@ -191,7 +191,7 @@ def online_without(
 
 
 def _parts_without(run: Run, exponents: Mapping[Setting, float], person: int) -> list[Part]:
-    """From trainings that had the person as their test subject."""
+    """Return the parts of the model from fits that had the person as their test subject."""
     entries = [e for e in run.ledger.entries(records=False) if e.status == "done" and person in run.groups[e.test]]
     parts = []
     for setting, exponent in exponents.items():
@@ -246,8 +246,8 @@ def play_person(
 
 
 def window_orders(y: NDArray[np.int64]) -> dict[str, Rows]:
-    """ORDERS of windows of classes (n,): as recorded, at random, class after class, and the largest class before all
-    others."""
+    """Return ORDERS of windows of classes (n,): as recorded, at random, class after class, and the largest class before
+    all others."""
     drawn = np.random.default_rng(len(y)).permutation(len(y))
     first = np.bincount(y).argmax()
     one_first = drawn[np.argsort(y[drawn] != first, kind="stable")]
@@ -280,10 +280,12 @@ def _with_labels(
 
 
 def calibrates(before: dict[str, Scores], after: dict[str, Scores]) -> list[int]:
-    """Numbers of labels with which people gained on average, from their scores before and after calibration; none where
-    they lost over all numbers together, because a single number that helps is then chance. No clear gain is asked for:
-    how much labels count is chosen on others already (labels.py). A number that nobody had windows for counts as the
-    largest smaller one that was tried."""
+    """Return the numbers of labels with which people gained on average, from their scores before and after calibration;
+    none if they lost over all numbers together, because a single number that helps is then chance.
+
+    No clear gain is required, because how much labels count is already chosen on other people (labels.py). A number
+    that nobody had windows for counts as the largest smaller one that was tried.
+    """
     gains = {
         labels: [score - before[str(labels)][name] for name, score in after[str(labels)].items()]
         for labels in LABELS
@@ -296,5 +298,5 @@ def calibrates(before: dict[str, Scores], after: dict[str, Scores]) -> list[int]
 
 
 def most_tried(labels: int, tried: Container[str]) -> int | None:
-    """The largest number of labels that was tried and is not above this one."""
+    """Return the largest number of labels that was tried and is not above this one."""
     return max((number for number in LABELS if number <= labels and str(number) in tried), default=None)

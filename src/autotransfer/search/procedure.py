@@ -89,7 +89,7 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
 
 
 class Conductor:
-    """A plan as it is performed. The run database keeps every interim result, and how much time was spent."""
+    """Performer of a plan. The run database keeps every interim result, and how much time was spent."""
 
     def __init__(self, run: Run, plan: Plan, tell: Tell, *, shown: bool | None, answered: Answered | None) -> None:
         self.run, self.plan, self.tell, self.shown = run, plan, tell, shown
@@ -110,7 +110,7 @@ class Conductor:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the last result must be begun."""
+        """Return the seconds until the last result must be begun."""
         return self.allowed - self.spent - self.answering
 
     def perform(self) -> Choice:

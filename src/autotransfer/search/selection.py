@@ -21,7 +21,7 @@ from .weights import Floats
 
 @dataclass(frozen=True)
 class Rule:
-    """How a run selects from evidence among some candidates."""
+    """Rule by which a run selects from evidence among some candidates."""
 
     best: Callable[[Any, Sequence[int]], int]  # the best candidate
     weigh: Callable[[Any, Sequence[int]], Floats] | None = None  # exponents; None: the best is delivered alone

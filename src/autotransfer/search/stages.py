@@ -26,7 +26,7 @@ class Score(NamedTuple):
 
 
 def by_subject(scores: Iterable[Score], setting: str) -> NDArray[np.float64]:
-    """The setting's mean validation score on each subject (seeds and trajectories averaged), by subject."""
+    """Return the setting's mean validation score on each subject, over seeds and fits."""
     values: dict[int, list[float]] = {}
     for score in scores:
         if score.setting == setting:
@@ -52,8 +52,8 @@ def mean_score(scores: Sequence[Score], setting: str) -> float:
 
 
 def shortlist(scores: Sequence[Score], methods: Mapping[str, str | None]) -> list[str]:
-    """The best 3 settings of each method and of the uncensored ones (method None), and the first of the uncensored
-    ones, the network without a penalty, in the order of `methods`."""
+    """Select the best 3 settings of each method and of the uncensored ones (method None), and the first of the
+    uncensored ones, the network without a penalty, in the order of `methods`."""
     kept = set([setting for setting, method in methods.items() if method is None][:1])
     for method in set(methods.values()):
         ranked = [setting for setting in methods if methods[setting] == method]
@@ -63,13 +63,14 @@ def shortlist(scores: Sequence[Score], methods: Mapping[str, str | None]) -> lis
 
 
 def choose(scores: Sequence[Score], candidates: Sequence[str]) -> str:
-    """The highest lower quartile of validation scores; ties by the mean, then by the order of candidates."""
+    """Return the setting with the highest lower quartile of validation scores; ties by the mean, then by the order of
+    candidates."""
     return max(candidates, key=lambda setting: (lower_quartile(scores, setting), mean_score(scores, setting)))
 
 
 def best_mean(scores: Sequence[Score], candidates: Sequence[str]) -> str:
-    """The highest mean of validation scores over people. Of those that come within `NEAR` of it, the one with the
-    highest lower quartile; then by the mean, then by the order of candidates."""
+    """Return the setting with the highest mean of validation scores over people. Of those that come within `NEAR` of
+    it, return the one with the highest lower quartile; then by the mean, then by the order of candidates."""
     most = max(mean_score(scores, setting) for setting in candidates)
     near = [setting for setting in candidates if mean_score(scores, setting) >= most - NEAR]
     return choose(scores, near)

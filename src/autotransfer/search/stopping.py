@@ -20,9 +20,10 @@ SURE = 0.9  # how sure it must be that less is gained
 
 
 def expects_gain(scores: Sequence[Scores], without: Collection[str] = ()) -> bool:
-    """Whether one more stage may gain something, from people's scores after each stage so far.
+    """Return whether one more stage may gain something, from people's scores after each stage so far.
 
-    The mean gain of a stage over people, upper end of the 80 % interval, against WORTH."""
+    The upper end of the 80 % interval of the mean gain of a stage over people is compared with WORTH.
+    """
     if len(scores) <= RECENT:
         return True
     people = [name for name in scores[-1] if name not in without]
@@ -35,6 +36,7 @@ def expects_gain(scores: Sequence[Scores], without: Collection[str] = ()) -> boo
 
 
 def stopped_at(answers: Sequence[StageScore], without: Collection[str]) -> int:
-    """After how many of the answers the run would have stopped without these people; all of them if it would not."""
+    """Return after how many interim results the run would have stopped without these people; all of them if it would
+    not."""
     scores = [answer.scores for answer in answers]
     return next((n for n in range(1, len(scores)) if not expects_gain(scores[:n], without)), len(scores))

@@ -107,7 +107,7 @@ class StudyPlan:
 
 
 def gains(sizes: Sequence[int], scores: Floats, now: int, then: int) -> Floats:
-    """The rise of curves from `now` to `then`, by least squares with each exponent: sizes (S,), scores (R, S) ->
+    """Return the rise of curves from `now` to `then`, by least squares with each exponent: sizes (S,), scores (R, S) ->
     (exponents, R)."""
     n, rises = np.asarray(sizes, dtype=np.float64), []
     for c in EXPONENTS:
@@ -118,8 +118,8 @@ def gains(sizes: Sequence[int], scores: Floats, now: int, then: int) -> Floats:
 
 
 def expected_gain(sizes: Sequence[int], scores: Floats, now: int, then: int) -> tuple[float, float, float]:
-    """The expected rise of the mean curve from `now` to `then`, and its interval, such that no score leaves 0 to 1:
-    scores (people, S)."""
+    """Return the expected rise of the mean curve from `now` to `then`, and its interval, such that no score leaves 0 to
+    1: scores (people, S)."""
     people, draw = len(scores), np.random.default_rng(0)
     rows = draw.integers(0, people, (RESAMPLES, people))
     again = gains(sizes, scores[rows].mean(1), now, then)
@@ -167,7 +167,7 @@ def _curve(unit: str, sizes: list[int], scores: Sequence[Floats], now: int, then
 
 
 def _spread(low: int, high: int) -> list[int]:
-    """About SIZES whole numbers from low to high, evenly on a scale of logarithms."""
+    """Return about SIZES whole numbers from low to high, evenly on a scale of logarithms."""
     return [int(n) for n in np.unique(np.geomspace(low, high, SIZES).round())]
 
 
@@ -235,8 +235,9 @@ class Sums(NamedTuple):
         return cls(*(sum(tensors[1:], tensors[0]) for tensors in zip(*sums, strict=True)))
 
     def log_probabilities(self, codes: Tensor) -> Tensor:
-        """(m, D) -> (m, K), as `training.closed_form` has them: codes standardized by the training windows, one shrunk
-        covariance, classes equally likely. A class without training windows is never predicted."""
+        """Map codes (m, D) to log-probabilities (m, K), as `training.closed_form` has them: codes standardized by the
+        training windows, one shrunk covariance, classes equally likely. A class without training windows is never
+        predicted."""
         n, dim = self.counts.sum(), codes.shape[1]
         centre = self.totals.sum(0) / n
         variance = self.products.diagonal() / n - centre.square()
@@ -255,7 +256,7 @@ class Sums(NamedTuple):
 
 
 def _in_turns(rows: Rows, y: Rows, seed: int) -> Rows:
-    """Shuffled, with classes taking turns as long as they have rows."""
+    """Shuffle rows so that classes take turns as long as they have rows."""
     shuffled = np.random.default_rng(seed).permutation(rows)
     turn = np.zeros(len(rows), dtype=np.int64)
     for label in np.unique(y[rows]):
@@ -265,8 +266,8 @@ def _in_turns(rows: Rows, y: Rows, seed: int) -> Rows:
 
 
 def _settings(recordings: Recordings) -> list[Setting]:
-    """Closed forms, one of each kind, whose codes depend neither on the fold nor on the person: the first of those that
-    are small enough, otherwise the smallest."""
+    """Return linear models, one of each kind, whose codes depend neither on the fold nor on the person: the first of
+    those that are small enough, otherwise the smallest."""
     forms = closed_forms("zero-shot", recordings)
     fixed = [form for form in forms if form.encoder == "linear" and form.preprocessing.represented]
     of_kinds = list({form.kind: form for form in reversed(fixed)}.values())[::-1]
@@ -279,7 +280,7 @@ def _settings(recordings: Recordings) -> list[Setting]:
 
 
 def _codes(recordings: Recordings, setting: Setting, rows: Rows) -> Tensor:
-    """(rows, D), float64. Codes of too many numbers have the same random projection for everybody."""
+    """Return codes (rows, D) in float64. Codes of too many numbers have the same random projection for everybody."""
     chain, parts = setting.preprocessing, []
     first, who = torch.from_numpy(rows[:2]), recordings.subject
     fitted = chain.fit(recordings.X[first].float(), who[first], [np.arange(len(first))])

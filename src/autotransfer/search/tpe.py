@@ -21,7 +21,7 @@ BATCH = 16
 
 
 def suggest(trial: optuna.Trial) -> Setting:
-    """A setting from the space: method, mode, strength and the method's own options."""
+    """Draw a setting from the space: method, mode, strength and the method's own options."""
     method = trial.suggest_categorical("method", tuple(CENSORS))
     mode = trial.suggest_categorical("mode", tuple(MODES))
     strength = trial.suggest_float(f"strength {method}", *CENSORS[method].sampled, log=True)

@@ -26,7 +26,7 @@ KNOWN = 2  # how many people that is worth beside those at hand
 
 
 def fit(log_p: NDArray[np.floating], y: NDArray[np.int64], weight: Floats, shrinkage: float = SHRINKAGE) -> Floats:
-    """Exponents β (K,) of log-probabilities log_p (K, N, C) of rows with classes y (N,) and weights (N,) that sum
+    """Fit exponents β (K,) of log-probabilities log_p (K, N, C) of rows with classes y (N,) and weights (N,) that sum
     to 1."""
     K = len(log_p)
     equal = sharpness(log_p.mean(0), y, weight) / K
@@ -41,10 +41,9 @@ def fit(log_p: NDArray[np.floating], y: NDArray[np.int64], weight: Floats, shrin
 
 
 def sharpness(log_p: NDArray[np.floating], y: NDArray[np.int64], weight: Floats) -> float:
-    """The factor of log-probabilities (N, C) that makes them best calibrated: one over the temperature.
+    """Return the factor of log-probabilities (N, C) that makes them best calibrated: one over the temperature.
 
-    It is drawn a little towards 1: where a few people are predicted without a mistake, nothing else would keep it
-    finite.
+    It is drawn a little towards 1: if a few people are predicted without a mistake, nothing else would keep it finite.
     """
 
     def objective(power: float) -> float:
@@ -55,7 +54,8 @@ def sharpness(log_p: NDArray[np.floating], y: NDArray[np.int64], weight: Floats)
 
 
 def sharpness_for_others(log_p: Sequence[NDArray[np.floating]], y: Sequence[NDArray[np.int64]]) -> float:
-    """The same for a person who is not among these, of whom each has log-probabilities (n, C) and classes (n,).
+    """Return the factor of log-probabilities that makes them best calibrated for a person who is not among these, of
+    whom each has log-probabilities (n, C) and classes (n,).
 
     Its logarithm m, common to n people, is drawn towards 0 by how much they differ: m · max(0, 1 − s² / (n m²)), as
     James and Stein have it, where s² is the variance of one step of Newton's method from m to each person's own
@@ -76,7 +76,7 @@ def sharpness_for_others(log_p: Sequence[NDArray[np.floating]], y: Sequence[NDAr
 
 
 def _log_loss(beta: Floats, log_p: NDArray[np.floating], y: NDArray[np.int64], weight: Floats) -> tuple[float, Floats]:
-    """The loss and its slope (K,)."""
+    """Return the loss and its slope (K,)."""
     mixed = combine_log_probs(beta, log_p)
     rows = np.arange(len(y))
     residual = np.exp(mixed)
@@ -87,13 +87,13 @@ def _log_loss(beta: Floats, log_p: NDArray[np.floating], y: NDArray[np.int64], w
 
 
 def combine_log_probs(beta: Floats, log_p: NDArray[np.floating]) -> Floats:
-    """Normalised log-probabilities (N, C) of the weighted candidates log_p (K, N, C)."""
+    """Return normalized log-probabilities (N, C) of the weighted candidates log_p (K, N, C)."""
     mixed = np.tensordot(beta, log_p, 1).astype(np.float64)
     mixed -= mixed.max(1, keepdims=True)  # SciPy's logsumexp takes ten times as long on the few rows of a person
     return np.asarray(mixed - np.log(np.exp(mixed).sum(1, keepdims=True)))
 
 
 def equal_classes(y: NDArray[np.int64]) -> Floats:
-    """Weights (N,) of one person's rows that sum to 1 and give every class that occurs the same."""
+    """Return weights (N,) of one person's rows that sum to 1 and give every class that occurs the same."""
     _, place, count = np.unique(y, return_inverse=True, return_counts=True)
     return np.asarray(1 / (len(count) * count[place]))

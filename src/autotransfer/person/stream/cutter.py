@@ -33,7 +33,7 @@ class Window(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Samples that never came, were not numbers or had no time."""
+    """Gap in a stream: samples that never came, were not numbers or had no time."""
 
     time: float  # of the first sample after it
     samples: int
@@ -41,7 +41,7 @@ class Gap(NamedTuple):
 
 
 class Restart(NamedTuple):
-    """Time stamps have gone back: another recording begins."""
+    """Beginning of another recording: time stamps have gone back."""
 
     time: float
 
@@ -50,7 +50,8 @@ Event = Window | Gap | Restart
 
 
 class Cutter:
-    """n_times: samples of a window; hop: samples from the start of one window to that of the next."""
+    """Cutter of samples into windows. n_times: samples of a window; hop: samples from the start of one window to that
+    of the next."""
 
     def __init__(self, n_times: int, hop: int, sfreq: float, causal: Causal) -> None:
         self.n_times, self.hop, self.causal, self.pace = n_times, hop, causal, Pace(sfreq)

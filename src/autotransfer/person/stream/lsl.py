@@ -30,7 +30,7 @@ def import_lsl() -> Any:
 
 
 class LslSource:
-    """A stream by its name. Where it stops it is looked for again, until it is back."""
+    """Source of samples: a stream found by its name. If it stops, it is looked for again until it is back."""
 
     live = True
     trial: int | None = None
@@ -123,8 +123,8 @@ class LslSource:
 
 
 class LslSink:
-    """Sends every decision: a channel for the probability of each class and one for the index of the likeliest; with
-    events, one more for the index of a class that becomes active, otherwise -1."""
+    """Sink that sends every decision: a channel for the probability of each class and one for the index of the
+    likeliest; with events, one more for the index of a class that becomes active, otherwise -1."""
 
     def __init__(self, stream: str, classes: Sequence[str], source: str, events: bool = False) -> None:
         if not stream:

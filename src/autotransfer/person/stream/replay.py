@@ -54,7 +54,7 @@ class _Decisions:
 
 @dataclass(frozen=True)
 class ReplayReport:
-    """How well the events of replayed recordings were detected, as text and as JSON."""
+    """Report of how well events of replayed recordings were detected, as text and as JSON."""
 
     detector: EventDetector
     scores: dict[str, EventScores]  # of each person

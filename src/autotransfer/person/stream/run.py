@@ -31,7 +31,7 @@ TOLD = 5  # gaps that are reported one by one; further ones are counted
 
 @dataclass
 class StreamSummary:
-    """What happened in a stream."""
+    """Counts of what happened in a stream."""
 
     windows: int = 0  # decoded
     missed: int = 0  # not decoded, because samples in them were lost
@@ -230,7 +230,7 @@ def filter_from(text: str, notch: Sequence[float], card: object) -> Filter | Non
 
 @contextmanager
 def _interruptible() -> Iterator[threading.Event]:
-    """Set by Ctrl-C, so that a window is decoded to its end. A second Ctrl-C interrupts at once."""
+    """Yield an event that Ctrl-C sets, so that a window is decoded to its end. A second Ctrl-C interrupts at once."""
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():  # others get no signals
         yield asked

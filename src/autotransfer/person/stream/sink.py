@@ -46,7 +46,7 @@ def open_sink(text: str | None, classes: Sequence[object], source: str, *, event
 
 
 class CsvSink:
-    """A row for every decision, written when it is made: a stream may run for hours, and be cut off."""
+    """Sink with a row for every decision, written when it is made: a stream may run for hours, and be cut off."""
 
     def __init__(self, file: TextIO, classes: Sequence[str], events: bool = False) -> None:
         self.file, self.classes, self.events = file, [_plain(name) for name in classes], events
