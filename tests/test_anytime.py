@@ -26,9 +26,9 @@ from autotransfer.runs.progress import OVER, status_lines
 from autotransfer.runs.run import Run
 from autotransfer.search import plan as plans
 from autotransfer.search import procedure, stopping
-from autotransfer.search.plan import read_plan
+from autotransfer.search.plan import Plan, Stage, read_plan
 from autotransfer.search.planning import begin
-from autotransfer.search.procedure import conduct
+from autotransfer.search.procedure import Conductor, conduct
 from faults import Interrupted, few_closed_forms, quiet, table_of
 from tiny import create_run, described, tiny_file
 
@@ -287,6 +287,25 @@ def test_a_stage_that_time_ends_is_not_delivered_and_completed_by_resume(tmp_pat
     again = Run.open(run.folder)
     assert {entry.starts for entry in again.ledger.entries()} == {1}, "it went on where it was stopped"
     again.ledger.close()
+
+
+def test_a_stage_begins_only_if_fits_of_its_kind_took_less_than_the_time_left(
+    tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(whole, tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    plan = run.ledger.require("plan", Plan)
+    (eegnet,) = plan.stages[2].settings
+    conductor = Conductor(
+        run, replace(plan, stages=[*plan.stages, Stage.of("again", [eegnet], [1])]), quiet, shown=False, answered=None
+    )
+    took = sum(entry.record.seconds for entry in run.ledger.entries() if entry.record and entry.setting == eegnet)
+    for left, begins in ((took / 4, False), (took * 100, True)):  # the paper's network is of the same kind
+        monkeypatch.setattr(Conductor, "seconds_left", left)
+        assert conductor._has_time(len(plan.stages)) is begins
+    monkeypatch.setattr(Conductor, "seconds_left", -1.0)
+    assert conductor._has_time(0), "the first stage is always completed"
+    run.ledger.close()
 
 
 def _running(run: Run) -> list[str]:

@@ -1,7 +1,7 @@
 """AutoTransfer from the first job to the choice: a plan performed stage by stage, each ending in an interim result.
 
-Time decides how far a run gets, and nothing else. A stage is begun while time is left. At the deadline it is stopped,
-and then it is not delivered: the result of the stage before it is the result of the run.
+Time decides how far a run gets, and nothing else. A stage is begun if there is time for it. At the deadline it is
+stopped, and then it is not delivered: the result of the stage before it is the result of the run.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 import pandas as pd
@@ -44,6 +45,8 @@ from .playback import play_back
 from .selection import select
 from .stages import shortlist
 from .stopping import expects_gain, stopped_at
+
+KEPT = 0.1  # share of the time limit that is kept for the last result
 
 Answered = Callable[[Run, Choice], None]
 
@@ -111,7 +114,8 @@ class Conductor:
     @property
     def seconds_left(self) -> float:
         """Return the seconds until the last result must be begun."""
-        return self.allowed - self.spent - self.answering
+        kept = KEPT * self.allowed if math.isfinite(self.allowed) else 0.0
+        return self.allowed - self.spent - max(kept, self.answering)
 
     def perform(self) -> Choice:
         staged, stages = self.run.options.staged, self.plan.stages
@@ -144,11 +148,10 @@ class Conductor:
     def _train(self, number: int) -> bool:
         """Train a stage on all folds. Return whether it was completed."""
         run, stage, entries = self.run, self.plan.stages[number], self._entries(number)
-        always, statuses = number == 0 or stage.always, run.ledger.statuses()
-        is_trained = all(statuses.get(entry.key) in FINISHED for entry in entries)
-        if not (always or is_trained) and self.seconds_left <= 0:
+        if not self._has_time(number):
             self._set_aside(number)
             return False
+        always = number == 0 or stage.always
         run.ledger.add(entries)
         until = math.inf if always else time.monotonic() + self.seconds_left
         run.ledger.remember(limit=[until - time.monotonic(), time.time()] if math.isfinite(until) else [])
@@ -166,6 +169,20 @@ class Conductor:
         finally:
             run.ledger.remember(spent=self.spent)
         return True
+
+    def _has_time(self, number: int) -> bool:
+        """Return whether a stage may begin: if time is left, and as much as its fits take if they take as long as
+        finished ones of the same kind. Kinds without finished fits, and stages that were begun before, need 0 s."""
+        statuses, entries = self.run.ledger.statuses(), self._entries(number)
+        of_stage = {statuses.get(entry.key) for entry in entries}
+        if number == 0 or self.plan.stages[number].always or of_stage <= {*FINISHED}:
+            return True
+        seconds: dict[str, list[float]] = {}
+        if not of_stage & {"running", *FINISHED}:
+            for entry in self.run.ledger.entries():
+                if entry.record is not None:
+                    seconds.setdefault(entry.setting.kind, []).append(entry.record.seconds)
+        return self.seconds_left > sum(fmean(seconds.get(entry.setting.kind, [0.0])) for entry in entries)
 
     def _set_aside(self, number: int) -> None:
         """Hide the fits of a stage that was not completed. They stay in the run database for `resume`."""
@@ -245,8 +262,7 @@ class Conductor:
             return OVER
         if self.stops and not expects_gain([answer.scores for answer in self.answers]):
             return "no more gain was expected"
-        always = self.plan.stages[self.delivered].always
-        return OVER if self.seconds_left <= 0 and not always else None
+        return None if self._has_time(self.delivered) else OVER
 
     def _chosen(self, since: float | None, candidates: Sequence[Setting]) -> tuple[Choice, Predictions]:
         """Select from the candidates, then evaluate and diagnose what was selected. Return its predictions, too."""
