@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from ..gpu.autograd import apply
-from ..kernels import Kernels, kernels_for
+from ..kernels import kernels_for
 from .layers import transposed
 from .moments import padding
 
@@ -60,16 +61,17 @@ class _Correlate(Function):
     """filter_times by kernels, which need neither Toeplitz matrices nor tiles in memory."""
 
     @staticmethod
-    def forward(ctx: Any, kernels: Kernels, x: Tensor, w: Tensor) -> Tensor:
+    def forward(ctx: Any, kernels: ModuleType, x: Tensor, w: Tensor) -> Tensor:
         ctx.save_for_backward(x, w)
         ctx.kernels = kernels
-        return kernels.correlate(x, w, padding(w.shape[-1])[0])
+        out: Tensor = kernels.correlate(x, w, padding(w.shape[-1])[0])
+        return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
         x, w = ctx.saved_tensors
-        kernels: Kernels = ctx.kernels
+        kernels = ctx.kernels
         left, right = padding(w.shape[-1])
         grad_x = kernels.correlate(grad, w, right, flipped=True) if ctx.needs_input_grad[1] else None
         grad_w = kernels.correlate_gradient(x, grad, w.shape[-1], left) if ctx.needs_input_grad[2] else None

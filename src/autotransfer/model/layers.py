@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from .. import cpu, gpu
 from ..gpu.autograd import apply
-from ..kernels import Kernels, kernels_for
+from ..kernels import kernels_for
 from .moments import Levelled
 
 
@@ -75,16 +76,17 @@ class _SharedProduct(Function):
     """(P, out, in) × (G, in, n)[group] -> (P, out, n); the signals get no gradient."""
 
     @staticmethod
-    def forward(ctx: Any, kernels: Kernels, w: Tensor, x: Tensor, group: Tensor | None) -> Tensor:
+    def forward(ctx: Any, kernels: ModuleType, w: Tensor, x: Tensor, group: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, group)
         ctx.kernels = kernels
-        return kernels.product(w, x, group)
+        out: Tensor = kernels.product(w, x, group)
+        return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None, None]:
         x, group = ctx.saved_tensors
-        kernels: Kernels = ctx.kernels
+        kernels = ctx.kernels
         return None, kernels.product(grad, x.transpose(1, 2), group), None, None
 
 

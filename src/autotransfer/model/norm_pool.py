@@ -6,6 +6,7 @@ its oracle. The signal is read and its gradient written once; nothing of its siz
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +16,6 @@ from torch.autograd.function import once_differentiable
 
 from ..gpu import Dropping
 from ..gpu.autograd import apply
-from ..kernels import Kernels
 from ..randomness import bits, fold_in
 from .layers import BatchNorm
 
@@ -62,8 +62,8 @@ def kept(dropping: Dropping, h: Tensor) -> Tensor:
 class _NormPool(Function):
     @staticmethod
     def forward(
-        ctx: Any, kernels: Kernels, v: Tensor, gamma: Tensor, beta: Tensor, offset: Tensor | None, dropping: Dropping,
-        times: int, pool: int, eps: float, squared: bool,
+        ctx: Any, kernels: ModuleType, v: Tensor, gamma: Tensor, beta: Tensor, offset: Tensor | None,
+        dropping: Dropping, times: int, pool: int, eps: float, squared: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:  # fmt: skip
         out, squares, mean, var = kernels.norm_pool_forward(v, gamma, beta, dropping, times, pool, eps, squared)
         ctx.save_for_backward(v, mean, var, gamma, beta)
@@ -82,7 +82,7 @@ class _NormPool(Function):
 
 
 def norm_pool(
-    kernels: Kernels, norm: BatchNorm, v: Tensor, times: int, pool: int, dropping: Dropping,
+    kernels: ModuleType, norm: BatchNorm, v: Tensor, times: int, pool: int, dropping: Dropping,
     offset: Tensor | None = None, active: Tensor | None = None, *, squared: bool = False,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Map v (P, F, B·T) to (P, F, B, T // pool), and if wanted the mean squares of v in the same shape; `offset` and

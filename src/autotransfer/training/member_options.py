@@ -43,9 +43,6 @@ class MemberOptions:
         return type(self)(*(getattr(self, field.name)[keep] for field in fields(self)))
 
     def strength_in(self, epoch: Tensor) -> Tensor:
-        return self.strength * warmed_up(epoch, self.warm_up)
-
-
-def warmed_up(epoch: int | Tensor, warm_up: Tensor) -> Tensor:
-    """Share of the full strength (P,) in an epoch counted from 1: 0 in the first, 1 once `warm_up` (P,) have passed."""
-    return torch.where(warm_up > 0, ((epoch - 1) / warm_up.clamp(min=1)).clamp(max=1), 1.0)
+        """Return the strengths (P,) in an epoch counted from 1: 0 in the first, full once `warm_up` have passed."""
+        share = torch.where(self.warm_up > 0, ((epoch - 1) / self.warm_up.clamp(min=1)).clamp(max=1), 1.0)
+        return self.strength * share

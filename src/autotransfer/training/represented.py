@@ -11,9 +11,8 @@ from torch import Tensor
 
 from ..preprocessing import Preprocessing
 from ..recordings import Recordings
+from ..recordings.chunks import window_chunks
 from . import packing
-
-CHUNK = 2**22  # elements worked on at once while preparing
 
 
 def represented(recordings: Recordings, preprocessing: Preprocessing) -> tuple[int, Tensor] | None:
@@ -38,14 +37,8 @@ def represented_on(
     if key not in kept:
         X, subject = recordings.X.to(device=device, dtype=dtype), recordings.subject.to(device)
         fitted = chain.fit(X, subject, [np.arange(len(X))])
-        made = torch.cat([fitted(X[rows][None], subject[rows][None])[0] for rows in chunks(recordings)])
+        made = torch.cat([fitted(X[rows][None], subject[rows][None])[0] for rows in window_chunks(X)])
         while kept and sum(windows.numel() for windows in kept.values()) + made.numel() > X.numel():
             del kept[next(iter(kept))]
         kept[key] = made
     return preprocessing.represented, kept[key]
-
-
-def chunks(recordings: Recordings) -> list[slice]:
-    """Return slices of windows to work on at once."""
-    step = max(1, CHUNK // max(1, recordings.X[0].numel()))
-    return [slice(start, start + step) for start in range(0, recordings.n_trials, step)]

@@ -24,8 +24,9 @@ from ..preprocessing import FittedPreprocessing, Preprocessing
 from ..preprocessing.append_scale import AppendScale
 from ..preprocessing.standardize import Standardize
 from ..recordings import Recordings
+from ..recordings.chunks import window_chunks
 from . import packing
-from .represented import chunks, represented_on
+from .represented import represented_on
 from .shapes import Shapes
 
 KEPT = 2  # preprocessings of one data set whose windows stay in memory
@@ -48,7 +49,7 @@ class Windows:
         self.ready: tuple[int, Tensor] | None = None  # see Stage
         self.sums: Tensor | None = None  # (N, n_sums) or, without edges, (N, 1 + kernel)
         self.shapes: Shapes | None = None  # where a fold changes nothing but appended levels
-        self.chunks = chunks(recordings)
+        self.chunks = list(window_chunks(recordings.X))
         if not in_memory:
             self.X = recordings.X
             return
