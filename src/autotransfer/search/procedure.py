@@ -105,6 +105,7 @@ class Conductor:
         self.answers = run.ledger.recall("answers", list[StageScore]) or []
         self.nested = run.ledger.recall("nested", list[dict[str, dict[str, float]]]) or []  # weights after each stage
         self.answering = 0.0  # seconds that the slowest interim result took
+        self.chosen: tuple[Choice, Predictions] | None = None  # after the last completed stage
         run.ledger.remember(plan=plan)
 
     @property
@@ -132,7 +133,7 @@ class Conductor:
                     return choice
         if not staged:
             return self._answer()
-        return self._answer(since=self.answers.pop().seconds)  # the last one, as no stage follows
+        return self._answer(since=self.answers[-1].seconds)  # the last one, as no stage follows
 
     # training
 
@@ -218,7 +219,9 @@ class Conductor:
         run, staged = self.run, self.run.options.staged
         candidates = self._candidates(self.delivered)
         with working("weights and estimates", shown=self.shown):
-            choice, predictions = self._chosen(since, candidates)
+            if since is None or self.chosen is None:
+                self.chosen = self._chosen(since, candidates)
+            choice, predictions = self.chosen
         ended = self._ended(since) if staged else None
         write_results(run)
         last, online = ended is not None or not staged, None
@@ -281,7 +284,7 @@ class Conductor:
             scores = evidence.scores_of(run.options.scoring, delivered_predictions(selection, evidence))
             number, seconds = self.delivered - 1, self.spent if since is None else since
             name, by_person = self.plan.stages[number].name, run.by_person(scores)
-            self.answers.append(StageScore.of(name, number, seconds, scores, by_person))
+            self.answers = [*self.answers[:number], StageScore.of(name, number, seconds, scores, by_person)]
             self.nested = [*self.nested[:number], selection.ensemble.nested]
             if self.stops:
                 selection = self._as_stopped(selection, selection.ensemble)
