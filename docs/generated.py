@@ -300,7 +300,6 @@ CHOICE = {
     "adaptation": "`none` (zero-shot), `online` or `transductive`: use of a new person's unlabeled "
     "windows by the delivered model",
     "ensemble": "the delivered ensemble, see below; null with `--rule published`, which delivers the chosen setting",
-    "without_kind": "by model family: test score by subject of the ensemble without the family",
     "calibration": "predictions for all test subjects, in bins of similar confidence: `confidence`, `accuracy` and "
     "`share` of the windows of each bin, expected calibration `error`, and `error_before` without the temperature",
     "intervals": "intervals of a predicted number on held-out subjects; null for classes, and with too few subjects",

@@ -228,7 +228,6 @@ def averaged(run: Summary | None = None, *, seed: int = 0, own: str = "my_encode
     found = Ensemble(weights=[one for one in weights if one.share > 0],
                      nested={s: dict(zip(names, own.tolist(), strict=True)) for s, own in moved.items()})  # fmt: skip
     others = {"best_single": less(0.03), "equal_weights": less(0.012), "uncensored": less(0.008)}
-    without = {one.kind: less(-0.004 if one.share == 0 else 0.01 + 0.03 * one.share) for one in weights}
     calibration = Calibration(
         confidence, [c - 0.02 for c in confidence], [0.05, 0.12, 0.18, 0.2, 0.25, 0.2], 0.021, 0.083
     )
@@ -239,7 +238,7 @@ def averaged(run: Summary | None = None, *, seed: int = 0, own: str = "my_encode
         run,
         choice=replace(
             choice, ensemble=found, nested_test_scores=nested, validation_mean=mean, validation_q25=q25,
-            alternatives=others, without_kind=without, calibration=calibration, playback=played(nested),
+            alternatives=others, calibration=calibration, playback=played(nested),
         ),
     )  # fmt: skip
 

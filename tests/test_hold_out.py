@@ -125,7 +125,7 @@ def test_people_are_held_out_as_ever_and_units_become_people_again() -> None:
 def test_scores_are_by_person_the_mean_over_their_sessions(finished: tuple[Run, Choice]) -> None:
     run, choice = finished
     tables = [choice.nested_test_scores, *choice.test_scores.values(), *choice.alternatives.values()]
-    tables += [*choice.baselines.values(), choice.confusions, *choice.without_kind.values()]
+    tables += [*choice.baselines.values(), choice.confusions]
     assert [sorted(own) for own in tables] == [NAMES] * len(tables)
     rows = pd.read_csv(run.folder / "results.csv")
     plain = rows[rows["setting"] == choice.chosen.name].set_index("test_subject")["test_score"]

@@ -128,25 +128,6 @@ def test_the_score_is_drawn_against_time() -> None:
     assert "stages" not in figures(averaged())
 
 
-def test_what_kinds_add_is_drawn_with_its_interval() -> None:
-    run = averaged()
-    assert run.choice is not None
-    assert run.choice.ensemble is not None
-    figure = figures(run)["contributions"]
-    without, kinds = run.choice.without_kind, run.choice.ensemble.kinds
-    others = [without[kind] for kind in [*kinds, *(kind for kind in without if kind not in kinds)]]
-    others += [run.choice.alternatives[key] for key in ("best_single", "equal_weights")]
-    pairs = [pair for other in others if (pair := paired(run.choice.nested_test_scores, other))]
-    dots = [trace for trace in figure.data if trace["mode"] == "markers"]
-    lines = [trace for trace in figure.data if trace["mode"] == "lines"]
-    assert [dot["x"] for dot in dots] == [[pair.mean] for pair in pairs]
-    assert [line["x"] for line in lines] == [list(pair.interval) for pair in pairs if pair.interval]
-    low, high = figure.layout["xaxis"]["range"]
-    assert low < 0 < high
-    assert all(low < value < high for line in lines for value in line["x"])
-    assert "contributions" not in figures(finished())
-
-
 def test_confusion_and_reliability_are_those_of_the_delivered_model() -> None:
     run = averaged()
     assert run.choice is not None

@@ -157,10 +157,9 @@ def test_scores_of_adapted_models_are_not_called_zero_shot(adaptation: str) -> N
 
 
 def test_missing_scores_of_an_average_leave_gaps_and_no_claims() -> None:
-    """As where there is one kind: nothing is left without it."""
     run = averaged()
     gone = dict.fromkeys(of(run).nested_test_scores, float("nan"))
-    changes = {"without_kind": {"eegnet": gone}, "alternatives": {"best_single": {}, "equal_weights": gone}}
+    changes = {"alternatives": {"best_single": {}, "equal_weights": gone}}
     text = page(run, **changes)
     assert "nan" not in text.lower().split()
     assert "equal weights" not in text

@@ -56,7 +56,7 @@ def assert_drawn(browser: Browser, n_figures: int) -> None:
     assert browser.evaluate(UNDRAWN) == []
 
 
-@pytest.mark.parametrize(("name", "n_figures"), [("average", 9), ("stages", 10), ("unfinished", 1), ("empty", 0)])
+@pytest.mark.parametrize(("name", "n_figures"), [("average", 8), ("stages", 9), ("unfinished", 1), ("empty", 0)])
 def test_every_figure_is_drawn(browser: Browser, folder: Path, name: str, n_figures: int) -> None:
     browser.open(page(folder, name))
     assert_drawn(browser, n_figures)

@@ -67,7 +67,6 @@ def choice(**changes: Any) -> Choice:
         "nested_choices": {"ann": "rich", "bo": "paper_network"},
         "nested_uncensored_choices": {"ann": "paper_network", "bo": "paper_network"},
         "alternatives": {"best_single": {"ann": 0.5, "bo": math.nan}, "equal_weights": scores},
-        "without_kind": {"eegnet": {"ann": 0.25}, "features": {}},
         "calibration": Calibration([0.4, 0.9], [0.5, 0.8], [0.25, 0.75], 0.05, 0.1),
         "ensemble": ENSEMBLE,
     }  # fmt: skip
@@ -176,8 +175,6 @@ def test_records_in_records_are_refused(depth: int) -> None:
         ("ensemble", ensemble_with(weights=[]), "exponents"),
         ("ensemble", ensemble_with(nested={"ann": {"rich": math.inf}}), "exponents"),
         ("alternatives", {"best_single": {"ann": 2.0}}, "outside"),
-        ("without_kind", {"eegnet": {"ann": -1.0}}, "outside"),
-        ("without_kind", {"eegnet": 0.5}, "without_kind.eegnet"),
         ("two_se", {"name": "x"}, "two_se"),
         ("shortlist", ["paper_network"], "shortlist"),
         ("surprise", 1, "surprise"),

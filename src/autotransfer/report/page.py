@@ -23,7 +23,7 @@ from .escaping import muted_brackets, plain, script_json
 from .findings import headline, missing_words, notes
 from .model_figures import adaptation, confusion, curves, labels, leakage, reliability
 from .plot import Figure
-from .score_figures import contributions, differences, glance, stages
+from .score_figures import differences, glance, stages
 from .statistics import holm, paired, spread
 from .summary import Summary
 from .wording import (
@@ -251,7 +251,7 @@ SECTIONS = (
             (confusion, reliability), (intervals, sets, abstention)),
     Section("A new person with a minute of their own", "what labels and unlabeled windows are worth",
             (labels, adaptation)),
-    Section("How the model was found", "kinds of candidates and learning curves", (contributions, curves)),
+    Section("How networks were trained", "learning curves", (curves,)),
     Section("What the representation tells about people", "whether the subject can be read from it", (leakage,)),
 )  # fmt: skip
 

@@ -118,13 +118,15 @@ def swarm(values: Sequence[float], ends: Sequence[float]) -> list[int]:
     return chosen
 
 
-def rows_layout(
-    across: Json, titles: Sequence[str], numbers: Sequence[str], *, height: int, reach: int = 6
-) -> Json:
-    """Return the layout of rows with a name above each and a number to its right, where a phone has room for them.
-
-    height: of a row; reach: from its middle to its highest mark; both in pixels.
-    """
+def dot_rows(
+    rows: Sequence[Sequence[float]], across: Json, titles: Sequence[str], numbers: Sequence[str]
+) -> tuple[list[list[float]], Json, int]:
+    """Lay out rows of dots with a name above each and a number to its right, where a phone has room for them. Return
+    the heights of the dots, the layout, and the height of the figure in pixels."""
+    levels = [swarm(values, across["range"]) for values in rows]
+    reach = DOT // 2 + DOT * max((abs(level) for row in levels for level in row), default=0)
+    height = 2 * reach + 26  # of a row
+    heights = [[row - level * DOT / height for level in own] for row, own in enumerate(levels)]
     down: Json = {"showgrid": False, "zeroline": False, "showticklabels": False}
     down["range"] = [len(titles) - 0.5, -0.5 - 14 / height]
     notes = []
@@ -132,18 +134,7 @@ def rows_layout(
         fill = INK if title.startswith("<b>") else MUTED
         notes.append(note(title, x=0, y=row, fill=fill, yshift=reach + 10, bgcolor=BACKGROUND, borderpad=1))
         notes.append(note(number, x=1, y=row, xshift=12))
-    return {"xaxis": across, "yaxis": down, "annotations": notes, "margin": {"l": 14, "r": 62, "t": 24, "b": 46}}
-
-
-def dot_rows(
-    rows: Sequence[Sequence[float]], across: Json, titles: Sequence[str], numbers: Sequence[str]
-) -> tuple[list[list[float]], Json, int]:
-    """Lay out rows of dots: return the heights of their dots, the layout, and the height of the figure."""
-    levels = [swarm(values, across["range"]) for values in rows]
-    reach = DOT // 2 + DOT * max((abs(level) for row in levels for level in row), default=0)
-    height = 2 * reach + 26
-    heights = [[row - level * DOT / height for level in own] for row, own in enumerate(levels)]
-    layout = rows_layout(across, titles, numbers, height=height, reach=reach)
+    layout = {"xaxis": across, "yaxis": down, "annotations": notes, "margin": {"l": 14, "r": 62, "t": 24, "b": 46}}
     return heights, layout, height * len(rows) + 70
 
 

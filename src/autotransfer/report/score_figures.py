@@ -1,4 +1,4 @@
-"""Figures of scores: every subject, differences to the best baseline, stages, and what each kind adds."""
+"""Figures of scores: every subject, differences to the best baseline, and stages."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from .escaping import plot_text
 from .plot import ACCENT, GREY, MUTED, SOFT, Figure, Json
 from .statistics import paired
 from .summary import Summary
-from .wording import duration, interval, kind_words, score, share, signed
-
-ROW = 44  # height of a row without a swarm, in pixels
+from .wording import duration, interval, score, signed
 
 
 def glance(summary: Summary) -> Figure | None:
@@ -131,44 +129,4 @@ def stages(summary: Summary) -> Figure | None:
         columns=("stage", "seconds", "score", "low", "high"),
         rows=[[stage.name, stage.seconds, stage.score, *(stage.interval or (None, None))] for stage in ended],
         height=300,
-    )
-
-
-def contributions(summary: Summary) -> Figure | None:
-    """Draw the average minus itself without one kind, minus the best single candidate, and minus equal weights."""
-    choice = summary.choice
-    if choice is None or (ensemble := choice.ensemble) is None:
-        return None
-    kinds = ensemble.kinds | {kind: 0.0 for kind in choice.without_kind if kind not in ensemble.kinds}
-    without = {
-        f"Without {kind_words(kind)} ({share(weight)} of the weights)": choice.without_kind.get(kind, {})
-        for kind, weight in kinds.items()
-    }
-    others = {"Best single candidate": "best_single", "Equal weights": "equal_weights"}
-    rows = without | {name: choice.alternatives.get(key, {}) for name, key in others.items()}
-    pairs = {name: paired(choice.estimate, scores) for name, scores in rows.items()}
-    shown = [(name, pair) for name, pair in pairs.items() if pair is not None]
-    if not shown:
-        return None
-    data = []
-    for i, (name, pair) in enumerate(shown):
-        fill = plot.gain_color(pair.mean)
-        text = f"{plot_text(name, 60)}: {score(pair.second.mean)}<br>average minus it {signed(pair.mean)}"
-        if pair.interval is not None:
-            data.append(plot.line(pair.interval, [i, i], "", stroke=fill, width=3))
-        data.append(plot.points([pair.mean], [i], "", fill=fill, text=[f"{text}<br>95 % interval {interval(pair)}"]))
-    ends = [value for _, pair in shown for value in (pair.mean, *(pair.interval or ()))]
-    across = plot.difference_axis("average minus the row", ends, least=0.01) | {"tickformat": "+.3f"}
-    titles, numbers = [plot_text(name, 60) for name, _ in shown], [signed(pair.mean) for _, pair in shown]
-    return Figure(
-        key="contributions",
-        title="What each kind of candidate adds",
-        caption=f"Difference in {summary.metric} between the average and the row, with the 95 % interval of the mean "
-        "over test subjects. Right of zero the kind that the row leaves out helps. If the interval includes zero, the "
-        "kind may not be needed.",
-        data=data,
-        layout=plot.rows_layout(across, titles, numbers, height=ROW),
-        columns=("row", "test_score", "average_minus_row", "low", "high"),
-        rows=[[name, pair.second.mean, pair.mean, *(pair.interval or (None, None))] for name, pair in shown],
-        height=ROW * len(shown) + 70,
     )

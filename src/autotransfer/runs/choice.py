@@ -316,14 +316,13 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """Mistakes and confidence of what is delivered, by subject, and what each kind of candidate adds."""
+    """Mistakes and confidence of the delivered model, by subject."""
 
     confusions: dict[str, list[list[int]]] = field(default_factory=dict)  # counts (C, C) of true × predicted class
     reliability: dict[str, Reliability] = field(default_factory=dict)
     answering: Answering | None = None  # None: too few people
     intervals: IntervalCheck | None = None  # if a number is predicted; None: too few people
     calibration: Calibration | None = None  # of an ensemble
-    without_kind: dict[str, Scores] = field(default_factory=dict)  # kind -> scores of the ensemble without it
 
     def __post_init__(self) -> None:
         square = all(len({len(counts), *map(len, counts)}) <= 1 for counts in self.confusions.values())
@@ -356,7 +355,7 @@ class Choice(Diagnosis, Evaluation, Selection):
         metric = self.task.metric(self.metric)
         lowest = metric.lowest
         tables = [self.validation_q25, self.validation_mean, self.nested_test_scores, *self.test_scores.values()]
-        tables += [*self.alternatives.values(), *self.baselines.values(), *self.without_kind.values(), self.guessing]
+        tables += [*self.alternatives.values(), *self.baselines.values(), self.guessing]
         _check_scores(tables, lowest)
         _check_scores(self.other_metrics.values(), min(other.lowest for other in self.task.metrics.values()))
         scored = ("chosen",) if self.paper_network is None else ("chosen", "paper_network")

@@ -24,6 +24,8 @@ COLUMNS = [
     "swapped_best_epoch", "swapped_validation_score", "swapped_test_score", "seconds", "failure", "key",
 ]  # fmt: skip
 
+MEASURED = ("best_epoch", "validation_score", "test_score")  # also with validation and test exchanged
+
 
 @dataclass(frozen=True)
 class Trained:
@@ -104,13 +106,10 @@ def results_table(trainings: Sequence[Trained]) -> pd.DataFrame:
                 "validation_subject": training.validation_subject if alone else name_of(training.validation_subject),
                 "test_subject": training.test_subject if alone else subject,
                 "seed": training.seed,
-                "best_epoch": record.best_epoch,
                 "epochs": record.epochs,
-                "validation_score": record.validation_score,
+                **{name: getattr(record, name) for name in MEASURED},
+                **{f"swapped_{name}": getattr(swapped, name, None) for name in MEASURED},
                 "test_score": score,
-                "swapped_best_epoch": None if swapped is None else swapped.best_epoch,
-                "swapped_validation_score": None if swapped is None else swapped.validation_score,
-                "swapped_test_score": None if swapped is None else swapped.test_score,
                 "seconds": record.seconds / len(training.scores),
                 "failure": record.failure or "",
                 "key": training.key,

@@ -1,4 +1,4 @@
-"""Diagnosis: what the report draws of the delivered model: its mistakes, its confidence, and what each kind adds."""
+"""Diagnosis: what the report draws of the delivered model: its mistakes and its confidence."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ def diagnose(run: Run, selection: Selection, evidence: AnyEvidence) -> Diagnosis
         reliability={name: reliability(*y_and_log_p) for name, y_and_log_p in people.items()},
         answering=answering({name: (y, np.exp(log_p)) for name, (y, log_p) in people.items()}),
         calibration=None if ensemble is None else calibration(ensemble, evidence, predictions),
-        without_kind={} if ensemble is None else without_kinds(run, ensemble, evidence),
     )
 
 
@@ -77,16 +76,6 @@ def of_whole_people(recordings: Recordings, predictions: Predictions) -> dict[in
                 merged[units[rows] == unit] = predictions[unit]
             whole[int(person)] = merged
     return whole
-
-
-def without_kinds(run: Run, ensemble: Ensemble, evidence: Evidence) -> dict[str, Scores]:
-    """Score the ensemble without the candidates of a kind, by kind, where the others keep their weights."""
-    scores: dict[str, Scores] = {}
-    for kind in dict.fromkeys(named.setting.kind for named in evidence.candidates):
-        stay = np.array([named.setting.kind != kind for named in evidence.candidates])
-        left = {who: evidence.combine(stay * nested_exponents(ensemble, evidence, who), who) for who in evidence.people}
-        scores[kind] = run.by_person(evidence.scores_of(run.options.scoring, left))
-    return scores
 
 
 def calibration(ensemble: Ensemble, evidence: Evidence, log_probs: Predictions) -> Calibration:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -70,14 +70,11 @@ class Evidence:
         out = frozenset(subjects)
         log_probs = {(fold, who): log_p for (fold, who), log_p in self.log_probs.items() if out.isdisjoint(fold)}
         partial = self.partial | {who for fold, who in self.log_probs if not out.isdisjoint(fold)}
-        return Evidence(
-            candidates=self.candidates,
-            subjects=self.subjects,
+        return replace(
+            self,
             log_probs=log_probs,
             y={subject: y for subject, y in self.y.items() if subject not in out},
             scores=tuple(s for s in self.scores if s.subject not in out and out.isdisjoint(s.others)),
-            trained=self.trained,
-            rows=self.rows,
             pools={subject: self.pool(subject) for subject in self.people if subject not in partial},
             partial=partial,
         )

@@ -241,15 +241,11 @@ def _network(values: dict[str, Any], given: dict[str, Any]) -> tuple[str, Encode
 
 
 def _check_solved(encoder: str, penalty: Penalty | None, augmentation: tuple[Augmentation, ...]) -> None:
-    if penalty is not None:
+    """Raise if a linear model or trees are to be trained with steps."""
+    if penalty is not None or augmentation:
         raise UserError(
-            f"the encoder {encoder!r} is solved in closed form and has no weights for a penalty to act on; leave the "
-            "method out, or choose another encoder"
-        )
-    if augmentation:
-        raise UserError(
-            f"the encoder {encoder!r} is solved in closed form from all windows at once, and augmentation changes them "
-            "from step to step; leave it out, or choose another encoder"
+            f"the encoder {encoder!r} is solved in closed form, without steps on which a penalty or augmentation could "
+            f"act; leave {'augmentation' if penalty is None else 'the method'} out, or choose another encoder"
         )
 
 
