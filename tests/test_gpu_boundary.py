@@ -50,13 +50,11 @@ FLOATS, SQUARES, MASKS = torch.rand(P, B), torch.rand(P, B, B), torch.ones(P, B,
 POINTS, INDICES = torch.rand(P, B, D), torch.zeros(P, B, dtype=torch.int64)
 LAUNCHES: list[tuple[Callable[..., Any], tuple[Tensor, ...], dict[str, Any]]] = [
     (gpu.product, (POINTS, torch.rand(P, D, 7)), {}),
-    (gpu.sum_rows, (torch.rand(9, 7), INDICES), {}),
     (gpu.correlate, (POINTS, torch.rand(P, 3)), {"left": 1}),
     (gpu.correlate_gradient, (POINTS, POINTS), {"kernel": 3, "left": 1}),
     (gpu.solve_, (SQUARES, POINTS), {}),
     (pairs.find_groups, (INDICES, INDICES), {"min_rows": 2}),
     (pairs.score_matrices, (SQUARES, FLOATS, MASKS), {"paired": False}),
-    (pairs.next_groups, (INDICES.int(), INDICES, MASKS, MASKS), {}),
 ]
 
 

@@ -41,12 +41,6 @@ def test_product(m: int, k: int, n: int) -> None:
     torch.testing.assert_close(gpu.product(more, b.sign(), group), torch.bmm(more, b.sign()[group]))
 
 
-@pytest.mark.parametrize(("batch", "width"), [(1, 1), (7, 300)])
-def test_sums_of_rows(batch: int, width: int) -> None:
-    table, rows = torch.randn(20, width, device=DEVICE), torch.randint(20, (3, batch), device=DEVICE)
-    torch.testing.assert_close(gpu.sum_rows(table, rows), table[rows].sum(1), rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("times", "rows", "kernel"),
     [(33, 5, 16), (9, 20, 16), (132, 65, 63), (70, 3, 150)],

@@ -9,12 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from autotransfer.censoring import began, kernel_matrices, mige, mmd, scores
 from autotransfer.censoring import groups as rule
+from autotransfer.censoring import kernel_matrices, mige, mmd, scores
 from autotransfer.censoring.groups import Groups
-from autotransfer.censoring.terms import Term
 from autotransfer.gpu import pairs
-from autotransfer.randomness import fold_in
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("needs Triton, which comes with torch for GPUs", allow_module_level=True)
@@ -67,18 +65,6 @@ def test_score_differences(batch: tuple[int, int, int, int]) -> None:
     masks = (same.to(DEVICE), groups.counts.to(DEVICE))
     found = pairs.score_differences(given.float().to(DEVICE), z.float().to(DEVICE), *masks).cpu()
     torch.testing.assert_close(found.double(), exact, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("batch", BATCHES)
-def test_next_groups(batch: tuple[int, int, int, int]) -> None:
-    z, groups = problem(*batch)
-    term = Term(1, z, *labels(*batch))
-    for step in range(3):
-        place = fold_in(torch.arange(len(z), dtype=torch.int32)[:, None] + step, term.nuisance)
-        expected = began._another_subject(term.nuisance, groups, place.long())
-        own = there(groups)
-        found = pairs.next_groups(place.to(DEVICE), term.nuisance.to(DEVICE), own.context, own.group)
-        assert torch.equal(found.cpu(), expected)
 
 
 @pytest.mark.parametrize("batch", BATCHES)

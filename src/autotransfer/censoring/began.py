@@ -9,9 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .. import gpu
 from ..errors import check_choice
-from ..gpu import pairs
 from ..randomness import fold_in
 from .critics import MLP, PrintedCriticOptions, label_width, to_unit_variance, with_labels
 from .groups import Groups, equal_shares, find_groups
@@ -143,15 +141,9 @@ def another_subject(term: Term, groups: Groups, key: Tensor) -> Tensor:
     The context's groups stand in a random circle, drawn by hashing their ids, and each takes the id of the
     next: as groups they trade ids, none keeps its own, and no row's place in the batch matters.
     """
-    place = fold_in(key[:, None], term.nuisance)
-    if gpu.available(term.z):
-        return pairs.next_groups(place, term.nuisance, groups.context, groups.group)
-    return _another_subject(term.nuisance, groups, place.long())
-
-
-def _another_subject(nuisance: Tensor, groups: Groups, place: Tensor) -> Tensor:
+    place = fold_in(key[:, None], term.nuisance).long()
     # how far ahead of row i, around the circle of 2³² places, row j stands
     ahead = (place[..., None, :] - place[..., :, None]) & 0xFFFFFFFF
     others = groups.context & ~groups.group
     nearest = torch.where(others, ahead, 2**32).argmin(-1)
-    return nuisance.gather(-1, nearest)
+    return term.nuisance.gather(-1, nearest)

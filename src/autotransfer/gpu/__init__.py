@@ -114,17 +114,6 @@ def _shares(members: int, k: int, least: int) -> tuple[int, int]:
     return -(-k // share), share
 
 
-def sum_rows(table: Tensor, rows: Tensor) -> Tensor:
-    """table (N, n), rows (G, B) -> (G, n), the sum over a group's rows."""
-    (groups, batch), width = rows.shape, table.shape[1]
-    out = table.new_empty(groups, width)
-    _kernels().sum_rows[(groups, -(-width // 256))](
-        Given(table, (len(table), width)), Given(rows, (groups, batch), torch.int64), out, batch, width, TILE_B=8,
-        TILE=256, num_warps=4,
-    )  # fmt: skip
-    return out
-
-
 def sum_scaled_rows(table: Tensor, rows: Tensor, factors: Tensor, linear: Tensor) -> Tensor:
     """table (N, C, n), rows (G, B), factors (G, B, C), linear (n,) bool -> (G, n): the sum over a group's rows and
     their channels, times the channel's factor in linear columns and times its square in the others."""

@@ -379,20 +379,6 @@ def accelerate(matrix, vectors, steps, rates, out, rows, width, TILE: tl.constex
 
 
 @triton.jit
-def sum_rows(table, rows, out, batch, width, TILE_B: tl.constexpr, TILE: tl.constexpr):
-    """out[g] = sum over b of table[rows[g, b]]: TILE of the width columns."""
-    group = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * TILE + tl.arange(0, TILE)[None, :]
-    b = tl.arange(0, TILE_B)[:, None]
-    total = tl.zeros((TILE_B, TILE), dtype=tl.float32)
-    for start in range(0, batch, TILE_B):
-        inside = start + b < batch
-        row = tl.load(rows + group * batch + start + b, mask=inside, other=0).to(tl.int64)
-        total += tl.load(table + row * width + column, mask=inside & (column < width), other=0.0)
-    tl.store(out + group * width + column, tl.sum(total, 0)[None, :], mask=column < width)
-
-
-@triton.jit
 def sum_scaled_rows(
     table, rows, factors, linear, out, batch, channels, width, share, TILE_B: tl.constexpr, TILE: tl.constexpr
 ):

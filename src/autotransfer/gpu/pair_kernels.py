@@ -120,23 +120,6 @@ def score_differences(scores, z, group, context, counts, out, rows, width, TILE:
 
 
 @triton.jit
-def next_groups(place, nuisance, context, group, out, rows, BLOCK: tl.constexpr):
-    """One program for a row: the nuisance id of the group that comes next in its context's circle, the first row's id
-    where there is none."""
-    row = tl.program_id(0).to(tl.int64)
-    lane = tl.arange(0, BLOCK)
-    inside = lane < rows
-    first = row // rows * rows
-    others = tl.load(context + row * rows + lane, mask=inside, other=0) != 0
-    others = others & (tl.load(group + row * rows + lane, mask=inside, other=1) == 0)
-    ahead = (tl.load(place + first + lane, mask=inside, other=0) - tl.load(place + row)).to(tl.int64) & 0xFFFFFFFF
-    # Of rows that are equally far ahead the first one.
-    order = tl.where(others, ahead, 0x100000000) * BLOCK + lane
-    nearest = tl.min(tl.where(inside, order, 0x7FFFFFFFFFFFFFFF), 0) % BLOCK
-    tl.store(out + row, tl.load(nuisance + first + nearest))
-
-
-@triton.jit
 def medians(d2, mask, out, rows, BLOCK: tl.constexpr):
     """One program for a mask: the median distance of every block, all blocks at once, all pairs in registers.
 

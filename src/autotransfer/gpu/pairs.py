@@ -85,19 +85,6 @@ def score_differences(scores: Tensor, z: Tensor, same: Tensor, counts: Tensor) -
     return out
 
 
-def next_groups(place: Tensor, nuisance: Tensor, context: Tensor, group: Tensor) -> Tensor:
-    """censoring.began.another_subject from the places of rows (P, B), 32 bits each."""
-    out = nuisance.clone(memory_format=torch.contiguous_format)  # groups that there are, even where none is written
-    members, rows = nuisance.shape
-    block = tile(rows)
-    _kernels().next_groups[(nuisance.numel(),)](
-        Given(place, nuisance.shape, torch.int32), Given(nuisance, nuisance.shape, torch.int64),
-        _mask(context, members, rows, rows), _mask(group, members, rows, rows), out, rows, BLOCK=block,
-        num_warps=_warps(block),
-    )  # fmt: skip
-    return out
-
-
 def median_distances(d2: Tensor, mask: Tensor) -> Tensor:
     """`kernel_matrices.median_distances`: (P, B, B), (R·P, B, B) -> (R·P, B), for at most IN_REGISTERS rows."""
     (members, rows, _), masks = d2.shape, len(mask)

@@ -12,11 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
 from ..folds import Rows
 from ..model.moments import Levelled, Moments, edge_sums, level_sums, moments_of, n_sums
 from .held_out_windows import HeldOutWindows
-from .windows import Windows, channel_major, gathered, sum_rows
+from .windows import Windows, channel_major, gathered
 
 
 class Prepared:
@@ -133,7 +134,7 @@ class Prepared:
             return self.moments_of_shapes(levelled, rows)
         assert not isinstance(x, Levelled)
         if windows.sums is not None:
-            sums = sum_rows(windows.sums, rows)
+            sums = embedding_bag(rows, windows.sums, mode="sum")
         elif self.lags is not None:
             sums = self.lags[torch.arange(rows.shape[0], device=rows.device)[:, None], rows].sum(1)
         else:
@@ -148,7 +149,7 @@ class Prepared:
         _, batch, channels, times = x.signals.shape
         kernel = self.windows.kernel
         if factors is None:
-            sums = sum_rows(self.shapes.sums, rows)
+            sums = embedding_bag(rows, self.shapes.sums, mode="sum")
         else:
             sums = self.shapes.scaled(rows, factors[..., :channels])
         if sums.shape[1] < n_sums(kernel):

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import gpu
 from ..augment import Scaling
 from ..folds import Rows
 from ..jobs import Job
@@ -148,13 +147,6 @@ def gathered(X: Tensor, rows: Tensor, shift: Tensor | None, inv_std: Tensor | No
     if shift is None or inv_std is None:
         return x
     return x.sub_(shift[:, :, None, None]).mul_(inv_std[:, :, None, None])  # in place: it is a copy already
-
-
-def sum_rows(table: Tensor, rows: Tensor) -> Tensor:
-    """table: (N, n), rows: (G, B) -> (G, n), the sum over a group's rows."""
-    if gpu.available(table):
-        return gpu.sum_rows(table, rows)
-    return torch.nn.functional.embedding_bag(rows, table, mode="sum")
 
 
 def channel_major(x: Tensor) -> Tensor:
