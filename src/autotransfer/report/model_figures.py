@@ -22,7 +22,8 @@ MOST_EPOCHS = 150  # drawn; more cannot be told apart on a screen
 LARGEST = 34  # diameter of a dot that stands for all windows, in pixels
 
 
-def _mean(values: Mapping[str, float]) -> float:
+def mean_of(values: Mapping[str, float]) -> float:
+    """Return the mean over people."""
     return float(np.mean(list(values.values())))
 
 
@@ -136,7 +137,7 @@ def labels(summary: Summary) -> Figure | None:
     data: list[Json] = []
     rows: list[list[Any]] = []
     for name, (tables, fill, symbol) in lines.items():
-        means = [_mean(by_person) for by_person in tables.values()]
+        means = [mean_of(by_person) for by_person in tables.values()]
         texts = [f"{name}<br>{n} of each class: {score(mean)}" for n, mean in zip(tables, means, strict=True)]
         if tables:
             data.append(plot.path([*tables], means, name, fill=fill, symbol=symbol, text=texts))
@@ -164,9 +165,9 @@ def adaptation(summary: Summary) -> Figure | None:
         order: {who: played.adapted[order][who] - value for who, value in before.items()}
         for order, before in played.zero_shot.items()
     }
-    gains, means = [list(own.values()) for own in orders.values()], [_mean(own) for own in orders.values()]
+    gains, means = [list(own.values()) for own in orders.values()], [mean_of(own) for own in orders.values()]
     across = plot.difference_axis("online session minus as delivered", chain(*gains), least=0.01)
-    titles = [f"{plot_text(order)}: {score(_mean(played.adapted[order]))}" for order in orders]
+    titles = [f"{plot_text(order)}: {score(mean_of(played.adapted[order]))}" for order in orders]
     heights, layout, height = plot.dot_rows(gains, across, titles, [signed(mean) for mean in means])
     data = []
     for i, own in enumerate(orders.values()):

@@ -6,7 +6,7 @@ import base64
 import gzip
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -21,21 +21,12 @@ from ..tasks import label_of
 from .comparison import contenders, find
 from .escaping import muted_brackets, plain, script_json
 from .findings import headline, missing_words, notes
-from .model_figures import adaptation, confusion, curves, labels, leakage, reliability
+from .model_figures import adaptation, confusion, curves, labels, leakage, mean_of, reliability
 from .plot import Figure
 from .score_figures import differences, glance, stages
 from .statistics import holm, paired, spread
 from .summary import Summary
-from .wording import (
-    capital,
-    count,
-    duration,
-    interval,
-    probability,
-    score,
-    share,
-    signed,
-)
+from .wording import capital, count, duration, interval, probability, score, share, signed
 
 # Nothing may be fetched, sent or framed; scripts are only those written in this file.
 POLICY = (
@@ -48,12 +39,11 @@ MOST_ROWS = 300  # of the numbers of a figure
 
 
 class Table(NamedTuple):
-    """A table whose columns from `numeric` on are numbers."""
+    """Table whose first column has names, and whose other columns have numbers."""
 
     caption: str
     heads: Sequence[str]
     rows: list[list[Any]]
-    numeric: int
 
 
 class Section(NamedTuple):
@@ -190,7 +180,6 @@ def estimates(summary: Summary) -> Table | None:
         f"{capital(summary.metric)} ({chance}) on the test subjects{PAIRED.format(base.label) if base else ''}",
         ("", "mean", "lower quartile", "worst subject", "difference", "95 % interval", "gain / tie / loss", "p"),
         lines,
-        numeric=1,
     )
 
 
@@ -200,11 +189,11 @@ def sets(summary: Summary) -> Table | None:
     if answering is None or not answering.coverage:
         return None
     rows = [
-        [asked, share(_mean(held)), share(min(held.values())), f"{_mean(answering.set_size[asked]):.1f}"]
+        [asked, share(mean_of(held)), share(min(held.values())), f"{mean_of(answering.set_size[asked]):.1f}"]
         for asked, held in answering.coverage.items()
     ]
     heads = ("coverage asked for", "windows whose set holds the true class", "worst person", "classes in a set")
-    return Table("Prediction sets, mean over people; thresholds come from the other people", heads, rows, numeric=1)
+    return Table("Prediction sets, mean over people; thresholds come from the other people", heads, rows)
 
 
 def abstention(summary: Summary) -> Table | None:
@@ -213,12 +202,12 @@ def abstention(summary: Summary) -> Table | None:
     if answering is None or not answering.accuracy:
         return None
     rows = [
-        [asked, share(1 - _mean(answering.answered[asked])), score(_mean(right)),
+        [asked, share(1 - mean_of(answering.answered[asked])), score(mean_of(right)),
          score(min(right.values()))]
         for asked, right in answering.accuracy.items()
     ]  # fmt: skip
     heads = ("to be left unanswered", "left unanswered", "accuracy of the answers", "worst person")
-    return Table("Abstention, mean over people; thresholds come from the other people", heads, rows, numeric=1)
+    return Table("Abstention, mean over people; thresholds come from the other people", heads, rows)
 
 
 def intervals(summary: Summary) -> Table | None:
@@ -234,11 +223,7 @@ def intervals(summary: Summary) -> Table | None:
         for who, value in choice.estimate.items()
     ]  # fmt: skip
     heads = ("person", summary.metric, *map(label_of, others), choice.task.guess, "in 90 % interval")
-    return Table("Every person that it has not seen", heads, rows, numeric=1)
-
-
-def _mean(values: Mapping[str, float]) -> float:
-    return sum(values.values()) / len(values)
+    return Table("Every person that it has not seen", heads, rows)
 
 
 SECTIONS = (

@@ -6,7 +6,6 @@ import contextlib
 import os
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
 
 from ..errors import UserError
 
@@ -94,9 +93,7 @@ class Lock:
             self.file.flush()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):
             unlock_file(self.file.fileno())
         with contextlib.suppress(OSError):
