@@ -24,8 +24,8 @@ from autotransfer.runs.ledger import UNDELIVERED
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.progress import OVER, status_lines
 from autotransfer.runs.run import Run
+from autotransfer.search import baselines, procedure, stopping
 from autotransfer.search import plan as plans
-from autotransfer.search import procedure, stopping
 from autotransfer.search.plan import Plan, Stage, read_plan
 from autotransfer.search.planning import begin
 from autotransfer.search.procedure import Conductor, conduct
@@ -306,6 +306,20 @@ def test_a_stage_begins_only_if_fits_of_its_kind_took_less_than_the_time_left(
     monkeypatch.setattr(Conductor, "seconds_left", -1.0)
     assert conductor._has_time(0), "the first stage is always completed"
     run.ledger.close()
+
+
+def test_without_networks_costly_baselines_wait_for_the_last_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costly = baselines.Baseline(lambda recordings, fold: np.full((len(fold.test), recordings.n_classes), 0.5))
+    monkeypatch.setattr(baselines, "BASELINES", {"costly": costly})
+    skipped: list[dict[str, str]] = []
+    run = start(tmp_path, networks="none", time="1h")
+    conduct(run, quiet, shown=False, answered=lambda _, choice: skipped.append(choice.skipped_baselines))
+    run.ledger.close()
+    *interim, last = skipped
+    assert [names["costly"] for names in interim] == [baselines.LATER] * len(interim) != []
+    assert last == {}
 
 
 def _running(run: Run) -> list[str]:

@@ -46,7 +46,7 @@ CLOSED = {  # by the kind of a setting
     "statistics": "Statistics + LDA (built in)",
 }  # fmt: skip
 RIDGE = "ridge on features"  # of a regression: the first candidate, on features that any signal has
-LATER = "it is scored once a network is trained"
+LATER = "it is scored with a later result"
 PART = 10**7  # values of windows that are multiplied at a time
 FLOOR = 1e-6  # of a covariance with unit variances: a flat channel keeps it invertible
 COVARIANCES = "covariances of baselines"  # where recordings keep them
