@@ -29,7 +29,7 @@ AUGMENTATIONS: dict[str, type[Augmentation]] = {
 
 
 def augmentation_of(values: dict[str, Any]) -> tuple[Augmentation, ...]:
-    """From the fields of a Setting: the value of each augmentation, and of its other fields."""
+    """Return the augmentations of a Setting from its fields: the value of each, and of its other fields."""
     chosen = []
     for name, kind in AUGMENTATIONS.items():
         first, *others = fields(kind)
@@ -41,7 +41,7 @@ def augmentation_of(values: dict[str, Any]) -> tuple[Augmentation, ...]:
 
 
 def augmentation_values(augmentations: tuple[Augmentation, ...]) -> dict[str, Any]:
-    """The fields of a Setting that give these augmentations."""
+    """Return the fields of a Setting that give these augmentations."""
     values: dict[str, Any] = {}
     for name, kind in AUGMENTATIONS.items():
         for augmentation in augmentations:

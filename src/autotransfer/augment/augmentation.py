@@ -24,8 +24,8 @@ class TrainingBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class Augmentation(ABC):
-    """Hyperparameters. A subclass is a frozen dataclass whose first field is given to a Setting under the
-    augmentation's own name in the registry, and every other field under its own."""
+    """Hyperparameters of an augmentation. A subclass is a frozen dataclass whose first field is given to a Setting
+    under the augmentation's own name in the registry, and every other field under its own."""
 
     of_signals: ClassVar[bool] = False  # whether it changes signals over time; `represent` leaves none to change
     name: ClassVar[str] = ""  # in the registry, for messages
@@ -41,17 +41,17 @@ class Augmentation(ABC):
 
     @abstractmethod
     def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
-        """Windows (G, B, C, T) changed; key (G, B) int32 is all that may be random (see randomness)."""
+        """Change windows (G, B, C, T); key (G, B) int32 is all that may be random (see randomness)."""
 
 
 @dataclass(frozen=True)
 class Scaling(Augmentation):
-    """One that multiplies every channel of a window by a factor. Windows whose last channels have one value each are
-    then changed without drawing these out over time."""
+    """An augmentation that multiplies every channel of a window by a factor. Windows whose last channels have one value
+    each are then changed without drawing these out over time."""
 
     @abstractmethod
     def factors(self, channels: int, key: Tensor, batch: TrainingBatch) -> Tensor:
-        """(G, B, channels) float32."""
+        """Return factors (G, B, channels) in float32."""
 
     def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
         return x * self.factors(x.shape[2], key, batch).to(x.dtype)[..., None]

@@ -32,7 +32,7 @@ class Mixup(Augmentation):
 
 
 def partners(key: Tensor, batch: TrainingBatch) -> tuple[Tensor, Tensor]:
-    """For every row another person's row of the same class, (G, B), and whether there is one, (G, B).
+    """Return for every row another person's row of the same class (G, B), and whether there is one (G, B).
 
     Rows are put on a circle at random, by hashing their keys, and each takes the next eligible row. Every eligible row
     is therefore equally likely, and the order of rows in the batch does not matter.

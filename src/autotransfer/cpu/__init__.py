@@ -37,7 +37,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def available(tensor: Tensor, *, pool: int = 1, taps: int = 1) -> bool:
-    """Whether there are kernels for this tensor, this width of pooling and this length of filters."""
+    """Tell whether there are kernels for this tensor, this width of pooling and this length of filters."""
     return (
         tensor.is_cpu
         and tensor.dtype is torch.float32
@@ -50,7 +50,7 @@ def available(tensor: Tensor, *, pool: int = 1, taps: int = 1) -> bool:
 
 
 def _transformed(tensor: Tensor) -> bool:
-    """Whether torch records or replaces operations on a tensor: it would not see a kernel."""
+    """Tell whether torch records or replaces operations on a tensor: it would not see a kernel."""
     return (
         type(tensor) not in (Tensor, torch.nn.Parameter)
         or torch._C._is_tracing()
@@ -61,7 +61,7 @@ def _transformed(tensor: Tensor) -> bool:
 
 @cache
 def _pool_of_threads() -> int | None:
-    """GOMP_parallel of the library that torch has its threads from; None where that is another one."""
+    """Return GOMP_parallel of the library that torch has its threads from; None if torch has another one."""
     try:
         torch_library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
         return ctypes.cast(torch_library.GOMP_parallel, c_void_p).value
@@ -114,7 +114,7 @@ _Scales = structure("nearness wanted place", "columns halvings newtons", "bracke
 def norm_pool_forward(
     v: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, times: int, pool: int, eps: float, squared: bool = False
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
-    """As `gpu.norm_pool_forward`."""
+    """Compute `gpu.norm_pool_forward`."""
     _check_pool("norm_pool_forward", times, pool)
     members, features, n = v.shape
     v, gamma, beta = v.contiguous(), gamma.contiguous(), beta.contiguous()
@@ -137,7 +137,7 @@ def norm_pool_backward(
     grad: Tensor, grad_squares: Tensor | None, v: Tensor, mean: Tensor, variance: Tensor, gamma: Tensor, beta: Tensor,
     dropping: Dropping, times: int, pool: int, eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """As `gpu.norm_pool_backward`."""
+    """Compute `gpu.norm_pool_backward`."""
     _check_pool("norm_pool_backward", times, pool)
     members, features, n = v.shape
     v, gamma, beta, grad = v.contiguous(), gamma.contiguous(), beta.contiguous(), grad.contiguous()
@@ -164,7 +164,7 @@ def _check_pool(operation: str, times: int, pool: int) -> None:
 
 
 def _drawn(operation: str, dropping: Dropping, units: Tensor) -> dict[str, Expected]:
-    """Arguments of a kernel that say which units (P, F, B, T') are dropped."""
+    """Return the arguments of a kernel that say which units (P, F, B, T') are dropped."""
     members = len(units)
     halves = dropping.halves.contiguous()
     group = torch.arange(members) if dropping.group is None else dropping.group.contiguous()
@@ -178,7 +178,7 @@ def _drawn(operation: str, dropping: Dropping, units: Tensor) -> dict[str, Expec
 
 
 def correlate(x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tensor:
-    """As `gpu.correlate`."""
+    """Compute `gpu.correlate`."""
     count, rows, times = x.shape
     taps = w.shape[-1]
     _check_filter("correlate", taps, left)
@@ -191,7 +191,7 @@ def correlate(x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tens
 
 
 def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tensor:
-    """As `gpu.correlate_gradient`."""
+    """Compute `gpu.correlate_gradient`."""
     count, rows, times = x.shape
     _check_filter("correlate_gradient", kernel, left)
     x, grad = x.contiguous(), grad.contiguous()
@@ -211,7 +211,7 @@ def _check_filter(operation: str, taps: int, left: int) -> None:
 
 
 def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
-    """As `gpu.product`, in float32: b (G, k, n) has its rows, or its columns, one after the other in memory."""
+    """Compute `gpu.product` in float32: b (G, k, n) has its rows, or its columns, one after the other in memory."""
     members, rows, _ = a.shape
     straight = b.stride(2) == 1
     if group is None:
@@ -235,7 +235,7 @@ def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
 
 
 def log_scale(nearness: Tensor, wanted: Tensor, bracket: float, halvings: int, newtons: int) -> Tensor:
-    """`censoring.kernel_matrices._log_scale`: (P, B, B), (P, B) -> (P, B)."""
+    """Compute `censoring.kernel_matrices._log_scale`: (P, B, B), (P, B) -> (P, B)."""
     rows, wanted = nearness.contiguous().flatten(0, 1), wanted.contiguous()
     place = torch.empty_like(wanted)
     tensors = {

@@ -72,7 +72,7 @@ class Kept(NamedTuple):
 
 
 def lay_out(x: Tensor, group: Tensor | None) -> LaidOut:
-    """x: (G, C, B, T); group: (P,), None where G = P."""
+    """Lay out windows x (G, C, B, T); group: (P,), None where G = P."""
     groups, channels, batch, times = x.shape
     check_sizes("lay_out", batch=batch, times=times)
     x, out = x.contiguous(), x.new_empty(groups, _rounded(batch) * channels * times)
@@ -89,8 +89,8 @@ def _rounded(batch: int) -> int:
 def block_forward(
     windows: LaidOut, weights: Weights, form: Form, dropping: Dropping | None
 ) -> tuple[Tensor | None, Tensor | None, Kept]:
-    """Units (P, F, B, T // pool) and the mean squares of stretches (P, F, B, S), either None where there is none of it.
-    Beside units, mean squares are those of the filtered signals; alone, of the normalised ones."""
+    """Return units (P, F, B, T // pool) and the mean squares of stretches (P, F, B, S), either None where there is none
+    of it. Beside units, mean squares are those of the filtered signals; alone, of the normalised ones."""
     members, features, _ = weights.spatial.shape
     new, wide = windows.x.new_empty, _rounded(windows.batch)
     units = new(members, features, windows.batch, windows.times // form.pool) if form.pool else None
@@ -106,7 +106,7 @@ def block_backward(
     grad: Tensor | None, grad_power: Tensor | None, windows: LaidOut, weights: Weights, form: Form,
     dropping: Dropping | None, kept: Kept,
 ) -> Weights:  # fmt: skip
-    """The gradients of all weights."""
+    """Return the gradients of all weights."""
     grad = None if grad is None else grad.contiguous()
     grad_power = None if grad_power is None else grad_power.contiguous()
     grads = Weights(*(None if tensor is None else torch.empty_like(tensor) for tensor in weights))  # type: ignore[arg-type]  # None where it was
@@ -131,7 +131,7 @@ def second_forward(x: Tensor, weights: Weights, form: Form, dropping: Dropping) 
 def second_backward(
     grad: Tensor, x: Tensor, weights: Weights, form: Form, dropping: Dropping, kept: Kept
 ) -> tuple[Tensor, Weights]:
-    """The gradients of x and of all weights."""
+    """Return the gradients of x and of all weights."""
     grad, grad_x = grad.contiguous(), torch.empty_like(x)
     grads = Weights(*(None if tensor is None else torch.empty_like(tensor) for tensor in weights))  # type: ignore[arg-type]  # None where it was
     given = {f"grad_{name}": tensor for name, tensor in grads._asdict().items()}
@@ -143,7 +143,7 @@ def _run_second(
     operation: str, x: Tensor, weights: Weights, form: Form, kept: Kept, dropping: Dropping, units: Tensor,
     **others: Tensor | None,
 ) -> None:  # fmt: skip
-    """A kernel with its arguments, checked, as in `_run_block`."""
+    """Check the arguments of a kernel and run it, as `_run_block` does."""
     (members, features, channels), taps, (batch, times) = weights.spatial.shape, weights.w.shape[-1], x.shape[2:]
     _check_form(operation, form, taps, times)
     check_sizes(operation, batch=batch, channels=channels, features=features, pool=form.pool)
@@ -180,8 +180,8 @@ def _run_block(
     operation: str, windows: LaidOut, weights: Weights, form: Form, kept: Kept, dropping: Dropping | None,
     units: Tensor | None, **others: Tensor | None,
 ) -> None:  # fmt: skip
-    """A kernel with its arguments, checked. units: (P, F, B, T'), of which some are dropped, in members of one group
-    the same; others: outputs and gradients."""
+    """Check the arguments of a kernel and run it. units: (P, F, B, T'), of which some are dropped, in members of one
+    group the same; others: outputs and gradients."""
     (members, features, channels), (_, filters, taps) = weights.spatial.shape, weights.w.shape
     batch, times, pool, stretches = windows.batch, windows.times, form.pool, form.stretches
     check_sizes(operation, batch=batch, filters=filters, channels=channels)
@@ -248,7 +248,7 @@ def codes_backward(
     grad: Tensor, power: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, kept: KeptCodes, floor: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """The gradients of power, gamma and beta."""
+    """Return the gradients of power, gamma and beta."""
     grads = {f"grad_{name}": torch.empty_like(of) for name, of in (("power", power), ("gamma", gamma), ("beta", beta))}
     _run_codes("codes_backward", power, gamma, beta, dropping, kept, floor, eps, grad=grad.contiguous(), **grads)
     return grads["grad_power"], grads["grad_gamma"], grads["grad_beta"]

@@ -35,12 +35,12 @@ class Dropping:
 
     @cached_property
     def threshold(self) -> Tensor:
-        """(P,) int32"""
+        """Return thresholds (P,) int32."""
         return (self.drop * 65536.0).round().to(torch.int32) - 32768
 
     @cached_property
     def boost(self) -> Tensor:
-        """(P,) factor of the units that stay."""
+        """Return factors (P,) of the units that stay."""
         return 1.0 / (1.0 - self.drop)
 
 
@@ -108,7 +108,7 @@ def _whose(group: Tensor | None, out: Tensor) -> Given | Tensor:
 
 
 def _shares(members: int, k: int, least: int) -> tuple[int, int]:
-    """Into how many sums a long one is cut to keep the whole device busy, and their length: a multiple of `least`."""
+    """Return into how many sums a long one is cut to keep the device busy, and their length: a multiple of `least`."""
     wanted = max(1, PROGRAMS // members)
     share = -(-k // (wanted * least)) * least
     return -(-k // share), share
@@ -131,12 +131,12 @@ def sum_scaled_rows(table: Tensor, rows: Tensor, factors: Tensor, linear: Tensor
 
 
 def _power(side: int) -> int:
-    """The power of 2 from `side` upwards."""
+    """Return the smallest power of 2 that is at least `side`."""
     return 1 << (side - 1).bit_length()
 
 
 def tile(side: int) -> int:
-    """Tensor cores want 16 at least."""
+    """Return the side of a tile; tensor cores need 16 at least."""
     return max(16, _power(side))
 
 
@@ -165,7 +165,7 @@ def norm_pool_backward(
     grad: Tensor, grad_squares: Tensor | None, v: Tensor, mean: Tensor, variance: Tensor, gamma: Tensor, beta: Tensor,
     dropping: Dropping, times: int, pool: int, eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """The gradients of v, gamma and beta."""
+    """Return the gradients of v, gamma and beta."""
     members, features, n = v.shape
     grad_v = torch.empty_like(v, memory_format=torch.contiguous_format)
     grad_gamma, grad_beta = torch.empty_like(mean), torch.empty_like(mean)
@@ -213,7 +213,7 @@ def stretches_forward(v: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
 def stretches_backward(
     grad_level: Tensor, grad_square: Tensor, v: Tensor, level: Tensor, mean: Tensor, length: int
 ) -> Tensor:
-    """The gradient of v."""
+    """Return the gradient of v."""
     rows, batch, times = v.shape
     stretches = rows, batch, times // length
     grad_v = torch.empty_like(v, memory_format=torch.contiguous_format)
@@ -225,12 +225,12 @@ def stretches_backward(
 
 
 def _each(v: Tensor, *numbers: Tensor) -> Iterator[Given]:
-    """Numbers (P, F) of members and features of a signal (P, F, n)."""
+    """Yield numbers (P, F) of members and features of a signal (P, F, n)."""
     return (Given(number, v.shape[:2]) for number in numbers)
 
 
 def _draws(dropping: Dropping, units: Tensor) -> tuple[Given, Given | Tensor, Given]:
-    """For units (P, F, B, T // pool)."""
+    """Return the arguments that drop units (P, F, B, T // pool)."""
     members, *each = units.shape
     halves, group = dropping.halves, dropping.group
     return (
@@ -265,7 +265,7 @@ def correlate(x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tens
 
 
 def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tensor:
-    """The filters' gradient (N, K), Σ_rt x[r, t + k - left] grad[r, t]."""
+    """Return the filters' gradient (N, K), Σ_rt x[r, t + k - left] grad[r, t]."""
     x, grad, out = x.contiguous(), grad.contiguous(), x.new_empty(len(x), kernel)
     for piece in _pieces(x, kernel, left):
         loaded("filter_kernels").correlate_gradient[(len(x),)](
@@ -285,7 +285,7 @@ class _Piece(NamedTuple):
 
 
 def _pieces(x: Tensor, kernel: int, left: int) -> Iterator[_Piece]:
-    """Filters of up to TAPS taps are one piece. A tile of the signal is twice as long as one of the output, which is
+    """Cut filters into pieces of up to TAPS taps. A tile of the signal is twice as long as one of the output, which is
     room for as many taps and the lag."""
     _, rows, times = x.shape
     unit = math.gcd(times, 4)
@@ -339,5 +339,5 @@ def accelerate(matrix: Tensor, vectors: Tensor, steps: Tensor, rates: Sequence[t
 
 @cache
 def _coefficients(steps: tuple[tuple[float, ...], ...], device: torch.device) -> Tensor:
-    """Made once: a copy from the host has no place in a captured program."""
+    """Return coefficients, made once: a copy from the host has no place in a captured program."""
     return torch.tensor(steps, dtype=torch.float32, device=device)

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 
 def apply(function: type[Function], *arguments: Any) -> Any:
-    """function.apply, which torch leaves without types."""
+    """Call function.apply, which torch leaves without types."""
     return function.apply(*arguments)  # type: ignore[no-untyped-call]  # torch's
 
 
@@ -28,7 +28,7 @@ class _WithGradient(Function):
 
 
 def with_gradient(values: Tensor, grad: Tensor) -> Tensor:
-    """A number whose gradient for `values` is `grad`. torch takes a gradient to begin with as well, but imports its
-    symbolic algebra for it, which is half of the first fit."""
+    """Return a number whose gradient for `values` is `grad`. torch takes a gradient to begin with as well, but imports
+    its symbolic algebra for it, which is half of the first fit."""
     number: Tensor = apply(_WithGradient, values, grad)
     return number

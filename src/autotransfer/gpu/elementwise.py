@@ -30,7 +30,7 @@ def available(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
 
 
 def fold_in(keys: Tensor, values: Tensor | int) -> Tensor:
-    """randomness.fold_in of keys int32 and whole numbers, which are broadcast."""
+    """Compute randomness.fold_in of keys int32 and whole numbers, which are broadcast."""
     if isinstance(values, int):
         return _folded(keys, keys, values, -1)
     single = values.numel() == 1
@@ -48,7 +48,7 @@ def _folded(keys: Tensor, values: Tensor, number: int, stride: int) -> Tensor:
 
 
 def bits(keys: Tensor, n: int) -> Tensor:
-    """randomness.bits: (...,) -> (..., n) int32."""
+    """Compute randomness.bits: (...,) -> (..., n) int32."""
     out = torch.empty(*keys.shape, n, dtype=torch.int32, device=keys.device)
     if out.numel():
         block = 4 * _BLOCK
@@ -61,7 +61,7 @@ def adamw(
     values: Tensor, first: Tensor, second: Tensor, steps: Tensor, grads: Tensor, lr: Tensor, weight_decay: Tensor,
     active: Tensor, betas: tuple[float, float], eps: float,
 ) -> None:  # fmt: skip
-    """training.optimiser.update."""
+    """Compute training.optimiser.update."""
     members, n = values.shape
     each = Given(weight_decay, (members,)), Given(active, (members,), torch.bool)
     block = 4 * _BLOCK

@@ -47,7 +47,7 @@ def find_groups(context: Tensor, nuisance: Tensor, min_rows: int) -> tuple[Tenso
 
 
 def _masks(mask: Tensor, d2: Tensor) -> Given:
-    """Several masks for each matrix of distances, (R·P, B, B) and (P, B, B)."""
+    """Return several masks (R·P, B, B) for each matrix of distances (P, B, B)."""
     members, rows, _ = d2.shape
     return _mask(mask, len(mask) // members * members, rows, rows)
 
@@ -71,9 +71,9 @@ def score_matrices(d2: Tensor, beta: Tensor, mask: Tensor, *, paired: bool) -> t
 
 
 def score_differences(scores: Tensor, z: Tensor, same: Tensor, counts: Tensor) -> Tensor:
-    """The gradient of censoring.mige from scores (2, P, B, D) at z (P, B, D) in groups and in contexts, masks same (2,
-    P, B, B), with counts (P, B) rows: stein_identity of both, and their difference over the number of rows, (P, B, D).
-    For at most IN_REGISTERS rows."""
+    """Return the gradient of censoring.mige from scores (2, P, B, D) at z (P, B, D) in groups and in contexts, masks
+    same (2, P, B, B), with counts (P, B) rows: stein_identity of both, and their difference over the number of rows,
+    (P, B, D). For at most IN_REGISTERS rows."""
     members, rows, width = z.shape
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
     across = min(32, tile(width))
@@ -197,5 +197,5 @@ class _Distances(torch.autograd.Function):
 
 
 def _tiles(matrices: Tensor) -> tuple[int, int]:
-    """The grid over (P, B, B) of programs that work on some rows each."""
+    """Return the grid over (P, B, B) of programs that work on some rows each."""
     return -(-matrices.shape[1] // _TILE), len(matrices)

@@ -27,7 +27,7 @@ _training = 0  # populations in this process
 
 @cache
 def _glibc() -> Any:
-    """The C library, where it is glibc and nobody has told it already how to keep memory."""
+    """Return the C library if it is glibc and no variable of the environment configures its memory."""
     chosen = any(name.startswith("MALLOC_") for name in os.environ) or "GLIBC_TUNABLES" in os.environ
     if sys.platform != "linux" or chosen:
         return None
@@ -37,7 +37,7 @@ def _glibc() -> Any:
 
 @contextmanager
 def memory_kept() -> Iterator[None]:
-    """Inside, freed memory stays with the process; what is free at the end goes back to the system."""
+    """Keep freed memory in the process inside this context; what is free at the end goes back to the system."""
     global _training
     library = _glibc()
     if library is None:

@@ -28,7 +28,7 @@ class WeightAverage:
 
     @classmethod
     def of(cls, settings: Sequence[Setting], groups: MemberGroups, flat: Flat) -> Self | None:
-        """None where no member is to be averaged."""
+        """Return the average of a population; None if no member is averaged."""
         if not any(setting.training.checkpoint == "averaged" for setting in settings):
             return None
         steps = groups.steps[groups.of_member].double()
@@ -38,7 +38,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def follow(self, values: Tensor, steps: Tensor, active: Tensor) -> None:
-        """After a step: values (P, n) and how many steps have been taken, steps (P,). In place."""
+        """Update the average in place after a step: values (P, n), and the number of steps taken, steps (P,)."""
         count = (steps - self.start).clamp(min=1)  # how many weights the mean is of
         share = torch.where(active & (steps > self.start), 1 / count, 0.0).to(values.dtype)
         self.values.lerp_(values, share[:, None])
@@ -49,7 +49,8 @@ class WeightAverage:
 
 @contextmanager
 def cumulative(net: nn.Module, seen: int) -> Iterator[None]:
-    """Inside it, a batch moves running statistics to the mean over it and the `seen` batches before it."""
+    """Inside this context, move running statistics with a batch to the mean over it and the `seen` batches before
+    it."""
     norms = [layer for layer in net.modules() if isinstance(layer, (BatchNorm, nn.modules.batchnorm._BatchNorm))]
     before = [layer.momentum for layer in norms]
     for layer in norms:

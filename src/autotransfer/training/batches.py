@@ -34,25 +34,26 @@ BALANCES = {"balanced": Balance(by_class=True, block=2), "people": Balance(by_cl
 
 
 def n_batches(n_rows: int, batch_size: int) -> int:
-    """Full batches in an epoch, at least one."""
+    """Return the number of full batches in an epoch, at least one."""
     return max(n_rows // batch_size, 1)
 
 
 def epochs_for(rows: int, batch_size: int, steps: int = STEPS) -> int:
-    """Number of epochs that take about `steps` steps with so many training rows."""
+    """Return the number of epochs that take about `steps` steps with so many training rows."""
     fewest, most = (max(1, round(bound * steps / STEPS)) for bound in EPOCHS)
     return min(max(math.ceil(steps / n_batches(rows, batch_size)), fewest), most)
 
 
 def n_people(balance: Balance, batch_size: int, n_classes: int, n_subjects: int) -> int:
-    """Subjects in a batch: as many as have a block each, of every class where it matters; at least 2."""
+    """Return the number of subjects in a batch: as many as have a block each, of every class if that matters; at least
+    2."""
     blocks = -(-batch_size // balance.block)
     present = batch_size // (balance.block * (n_classes if balance.by_class else 1))
     return min(max(present, 2), n_subjects, blocks)
 
 
 def permutations(keys: Tensor, n: int) -> Tensor:
-    """An order of n things for every key: (G,) int32 -> (G, n). They are sorted by random bits, then by number."""
+    """Draw an order of n things for every key: (G,) int32 -> (G, n). They are sorted by random bits, then by number."""
     drawn = bits(keys, n).long() << 32 | torch.arange(n, device=keys.device)
     return drawn.sort(-1).values & 0xFFFFFFFF
 
@@ -85,7 +86,7 @@ class Balanced:
         self.steps = np.array([n_batches(size, batch_size) for size in self.sizes.tolist()])
 
     def batches(self, keys: Tensor) -> Ints:
-        """(G, steps, batch_size), 0 where a group has no such step.
+        """Draw the rows of every step (G, steps, batch_size), 0 where a group has no such step.
 
         keys: (G,) on the host. The batches of a group are a function of its rows and key alone: draws are numbered by
         its rows, subjects and steps.
@@ -107,8 +108,8 @@ class Balanced:
 
 
 def _turns(subjects: Ints, present: Ints, lots: NDArray[np.float32]) -> Ints:
-    """(G, steps, most) subjects of each group, of which the first `present` (G,) count: always the least used so far,
-    ties by lots (G, steps, most subjects)."""
+    """Return subjects (G, steps, most) of each group, of which the first `present` (G,) count: always the least used so
+    far, ties by lots (G, steps, most subjects)."""
     groups, steps, most = lots.shape
     used = np.where(np.arange(most) < subjects[:, None], 0.0, np.inf)
     turns = np.empty((groups, steps, present.max()), dtype=np.int64)
@@ -120,8 +121,8 @@ def _turns(subjects: Ints, present: Ints, lots: NDArray[np.float32]) -> Ints:
 
 
 def _shares(blocks: int, present: Ints, lots: NDArray[np.float32]) -> Ints:
-    """(G, steps, most) how many blocks each of the present gives: as equal as can be, who gives more by lots of that
-    shape."""
+    """Return how many blocks each of the present gives (G, steps, most): as equal as can be, who gives more by lots of
+    that shape."""
     counts = (np.arange(lots.shape[-1]) < present[:, None])[:, None]
     rank = np.argsort(np.argsort(np.where(counts, lots, np.inf)))
     share, more = (number[:, None, None] for number in divmod(blocks, present))
@@ -129,7 +130,7 @@ def _shares(blocks: int, present: Ints, lots: NDArray[np.float32]) -> Ints:
 
 
 def _blocks(rows: Ints, y: Ints, subject: Ints, size: int, chance: NDArray[np.float32]) -> tuple[Ints, Ints, Ints]:
-    """Each subject's shuffled rows in blocks of `size`.
+    """Cut each subject's shuffled rows into blocks of `size`.
 
     Blocks are of one class, spread evenly over the subject's sequence; the rows that a class has left over wait for
     another epoch. Classes of which the subject has less than a block share mixed blocks.

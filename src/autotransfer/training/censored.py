@@ -46,8 +46,8 @@ class _Part:
             self.critic = AdamW(Flat(censor=self.censor), torch.tensor(decay, dtype=dtype, device=device))
 
     def labels(self, y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-        """Labels of its members: the same tensors for the critics and the penalty of a step, so that the censor can
-        reuse what it derives from them."""
+        """Return the labels of its members: the same tensors for the critics and the penalty of a step, so that the
+        censor can reuse what it derives from them."""
         if len(self.index) == len(y):
             return y, s
         if self._labels is None or self._labels[0] is not y or self._labels[1] is not s:
@@ -135,7 +135,7 @@ class Censors:
         self.parts = parts
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that training changes, by name."""
+        """Return everything that training changes, by name."""
         tensors = {}
         for part in self.parts:
             for name, tensor in part.censor.state_dict().items():
@@ -150,7 +150,7 @@ class Censors:
             tensor.copy_(tensors[name])
 
     def member_state(self, member: int) -> dict[str, Tensor]:
-        """One member's critics and counters, without a member axis."""
+        """Return one member's critics and counters, without a member axis."""
         for part in self.parts:
             places = (part.index == member).nonzero().flatten().tolist()
             if places:

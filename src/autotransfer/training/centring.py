@@ -125,7 +125,7 @@ class Centred:
         lanes = (-1,) if isinstance(rule, tuple) else ()
 
         def each(values: list[float]) -> Any:
-            """A number for each rule, to be broadcast over further axes."""
+            """Return a number for each rule, to be broadcast over further axes."""
             return np.array(values).reshape(lanes)
 
         self.prior = each([rule.prior_windows for rule in rules])
@@ -134,7 +134,7 @@ class Centred:
         self.waits = each([float(rule.kind == "cautious") for rule in rules])
 
     def begin(self, *people: int) -> Known:
-        """The state of a new person, or of people (L, …) on leading axes."""
+        """Return the state of a new person, or of people (L, …) on leading axes."""
         members, n_classes = self.reference.shape
         return {
             "total": np.zeros((*people, members, n_classes)),
@@ -143,11 +143,11 @@ class Centred:
         }
 
     def beside(self, logits: Floats) -> Floats:
-        """u of logits (..., P, C)."""
+        """Return u of logits (..., P, C)."""
         return np.asarray(logits - logits.mean(-1, keepdims=True) - self.reference)
 
     def offset(self, known: Known) -> Floats:
-        """δ (..., P, C), to be subtracted from the logits."""
+        """Return δ (..., P, C), to be subtracted from the logits."""
         total, counts = known["total"], known["counts"]
         n = counts.sum(-1)[..., None]  # (..., 1)
         seen = np.maximum(n, TINY)
@@ -170,8 +170,8 @@ class Centred:
         }
 
     def all_at_once(self, u: Floats, p: Floats) -> Floats:
-        """δ (P, C), with several rules (L, P, C), from all windows of a person, u (n, P, C) and p (n, C), without
-        forgetting."""
+        """Return δ (P, C), with several rules (L, P, C), from all windows of a person, u (n, P, C) and p (n, C),
+        without forgetting."""
         square, usual = self._squares(u)
         windows = {"total": u, "squares": square, "counts": p}
         known = {name: np.tensordot(usual, values, 1) for name, values in windows.items()}
@@ -180,11 +180,12 @@ class Centred:
         return self.offset(known)
 
     def _squares(self, u: Floats) -> tuple[Floats, Floats]:
-        """|u|² (..., P), and 1 for windows to learn from, 0 for those that are too far for most members (...)."""
+        """Return |u|² (..., P), and 1 for windows to learn from, 0 for those that are too far for most members
+        (...)."""
         square = np.square(u).sum(-1)
         return square, (2 * (square > self.limit**2).sum(-1) <= len(self.limit)).astype(np.float64)
 
 
 def _behind(values: Any, ndim: int) -> Any:
-    """A number, or (L,), with axes behind it up to so many."""
+    """Return a number, or (L,), with axes behind it up to so many."""
     return values.reshape(values.shape + (1,) * (ndim - values.ndim))

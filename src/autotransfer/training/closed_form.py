@@ -29,7 +29,7 @@ ABSENT = -1e4  # logit of a class that nobody has shown
 
 
 def population_of(jobs: Sequence[Job], windows: Windows, encoders: Encoders | None = None) -> Trainer:
-    """The population of jobs of one program: trained step by step, or solved where the encoder allows it."""
+    """Return the population of jobs of one program: trained step by step, or solved if the encoder allows it."""
     kind = ClosedForm if jobs[0].setting.network.closed_form else Trainer
     return kind(jobs, windows, encoders)
 
@@ -50,7 +50,7 @@ class ClosedForm(Trainer):
             self._solve(alike[0], [member for member, group in enumerate(of_member) if group in alike])
 
     def _solve(self, group: int, members: list[int]) -> None:
-        """Members that share the training rows of a group."""
+        """Solve members that share the training rows of a group."""
         net, prepared = cast(ClosedFormEncoder, self.net), self.prepared.of_group(group)
         rows = torch.from_numpy(self.groups.jobs[group].fold.train).to(self.device)
 
@@ -77,7 +77,7 @@ class ClosedForm(Trainer):
 
     @property
     def windows_size(self) -> int:
-        """An upper bound on the numbers of a window while it is prepared."""
+        """Return an upper bound on the numbers of a window while it is prepared."""
         recordings = self.prepared.windows.recordings
         channels, times = self.jobs[0].setting.preprocessing.shape(recordings.n_channels, recordings.n_times)
         return max(channels * times, self.members.latent_dim, recordings.n_channels * recordings.n_times)
@@ -94,7 +94,8 @@ class Classes:
         self.rows = codes - self.means[y]
         self.by_rows = len(codes) < codes.shape[1]  # the smaller of the two products tells all
         self.product = self.rows @ self.rows.T if self.by_rows else self.rows.T @ self.rows
-        self.level = self.product.diagonal().sum() / self.rows.numel()  # tr(S)/D
+        level = self.product.diagonal().sum() / self.rows.numel()  # tr(S)/D
+        self.level = level if level > 0 else torch.ones_like(level)  # 1 where every row is its class's mean
 
     def shrinkage(self) -> float:
         """Return the shrinkage of Ledoit and Wolf: the expected squared error of S over how far S is from a multiple of
@@ -106,30 +107,26 @@ class Classes:
         return float((error / distance).clamp(0, 1)) if distance > 0 else 1.0
 
     def solve(self, shrinkage: float | str) -> tuple[Tensor, Tensor]:
-        """Weights (K, D) and bias (K,) of the logits."""
+        """Return weights (K, D) and bias (K,) of the logits."""
         share = max(self.shrinkage() if isinstance(shrinkage, str) else shrinkage, LEAST)
         weight = self._over_covariance(share)
         bias = -0.5 * (weight * self.means).sum(1)
         return weight, torch.where(self.present, bias, ABSENT)
 
     def covariance(self, share: float) -> Tensor:
-        """Σ, (D, D)."""
-        product = self.rows.T @ self.rows if self.by_rows else self.product
+        """Return Σ (D, D)."""
+        return self._shrunk(self.rows.T @ self.rows if self.by_rows else self.product, share)
+
+    def _shrunk(self, product: Tensor, share: float) -> Tensor:
         matrix = (1 - share) / len(self.rows) * product
-        matrix.diagonal().add_(share * self._level)
+        matrix.diagonal().add_(share * self.level)
         return matrix
 
-    @property
-    def _level(self) -> Tensor:
-        return self.level if self.level > 0 else torch.ones_like(self.level)  # every row is its class's mean
-
     def _over_covariance(self, share: float) -> Tensor:
-        """μ_kᵀ Σ⁻¹, (K, D)."""
-        n, level = len(self.rows), self._level
-        matrix = (1 - share) / n * self.product
-        matrix.diagonal().add_(share * level)
+        """Return μ_kᵀ Σ⁻¹ (K, D)."""
+        n, level = len(self.rows), self.level
         # Where codes are not finite there is no root: weights become nan, and the member fails alone.
-        root, info = torch.linalg.cholesky_ex(matrix)
+        root, info = torch.linalg.cholesky_ex(self._shrunk(self.product, share))
         root = torch.where(info == 0, root, torch.nan)
         if not self.by_rows:
             return torch.cholesky_solve(self.means.T, root).T

@@ -62,14 +62,14 @@ class Thresholds:
         return self.sets[place] if place < LEVELS else 0.0
 
     def answer_threshold(self, abstain: float) -> float:
-        """The confidence that an answer needs; between two shares, between their thresholds."""
+        """Return the confidence that an answer needs; between two shares, between their thresholds."""
         shares = np.arange(LEVELS + 2) / 100
         return float(np.interp(share("abstain", abstain), shares, [0.0, *self.answers, 1.0]))
 
     @classmethod
     def of(cls, y: Sequence[Classes], probability: Sequence[Floats]) -> Thresholds | None:
-        """From the classes (n_k,) of held-out people and probabilities (n_k, C) by a model that never saw them. None
-        for fewer than FEWEST people."""
+        """Fit thresholds to the classes (n_k,) of held-out people and probabilities (n_k, C) by a model that never saw
+        them. None for fewer than FEWEST people."""
         if len(y) < FEWEST:
             return None
         tried, covered = coverage_curves(y, probability)
@@ -79,7 +79,7 @@ class Thresholds:
 
 
 def _short(value: float) -> float:
-    """Rounded down, so that a file is short and a set never loses a class by it."""
+    """Round down, so that a file is short and a set never loses a class by it."""
     return float(np.floor(float(value) * 1e7) / 1e7)
 
 
@@ -92,7 +92,7 @@ def _falling(values: Any, sign: int) -> bool:
 
 
 def share(name: str, value: object) -> float:
-    """A number from 0 to below 1; anything else is refused."""
+    """Return a number from 0 to below 1; refuse anything else."""
     given = plain_value(value)
     if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given < 1:
         example = "0.9" if name == "coverage" else "0.2"
@@ -103,14 +103,15 @@ def share(name: str, value: object) -> float:
 
 
 def sets_at(probability: Floats, threshold: float) -> NDArray[np.bool_]:
-    """(..., C) -> (..., C): the likeliest class, and those that reach the threshold."""
+    """Return sets (..., C) for probabilities (..., C): the likeliest class, and those that reach the threshold."""
     sets = np.asarray(probability >= threshold)
     np.put_along_axis(sets, probability.argmax(-1)[..., None], True, -1)
     return sets
 
 
 def coverage_curves(y: Sequence[Classes], probability: Sequence[Floats]) -> tuple[Floats, Floats]:
-    """Thresholds to try (T,), rising from 0 to 1, and the share of each person's windows that are covered (K, T)."""
+    """Return thresholds to try (T,), rising from 0 to 1, and the share of each person's windows that are covered (K,
+    T)."""
     missing = []  # of each person, the probability of the true class where another is likelier
     for labels, p in zip(y, probability, strict=True):
         wrong = p.argmax(1) != labels
@@ -123,7 +124,7 @@ def coverage_curves(y: Sequence[Classes], probability: Sequence[Floats]) -> tupl
 
 
 def cautious(covered: Floats, levels: Floats) -> NDArray[np.int64]:
-    """Indices of thresholds (L,) for coverages (L,), from the curves of people (K, T): the formula above."""
+    """Return indices of thresholds (L,) for coverages (L,), from the curves of people (K, T): the formula above."""
     uncovered = 1 - covered
     total = uncovered.sum(0)
     masses = np.linspace(0, len(covered), MASSES + 1) + ROUNDING
@@ -136,7 +137,7 @@ def cautious(covered: Floats, levels: Floats) -> NDArray[np.int64]:
 
 
 def confidence_threshold(probability: Sequence[Floats], shares: Floats) -> Floats:
-    """The confidences (L,) below which these shares (L,) of a person's windows lie, in the mean over people with
+    """Return the confidences (L,) below which these shares (L,) of a person's windows lie, in the mean over people with
     probabilities (n_k, C)."""
     sure = np.concatenate([p.max(1) for p in probability])
     weight = np.concatenate([np.full(len(p), 1 / (len(p) * len(probability))) for p in probability])
@@ -147,7 +148,7 @@ def confidence_threshold(probability: Sequence[Floats], shares: Floats) -> Float
 
 
 def unanswered_value(classes: Sequence[Any]) -> Any:
-    """The value for "no answer": below 0 and below all classes where these are numbers, otherwise the text
+    """Return the value for "no answer": below 0 and below all classes where these are numbers, otherwise the text
     "unanswered"."""
     known = [plain_value(value) for value in classes]
     if all(isinstance(value, (int, float)) for value in known):
@@ -159,12 +160,12 @@ def unanswered_value(classes: Sequence[Any]) -> Any:
 
 
 def least_probability(thresholds: Thresholds | None, coverage: float) -> float:
-    """The least probability of a class in a set; refused where the model has no thresholds."""
+    """Return the least probability of a class in a set; refuse a model without thresholds."""
     return needed(thresholds).set_threshold(coverage)
 
 
 def least_confidence(thresholds: Thresholds | None, abstain: float | None) -> float | None:
-    """The least confidence of an answer; None where everything is answered."""
+    """Return the least confidence of an answer; None if everything is answered."""
     return None if abstain is None else needed(thresholds).answer_threshold(abstain)
 
 
@@ -179,8 +180,8 @@ def needed(thresholds: Thresholds | None) -> Thresholds:
 
 
 def decisions(probability: Floats, classes: NDArray[Any], least: float | None) -> Any:
-    """The likeliest class of each row (..., C) -> (...), one of classes (C,); with `least`, `unanswered_value` where
-    its probability is smaller, in a dtype that holds both."""
+    """Return the likeliest class of each row (..., C) -> (...), one of classes (C,); with `least`, `unanswered_value`
+    where its probability is smaller, in a dtype that holds both."""
     predicted = classes[probability.argmax(-1)]
     if least is None:
         return predicted
@@ -229,7 +230,8 @@ class Intervals:
 
 
 def _curves(residuals: Sequence[Floats]) -> tuple[Floats, Floats]:
-    """Radii to try (T,), falling from infinity, and the share of each person's windows that they cover (K, T)."""
+    """Return radii to try (T,), falling from infinity, and the share of each person's windows that they cover (K,
+    T)."""
     tried = np.unique(np.concatenate(residuals))
     if len(tried) > CANDIDATES:  # the largest is among them
         tried = tried[np.linspace(0, len(tried) - 1, CANDIDATES).round().astype(int)]

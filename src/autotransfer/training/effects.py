@@ -49,7 +49,7 @@ class Effects(NamedTuple):
 
     @property
     def nothing(self) -> Evidence:
-        """Evidence of no windows."""
+        """Return evidence of no windows."""
         return Evidence(torch.zeros_like(self.means), self.means.new_zeros(self.means.shape[1]))
 
     def wide(self, directions: int) -> Effects:
@@ -59,21 +59,21 @@ class Effects(NamedTuple):
         return Effects(*(torch.nn.functional.pad(tensor, more, value=value) for tensor, value in pairs))
 
     def project(self, z: Tensor) -> Tensor:
-        """Codes (P, n, D) -> (P, n, R)."""
+        """Project codes (P, n, D) to (P, n, R)."""
         return z.to(self.projection) @ self.projection
 
     def evidence(self, x: Tensor, weight: Tensor) -> Evidence:
-        """Projected codes (P, n, R) that count (n, C) for the classes."""
+        """Return the evidence of projected codes (P, n, R) that count (n, C) for the classes."""
         return Evidence(weight.T.to(x) @ x, weight.sum(0).to(x))
 
     @property
     def logits(self) -> Tensor:
-        """Weights (P, R, C) of the logits of a projected code, with these means and variances."""
+        """Return weights (P, R, C) of the logits of a projected code, with these means and variances."""
         return (self.means / (1 + self.shift + self.interaction)[..., None, :]).transpose(-1, -2)
 
     def given(self, evidence: Evidence, *, classes: bool = True, alike: float = KNOWN) -> Effects:
-        """The posterior for one person. classes: of the effects on each class, and not of the shift alone; alike:
-        windows that count as one."""
+        """Return the posterior for one person. classes: of the effects on each class, and not of the shift alone;
+        alike: windows that count as one."""
         n = (evidence.counts / alike)[..., None, :, None]  # (..., 1, C, 1)
         e, b = self.interaction[..., None, :], self.shift  # (P, 1, R), (P, R)
         precise = 1 / (1 + n * e)
@@ -90,7 +90,8 @@ class Effects(NamedTuple):
         )
 
     def correction(self, posterior: Effects) -> tuple[Tensor, Tensor]:
-        """Weights (..., P, R, C) and bias (..., P, C) of what the posterior adds to the logits of a projected code."""
+        """Return weights (..., P, R, C) and bias (..., P, C) of what the posterior adds to the logits of a projected
+        code."""
         now, then = posterior.logits, self.logits
         half = -0.5 * ((now.mT * posterior.means).sum(-1) - (then.mT * self.means).sum(-1))
         return now - then, half
@@ -126,7 +127,7 @@ def fit_effects(codes: Tensor, y: Tensor, people: Tensor, n_classes: int) -> Eff
 
 
 def _pooled(variance: Tensor) -> Tensor:
-    """(R,), each shrunk towards the mean over directions."""
+    """Return variances (R,), each shrunk towards the mean over directions."""
     return (1 - POOLED) * variance + POOLED * variance.mean()
 
 

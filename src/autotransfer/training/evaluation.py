@@ -43,7 +43,7 @@ class HeldOut:
     def measure(
         self, logits_of: Callable[[Tensor], Tensor], y: Tensor, group: Tensor, weight: Tensor, row_loss: RowLoss
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Loss (P, 2) and confusion counts (P, 2, C, C) by side, and log-probabilities (P, chunks, CHUNK, C).
+        """Return loss (P, 2) and confusion counts (P, 2, C, C) by side, and log-probabilities (P, chunks, CHUNK, C).
 
         logits_of: rows (G, B) -> (P, B, C); y: (N,); group: (P,); weight: (P, C)
         """

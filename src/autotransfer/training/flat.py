@@ -23,7 +23,7 @@ class Columns(NamedTuple):
 
 
 def views(matrix: Tensor, columns: list[Columns]) -> dict[str, Tensor]:
-    """(P, n) -> tensors (P, *shape) by name."""
+    """Return the columns of a matrix (P, n) as tensors (P, *shape) by name."""
     return {c.name: matrix[:, c.start : c.stop].view(matrix.shape[0], *c.shape) for c in columns}
 
 
@@ -44,7 +44,7 @@ class Flat:
         self._point()
 
     def _slots(self, kind: str) -> Iterator[tuple[str, nn.Module, str, Tensor]]:
-        """(full name, owner, attribute, tensor) of every parameter or floating buffer, in a fixed order."""
+        """Yield (full name, owner, attribute, tensor) of every parameter or floating buffer, in a fixed order."""
         for prefix, root in self.modules.items():
             for path, module in root.named_modules(prefix=prefix):
                 for name, tensor in getattr(module, kind).items():
@@ -73,7 +73,7 @@ class Flat:
         self._point()
 
     def gradient(self, loss: Tensor) -> Tensor:
-        """∂loss/∂values (P, n); parameters that the loss does not read get 0."""
+        """Return ∂loss/∂values (P, n); parameters that the loss does not read get 0."""
         parameters = [parameter for _, _, _, parameter in self._slots("_parameters")]
         grads = torch.autograd.grad(loss, parameters, materialize_grads=True)
         return torch.cat([grad.flatten(1) for grad in grads], 1)

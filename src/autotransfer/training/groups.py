@@ -54,12 +54,12 @@ class MemberGroups:
 
     @property
     def shared(self) -> Tensor | None:
-        """`of_member` where members share batches; None where each has its own, in order."""
+        """Return `of_member` if members share batches; None if each has its own, in order."""
         return None if self._apart else self.of_member
 
     def plan(self, epoch: int) -> Tensor:
-        """Rows of every step of an epoch, (steps, G, B), on the device or in host memory; 0 where a group has no such
-        step."""
+        """Return the rows of every step of an epoch, (steps, G, B), on the device or in host memory; 0 where a group
+        has no such step."""
         plan = torch.zeros(len(self.jobs), max(self.steps_of), self.batch_size, dtype=torch.long, device=self.planned)
         for drawn in self._drawn:
             keys = fold_in(drawn.keys, epoch)
@@ -72,8 +72,8 @@ class MemberGroups:
         return plan.transpose(0, 1).contiguous()
 
     def _lay_out(self) -> None:
-        """Groups that are drawn together: shuffled ones with equally many rows, and balanced ones. Many are drawn on
-        the device, few, and where any is balanced all, on the host while the device is busy."""
+        """Find groups that are drawn together: shuffled ones with equally many rows, and balanced ones. Many are drawn
+        on the device, few, and where any is balanced all, on the host while the device is busy."""
         together: dict[str | int, list[int]] = {}
         for g, job in enumerate(self.jobs):
             kind = job.setting.training.batches
@@ -128,13 +128,13 @@ class _Drawn(NamedTuple):
         )
 
     def batches(self, keys: Tensor, some: slice, batch_size: int) -> Tensor:
-        """(g, steps, B) rows of some of the groups, in full batches: what is left over waits for another epoch."""
+        """Draw rows (g, steps, B) of some of the groups in full batches: what is left over waits for another epoch."""
         order = permutations(keys[some], self.rows.shape[1])[:, : self.steps * batch_size]
         return self.rows[self.which[some][:, None], order].view(len(order), self.steps, batch_size)
 
 
 def _keys(jobs: Sequence[Job]) -> Tensor:
-    """Keys (g,) of the jobs' minibatches."""
+    """Return keys (g,) of the jobs' minibatches."""
     return as_keys([key_of("batches", job.fold.trajectory, job.seed) for job in jobs])
 
 

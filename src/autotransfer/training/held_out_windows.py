@@ -56,12 +56,13 @@ class HeldOutWindows:
         self.places = torch.from_numpy(places).to(self.device)
 
     def gather(self, rows: Tensor) -> Tensor:
-        """rows: (G, B) -> windows (G, B, channels, times), channel-major in memory; those of -1 are anybody's."""
+        """Return windows (G, B, channels, times) of rows (G, B), channel-major in memory; those of -1 are anybody's."""
         places = self.places.gather(1, rows).clamp(min=0)
         return channel_major(self.prepared[places.to(self.prepared.device)].to(device=self.device))
 
     def mixed(self, rows: Tensor, x: Tensor) -> Tensor:
-        """x (G, B, channels, times) of rows (G, B), in place of which held-out people's windows are as here."""
+        """Return x (G, B, channels, times) of rows (G, B), with held-out people's windows replaced by those kept
+        here."""
         return torch.where((self.places.gather(1, rows) >= 0)[..., None, None], self.gather(rows), x)
 
     def select(self, stay: Tensor) -> None:

@@ -21,7 +21,7 @@ PREDICTED = 0.9  # of the people to come lie within the interval for the next pe
 def bootstrap_interval(
     values: ArrayLike, *, seed: int, level: float = 0.95, resamples: int = RESAMPLES
 ) -> tuple[float, float] | None:
-    """Interval for the mean of `values` (n,), resampling subjects; None for n < 2.
+    """Return an interval for the mean of `values` (n,), resampling subjects; None for n < 2.
 
     The percentile interval is too narrow for a dozen subjects: it lacks the factor √(n/(n-1)) and the heavier tails
     of Student's t. Both are put back by taking the percentiles further out (Hesterberg 2015, "expanded percentile").
@@ -38,7 +38,7 @@ def bootstrap_interval(
 
 
 def expanded_tail(n: int, level: float) -> float:
-    """Where the lower percentile is taken, for n ≥ 2 subjects; the upper one mirrors it."""
+    """Return the lower percentile that is taken for n ≥ 2 subjects; the upper one mirrors it."""
     t = float(stdtrit(n - 1, (1 - level) / 2))
     return float(ndtr(math.sqrt(n / (n - 1)) * t))
 
@@ -55,7 +55,7 @@ class NextPerson:
 
     @property
     def basis(self) -> str:
-        """What it rests on, in words."""
+        """Return what the interval rests on, in words."""
         nothing = self.assumes == "nothing"
         assumed = "with no distribution assumed" if nothing else "assuming normally distributed scores"
         return f"from {self.people} people, {assumed}"
@@ -64,8 +64,9 @@ class NextPerson:
 def next_person(
     scores: ArrayLike, *, level: float = PREDICTED, lowest: float = 0.0, highest: float = 1.0
 ) -> NextPerson | None:
-    """Prediction interval for one more score from those of n people (n,), within [lowest, highest]; None for n < 2, and
-    where all of fewer than 19 are alike, which says nothing of how people differ. A person without a score is left out.
+    """Return the prediction interval for one more score from those of n people (n,), within [lowest, highest]; None for
+    n < 2, and where all of fewer than 19 are alike, which says nothing of how people differ. A person without a score
+    is left out.
 
     If the next person is like these, each of the n + 1 ranks is as likely, so the k-th smallest and the k-th largest
     score enclose them with probability (n + 1 − 2k) / (n + 1), whatever the distribution. For 90 % that takes 19
@@ -101,7 +102,7 @@ def next_words(expected: NextPerson | None, hold_out: str = "subject", *, metric
 
 
 def check_at_least(value: float | None, lowest: float = 0.0, highest: float = 1.0) -> None:
-    """Refuse a threshold that no score could be compared with."""
+    """Refuse a threshold that no score can be compared with."""
     if value is not None and not lowest < value < highest:
         raise UserError(
             f"at least {value:g} is asked of every person; give a score between {lowest:g} and {highest:g}, such as "

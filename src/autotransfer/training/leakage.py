@@ -64,7 +64,7 @@ def leakage(z: Any, s: Any, *, folds: int = 5, seed: int = 0) -> Leakage:
 
 
 def _checked(z: ArrayLike, s: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    """Codes, subjects as 0, 1, ... and their counts."""
+    """Return codes, subjects as 0, 1, ... and their counts."""
     z, s = (values.detach().cpu() if hasattr(values, "detach") else values for values in (z, s))
     codes, labels = np.asarray(z, dtype=np.float64), np.asarray(s)
     if codes.ndim != 2 or labels.shape != (len(codes),):

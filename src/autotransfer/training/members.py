@@ -47,18 +47,18 @@ class Members:
 
     @property
     def modules(self) -> dict[str, nn.Module]:
-        """Modules by the prefix that their tensors have in states and files."""
+        """Return the modules by the prefix that their tensors have in states and files."""
         return {"encoder": self.net, "classifier": self.classifier}
 
     def train(self, training: bool = True) -> None:
         self.net.train(training)
 
     def flatten(self) -> Flat:
-        """All parameters and floating buffers as rows of two matrices, of which the modules become views."""
+        """Return all parameters and floating buffers as rows of two matrices, of which the modules become views."""
         return Flat(**self.modules)
 
     def load(self, states: Sequence[dict[str, Tensor]]) -> None:
-        """Weights of each member, as an Outcome has them."""
+        """Load the weights of each member from the state of an Outcome."""
         for prefix, module in self.modules.items():
             for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
                 if tensor.is_floating_point():
@@ -72,7 +72,7 @@ class Members:
             module.load_state_dict(constants | with_prefix(f"{prefix}.", tensors))
 
     def tensors(self) -> dict[str, Tensor]:
-        """Parameters and floating buffers (P, ...) by name."""
+        """Return parameters and floating buffers (P, ...) by name."""
         return {
             f"{prefix}.{name}": tensor
             for prefix, module in self.modules.items()

@@ -25,7 +25,7 @@ class AdamW:
 
     @torch.no_grad()
     def step(self, grads: Tensor, lr: Tensor, active: Tensor) -> None:
-        """One update by gradients (P, n) at rates lr (P,); members not active (P,) keep their state."""
+        """Update once by gradients (P, n) at rates lr (P,); members not active (P,) keep their state."""
         self.steps += active
         if elementwise.available(grads):
             elementwise.adamw(
@@ -51,7 +51,7 @@ def update(
     values: Tensor, first: Tensor, second: Tensor, steps: Tensor, grads: Tensor, lr: Tensor, weight_decay: Tensor,
     active: Tensor,
 ) -> None:  # fmt: skip
-    """In place: values, first and second (P, n); grads (P, n); the others (P,)."""
+    """Update in place: values, first and second (P, n); grads (P, n); the others (P,)."""
     moves = active.to(values.dtype)[:, None]
     # A member that has not yet moved would divide 0 by 0; its step is masked anyway.
     steps = steps.clamp(min=1)

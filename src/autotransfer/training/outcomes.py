@@ -18,7 +18,7 @@ NAMES = ("train_loss", "penalty", "validation_loss", "validation_score")  # of a
 
 
 def outcome_of(population: Trainer, member: int, failure: str | None) -> Outcome:
-    """The outcome of a member, for its job's fold and, as `swapped`, for the twin."""
+    """Return the outcome of a member, for its job's fold and, as `swapped`, for the twin."""
     flat, job, side = population.flat, population.jobs[member], population.side(member)
     final = flat.unflatten(flat.values[member].cpu(), flat.stats[member].cpu())
     final |= {name: tensor.cpu() for name, tensor in population.censors.member_state(member).items()}
@@ -64,7 +64,8 @@ def _seen_from(
 
 
 def _by_person(recordings: Recordings, rows: NDArray[np.int64], log_probs: Tensor) -> dict[str, float]:
-    """Balanced accuracies of log-probabilities (n, C) of the test rows, where they are of several people."""
+    """Return the balanced accuracy of each person by log-probabilities (n, C) of the test rows; empty for one
+    person."""
     who, y, predicted = recordings.subject.numpy()[rows], recordings.y.numpy()[rows], log_probs.argmax(-1).numpy()
     people = np.unique(who)
     if len(people) < 2:
@@ -76,6 +77,6 @@ def _by_person(recordings: Recordings, rows: NDArray[np.int64], log_probs: Tenso
 
 
 def _score(confusion: Tensor, rows: NDArray[np.int64]) -> float:
-    """Balanced accuracy; NaN where nobody was held out or one class alone, 0 where training failed before anybody was
-    measured."""
+    """Return the balanced accuracy: NaN where nobody was held out or one class alone, 0 where training failed before
+    anybody was measured."""
     return float(balanced_accuracy(confusion)) if len(rows) else math.nan

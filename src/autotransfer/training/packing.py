@@ -35,7 +35,7 @@ def resolve_device(name: str | torch.device) -> torch.device:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that can still be taken on the device."""
+    """Return the bytes that can still be taken on the device."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return available_memory() or 2**32
@@ -52,7 +52,7 @@ def room_beside(
 
 
 def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders: Encoders | None = None) -> int:
-    """An upper bound on the memory of one member in a step: signals for the backward pass, filters, kernels."""
+    """Return an upper bound on the memory of one member in a step: signals for the backward pass, filters, kernels."""
     setting, size = job.setting, size_of(recordings, job.setting)
     batch = min(setting.training.batch_size, len(job.fold.train))
     network = encoder_options(setting.encoder, setting.network, encoders)
@@ -67,7 +67,7 @@ def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders:
 
 
 def program_of(recordings: Recordings, job: Job) -> tuple[object, ...]:
-    """Jobs with the same program can be stacked: they have the same shapes, and differ in numbers per member."""
+    """Return what jobs must agree in to be stacked: they have the same shapes, and differ in numbers per member."""
     setting, train = job.setting, job.fold.train
     return (
         setting.encoder, *setting.network.program(recordings.sfreq), setting.preprocessing, setting.augmentation,
@@ -85,7 +85,7 @@ def pack(
     encoders: Encoders | None = None,
     at_least: int = 1,
 ) -> list[list[int]]:
-    """Positions of jobs by population. Within a program, jobs of one code path stay side by side.
+    """Return the positions of jobs by population. Within a program, jobs of one code path stay side by side.
 
     at_least: how many populations there should be, so that every worker has one.
     """

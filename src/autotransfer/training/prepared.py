@@ -44,7 +44,7 @@ class Prepared:
             self.followed = HeldOutWindows(windows, self.fitted, training, held_out)
 
     def _lags_of(self, group: int) -> Tensor:
-        """(N, 1 + kernel): of all windows, as a group has them."""
+        """Return sums (N, 1 + kernel) of all windows, as a group has them."""
         windows, fitted = self.windows, self.fitted.of_group(group)
         return windows.table(
             lambda rows: fitted(windows.X[rows][None], windows.subject[rows][None], start=windows.done)[0], edges=False
@@ -57,7 +57,7 @@ class Prepared:
         return alone
 
     def gather(self, rows: Tensor) -> Tensor:
-        """rows: (G, B) -> windows (G, B, channels, times), channel-major in memory."""
+        """Return windows (G, B, channels, times) of rows (G, B), channel-major in memory."""
         windows = self.windows
         if not windows.in_memory:
             return self._prepared(self._read(rows), rows)
@@ -83,7 +83,7 @@ class Prepared:
             self.shapes.tabulate_channels()
 
     def _scale(self) -> tuple[Tensor, Tensor]:
-        """Shift and scale (G, C) of every group."""
+        """Return shift and scale (G, C) of every group."""
         affine = self.fitted.steps[self.windows.done].affine()
         assert affine is not None
         return affine
@@ -93,7 +93,7 @@ class Prepared:
         return self.gather(rows) if self.followed is None else self.followed.gather(rows)
 
     def mixed(self, rows: Tensor) -> Tensor:
-        """Windows of anybody: as held out where the group has followed them, else as trained on."""
+        """Return windows of anybody: as held out where the group has followed them, else as trained on."""
         x = self.gather(rows)
         return x if self.followed is None else self.followed.mixed(rows, x)
 

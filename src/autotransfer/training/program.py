@@ -50,7 +50,7 @@ class Program:
         work()
 
     def forget(self) -> None:
-        """The tensors have changed: capture anew when next run. Frees the graph's memory."""
+        """Free the graph's memory and capture again at the next run, because the tensors have changed."""
         self.graph, self.runs = None, 0
 
     def _beside(self) -> None:
@@ -93,7 +93,8 @@ class Branches:
         self.streams: list[torch.cuda.Stream] = []
 
     def __call__(self, works: Sequence[Callable[[], T]]) -> list[T]:
-        """The results, in order. What they give may be used on the present stream, and lives as long as it is held."""
+        """Return the results in order. What they give may be used on the present stream, and lives as long as it is
+        held."""
         if self.device.type != "cuda" or len(works) < 2:
             return [work() for work in works]
         while len(self.streams) < min(len(works), self.STREAMS):
@@ -114,7 +115,8 @@ class Branches:
 
 @contextmanager
 def quick_products(device: torch.device) -> Iterator[None]:
-    """Matrix products with factors rounded to 10 bits (TF32), as torch's own convolutions on a GPU have them."""
+    """Compute matrix products inside this context with factors rounded to 10 bits (TF32), as torch's own convolutions
+    on a GPU have them."""
     if device.type != "cuda":
         yield
         return

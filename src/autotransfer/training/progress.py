@@ -23,7 +23,7 @@ LINE_EVERY = 10.0  # seconds between plain lines
 
 @contextmanager
 def working(label: str, *, shown: bool | None) -> Iterator[None]:
-    """Around work without epochs: a spinner in a terminal, elsewhere a line once it is done."""
+    """Show work without epochs: a spinner in a terminal, elsewhere a line once it is done."""
     start, terminal = time.perf_counter(), sys.stderr.isatty()
     wanted = terminal if shown is None else shown
     with ExitStack() as stack:
@@ -79,17 +79,17 @@ class Progress:
             self.bar.stop()
 
     def begun(self, population: Trainer) -> None:
-        """A population continues from a checkpoint: its finished epochs are not counted."""
+        """Subtract the finished epochs of a population that continues from a checkpoint."""
         self.total -= population.epoch * (len(population.jobs) - len(population.over))
         if self.bar is not None:
             self.bar.update(self.task, total=self.total)
 
     def epoch(self, population: Trainer) -> None:
-        """Every member of the population has done another epoch."""
+        """Count another epoch of every member of the population."""
         self.advance(len(population.jobs) - len(population.over))
 
     def finished(self, outcome: Outcome) -> None:
-        """A member has left; epochs that it did not need count as done."""
+        """Count a member that has left; epochs that it did not need count as done."""
         self._count([outcome.failure is not None])
         job = outcome.job
         LOG.debug(
@@ -101,7 +101,7 @@ class Progress:
         self.advance(1 + job.setting.max_epochs - outcome.epochs)
 
     def elsewhere(self, max_epochs: Sequence[int], failed: Sequence[bool]) -> None:
-        """These members have come back from another process, each with all its epochs at once."""
+        """Count members that came back from another process, each with all its epochs at once."""
         self._count(failed)
         self.advance(sum(max_epochs))
 
@@ -128,12 +128,13 @@ class Progress:
 
     @property
     def left(self) -> float:
-        """Seconds, at most those to `until`."""
+        """Return the seconds left, at most those to `until`."""
         return min(self.seconds_needed, max(0.0, self.until - time.monotonic()))
 
     @property
     def seconds_needed(self) -> float:
-        """Seconds; infinite until the second epoch. The first one includes work that is done once."""
+        """Return the seconds that are needed; infinite until the second epoch. The first one includes work that is done
+        once."""
         spent, (before, begun) = time.perf_counter() - self.start, self.began or (0.0, 0)
         if self.done >= self.total:
             return 0.0

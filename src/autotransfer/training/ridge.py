@@ -30,7 +30,7 @@ class Ridge(NamedTuple):
     bias: Floats  # (S,)
 
     def predict(self, codes: NDArray[np.floating]) -> Floats:
-        """(n, D) -> (S, n)"""
+        """Predict targets (S, n) from codes (n, D)."""
         return np.asarray(self.weight @ codes.T.astype(np.float64) + self.bias[:, None])
 
 
@@ -92,7 +92,7 @@ def _ready(recordings: Recordings, setting: Setting) -> tuple[int, Tensor]:
 def _codes(
     fitted: FittedPreprocessing, start: int, windows: Tensor, subject: Tensor, rows: NDArray[np.int64]
 ) -> Floats:
-    """(n, D) of training people's windows (n,), which have been through the first transforms."""
+    """Return codes (n, D) of training people's windows (n,), which have been through the first transforms."""
     parts = []
     for chunk in row_chunks(len(rows), windows[0].numel()):
         places = torch.from_numpy(rows[chunk])
@@ -102,7 +102,8 @@ def _codes(
 
 
 def _new_codes(fitted: FittedPreprocessing, X: Tensor, subject: Tensor, start: int) -> Tensor:
-    """(N, D) float64 of windows (N, channels, times) of people (N,) whom the preprocessing was not fitted on."""
+    """Return codes (N, D) in float64 of windows (N, channels, times) of people (N,) whom the preprocessing was not
+    fitted on."""
     X = X.to(torch.float32)
     if fitted.spec.adaptation == "none":
         return fitted.follow(start).feed(X)[0].flatten(1).double()

@@ -57,7 +57,7 @@ def train(
     progress: bool | None = None,
     encoders: Encoders | None = None,
 ) -> list[Outcome]:
-    """`at.train` (models/outcome.py) calls it, and gives outcomes that can be made into models."""
+    """Train jobs for `at.train` (models/outcome.py), which gives outcomes that can be made into models."""
     place = resolve_device(device)
     check_jobs(recordings, jobs)
     unique: dict[tuple[object, ...], Job] = {}
@@ -127,7 +127,7 @@ def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
 
 
 def _check_whole_subjects(recordings: Recordings, jobs: Sequence[Job]) -> None:
-    """Online transforms prepare training subjects with all their windows, so none of these may be held out."""
+    """Refuse folds that split a training subject: online transforms prepare training subjects with all windows."""
     subject, seen = recordings.subject.numpy(), set[str]()
     for job in jobs:
         fold = job.fold
@@ -145,7 +145,7 @@ def _check_whole_subjects(recordings: Recordings, jobs: Sequence[Job]) -> None:
 
 
 def _as_asked(job: Job, outcome: Outcome) -> Outcome:
-    """The outcome for the job's fold: a twin was trained as the swapped pair of the other."""
+    """Return the outcome for the job's fold: a twin was trained as the swapped pair of the other."""
     if outcome.job.fold.key == job.fold.key or outcome.swapped is None:
         return outcome
     return replace(outcome.swapped, swapped=replace(outcome, swapped=None))

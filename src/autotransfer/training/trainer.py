@@ -96,7 +96,7 @@ class Trainer:
         self._lay_out()
 
     def _lay_out(self) -> None:
-        """Room for the rows of an epoch, for the groups there are."""
+        """Make room for the rows of an epoch, for the groups there are."""
         size = (max(self.groups.steps_of, default=0), len(self.groups.jobs), self.groups.batch_size)
         self.plan = torch.zeros(size, dtype=torch.long, device=self.device)
         self._plan = None
@@ -157,7 +157,7 @@ class Trainer:
         return _kernels_serve[kind]
 
     def _plan_of(self, epoch: int) -> Tensor:
-        """(steps, G, B) rows, made once."""
+        """Return the rows (steps, G, B) of an epoch, which are made once."""
         if self._plan is None or self._plan[0] != epoch:
             self._plan = (epoch, self.groups.plan(epoch))
         return self._plan[1]
@@ -174,7 +174,7 @@ class Trainer:
     def _augmented(
         self, x: Tensor | Levelled, noise: Tensor, rows: Tensor, batch: TrainingBatch
     ) -> tuple[Tensor | Levelled, Moments | None]:
-        """Changed windows, with their moments where these follow from tables. noise: (G,) keys of the step."""
+        """Return changed windows, with their moments if these follow from tables. noise: (G,) keys of the step."""
         factors: Tensor | None = None
         for place, augment in enumerate(self.augmentation):
             key = fold_in(fold_in(noise, AUGMENTED + place)[:, None], rows)
@@ -261,7 +261,7 @@ class Trainer:
         self.snapshots.update(self.clock, train_loss, penalty, loss, confusion, log_probs, side)
 
     def _logits(self, rows: Tensor) -> Tensor:
-        """rows: (G, B) -> (P, B, C)."""
+        """Compute the logits (P, B, C) of held-out rows (G, B)."""
         x = self.prepared.held_out(rows)
         with quick_products(x.device):
             z = self.net(x, group=self.groups.shared)
@@ -269,7 +269,8 @@ class Trainer:
         return logits
 
     def finished(self) -> dict[int, str | None]:
-        """Members whose training is over, with the reason if that is a failure. Waits for the device."""
+        """Return the members whose training is over, with the reason if that is a failure. This waits for the
+        device."""
         measured, best = self.snapshots.history[:, self.epoch - 1].tolist(), self.snapshots.epoch.amax(1).tolist()
         over: dict[int, str | None] = {}
         for member, job in enumerate(self.jobs):
@@ -295,7 +296,7 @@ class Trainer:
         return 0 if fold.held_out[0] is fold.validation else 1
 
     def leave(self, members: Collection[int]) -> None:
-        """The training of these members is over. Without a captured program they leave the stack at once. A program
+        """Remove members whose training is over. Without a captured program they leave the stack at once. A program
         needs its tensors in place, so that they stay in it, unused, until an eighth of the stack is over."""
         if not members:
             return
@@ -325,7 +326,7 @@ class Trainer:
         self._lay_out()
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that training has changed, by name; with `epoch`, `seconds` and the jobs it restores the
+        """Return everything that training has changed, by name; with `epoch`, `seconds` and the jobs it restores the
         population."""
         parts = {
             "flat": {"values": self.flat.values, "stats": self.flat.stats},

@@ -68,12 +68,13 @@ class Windows:
             self.shapes = Shapes(self.X, kernel, self.chunks, edges=edges)
 
     def fit(self, training: Sequence[Rows]) -> FittedPreprocessing:
-        """On raw windows, where they are, a piece at a time on the device."""
+        """Fit on raw windows where they are, a piece at a time on the device."""
         raw, like = self.recordings.X if self.done else self.X, torch.empty(0, device=self.device, dtype=self.dtype)
         return self.preprocessing.fit(raw, self.subject, training, self.recordings.derived, like, self.ready)
 
     def table(self, windows: Callable[[slice], Tensor], *, edges: bool) -> Tensor:
-        """Sums of every window, in float64 where transforms would round: (N, n_sums), without edges (N, 1 + kernel)."""
+        """Return the sums of every window, in float64 where transforms would round: (N, n_sums), without edges (N, 1 +
+        kernel)."""
         recordings, parts = self.recordings, []
         n_constant = self.preprocessing.n_constant(recordings.n_channels, recordings.n_times)
         for rows in self.chunks:
@@ -88,7 +89,7 @@ class Windows:
 
 
 def windows_for(recordings: Recordings, job: Job, *, device: torch.device, dtype: torch.dtype) -> Windows:
-    """Windows for a job's program, prepared once for all populations on these recordings that need the same.
+    """Return windows for a job's program, prepared once for all populations on these recordings that need the same.
 
     In the device's memory where they fit, else read from where they are a minibatch at a time. They hang on the
     recordings, so that nobody can be given another data set's; `release` lets them go.
@@ -140,7 +141,7 @@ def _has_edges(size: int, kernel: int) -> bool:
 
 
 def gathered(X: Tensor, rows: Tensor, shift: Tensor | None, inv_std: Tensor | None) -> Tensor:
-    """X (N, C, T) at rows (G, B), standardized by shift and inv_std (G, C) if given: (G, C, B, T)."""
+    """Gather X (N, C, T) at rows (G, B), standardized by shift and inv_std (G, C) if given: (G, C, B, T)."""
     _, channels, times = X.shape
     places = rows[:, None, :] * channels + torch.arange(channels, device=X.device)[None, :, None]
     x = X.view(-1, times).index_select(0, places.flatten()).view(*places.shape, times)
@@ -150,5 +151,5 @@ def gathered(X: Tensor, rows: Tensor, shift: Tensor | None, inv_std: Tensor | No
 
 
 def channel_major(x: Tensor) -> Tensor:
-    """Windows (G, B, channels, times) laid out in memory as the encoder likes them."""
+    """Lay out windows (G, B, channels, times) channel-major in memory, as the encoder reads them."""
     return x.transpose(1, 2).contiguous().transpose(1, 2)
