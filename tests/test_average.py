@@ -101,6 +101,15 @@ def test_the_better_weighs_more_and_the_average_beats_the_best_alone() -> None:
     assert together > alone + 0.01
 
 
+def test_weights_are_equal_if_nobody_is_left_or_no_candidate_helps() -> None:
+    nobody = held_out_of().without(range(PEOPLE))
+    assert find_weights(nobody, ALL).tolist() == [0.25] * 4
+    worse = held_out_of(quality=[-3.0] * 4)
+    found = find_weights(worse, ALL)
+    assert np.isfinite(found).all()
+    assert np.ptp(found) == 0
+
+
 def test_many_people_are_left_out_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evidence, "BLOCKS", 3)
     held_out = held_out_of(people=7)

@@ -20,9 +20,13 @@ LEAST = 0.01  # share of the weights below which a candidate is not worth waitin
 
 
 def find_weights(evidence: Evidence, among: Sequence[int]) -> Floats:
-    """Return exponents (K,) of all candidates, 0 for those that are not `among` the ones to weigh or hardly count."""
+    """Return exponents (K,) of all candidates, 0 for those that are not `among` the ones to weigh or hardly count. They
+    are equal if nobody is left to fit them on, or no candidate helps to predict anybody."""
+    kept, exponents = np.asarray(among), np.zeros(len(evidence.candidates))
+    if not evidence.people:
+        exponents[kept] = 1 / len(kept)
+        return exponents
     log_p, y, weight = _rows(evidence)
-    kept = np.asarray(among)
     beta = fit(log_p[kept], y, weight)
     # The heaviest, and none that hardly counts. They are weighed again without the others.
     order = np.argsort(-beta, kind="stable")[:MOST]
@@ -34,8 +38,7 @@ def find_weights(evidence: Evidence, among: Sequence[int]) -> Floats:
     people = evidence.complete or evidence.people
     pools = [evidence.pool(person)[kept] for person in people]
     labels = [evidence.y[person] for person in people]
-    shares = beta / beta.sum()
-    exponents = np.zeros(len(evidence.candidates))
+    shares = beta / beta.sum() if beta.any() else np.full(len(kept), 1 / len(kept))
     exponents[kept] = shares * sharpness_for_others([combine_log_probs(shares, pool) for pool in pools], labels)
     return exponents
 
