@@ -95,16 +95,11 @@ def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
     out = a.new_empty(shares, len(a), m, n)
     _kernels().multiply[(len(a), -(-n // tile_n), shares)](
         Given(a, (len(a), m, k), layout=STRIDED), Given(b, (len(a if group is None else b), k, n), layout=STRIDED), out,
-        _whose(group, out), m, n, k, share, *a.stride(), *b.stride(), TILE_M=tile(m), TILE_N=tile_n, TILE_K=tile_k,
-        SHARED=group is not None, num_warps=4 if wide else 1, num_stages=3,
+        out if group is None else Given(group, (len(a),), torch.int64), m, n, k, share, *a.stride(), *b.stride(),
+        TILE_M=tile(m), TILE_N=tile_n, TILE_K=tile_k, SHARED=group is not None, num_warps=4 if wide else 1,
+        num_stages=3,
     )  # fmt: skip
     return out[0] if shares == 1 else out.sum(0)
-
-
-def _whose(group: Tensor | None, out: Tensor) -> Given | Tensor:
-    """Return which group a member reads, for a kernel that writes `out` (…, P, ., .); where each has its own, none is
-    read."""
-    return out if group is None else Given(group, (out.shape[-3],), torch.int64)
 
 
 def _shares(members: int, k: int, least: int) -> tuple[int, int]:
