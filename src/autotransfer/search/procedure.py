@@ -258,14 +258,14 @@ class Conductor:
         return choice
 
     def _ended(self, since: float | None) -> str | None:
-        """Return why no other stage follows; None if one does."""
+        """Return why no other stage follows; None if one may. If time is over, an interim result comes first."""
         if self.delivered == len(self.plan.stages):
             return "everything in its plan was trained"
         if since is not None:
             return OVER
         if self.stops and not expects_gain([answer.scores for answer in self.answers]):
             return "no more gain was expected"
-        return None if self._has_time(self.delivered) else OVER
+        return None
 
     def _chosen(self, since: float | None, candidates: Sequence[Setting]) -> tuple[Choice, Predictions]:
         """Select from the candidates, then evaluate and diagnose what was selected. Return its predictions, too."""
