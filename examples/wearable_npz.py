@@ -28,7 +28,8 @@ auto = at.AutoTransferClassifier(max_epochs=8, seeds=1, sfreq=rec.sfreq, options
 auto.fit(rec.X.numpy(), np.array(y), subjects=np.array(person))
 
 choice = auto.choice_
-rows = {"EEGNet (paper)": choice["test_scores"]["paper_network"], "average": choice["nested_test_scores"]}
+name, baseline = max(choice["baselines"].items(), key=lambda item: np.mean(list(item[1].values())))
+rows = {name: baseline, "ensemble": choice["nested_test_scores"]}
 figure, axis = plt.subplots(figsize=(5.6, 3.2), layout="constrained")
 for (label, scores), mark in zip(rows.items(), "os", strict=True):
     axis.plot(list(scores), list(scores.values()), mark, label=f"{label}, mean {np.mean(list(scores.values())):.2f}")
