@@ -225,15 +225,15 @@ class Conductor:
         ended = self._ended(since) if staged else None
         write_results(run)
         last, online = ended is not None or not staged, None
-        with working("scoring simple models", shown=self.shown):
+        with working("scoring baselines", shown=self.shown):
             scored, skipped = baseline_scores(run, every=self._scores_baselines(last=last))
         baselines = {name: run.by_person(scores) for name, scores in scored.items()}
         choice = replace(choice, baselines=baselines, skipped_baselines=skipped)
         if choice.ensemble is not None and last and not run.options.task.is_numeric:
             centred = [training.setting for stage in self.plan.stages[: self.delivered] for training in stage.online]
-            with working("weights for sessions", shown=self.shown):
+            with working("weights for online sessions", shown=self.shown):
                 online = find_online(run, candidates, list(dict.fromkeys(centred)))
-            with working("held-out people use the model", shown=self.shown):
+            with working("replaying held-out subjects", shown=self.shown):
                 choice = replace(choice, playback=play_back(run, choice, predictions, online))
         if ended == OVER or not staged:
             choice = replace(choice, left_out=[stage.name for stage in self.plan.stages[self.delivered :]])
