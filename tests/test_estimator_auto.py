@@ -212,6 +212,23 @@ def test_none_is_the_default_of_a_parameter() -> None:
         at.AutoTransferClassifier(seeds=1, options={"seeds": 2})._described()
 
 
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"options": 3}, "options is 3; give a dict"),
+        ({"options": [("kinds", "linear")]}, "options is .*; give a dict"),
+        ({"options": {"window": 2}}, "window says how files are read, and X is an array"),
+        ({"options": {"clean": True}}, r"clean says how files are read, .* at\.load"),
+        ({"metric": "r2"}, "unknown metric 'r2'"),
+        ({"run_folder": ""}, "run_folder is ''; give the path of a folder, or None"),
+        ({"run_folder": 3}, "run_folder is 3; give the path of a folder, or None"),
+    ],
+)
+def test_parameters_of_wrong_types_are_refused(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        at.AutoTransferClassifier(sfreq=16, **parameters).fit(X, Y, subjects=SUBJECTS)
+
+
 def test_a_report_needs_a_fit(tmp_path: Path) -> None:
     with pytest.raises(NotFittedError):
         small().report(tmp_path / "report.html")

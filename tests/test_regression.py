@@ -274,6 +274,8 @@ def test_targets_that_are_missing_in_any_way_are_left_out() -> None:
         with pytest.raises(at.UserError, match=r"y\[3\] is missing"):
             again.score(X, given)
     assert own.score(X, np.ma.masked_array(y)) == own.score(X, y)
+    with pytest.raises(at.UserError, match=f"y has 5 entries but X has {len(X)} trials"):
+        own.score(X, y[:5])
 
 
 @pytest.mark.parametrize("unit", ["datetime64[ns]", "timedelta64[s]"])

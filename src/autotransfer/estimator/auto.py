@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import UserError
+from ..errors import UserError, shown
 from ..models.model import Model
 from ..recordings import Recordings
-from ..runs.options import RunOptions, describe_run
+from ..runs.options import CUTTING, RunOptions, describe_run
 from ..runs.preparation import check_packages
 from ..settings import Setting
-from ..tasks import Task, task_of
+from ..tasks import Metric, Task, task_of
 from ..tasks.classification import CLASSIFICATION
 from ..training.packing import resolve_device
 from .inputs import encoder_of, seed_of
@@ -74,7 +74,10 @@ class AutoTransferClassifier(RunEstimator, WindowClassifier):
 
     @property
     def _task(self) -> Task:
-        return task_of(str((self.options or {}).get("target", CLASSIFICATION)))
+        return task_of(str(self._further().get("target", CLASSIFICATION)))
+
+    def _metric(self) -> Metric:
+        return self._task.metric(self.metric or self._task.default_metric)
 
     def _check_options(self) -> None:
         described = self._described()
@@ -84,8 +87,14 @@ class AutoTransferClassifier(RunEstimator, WindowClassifier):
             )
 
     def _train(self, recordings: Recordings) -> Model:
-        verbose = bool((self.options or {}).get("verbose"))
+        verbose = bool(self._further().get("verbose"))
         return self._perform(recordings, self._described(), encoder_of(self.encoder)[1], verbose=verbose)
+
+    def _further(self) -> Mapping[str, Any]:
+        """Return the options that have no parameter of their own."""
+        if not isinstance(self.options, Mapping | None):
+            raise UserError(f"options is {shown(self.options)}; give a dict, such as {{'kinds': 'linear'}}")
+        return self.options or {}
 
     def _described(self) -> RunOptions:
         """Return the description of the run that fit performs."""
@@ -95,10 +104,12 @@ class AutoTransferClassifier(RunEstimator, WindowClassifier):
         given = {name: getattr(self, name) for name in names}
         given |= {"source": DATA, "seed": seed_of(self.random_state), "encoder": encoder_of(self.encoder)[0]}
         given["grid"] = self.grid if self.settings is None else self.settings
-        further = {name: value for name, value in (self.options or {}).items() if name != "verbose"}
+        further = {name: value for name, value in self._further().items() if name != "verbose"}
         own = {"source", "seed", *self.get_params(deep=False)}
         if twice := [name for name in further if name in own]:
             raise UserError(f"{twice[0]} is a parameter of its own; leave it out of options")
+        if unread := [name for name in further if name in (*CUTTING, "clean")]:
+            raise UserError(f"{unread[0]} says how files are read, and X is an array; give it to at.load")
         described = describe_run(given | further)
         resolve_device(described.device)
         check_packages(described)

@@ -118,8 +118,8 @@ class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]
         """Return R² of all windows together, as scikit-learn's regressors do."""
         from sklearn.metrics import r2_score
 
-        values = column_of(y)
-        values = numbers(values, len(values))
+        predicted = self.predict(X, subjects)
+        values = numbers(column_of(y), len(predicted))
         if not np.isfinite(values).all():
             raise UserError(f"y[{int(np.isnan(values).argmax())}] is missing; score the windows that have a target")
-        return float(r2_score(values, self.predict(X, subjects), sample_weight=sample_weight))
+        return float(r2_score(values, predicted, sample_weight=sample_weight))

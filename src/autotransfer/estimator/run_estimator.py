@@ -102,6 +102,8 @@ def _folder(run_folder: str | os.PathLike[str] | None) -> Iterator[Path]:
         with TemporaryDirectory(prefix="autotransfer-") as name:
             yield Path(name)
         return
+    if not isinstance(run_folder, str | os.PathLike) or not os.fspath(run_folder):
+        raise UserError(f"run_folder is {shown(run_folder)}; give the path of a folder, or None")
     folder = Path(run_folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)

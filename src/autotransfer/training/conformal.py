@@ -94,11 +94,14 @@ def _falling(values: Any, sign: int) -> bool:
 def share(name: str, value: object) -> float:
     """Return a number from 0 to below 1; refuse anything else."""
     given = plain_value(value)
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given < 1:
-        example = "0.9" if name == "coverage" else "0.2"
-        raise UserError(f"{name} is {shown(value)}; it must be at least 0 and below 1, such as {example}")
-    if name == "coverage" and given == 0:
-        raise UserError("coverage is 0; it must lie above 0 and below 1, such as 0.9")
+    limits, example = ("above 0", "0.9") if name == "coverage" else ("at least 0", "0.2")
+    if (
+        isinstance(given, bool)
+        or not isinstance(given, (int, float))
+        or not 0 <= given < 1
+        or (name == "coverage" and given == 0)
+    ):
+        raise UserError(f"{name} is {shown(value)}; it must be {limits} and below 1, such as {example}")
     return float(given)
 
 
