@@ -133,6 +133,14 @@ def test_predict(finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_pa
     strange = call("predict", folder / "run", other)
     assert strange.returncode == 0, "predictions need no labels"
     assert "no scores: y has the class 'up'" in strange.stderr
+    np.savez(other, X=tiny().X.numpy()[:3], y=["left", "", "right"])
+    partly = call("predict", folder / "run", other)
+    assert len(partly.stdout.strip().splitlines()) == 4, "all windows are predicted"
+    assert "1 of 3 windows have no label: they are left out of scores" in partly.stderr
+    assert "balanced accuracy of 2 windows" in partly.stderr
+    np.savez(other, X=tiny().X.numpy()[:3], y=["", "", ""])
+    assert "no scores: no window has a label" in call("predict", folder / "run", other).stderr
+    assert_mistake(call("predict", folder / "run", other, "--scores", by_person), "no window has a label")
     unlabelled = tmp_path / "new.npz"
     np.savez(unlabelled, X=tiny().X.numpy()[:3])
     printed = call("predict", folder / "run", unlabelled)

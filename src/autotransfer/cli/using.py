@@ -97,14 +97,23 @@ def _predict(
 
     must_score: raise if the classes are not those of the model; otherwise a note says so
     """
+    import numpy as np
+
     from ..person.predictions import predictions, probabilities
+    from ..recordings.labels import rows_of, unlabelled_windows
     from ..report.person_scores import PersonScores, card_words
 
     X = model.read(raw)
     probability = probabilities(model, raw, None if adapt == "none" else adapt, X=X)
     table = predictions(model, raw, probability, coverage=coverage, abstain=abstain)
     notes = card_words(model)
+    labeled, rows = table, np.flatnonzero(~unlabelled_windows(raw))
+    if len(rows) < len(X) and not model.card.task.is_numeric:
+        notes.append(f"{len(X) - len(rows)} of {len(X)} windows have no label: they are left out of scores")
+        raw, X, probability, labeled = rows_of(raw, rows), X[rows], probability[rows], table.iloc[rows]
     try:
+        if not len(X):
+            raise UserError("no scores: no window has a label")
         scored = PersonScores.of(model, raw, probability)
     except UserError as error:
         if must_score:
@@ -113,7 +122,7 @@ def _predict(
     if scored is not None:
         notes += scored.seen_lines(model, X, model.card.task.metric(metric))
         notes += scored.lines(metric)
-        notes += scored.decision_lines(table, model.card.task.metric(metric))
+        notes += scored.decision_lines(labeled, model.card.task.metric(metric))
     return table, scored, notes
 
 

@@ -218,22 +218,28 @@ def check_distinct(values: list[Label], what: str) -> None:
 
 
 def without_unlabelled(raw: Raw) -> tuple[Raw, int]:
-    """Return the windows that have a label, and how many have none; if y is unknown all are kept.
-
-    A label is missing if it is None, NaN or empty text, or if it is -1 and y counts into the names of classes.
-    """
-    if raw.y is None:
-        return raw, 0
-    labels = as_list(raw.y, "y", int(raw.X.shape[0]))
-    counted = raw.classes is not None and -1 not in as_list(raw.classes, "the names for y")
-    missing = np.array(
-        [is_empty(label) or (counted and isinstance(label, (int, float)) and label == -1) for label in labels]
-    )
+    """Return the windows that have a label, and how many have none; if y is unknown all are kept."""
+    missing = unlabelled_windows(raw)
     if not missing.any():
         return raw, 0
     if missing.all():
         raise UserError("no window has a label; y must give the class of those that train")
     return rows_of(raw, np.flatnonzero(~missing)), int(missing.sum())
+
+
+def unlabelled_windows(raw: Raw) -> NDArray[np.bool_]:
+    """Return whether each window (N,) has no label; False for all if y is unknown.
+
+    A label is missing if it is None, NaN or empty text, or if it is -1 and y counts into the names of classes.
+    """
+    n = int(raw.X.shape[0])
+    if raw.y is None:
+        return np.zeros(n, dtype=bool)
+    labels = as_list(raw.y, "y", n)
+    counted = raw.classes is not None and -1 not in as_list(raw.classes, "the names for y")
+    return np.array(
+        [is_empty(label) or (counted and isinstance(label, (int, float)) and label == -1) for label in labels]
+    )
 
 
 def rows_of(raw: Raw, rows: NDArray[np.int64]) -> Raw:
