@@ -101,7 +101,7 @@ def assert_same(folder: Path, expected: Path) -> None:
     assert mine == other
 
 
-def test_every_stage_ends_in_an_answer_and_the_last_says_why(whole: Path) -> None:
+def test_every_stage_ends_in_an_answer_and_the_last_says_why(whole: Path, tmp_path: Path) -> None:
     choice = read_choice(whole)
     assert [stage.name for stage in choice.stages] == STAGES
     assert choice.ended == "everything in its plan was trained"
@@ -114,6 +114,10 @@ def test_every_stage_ends_in_an_answer_and_the_last_says_why(whole: Path) -> Non
     assert choice.nested_test_scores == choice.stages[-1].scores
     assert choice.paper_network.name == "paper_network"
     assert unfinished_words(whole) == []
+    with pytest.raises(UserError, match=r"there is no .*choice\.json; .* autotransfer resume"):
+        read_choice(whole / "model")
+    (tmp_path / "choice.json").write_text("{")
+    assert "choice.json is damaged" in unfinished_words(tmp_path)[0], "predict says so, and the model is used"
     assert [stage.name for stage in read_plan(whole).stages] == STAGES
 
 

@@ -408,15 +408,24 @@ def read_choice(folder: Path) -> Choice:
     path = folder / "choice.json"
     try:
         return schema.from_json(Choice, path.read_text(encoding="utf-8", errors="replace"))
+    except FileNotFoundError:
+        raise UserError(
+            f"there is no {path}; if the run is not finished, continue it with: autotransfer resume {folder}; if the "
+            "file was lost, restore it from a copy or start a new run"
+        ) from None
     except UserError as error:
         raise UserError(f"{path} is damaged ({error}); restore it from a copy or start a new run") from None
 
 
 def unfinished_words(folder: Path) -> list[str]:
-    """Say in one line which stages the model of an unfinished run contains."""
+    """Say in one line which stages the model of an unfinished run contains, or that choice.json does not say so: the
+    model works without it."""
     if not (folder / "choice.json").exists():
         return []
-    choice = read_choice(folder)
+    try:
+        choice = read_choice(folder)
+    except UserError as error:
+        return [str(error)]
     if not choice.stages or choice.ended is not None:
         return []
     names = "; ".join(stage.name for stage in choice.stages)
