@@ -243,6 +243,7 @@ def with_dead_channel(value: float) -> np.ndarray:
         (bad(np.nan, (4, 1, 0), (4, 2, 0), (9, 0, 9)), r"NaN .* 2 of 12 .* trial 4, channel 'ch1'"),
         (bad(np.inf, (0, 0, 0)), r"NaN or infinite values in 1 of 12 trials, first in trial 0, channel 'ch0"),
         (bad(1e39, (5, 2, 1), dtype="float64"), r"beyond ±1e\+15 in 1 of 12 .* trial 5, channel 'ch2'"),
+        (noise().astype(float) * 1e-22, r"no channel of X varies by more than .*; give another unit"),
         (with_dead_channel(0.1), r"channel 'ch1' is 0.1 in all recordings; leave it out"),
     ],
 )  # fmt: skip

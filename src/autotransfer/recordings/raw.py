@@ -14,6 +14,8 @@ Array = np.ndarray[Any, Any]
 Label = Any  # str, int or float
 # Training squares and sums values in float32, which ends at 3e38; no unit of a biosignal comes near this.
 LARGEST = 1e15
+# Squares of smaller values are lost in float32. Magnetic fields in tesla, the smallest numbers in use, are above 1e-15.
+SMALLEST_RANGE = 1e-18
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

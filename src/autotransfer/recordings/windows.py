@@ -18,7 +18,7 @@ from ..errors import UserError, one_line
 from .chunks import window_chunks
 from .labels import as_list, check_distinct, encode
 from .raw import LARGEST as LARGEST
-from .raw import Array
+from .raw import SMALLEST_RANGE, Array
 
 MIN_TIMES = 8
 UNNAMED = re.compile(r"ch\d+")  # default names of channels
@@ -187,6 +187,9 @@ def float32_windows(source: Array | Tensor, names: tuple[str, ...], *, allow_con
         value = lowest[dead[0]].item()
         others = f" ({len(dead)} such channels)" if len(dead) > 1 else ""
         raise UserError(f"channel {names[dead[0]]!r} is {value:g} in all recordings{others}; leave it out{CLEANING}")
+    widest = (highest - lowest).max().item()
+    if not allow_constant and widest < SMALLEST_RANGE:
+        raise UserError(f"no channel of X varies by more than {widest:.1g}, too little to square; give another unit")
     return X
 
 
