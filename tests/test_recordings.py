@@ -145,7 +145,7 @@ def test_names_give_the_order_of_labels_that_are_names() -> None:
         ({"subject": ["a", "b", np.nan] * 4}, r"subject\[2\] is nan"),
         ({"y": Y[:, None]}, r"y has the shape \(12, 1\)"),
         ({"y": Y[:-1]}, r"y has 11 entries but X has 12 trials"),
-        ({"subject": ["a"] * 12}, r"1 subject \('a'\); at least 3"),
+        ({"subject": ["a"] * 12}, r"there is 1 subject \('a'\); at least 3"),
         ({"subject": ["a", "b"] * 6}, r"there are 2 subjects \('a', 'b'\); at least 3"),
         ({"y": ["left"] * N}, r"every trial is of the class 'left'; at least 2"),
         ({"channels": ["x", "y"]}, r"channels holds 2 names but X has 3"),

@@ -215,8 +215,9 @@ def _check_enough(classes: tuple[Label, ...], subjects: tuple[Label, ...]) -> No
     if len(subjects) < MIN_SUBJECTS:
         names = ", ".join(shown(label) for label in subjects)
         raise UserError(
-            f"there are {count(len(subjects), 'subject')} ({names}); at least {MIN_SUBJECTS} are needed, for training, "
-            "validation and testing; windows of new people go to predict of a trained model"
+            f"there {'is' if len(subjects) == 1 else 'are'} {count(len(subjects), 'subject')} ({names}); at least "
+            f"{MIN_SUBJECTS} are needed, for training, validation and testing; windows of new people "
+            "go to predict of a trained model"
         )
     if len(classes) < 2:
         raise UserError(f"every trial is of the class {shown(classes[0])}; at least 2 classes are needed")
