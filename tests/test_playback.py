@@ -104,9 +104,7 @@ def test_a_later_method_is_taken_where_it_is_better_on_average_and_worse_in_no_o
     assert chosen([followed(gains)] * 3) == "none"
     lost = {key: -1.1 * gain for key, gain in gains.items()}
     assert chosen([followed(gains), followed(lost)]) == "none"
-    assert chosen([followed({("shift", order): 0.1 for order in ORDERS})]) == "none", (
-        "one alone shows nothing"
-    )
+    assert chosen([followed({("shift", order): 0.1 for order in ORDERS})]) == "none", "one alone shows nothing"
 
 
 def test_nobody_chooses_how_they_are_followed() -> None:

@@ -101,9 +101,7 @@ def with_online(
     return Model(replace(model.card, online=card), model.parts, candidates)
 
 
-def _candidate(
-    recordings: Recordings, part: Part, encoders: Encoders | None, made: MadeCandidates | None
-) -> Candidate:
+def _candidate(recordings: Recordings, part: Part, encoders: Encoders | None, made: MadeCandidates | None) -> Candidate:
     made = {} if made is None else made
     if part.setting not in made:
         made[part.setting] = candidate_of(recordings, part, encoders)

@@ -61,9 +61,7 @@ def collect(run: Run, *, weights: bool = True, until: float = math.inf) -> Summa
     return replace(summary, leakage=_leakage(run, summary.networks, shown, until))
 
 
-def _leakage(
-    run: Run, networks: dict[str, Setting], entries: Sequence[Entry], until: float
-) -> dict[str, list[Leak]]:
+def _leakage(run: Run, networks: dict[str, Setting], entries: Sequence[Entry], until: float) -> dict[str, list[Leak]]:
     """Probe the stored weights, once per run; nothing is added if the recordings are not available."""
     known = run.ledger.recall("leakage", dict[str, list[Leak]]) or {}
     found = dict(known)

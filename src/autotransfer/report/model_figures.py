@@ -110,8 +110,7 @@ def reliability(summary: Summary) -> Figure | None:
     return Figure(
         key="reliability",
         title="How far confidence can be trusted",
-        caption="On the diagonal confidence equals accuracy; below it the model is overconfident."
-        + words,
+        caption="On the diagonal confidence equals accuracy; below it the model is overconfident." + words,
         data=data,
         layout=plot.scores_over(across, "accuracy", both, summary.data.chance),
         columns=("of", "confidence", "accuracy", "share_of_windows"),

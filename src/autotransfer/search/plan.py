@@ -163,9 +163,7 @@ def work_words(plan: Plan) -> str:
     settings = list(dict.fromkeys(s for stage in plan.stages for s in stage.settings))
     solved = sum(s.network.closed_form for s in settings)
     closed = f"{solved} model{'s' * (solved != 1)} in closed form"
-    again = len(
-        {t.setting for stage in plan.stages for t in stage.online}
-    )  # counted in trainings, too
+    again = len({t.setting for stage in plan.stages for t in stage.online})  # counted in trainings, too
     online = f", {again} of them once more for sessions" if again else ""
     n = len(settings) - solved
     if not n:

@@ -44,9 +44,7 @@ RULES = {
 }
 
 
-def select(
-    evidence: Evidence | NumberEvidence, rule: str, paper_network: NamedSetting | None = None
-) -> Selection:
+def select(evidence: Evidence | NumberEvidence, rule: str, paper_network: NamedSetting | None = None) -> Selection:
     """Select for a new subject, and for each subject from the evidence without them. paper_network: the candidate that
     scores are compared with, if it was trained."""
     best, weigh, candidates = RULES[rule].best, RULES[rule].weigh, evidence.candidates
