@@ -48,7 +48,7 @@ def load_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], Any] | None:
 def restore(
     jobs: dict[str, Job], windows: Windows, path: Path, encoders: Encoders | None = None
 ) -> tuple[Trainer, list[str]] | None:
-    """Return the population of a checkpoint and the keys of its members, a subset of `jobs`; None if it does not fit."""
+    """Return the population of a checkpoint and the keys of its members, all in `jobs`; None if it does not fit."""
     checkpoint = load_checkpoint(path)
     if checkpoint is None:
         return None

@@ -48,7 +48,7 @@ def lock_file(handle: int, *, shared: bool = False) -> None:
 
 
 def unlock_file(handle: int) -> None:
-    """Unlock a file before it is closed. On POSIX closing it is enough, on Windows the lock may outlive it for a while."""
+    """Unlock a file before it is closed. POSIX does so itself; on Windows the lock may outlive the file for a while."""
     if not POSIX:
         _lock_far_byte(handle, "LK_UNLCK")
 

@@ -215,7 +215,7 @@ class RunOptions:
 
     @cached_property
     def plain(self) -> Setting:
-        """Return the network as published, without a penalty; of settings that the user lists, the first without one."""
+        """Return EEGNet (paper) without a penalty; of settings that the user lists, the first without one."""
         return self._settings[0] if self.lists_settings else self.apply(Setting())
 
     def to_dict(self) -> dict[str, Any]:

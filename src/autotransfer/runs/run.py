@@ -166,7 +166,7 @@ class Run:
         return [((test - 1) % n, test) for test in range(n)]
 
     def scored_split(self) -> tuple[int, int]:
-        """Return the fold on which a search compares settings: the first with a validation subject who can be scored."""
+        """Return the fold on which a search compares settings: the first whose validation subject can be scored."""
         known = set(scorable(self.recordings))
         return next(fold for fold in self.folds() if known & set(self.groups[fold[0]]))
 

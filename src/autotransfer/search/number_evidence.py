@@ -173,7 +173,7 @@ def _stored(run: Run, key: str, fold: Fold) -> Floats:
 
 
 def average_shares(predicted: Floats, target: Floats) -> Floats:
-    """Fit weights (K,) by least squares |predicted (n, K) · w − target (n,)|², not negative, with a sum of at most 1."""
+    """Fit weights w (K,) ≥ 0 by least squares |predicted (n, K) · w − target (n,)|², with a sum of at most 1."""
     weights: Floats = nnls(predicted, target)[0]
     if weights.sum() <= 1:
         return weights

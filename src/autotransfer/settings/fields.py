@@ -15,7 +15,7 @@ def flat(record: Any) -> dict[str, Any]:
 
 
 def picked(values: dict[str, Any], kind: type) -> dict[str, Any]:
-    """Return the values that a dataclass has fields for. None leaves a field of a method or an encoder at its default."""
+    """Return the values that a dataclass has fields for. None leaves an option of a method or encoder as it is."""
     optional = issubclass(kind, (MethodOptions, EncoderOptions))
     names = [field.name for field in fields_of(kind) if field.name in values and field.name != "options"]
     return {name: values[name] for name in names if values[name] is not None or not optional}
