@@ -173,8 +173,8 @@ class RunTargets:
 
         run, data = self.summary, self.summary.data
         users = {*data.subjects, *data.classes, *data.channels, *run.versions.values(), run.name, run.options.source}
-        names = {one.name for one in run.trainings}
-        users |= {run.command, run.device, run.started, *names} - {"paper_network"}  # which is a role, too
+        settings = {one.name for one in run.trainings}
+        users |= {run.command, run.device, run.started, *settings} - {"paper_network"}  # which is a role, too
         self.check_page(light(renamed(run)))
 
     def _whole_way(self, draw: random.Random) -> None:

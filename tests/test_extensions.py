@@ -139,7 +139,6 @@ def test_a_kind_of_candidates_is_a_line(registered: None, monkeypatch: pytest.Mo
         "none",
     )
     assert {"small", "medians"} <= {candidate.setting.kind for candidate in choice.shortlist}
-    assert "medians of channels" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_metric_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -93,7 +93,10 @@ def test_an_option_means_the_same_everywhere(name: str, tmp_path: Path, monkeypa
     path = tmp_path / "study.toml"
     path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in given.items()))
     assert described_by_command([f"--config={path}"], monkeypatch) == expected
-    if name not in ("target", "sfreq", "seed", "clean"):  # which a classifier has by other names
+    if name in (*CUTTING, "clean") and name != "sfreq":
+        with pytest.raises(UserError, match=r"give it to at\.load"):
+            auto_classifier(**given)._described()
+    elif name not in ("target", "sfreq", "seed"):  # which a classifier has by other names
         found = auto_classifier(**given)._described().to_dict()
         assert found | {"source": "x.npz"} == expected.to_dict()
 

@@ -56,7 +56,7 @@ def run(
     target: Annotated[str | None, Option(help="Target: classes (default) or continuous[:NAME].")] = None,
     metric: Annotated[
         str | None,
-        Option(help="Metric: balanced_accuracy, f1, auc, kappa or accuracy; regression: r2, correlation or rmse."),
+        Option(help="Metric: balanced_accuracy, f1, auc, kappa, accuracy; regression: r2, correlation, rmse."),
     ] = None,
     at_least: AtLeast = None,
     set_: Annotated[
