@@ -53,8 +53,11 @@ from autotransfer.cpu.blocks import (
 from autotransfer.gpu import Dropping
 from autotransfer.gpu.autograd import apply
 from autotransfer.model import layers
+from autotransfer.model.moments import edge_sums
 from autotransfer.model.norm_pool import kept
 from autotransfer.model.power import square_pool
+from autotransfer.preprocessing.append_scale import WithScale
+from autotransfer.randomness import mix
 
 HERE = Path(__file__).parent
 SOURCE = Path(cpu.__file__).with_name("kernels.c")
@@ -122,7 +125,7 @@ class Driver:
         assert self._process.stdout is not None
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
 
-    def call(self, name: str, threads: int, count: int, words: bytes, given: list[tuple[int, Tensor]]) -> None:
+    def call(self, name: str, threads: int, count: int, words: bytes, given: list[tuple[int, Tensor]]) -> int:
         """given: places in `words` where addresses belong, and of which tensors. The tensors change as the function
         changes them."""
         self.calls[name] += 1
@@ -137,6 +140,7 @@ class Driver:
         try:
             self._stdin.write(b"".join(message))
             self._stdin.flush()
+            (result,) = struct.unpack("q", self._receive(8))
             for (_, tensor), body in zip(given, content, strict=True):
                 back = np.frombuffer(bytearray(self._receive(len(body))), tensor.numpy().dtype)
                 tensor.view(-1)[: len(back)] = torch.from_numpy(back)
@@ -144,6 +148,7 @@ class Driver:
             code, report = self.end()
             self._begin()  # for the next call
             raise Caught(f"{name} ended with exit code {code}: {report}") from None
+        return int(result)
 
     def _receive(self, count: int) -> bytes:
         body = self._stdout.read(count)
@@ -186,14 +191,24 @@ class Function:
     def __init__(self, library: StandIn, name: str) -> None:
         self.library, self.name = library, name
 
-    def __call__(self, _: object, threads: int, count: int, by_reference: Any) -> None:
-        tensors, task = self.library.tensors, by_reference._obj
-        places = [
-            (getattr(type(task), name).offset, tensors[getattr(task, name)])
-            for name, kind, *_ in task._fields_
-            if kind is ctypes.c_void_p and getattr(task, name)
-        ]
-        self.library.driver.call(self.name, threads, count, bytes(task), places)
+    def __call__(self, *given: Any) -> int:
+        driver, tensors = self.library.driver, self.library.tensors
+        if isinstance(getattr(given[-1], "_obj", None), ctypes.Structure):  # by reference
+            _, threads, count, task = *given[:-1], given[-1]._obj
+            places = [
+                (getattr(type(task), name).offset, tensors[getattr(task, name)])
+                for name, kind, *_ in task._fields_
+                if kind is ctypes.c_void_p and getattr(task, name)
+            ]
+            return driver.call(self.name, threads, count, bytes(task), places)
+        types = self.argtypes or [type(value) for value in given]
+        values = [getattr(value, "value", value) for value in given]
+        words, places = b"", []
+        for kind, value in zip(types, values, strict=True):
+            if kind is ctypes.c_void_p and value:
+                places.append((len(words), tensors[value]))
+            words += struct.pack("d", value) if kind is ctypes.c_double else struct.pack("q", value or 0)
+        return driver.call(self.name, 1, 0, words, places)
 
 
 @contextmanager
@@ -442,6 +457,14 @@ def codes(draw: random.Random) -> Compared:
         yield one, other, 5e-4  # the slope of the logarithm is up to 100
 
 
+def edges(draw: random.Random) -> Compared:
+    count, rows, times, kernel = sizes(draw, 4, 150, 60, 90)
+    x = normal(count, rows, times)
+    found = edge_sums(x, kernel)
+    with without_kernels():
+        yield found, edge_sums(x.double(), kernel), 1e-5
+
+
 def products(draw: random.Random) -> Compared:
     members, rows, inner, columns = sizes(draw, 20, 20, 70, 300)
     columns = draw.choice((columns, columns + 2000 // inner))
@@ -463,9 +486,24 @@ def length_scales(draw: random.Random) -> Compared:
         yield found.log(), perplexity_scales(d2, same).log(), 1e-3
 
 
+def words(draw: random.Random) -> Compared:
+    given = torch.randint(-(2**31), 2**31, sizes(draw, 200), dtype=torch.int32)
+    found = mix(given)
+    with without_kernels():
+        yield found, mix(given), 0.0
+
+
+def append_scale(draw: random.Random) -> Compared:
+    groups, windows, channels, times = sizes(draw, 3, 4, 20, 90)
+    x = normal(groups, windows, channels, times)
+    found = WithScale()(x)
+    with without_kernels():
+        yield found, WithScale()(x), 1e-4
+
+
 CASES: dict[str, Callable[[random.Random], Compared]] = {
-    "norm_pool": norm_pool, "filters": filters, "blocks": blocks, "seconds": seconds, "codes": codes,
-    "products": products, "length_scales": length_scales,
+    "norm_pool": norm_pool, "filters": filters, "blocks": blocks, "seconds": seconds, "codes": codes, "edges": edges,
+    "products": products, "length_scales": length_scales, "words": words, "append_scale": append_scale,
 }  # fmt: skip
 
 

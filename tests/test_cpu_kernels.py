@@ -256,7 +256,7 @@ def test_without_a_library_torch_computes(tmp_path: Path, monkeypatch: pytest.Mo
     assert kernels_for(torch.ones(3)) is None
     assert description() == versions()["kernels"] == "none (torch computes)"
     with pytest.raises(RuntimeError, match="no compiled kernels"):
-        cpu.correlate(torch.ones(1, 2, 3), torch.ones(1, 1), 0)
+        cpu.mix(torch.ones(3, dtype=torch.int32))
 
 
 FORKED = """

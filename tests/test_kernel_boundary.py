@@ -147,6 +147,7 @@ KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
             | {"variance": rand(P, F)}
         ),
     ),
+    "edge_sums": (cpu.edge_sums, lambda: {"x": rand(P, B, T), "left": 4, "right": 5, "size": 36}),
     "product": (cpu.product, lambda: {"a": rand(P, 4, C), "b": rand(G, C, T), "group": torch.tensor([0, 1, 0])}),
     "product_gradient": (
         lambda a, b, group: cpu.product(a, b.transpose(1, 2), group),
@@ -156,6 +157,8 @@ KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
         cpu.log_scale,
         lambda: {"nearness": -rand(P, B, B), "wanted": rand(P, B), "bracket": 5.0, "halvings": 4, "newtons": 4},
     ),
+    "mix": (cpu.mix, lambda: {"words": torch.arange(10, dtype=torch.int32)}),
+    "append_scale": (cpu.append_scale, lambda: {"x": rand(G, B, C, T), "flat": 1e-8, "quiet": 1e-8}),
 }
 
 WRONG: dict[str, Callable[[Tensor], Tensor]] = {
@@ -165,8 +168,8 @@ WRONG: dict[str, Callable[[Tensor], Tensor]] = {
     "a column less": lambda tensor: tensor[..., :-1],
 }
 FREE = {  # tensors that say themselves how many there are: other sizes of them mean something else, and nothing wrong
-    ("product", "b"), ("product_gradient", "b"), ("correlate", "w"), ("lay_out", "x"),
-    ("norm_pool_forward", "halves"), ("norm_pool_backward", "halves"),
+    ("mix", "words"), ("append_scale", "x"), ("product", "b"), ("product_gradient", "b"), ("correlate", "w"),
+    ("norm_pool_forward", "halves"), ("norm_pool_backward", "halves"), ("lay_out", "x"), ("edge_sums", "x"),
     ("block_forward", "halves"), ("block_backward", "halves"), ("codes_forward", "halves"),
     ("codes_backward", "halves"), ("second_forward", "halves"), ("second_backward", "halves"),
 }  # fmt: skip
@@ -211,6 +214,7 @@ def test_what_does_not_fit_is_refused(kernel: str) -> None:
     [
         ("correlate", "left", 9),
         ("correlate", "left", -1), ("correlate_gradient", "kernel", 0), ("block_forward", "length", 0),
+        ("edge_sums", "size", 33), ("edge_sums", "left", -1), ("edge_sums", "right", 2000),
         ("block_forward", "length", 9), ("block_backward", "length", -8), ("block_forward", "left", 9),
         ("block_forward", "pool", T + 1), ("block_backward", "pool", -4), ("block_backward", "stretches", -1),
         ("block_forward", "whose", torch.tensor([0, 1, 2])), ("block_backward", "whose", torch.tensor([0, -1, 1])),

@@ -12,6 +12,7 @@ import hashlib
 import torch
 from torch import Tensor
 
+from . import cpu
 from .gpu import elementwise
 
 
@@ -31,11 +32,12 @@ def as_keys(keys: list[int], device: torch.device | str = "cpu") -> Tensor:
 
 def mix(h: Tensor) -> Tensor:
     """Map 32-bit words one to one, so that one changed input bit flips half of the output bits (int32)."""
-    # Shifts of int32 copy the sign bit, so each is masked to the bits a logical shift would keep. In place where it can
-    # be: there are many words.
-    h = ((h >> 16) & 0xFFFF).bitwise_xor_(h).mul_(-2048144789)
-    h = ((h >> 13) & 0x7FFFF).bitwise_xor_(h).mul_(-1028477387)
-    return ((h >> 16) & 0xFFFF).bitwise_xor_(h)
+    if cpu.available(h, dtype=torch.int32):
+        return cpu.mix(h)
+    # Shifts of int32 copy the sign bit, so each is masked to the bits a logical shift would keep.
+    h = (h ^ ((h >> 16) & 0xFFFF)) * -2048144789
+    h = (h ^ ((h >> 13) & 0x7FFFF)) * -1028477387
+    return h ^ ((h >> 16) & 0xFFFF)
 
 
 def fold_in(key: Tensor, value: Tensor | int) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Mapping
-from ctypes import c_float, c_long, c_void_p
+from ctypes import c_double, c_float, c_long, c_void_p
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..gpu import Dropping
-from .boundary import Expected, address, check_index, check_sizes, library, need_library
+from .boundary import Expected, addresses, check_index, check_sizes, library, need_library
 
 LONGEST = 1024  # taps of a filter; as in kernels.c
 WIDEST = 64  # neighbours that are pooled
@@ -36,11 +36,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def available(tensor: Tensor, *, pool: int = 1, taps: int = 1) -> bool:
+def available(tensor: Tensor, *, dtype: torch.dtype = torch.float32, pool: int = 1, taps: int = 1) -> bool:
     """Tell whether there are kernels for this tensor, this width of pooling and this length of filters."""
     return (
         tensor.is_cpu
-        and tensor.dtype is torch.float32
+        and tensor.dtype is dtype
         and pool <= WIDEST
         and taps <= LONGEST
         and not _transformed(tensor)
@@ -92,8 +92,7 @@ def run(
     signal: tells how much work there is; count: of items, where they are not the first axis of the signal; operation:
     as errors name the kernel
     """
-    places = {tensor: address(operation or name, tensor, expected) for tensor, expected in tensors.items()}
-    given = task(**places, **numbers)
+    given = task(**addresses(operation or name, **tensors), **numbers)
     threads = 1 if signal.numel() < GRAIN else torch.get_num_threads()
     parallel = None if _forked or threads == 1 else _pool_of_threads()
     function = getattr(need_library(name), name)
@@ -108,6 +107,7 @@ _NormPool = structure(
 )  # fmt: skip
 _Filter = structure("x w grad out", "rows times taps left flipped")
 _Product = structure("a b group order out", "members rows inner columns run")
+_Edges = structure("x out", "rows times left right size")
 _Scales = structure("nearness wanted place", "columns halvings newtons", "bracket")
 
 
@@ -210,6 +210,19 @@ def _check_filter(operation: str, taps: int, left: int) -> None:
         )
 
 
+def edge_sums(x: Tensor, left: int, right: int, size: int) -> Tensor:
+    """`model.moments.edge_sums` of rows (..., R, T): (..., size)."""
+    *many, rows, times = x.shape
+    check_sizes("edge_sums", rows=rows, times=times)
+    check_sizes("edge_sums", 0, left=left, right=right, most=LONGEST - max(left, right))
+    check_sizes("edge_sums", left + right + (left * (left + 1) + right * (right + 1)) // 2, size=size)
+    x, out = x.contiguous(), x.new_empty(*many, size)
+    tensors = {"x": Expected(x, x.shape), "out": Expected(out, out.shape)}
+    numbers = {"rows": rows, "times": times, "left": left, "right": right, "size": size}
+    run("edge_sums", _Edges, x, tensors, numbers, count=x.numel() // (rows * times))
+    return out
+
+
 def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
     """Compute `gpu.product` in float32: b (G, k, n) has its rows, or its columns, one after the other in memory."""
     members, rows, _ = a.shape
@@ -245,3 +258,28 @@ def log_scale(nearness: Tensor, wanted: Tensor, bracket: float, halvings: int, n
     numbers = {"columns": rows.shape[1], "halvings": halvings, "newtons": newtons, "bracket": bracket}
     run("log_scales", _Scales, rows, tensors, numbers, operation="log_scale")
     return place
+
+
+def append_scale(x: Tensor, flat: float, quiet: float) -> Tensor:
+    """`preprocessing.append_scale` of windows (..., C, T): (..., 3C, T)."""
+    x = x.contiguous()
+    *many, channels, times = x.shape
+    check_sizes("append_scale", channels=channels, times=times)
+    out, room = x.new_empty(*many, 3 * channels, times), x.new_empty(times, dtype=torch.float64)
+    places = addresses(
+        "append_scale", x=Expected(x, x.shape), out=Expected(out, out.shape), room=Expected(room, (times,), room.dtype)
+    )
+    need_library("append_scale").append_scale(
+        *map(c_long, (x.numel() // (channels * times), channels, times)), c_double(flat), c_double(quiet),
+        *map(c_void_p, places.values()),
+    )  # fmt: skip
+    return out
+
+
+def mix(words: Tensor) -> Tensor:
+    """`randomness.mix` of int32 words."""
+    words = words.contiguous()
+    out = torch.empty_like(words)
+    places = addresses("mix", words=Expected(words, out.shape, torch.int32), out=Expected(out, out.shape, torch.int32))
+    need_library("mix").mix_words(c_long(words.numel()), c_void_p(places["words"]), c_void_p(places["out"]))
+    return out

@@ -8,7 +8,7 @@ example on all workers of a cluster. If nothing was compiled, PyTorch computes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ctypes import CDLL
+from ctypes import CDLL, c_long, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -44,7 +44,7 @@ class Expected(NamedTuple):
 
 
 def address(operation: str, name: str, expected: Expected) -> int:
-    """Return the address of a tensor's first number, 0 for None. The caller keeps the tensor alive while it is used."""
+    """The address of a tensor's first number, 0 for None; the caller keeps the tensor alive while it is in use."""
     tensor, shape, dtype = expected
     if tensor is None:
         return 0
@@ -53,16 +53,24 @@ def address(operation: str, name: str, expected: Expected) -> int:
     raise refusal(operation, name, tensor, shape, dtype, "cpu")
 
 
-def check_index(operation: str, name: str, index: Tensor, size: int, bound: int) -> None:
-    """Refuse an index that is not (size,) int64 with entries from 0 up to, but not including, `bound`."""
-    address(operation, name, Expected(index, (size,), torch.int64))
-    least, most = index.aminmax()
-    if least < 0 or most >= bound:
+def addresses(operation: str, **tensors: Expected) -> dict[str, int]:
+    """Addresses of several tensors, by name."""
+    return {name: address(operation, name, expected) for name, expected in tensors.items()}
+
+
+def check_index(operation: str, name: str, index: Tensor, size: int, bound: int) -> int:
+    """The address of index (size,) int64 with every entry from 0 up to, but not including, `bound`."""
+    place = address(operation, name, Expected(index, (size,), torch.int64))
+    outside = need_library(operation).outside
+    if outside.argtypes is None:
+        outside.argtypes = [c_void_p, c_long, c_long]
+    if outside(place, size, bound):
         raise RuntimeError(f"autotransfer::{operation}: {name} has an entry outside [0, {bound})")
+    return place
 
 
 def check_sizes(operation: str, least: int = 1, **sizes: int) -> None:
-    """Refuse whole numbers that a kernel could not divide by or count up to."""
+    """Whole numbers that a kernel divides by or counts up to."""
     for name, size in sizes.items():
         if size < least:
             raise RuntimeError(f"autotransfer::{operation}: expected {name} to be at least {least}, but it is {size}")

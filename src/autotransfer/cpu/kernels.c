@@ -1251,6 +1251,85 @@ void codes_backward(Parallel parallel, long threads, long members, const Codes *
     spread(parallel, threads, members * task->features, codes_gradient_item, task);
 }
 
+/* ---- edges of windows -------------------------------------------------------------------------------------------------
+
+   What windows of a filter's length miss that begin inside the padding: see model/moments.py. */
+
+typedef struct {
+    const float *x; /* (N, R, T) */
+    float *out;     /* (N, E): sums at the right and the left, products at the right and the left, zeros */
+    long rows, times, left, right, size;
+} Edges;
+
+#define EDGE_ROWS 4    /* rows whose products are added at once */
+#define EDGE_PIECE 64  /* rows that are summed in float32 */
+
+/* The first n samples of all rows, or the last ones backwards: sums (n,), and products (n, n) from the diagonal on. room:
+   for n · (n + 1) doubles and (EDGE_ROWS + n + 1) · wide floats, all 0. */
+static void sum_edge(
+    const float *x, long rows, long times, long n, int backwards, long wide, double *sums, double *products, float *heads
+) {
+    const long used = n < times ? n : times;
+    float *piece = heads + EDGE_ROWS * wide, *totals = piece + n * wide;
+    for (long start = 0; start < rows; start += EDGE_PIECE) {
+        const long stop = start + EDGE_PIECE < rows ? start + EDGE_PIECE : rows;
+        memset(piece, 0, 4 * (n + 1) * wide);
+        for (long r = start; r < stop; r += EDGE_ROWS) {
+            for (long k = 0; k < EDGE_ROWS; k++) {
+                const float *row = x + (r + k) * times;
+                float *head = heads + k * wide;
+                if (r + k >= stop)
+                    memset(head, 0, 4 * used);
+                else if (backwards)
+                    for (long i = 0; i < used; i++) head[i] = row[times - 1 - i];
+                else
+                    memcpy(head, row, 4 * used);
+                for (long i = 0; i < used; i++) totals[i] += head[i];
+            }
+            for (long i = 0; i < used; i++) {
+                for (long j = i / LANES * LANES; j < used; j += LANES) {
+                    vec total = load(piece + i * wide + j);
+                    for (int k = 0; k < EDGE_ROWS; k++) total += heads[k * wide + i] * load(heads + k * wide + j);
+                    store(piece + i * wide + j, total);
+                }
+            }
+        }
+        for (long i = 0; i < n; i++) {
+            sums[i] += totals[i];
+            for (long j = i; j < n; j++) products[i * n + j] += piece[i * wide + j];
+        }
+    }
+}
+
+static void edges_item(const void *given, long number) {
+    const Edges *task = given;
+    const long sides[2] = {task->right, task->left}, most = sides[0] > sides[1] ? sides[0] : sides[1];
+    const long wide = (most + LANES - 1) / LANES * LANES;
+    const float *x = task->x + number * task->rows * task->times;
+    float *out = task->out + number * task->size, *triangle = out + sides[0] + sides[1];
+    const long bytes = 8 * (most * (most + 1) + 1) + 4 * wide * (most + EDGE_ROWS + 1);
+    double *room = malloc(bytes);
+    for (long i = 0; i < task->size; i++) out[i] = room ? 0.0f : NAN; /* no memory: let it be seen */
+    for (int side = 0; room && side < 2; out += sides[side], side++) {
+        const long n = sides[side];
+        double *products = room + most, total = 0.0;
+        memset(room, 0, bytes);
+        float *heads = (float *)(room + most * (most + 1));
+        sum_edge(x, task->rows, task->times, n, side, wide, room, products, heads);
+        for (long i = 0; i < n; i++) out[i] = (float)(total += room[i]);
+        for (long i = 0; i < n; i++)
+            for (long j = i; j < n; j++) { /* along a diagonal, each adds up all before it */
+                if (i) products[i * n + j] += products[(i - 1) * n + j - 1];
+                *triangle++ = (float)products[i * n + j];
+            }
+    }
+    free(room);
+}
+
+void edge_sums(Parallel parallel, long threads, long count, const Edges *task) {
+    spread(parallel, threads, count, edges_item, task);
+}
+
 /* ---- thin products ---------------------------------------------------------------------------------------------------
 
    Members mix the channels of shared signals: (M, K) × (K, N) with short sides M and K. Members that read the same
@@ -1421,6 +1500,59 @@ void product_gradient(Parallel parallel, long threads, long count, const Product
     spread(parallel, threads, (count + task->run - 1) / task->run, product_gradient_item, task);
 }
 
+/* ---- amplitudes beside shapes ----------------------------------------------------------------------------------------
+
+   In float64: what float32 leaves of a flat channel less its mean would become its shape. What is not finite stays so,
+   hence `a < b ? b : a` with a that may be NaN. */
+
+typedef double dvec __attribute__((vector_size(4 * LANES), aligned(8), may_alias));
+#define JOINTS (LANES / 2)
+
+/* The sum of n numbers, or of their squares. */
+INLINE double sum_doubles(const double *x, long n, int squared) {
+    dvec sum[4] = {{0}};
+    long i = 0;
+    for (; i + 4 * JOINTS <= n; i += 4 * JOINTS)
+        for (int j = 0; j < 4; j++) {
+            const dvec own = *(const dvec *)(x + i + j * JOINTS);
+            if (squared)
+                sum[j] += own * own;
+            else
+                sum[j] += own;
+        }
+    const dvec together = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    double total = 0.0;
+    for (int j = 0; j < JOINTS; j++) total += together[j];
+    for (; i < n; i++) total += squared ? x[i] * x[i] : x[i];
+    return total;
+}
+
+/* Copies a row less its mean, which is returned. The copy is exactly 0 for one value throughout. */
+static double center(const float *x, long n, double *copy) {
+    const double first = x[0];
+    for (long i = 0; i < n; i++) copy[i] = x[i] - first;
+    const double mean = sum_doubles(copy, n, 0) / n;
+    for (long i = 0; i < n; i++) copy[i] -= mean;
+    return first + mean;
+}
+
+/* As WithScale: windows (N, C, T) -> (N, 3C, T). */
+void append_scale(long windows, long channels, long times, double flat, double quiet, const float *x, float *out,
+                  double *room) {
+    for (long n = 0; n < windows; n++, out += 3 * channels * times)
+        for (long c = 0; c < channels; c++, x += times) {
+            const double mean = center(x, times, room), spread = sqrt(sum_doubles(room, times, 1) / times);
+            const double factor = 1.0 / (spread < flat ? flat : spread);
+            const float level = (float)mean, size = (float)log(spread + quiet);
+            float *shape = out + c * times, *means = shape + channels * times, *sizes = means + channels * times;
+            for (long t = 0; t < times; t++) {
+                shape[t] = (float)(room[t] * factor);
+                means[t] = level;
+                sizes[t] = size;
+            }
+        }
+}
+
 /* ---- length scales -------------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -1476,4 +1608,25 @@ static void scales_item(const void *given, long row) {
 
 void log_scales(Parallel parallel, long threads, long rows, const Scales *task) {
     spread(parallel, threads, rows, scales_item, task);
+}
+
+/* ---- indices ---------------------------------------------------------------------------------------------------- */
+
+/* Whether an index points outside [0, bound). */
+int outside(const int64_t *index, long count, long bound) {
+    for (long i = 0; i < count; i++)
+        if (index[i] < 0 || index[i] >= bound) return 1;
+    return 0;
+}
+
+/* ---- random bits --------------------------------------------------------------------------------------------------- */
+
+/* As `mix` in randomness.py. */
+void mix_words(long count, const uint32_t *words, uint32_t *out) {
+    for (long i = 0; i < count; i++) {
+        uint32_t h = words[i];
+        h = (h ^ (h >> 16)) * 0x85EBCA6Bu;
+        h = (h ^ (h >> 13)) * 0xC2B2AE35u;
+        out[i] = h ^ (h >> 16);
+    }
 }

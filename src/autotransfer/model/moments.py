@@ -19,7 +19,7 @@ from torch import Tensor
 
 from .. import cpu
 
-PIECE = 64  # rows that are summed in float32
+PIECE = 64  # rows that a kernel sums up in float32
 PRODUCTS = 1024  # small ones, that keep a GPU busy
 
 
@@ -73,11 +73,13 @@ def edge_sums(x: Tensor, kernel: int) -> Tensor:
     The sums first, then the products above the diagonal, and zeros up to `n_sums`.
     """
     left, right = padding(kernel)
+    if not x.requires_grad and cpu.available(x, taps=kernel):
+        return cpu.edge_sums(x, left, right, n_sums(kernel) - 1 - kernel)
     tail = x[..., max(x.shape[-1] - left, 0) :].flip(-1)  # the same, seen from the other end
     sums, products = zip(*(_edge(edge, n) for edge, n in ((x, right), (tail, left))), strict=True)
     upper = [p[..., *torch.triu_indices(*p.shape[-2:], device=x.device)] for p in products]
     edges = torch.cat([*sums, *upper], -1)
-    return F.pad(edges, (0, n_sums(kernel) - 1 - kernel - edges.shape[-1])).to(x.dtype)
+    return F.pad(edges, (0, n_sums(kernel) - 1 - kernel - edges.shape[-1]))
 
 
 def window_sums(x: Tensor, kernel: int) -> Tensor:
@@ -167,15 +169,14 @@ def _edge(x: Tensor, n: int) -> tuple[Tensor, Tensor]:
     if head.shape[-1] < n:
         head = F.pad(head, (0, n - head.shape[-1]))
     pieces = in_pieces(head)
-    products = (pieces.transpose(-1, -2) @ pieces).sum(-3, dtype=torch.float64)
-    return pieces.sum(-2).sum(-2, dtype=torch.float64).cumsum(-1), _cumulate_diagonals(products)
+    products = (pieces.transpose(-1, -2) @ pieces).sum(-3)
+    return pieces.sum(-2).sum(-2).cumsum(-1), _cumulate_diagonals(products)
 
 
 def in_pieces(x: Tensor) -> Tensor:
-    """Cut (..., rows, n) into (..., pieces, rows / pieces, n): pieces of at most PIECE rows, or on a GPU as many as
-    keep it busy, because its library gives a sum over many rows to a single processor."""
-    rows = x.shape[-2]
-    pieces = rows // math.gcd(rows, PIECE)
+    """Cut (..., rows, n) into (..., pieces, rows / pieces, n): one piece, or as many as keep a GPU busy, whose
+    library gives a sum over many rows to a single processor."""
+    pieces, rows = 1, x.shape[-2]
     if x.device.type == "cuda":
         several = max(PRODUCTS // max(math.prod(x.shape[:-2]), 1), 1)
         pieces = math.gcd(rows, 1 << (several.bit_length() - 1))

@@ -13,6 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from .. import cpu
 from ..errors import UserError
 from .standardize import Standardize
 from .transform import Fitted, Rows, Stage, Transform
@@ -51,6 +52,8 @@ class WithScale(Fitted):
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         """Map windows (..., C, T) to (..., 3C, T): shapes, each with mean 0 and deviation 1, then the mean and then the
         logarithm of the deviation of every channel."""
+        if not x.requires_grad and cpu.available(x):
+            return cpu.append_scale(x, FLAT, QUIET)
         exact = x.double()  # what float32 leaves of a flat channel less its mean would become its shape
         mean = exact.mean(-1, keepdim=True)
         centred = exact - mean
