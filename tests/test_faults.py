@@ -165,7 +165,7 @@ def test_members_that_diverge_fail_alone(tmp_path: Path, source: Path) -> None:
 def test_when_everything_diverges_one_line_says_so(tmp_path: Path, source: Path) -> None:
     result = call("run", source, *words_of(lr=1e30), "--out", tmp_path / "run")
     assert_one_line(result, 2, "every training", "failed", "smaller lr")
-    assert "failed: baseline: the weights became nan in epoch 1" in call("status", tmp_path / "run").out
+    assert "failed: paper_network: the weights became nan in epoch 1" in call("status", tmp_path / "run").out
 
 
 # memory
