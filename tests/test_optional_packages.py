@@ -46,7 +46,9 @@ import autotransfer as at
 
 recordings = at.synthetic(n_subjects=3, trials_per_class=4, n_channels=3, n_times=32)
 X, y, subjects = recordings.X.numpy(), recordings.y.numpy(), recordings.subject.numpy()
-auto = auto_classifier(grid="uncensored", adaptation=None, max_epochs=1, batch_size=8, device="cpu")
+auto = at.AutoTransferClassifier(
+    "uncensored", adaptation="none", max_epochs=1, device="cpu", options={"batch_size": 8}
+)
 auto.fit(X, y, subjects=subjects).predict(X[:2])
 """
 
