@@ -27,9 +27,6 @@ def mean_of(values: Mapping[str, float]) -> float:
     return float(np.mean(list(values.values())))
 
 
-# ---- mistakes and confidence -----------------------------------------------------------------------------------------
-
-
 def confusion(summary: Summary) -> Figure | None:
     """Draw which class is taken for which, over all test subjects; rows sum to one."""
     names = list(summary.data.classes)
@@ -120,9 +117,6 @@ def reliability(summary: Summary) -> Figure | None:
     )
 
 
-# ---- a person's own windows ------------------------------------------------------------------------------------------
-
-
 def labels(summary: Summary) -> Figure | None:
     """Draw the score against the number of labeled windows of each class."""
     played = None if summary.choice is None else summary.choice.playback
@@ -188,9 +182,6 @@ def adaptation(summary: Summary) -> Figure | None:
         rows=[[order, who, gain] for order, own in orders.items() for who, gain in own.items()],
         height=height,
     )
-
-
-# ---- training --------------------------------------------------------------------------------------------------------
 
 
 def curves(summary: Summary) -> Figure | None:

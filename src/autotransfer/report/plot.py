@@ -51,9 +51,6 @@ def merge_layouts(*parts: Json) -> Json:
     return whole
 
 
-# ---- axes ------------------------------------------------------------------------------------------------------------
-
-
 def plain_axis(title: str = "", **more: Any) -> Json:
     look = {"gridcolor": GRID, "zeroline": False, "ticklabelstandoff": 5, "automargin": True}
     return {"title": {"text": title, "standoff": 6}, **look, **more}
@@ -99,9 +96,6 @@ def names_axis(names: Sequence[str], title: str = "", *, length: int = 14, **mor
     return plain_axis(title, range=[-0.6, len(names) - 0.4], showgrid=False, ticktext=labels, **ticks) | more
 
 
-# ---- rows, one below another -----------------------------------------------------------------------------------------
-
-
 def swarm(values: Sequence[float], ends: Sequence[float]) -> list[int]:
     """Place dots on levels above and below the middle of their row so that none hides another on a phone.
 
@@ -136,9 +130,6 @@ def dot_rows(
         notes.append(note(number, x=1, y=row, xshift=12))
     layout = {"xaxis": across, "yaxis": down, "annotations": notes, "margin": {"l": 14, "r": 62, "t": 24, "b": 46}}
     return heights, layout, height * len(rows) + 70
-
-
-# ---- marks -----------------------------------------------------------------------------------------------------------
 
 
 def points(x: Sequence[Any], y: Sequence[Any], name: str, *, fill: Any, symbol: str = "circle", **more: Any) -> Json:

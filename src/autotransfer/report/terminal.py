@@ -47,9 +47,6 @@ def answer_lines(choice: Choice, folder: Path | None = None) -> list[str]:
     return [*lines, *missing_words(choice), *ended]
 
 
-# ---- two runs --------------------------------------------------------------------------------------------------------
-
-
 def comparison_lines(first: Path, second: Path) -> list[str]:
     """Return lines on how the second run differs from the first; runs on different recordings are refused."""
     (data, before), (other_data, after) = (_finished(folder) for folder in (first, second))

@@ -104,9 +104,6 @@ def adaptation_of(options: RunOptions) -> str:
     return next((kind for kind in ("transductive", "online") if kind in asked), "none")
 
 
-# ---- our own closed forms --------------------------------------------------------------------------------------------
-
-
 def closed_baselines(run: Run) -> dict[str, Setting]:
     """Return linear models of the kinds in CLOSED, with estimated shrinkage: zero-shot and, if the run may use windows
     of a new person, centered by person."""
@@ -163,9 +160,6 @@ def _outcome(run: Run, job: Job) -> Outcome:
     finally:
         release(run.recordings)
     return outcome
-
-
-# ---- others' ---------------------------------------------------------------------------------------------------------
 
 
 def _predicted(run: Run, baseline: Baseline, every: bool) -> Scores:
