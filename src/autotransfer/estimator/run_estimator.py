@@ -22,7 +22,6 @@ from ..models.model import Model
 from ..recordings import Recordings, save_npz
 from ..report.collect import collect
 from ..report.page import import_plotly, write
-from ..report.summary import Summary
 from ..runs.choice import Choice, read_choice
 from ..runs.data_facts import changed_column, column_digests, fingerprint
 from ..runs.lock import Lock
@@ -68,7 +67,10 @@ class RunEstimator(WindowEstimator):
                 collect(run), source="the arrays handed to fit", command=f"{self!r}.fit(X, y, subjects=subjects)"
             )
             if kept:
-                _write_report(self.summary_, folder / "report.html")
+                try:
+                    write(self.summary_, folder / "report.html")
+                except Exception as error:  # the fit itself succeeded
+                    warnings.warn(f"the report could not be drawn ({one_line(error)})", stacklevel=3)
             self.results_ = results_of(run)
             self._keep(run, choice)
         self.choice_, self.verdict_ = schema.to_values(choice), choice.verdict
@@ -85,14 +87,6 @@ class RunEstimator(WindowEstimator):
         """Write the report, one self-contained HTML file."""
         check_is_fitted(self)
         return write(self.summary_, path)
-
-
-def _write_report(summary: Summary, path: Path) -> None:
-    """Write the report; if that fails, warn, because the fit itself succeeded."""
-    try:
-        write(summary, path)
-    except Exception as error:
-        warnings.warn(f"the report could not be drawn ({one_line(error)})", stacklevel=4)
 
 
 @contextmanager

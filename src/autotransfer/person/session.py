@@ -316,7 +316,10 @@ def _model_and_classes(model: object, encoders: Encoders | None) -> tuple[Model,
 
         check_is_fitted(model)
     if isinstance(model, (str, Path)):
-        model = _from_folder(Path(model), encoders)
+        if not Path(model).is_dir():
+            raise UserError(f"there is no folder {model}; give that of a run, or at.load_model of an exported file")
+        refuse_links(Path(model))
+        model = load_classifier(Path(model), encoders)
     fitted = getattr(model, "model_", model)  # of an estimator of ours
     if isinstance(fitted, Model):
         if fitted.card.task.is_numeric:
@@ -325,10 +328,3 @@ def _model_and_classes(model: object, encoders: Encoders | None) -> tuple[Model,
     raise UserError(
         f"a session takes a fitted estimator, a model of at.load_model or the folder of a run, and not {shown(model)}"
     )
-
-
-def _from_folder(folder: Path, encoders: Encoders | None) -> Model:
-    if not folder.is_dir():
-        raise UserError(f"there is no folder {folder}; give that of a run, or at.load_model of an exported file")
-    refuse_links(folder)
-    return load_classifier(folder, encoders)

@@ -12,7 +12,6 @@ from ..censoring import CENSORS
 from ..runs.choice import Choice
 from ..tasks.classification import BALANCED_ACCURACY
 from .summary import Summary
-from .wording import method_label
 
 BASELINE = "baseline"  # keys of baselines begin with it, followed by a number
 DELIVERED = "nested"
@@ -31,11 +30,6 @@ class Contender:
     @property
     def mean(self) -> float:
         return float(np.mean(list(self.scores.values())))
-
-    @property
-    def is_method(self) -> bool:
-        """Return whether the model is a candidate that stands for a penalty method."""
-        return self.key in CENSORS
 
     @property
     def is_baseline(self) -> bool:
@@ -81,7 +75,7 @@ def contenders(summary: Summary) -> list[Contender]:
             best.setdefault(setting.method, name)
     scores = scores_on_test(summary, list(best.values()))
     methods = [method for method in CENSORS if method in best]
-    return rows + _with_scores(Contender(m, method_label(m), best[m], scores.get(best[m], {})) for m in methods)
+    return rows + _with_scores(Contender(m, CENSORS[m].label, best[m], scores.get(best[m], {})) for m in methods)
 
 
 def _with_scores(rows: Iterable[Contender]) -> list[Contender]:

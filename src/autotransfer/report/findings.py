@@ -28,9 +28,6 @@ ADAPTATIONS = {
 }
 
 
-# ---- the headline ----------------------------------------------------------------------------------------------------
-
-
 def headline(choice: Choice) -> list[str]:
     """Return the verdict, the next person, the worst one, and the gains from unlabeled windows and from labels, or
     intervals about numbers."""
@@ -113,9 +110,6 @@ def harm_words(played: Playback) -> str:
     return f"People who lose more than {HARM:g}: {', '.join(losing)}."
 
 
-# ---- scores ----------------------------------------------------------------------------------------------------------
-
-
 def metric_words(choice: Choice) -> str:
     """Return, for example, 'balanced accuracy on 12 test subjects (chance .25)'."""
     guessing = "" if choice.chance is None else f" ({choice.task.chance_words(choice.chance)})"
@@ -138,9 +132,6 @@ def hold_out_words(hold_out: str) -> str:
     )
 
 
-# ---- what is delivered, and what is missing --------------------------------------------------------------------------
-
-
 def average_words(ensemble: Ensemble) -> str:
     """Return, for example, 'average of 12 candidates of 5 kinds'."""
     return f"average of {count(len(ensemble.weights), 'candidate')} of {count(len(ensemble.kinds), 'kind')}"
@@ -154,7 +145,8 @@ def delivered_words(choice: Choice) -> str:
         return f"Delivered: an {average_words(choice.ensemble)}.{words}"
     if not choice.paper_network_won:
         return f"Delivered: {choice.chosen.name}, which validation favored."
-    tried = "censoring did not help on these recordings" if choice.censor_tried else "no censor was tried"
+    censored = any(named.setting.penalty is not None for named in choice.shortlist)
+    tried = "censoring did not help on these recordings" if censored else "no censor was tried"
     return f"Delivered: the paper's network. {NO_BETTER}; {tried}."
 
 
@@ -171,9 +163,6 @@ def missing_words(choice: Choice) -> list[str]:
         names = ", ".join(map(shown_name, choice.not_scored[:MOST_NAMES])) + (f" and {more} more" if more > 0 else "")
         lines.append(f"Not scored because {choice.task.one_value} in all their windows: {names}.")
     return lines
-
-
-# ---- how the numbers were found --------------------------------------------------------------------------------------
 
 
 def estimate_words(choice: Choice) -> str:

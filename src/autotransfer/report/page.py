@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
+from ..censoring import CENSORS
 from ..files import write_atomically
 from ..recordings.optional import need
 from ..runs.choice import Choice
@@ -55,9 +56,6 @@ class Section(NamedTuple):
     tables: tuple[Callable[[Summary], Table | None], ...] = ()
 
 
-# ---- writing ---------------------------------------------------------------------------------------------------------
-
-
 def write(summary: Summary, path: str | os.PathLike[str]) -> Path:
     """Write the report to `path`, atomically."""
     target = Path(path)
@@ -75,6 +73,8 @@ def document(run: Summary, *, plotly: Markup | None = None) -> str:
     drawn = [*first, *(figure for _, figures, _ in shown for figure in figures)]
     fields = ("key", "title", "data", "layout", "height", "legend")
     data, choice = run.data, run.choice
+    target = f"target: {run.options.target}"
+    predicted = target if run.options.task.is_numeric else count(len(data.classes), "class", "classes")
     return _environment().get_template("report.html").render(
         policy=POLICY,
         most_rows=MOST_ROWS,
@@ -82,7 +82,7 @@ def document(run: Summary, *, plotly: Markup | None = None) -> str:
         run=run,
         size=[
             count(len(data.people), "subject"), count(data.n_trials, "window"),
-            predicted_words(run), count(data.n_channels, "channel"),
+            predicted, count(data.n_channels, "channel"),
             count(data.n_times, "sample") + (f" at {data.sfreq:g} Hz" if data.sfreq else ""),
         ],
         first=first,
@@ -97,12 +97,6 @@ def document(run: Summary, *, plotly: Markup | None = None) -> str:
         facts=_facts(run),
         plotly=plotly_library() if plotly is None else plotly,
     )  # fmt: skip
-
-
-def predicted_words(run: Summary) -> str:
-    """Return what is predicted, such as '4 classes' or 'target: continuous'."""
-    classes = count(len(run.data.classes), "class", "classes")
-    return f"target: {run.options.target}" if run.options.task.is_numeric else classes
 
 
 def _known(makers: Sequence[Callable[[Summary], T | None]], run: Summary) -> list[T]:
@@ -156,9 +150,6 @@ def plotly_library() -> Markup:
     return Markup(base64.b64encode(packed).decode())
 
 
-# ---- tables ----------------------------------------------------------------------------------------------------------
-
-
 def estimates(summary: Summary) -> Table | None:
     """Compare what is delivered, baselines and every penalty method with the paper's network."""
     rows = contenders(summary)
@@ -166,7 +157,7 @@ def estimates(summary: Summary) -> Table | None:
     if summary.choice is None:
         return None
     pairs = {row.key: paired(row.scores, base.scores) for row in rows if row is not base} if base else {}
-    corrected = holm({row.key: pair.p for row in rows if row.is_method and (pair := pairs.get(row.key))})
+    corrected = holm({row.key: pair.p for row in rows if row.key in CENSORS and (pair := pairs.get(row.key))})
     lines: list[list[Any]] = []
     for row in rows:
         described, pair = spread(list(row.scores.values())), pairs.get(row.key)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..censoring import CENSORS
 from ..model.encoders import ENCODERS
 from ..preprocessing.represent import REPRESENTATIONS
 from ..words import count as count
@@ -12,11 +11,6 @@ from ..words import signed as signed
 from .statistics import Paired
 
 SIGNIFICANT = 0.05  # corrected p below this is called significant
-
-
-def method_label(method: str) -> str:
-    """Return the name of a method as reports write it."""
-    return CENSORS[method].label if method in CENSORS else method
 
 
 def kind_label(kind: str) -> str:

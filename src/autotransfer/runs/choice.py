@@ -291,10 +291,6 @@ class Selection:
         encoder = "eegnet" if self.paper_network is None else self.paper_network.setting.encoder
         return "EEGNet (paper)" if encoder == "eegnet" else f"{encoder} as given"
 
-    @property
-    def censor_tried(self) -> bool:
-        return any(named.setting.penalty is not None for named in self.shortlist)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:

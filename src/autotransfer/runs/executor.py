@@ -172,23 +172,20 @@ class NumberExecutor(LocalExecutor):
     """Executor of fits without steps: one job after another."""
 
     def train(self, run: Work, bar: Progress) -> None:
+        nothing = np.zeros((1, 1), dtype=np.int64)
         for entry in run.ledger.entries(records=False):
             if entry.status in FINISHED:
                 continue
             start, fold = time.perf_counter(), job_of(run.recordings, entry, run.options.n_folds).fold
             predicted = torch.from_numpy(np.ascontiguousarray(held_out_numbers(run.recordings, entry.setting, fold).T))
-            run.ledger.finish(entry.key, _record_of_fit(time.perf_counter() - start), save({LOG_PROBS: predicted}))
+            record = Record(  # without scores of classes, and without epochs
+                best_epoch=1, epochs=1, validation_score=math.nan, test_score=math.nan, validation_confusion=nothing,
+                test_confusion=nothing, history={name: [] for name in HISTORY}, seconds=time.perf_counter() - start,
+                population=1,
+            )  # fmt: skip
+            run.ledger.finish(entry.key, record, save({LOG_PROBS: predicted}))
             bar.elsewhere([entry.setting.max_epochs], [False])
             raise_if_asked()
-
-
-def _record_of_fit(seconds: float) -> Record:
-    """Make the record of a fit that has neither scores of classes nor epochs."""
-    nothing = np.zeros((1, 1), dtype=np.int64)
-    return Record(
-        best_epoch=1, epochs=1, validation_score=math.nan, test_score=math.nan, validation_confusion=nothing,
-        test_confusion=nothing, history={name: [] for name in HISTORY}, seconds=seconds, population=1,
-    )  # fmt: skip
 
 
 def train_halves(run: Work, population: OpenPopulation, reason: str) -> None:

@@ -48,7 +48,9 @@ class Trained:
     @property
     def scores(self) -> dict[str, float]:
         """Return test scores by name of a subject."""
-        return _by_name(self.test_subject, self.record)
+        people, scores = _names(self.test_subject), self.record.test_scores
+        values = [scores[place] for place in sorted(scores, key=int)]  # as groups are listed
+        return dict(zip(people, values or [self.record.test_score] * len(people), strict=True))
 
     @property
     def held_out(self) -> tuple[str, ...]:
@@ -59,12 +61,6 @@ class Trained:
 def _names(subject: Hashable) -> tuple[str, ...]:
     """Return the names of one subject, or of several."""
     return tuple(map(str, subject)) if isinstance(subject, tuple) else (str(subject),)
-
-
-def _by_name(subject: Hashable, record: Record) -> dict[str, float]:
-    people = _names(subject)
-    values = [record.test_scores[place] for place in sorted(record.test_scores, key=int)]  # as groups are listed
-    return dict(zip(people, values or [record.test_score] * len(people), strict=True))
 
 
 def trained(

@@ -34,15 +34,11 @@ def study_text(options: RunOptions) -> str:
     """Return the description as a file: `autotransfer run --config` reads it back."""
     values = options.to_dict()
     listed = {"data": absolute(values.pop("source"))} | values
-    lines = [f"{name} = {_toml(value)}" for name, value in listed.items() if value is not None]
-    return "\n".join([f"# autotransfer run --config {NAME} --out FOLDER", *lines, ""])
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in listed.items() if value is not None]
+    text = "\n".join([f"# autotransfer run --config {NAME} --out FOLDER", *lines, ""])
+    return text.replace("\x7f", "\\u007f")  # a string of JSON is one of TOML, except for DEL
 
 
 def command_of(folder: Path) -> str:
     """Return the command line that repeats the run of a folder."""
     return shlex.join(["autotransfer", "run", "--config", str(folder / NAME), "--out", "FOLDER"])
-
-
-def _toml(value: object) -> str:
-    """Write a value as TOML. A string of JSON is one of TOML, except for DEL."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

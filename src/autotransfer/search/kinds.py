@@ -1,10 +1,9 @@
 """Candidates of several kinds: which networks and closed-form models a run trains, by what it may use of a new person.
 
-The paper's network comes first. There are two other networks, with different encoders,
-each with every penalty of the grid, and models in closed form: band power and means of stretches, tangent vectors of
-covariances, templates of evoked responses, and the usual representations of the signal's field (REPRESENTED). These
-cost little compared with a network, and make other mistakes. Where a new person's unlabeled windows may be used, each
-kind has a form that uses them.
+The paper's network comes first. There are two other networks, with different encoders, each with every penalty of the
+grid, and models in closed form: band power and means of stretches, tangent vectors of covariances, templates of evoked
+responses, and the usual representations of the signal's field (REPRESENTED). These cost little compared with a network,
+and make other mistakes. Where a new person's unlabeled windows may be used, each kind has a form that uses them.
 
 To add a kind, add a line here; the encoder and the transforms that it names live in their own files.
 """
@@ -111,7 +110,8 @@ class Candidates(NamedTuple):
 def candidates_of(prepared: Preparation) -> Candidates:
     """Return what options ask for on these recordings."""
     options, recordings = prepared.options, prepared.recordings
-    adaptation, families = options.adaptation, families_of(options.kinds)
+    adaptation = options.adaptation
+    families = [family for family in FAMILIES if family in _split(options.kinds)] or list(FAMILIES)
     if options.task.is_numeric:  # a ridge has strengths of its own
         forms = closed_forms(adaptation, recordings, options.kinds)
         numeric = [form.replace(shrinkage="auto") for form in forms if form.encoder == "linear"]
@@ -133,11 +133,6 @@ def candidates_of(prepared: Preparation) -> Candidates:
     if not (trained or linear or costly):
         raise UserError(f"kinds is {shown(options.kinds)}, and there is no such model for these recordings; add linear")
     return Candidates(trained, linear, costly)
-
-
-def families_of(kinds: str | None) -> list[str]:
-    """Return the families of models that are trained: those that `kinds` names, or all of them."""
-    return [family for family in FAMILIES if family in _split(kinds)] or list(FAMILIES)
 
 
 def family_of(setting: Setting) -> str:

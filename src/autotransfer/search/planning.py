@@ -27,19 +27,13 @@ def plan_of(prepared: Preparation) -> Plan:
     options, candidates = prepared.options, candidates_of(prepared)
     plan = Plan(options=options, folds=len(prepared.groups), stages=[])
     apart = options.staged
-    if options.search == "tpe" or not all_go_on(candidates.networks, apart=apart):
-        tpe = options.search == "tpe"
-        counts = Counter((list_of(setting, apart=apart), setting.method) for setting in candidates.networks)
+    counts = Counter((list_of(setting, apart=apart), setting.method) for setting in candidates.networks)
+    tpe = options.search == "tpe"
+    if tpe or max(counts.values(), default=0) > SHORTLIST_PER_METHOD:  # shortlists have no room for every setting
         most = sum(min(k, SHORTLIST_PER_METHOD + (method is None)) for (_, method), k in counts.items())
         tried = options.trials + 1 if tpe else len(candidates.networks)
         return replace(plan, searched=tried, candidates=min(tried, 1 + 5 * SHORTLIST_PER_METHOD if tpe else most))
     return _staged(plan, candidates) if options.staged else with_candidate_stages(plan, candidates.every)
-
-
-def all_go_on(settings: Sequence[Setting], *, apart: bool) -> bool:
-    """Return whether shortlists have room for every setting. apart: one for each network."""
-    counts = Counter((list_of(setting, apart=apart), setting.method) for setting in settings)
-    return max(counts.values(), default=0) <= SHORTLIST_PER_METHOD
 
 
 def _staged(plan: Plan, candidates: Candidates) -> Plan:

@@ -193,10 +193,6 @@ class Conductor:
 
     # answers
 
-    def _candidates(self, delivered: int) -> list[Setting]:
-        """Return the settings of the first stages, in order."""
-        return list(dict.fromkeys(s for stage in self.plan.stages[:delivered] for s in stage.settings))
-
     def _scores_baselines(self, *, last: bool) -> bool:
         """Whether baselines that need fits of their own are scored: they wait for the first network or, in a run
         without networks, for the last result."""
@@ -217,7 +213,7 @@ class Conductor:
 
     def _decided(self, since: float | None) -> Choice:
         run, staged = self.run, self.run.options.staged
-        candidates = self._candidates(self.delivered)
+        candidates = list(dict.fromkeys(s for stage in self.plan.stages[: self.delivered] for s in stage.settings))
         with working("weights and estimates", shown=self.shown):
             if since is None or self.chosen is None:
                 self.chosen = self._chosen(since, candidates)
