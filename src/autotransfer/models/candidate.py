@@ -57,7 +57,7 @@ class Candidate:
         dtype = torch.float64 if head.dtype == torch.float64 else torch.float32  # double if it predicts a number
         members = Members(setting, size, range(card.members), encoders=encoders, dtype=dtype)
         members.load_stacked(tensors)
-        members.train(False)
+        members.net.eval()
         known: dict[str, Any] = {
             kind.__name__.lower(): _restored(kind, tensors) for kind in (Effects, Centring, Correction)
         }

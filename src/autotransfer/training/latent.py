@@ -59,7 +59,7 @@ def encode_states(
             first, size_of(recordings, first), range(len(jobs)), encoders=encoders, device=place, dtype=dtype
         )  # fmt: skip
         members.load(states)
-        members.train(False)
+        members.net.eval()
         training = [job.fold.train for job in jobs]
         prepared = Prepared(windows, training, [_unseen(recordings, train, rows) for train in training])
         codes, logits = [], []

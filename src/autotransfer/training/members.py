@@ -50,9 +50,6 @@ class Members:
         """Return the modules by the prefix that their tensors have in states and files."""
         return {"encoder": self.net, "classifier": self.classifier}
 
-    def train(self, training: bool = True) -> None:
-        self.net.train(training)
-
     def flatten(self) -> Flat:
         """Return all parameters and floating buffers as rows of two matrices, of which the modules become views."""
         return Flat(**self.modules)

@@ -128,7 +128,6 @@ class Prepared:
         """Return the moments of gathered windows x (G, B, C, T), from the table where there is one. None: nobody needs
         them, or the encoder works them out."""
         windows = self.windows
-        kernel = windows.kernel
         levelled = x if isinstance(x, Levelled) else self.levelled(rows)
         if levelled is not None:
             return self.moments_of_shapes(levelled, rows)
@@ -139,9 +138,7 @@ class Prepared:
             sums = self.lags[torch.arange(rows.shape[0], device=rows.device)[:, None], rows].sum(1)
         else:
             return None
-        if sums.shape[1] < n_sums(kernel):
-            sums = torch.cat([sums, edge_sums(x.transpose(1, 2).flatten(1, 2), kernel)], -1)
-        return moments_of(sums, kernel, x[0].numel())
+        return moments_of(self._with_edges(sums, x), windows.kernel, x[0].numel())
 
     def moments_of_shapes(self, x: Levelled, rows: Tensor, factors: Tensor | None = None) -> Moments:
         """factors: (G, B, channels) that channels of `levelled` were multiplied by to give x."""
@@ -152,10 +149,14 @@ class Prepared:
             sums = embedding_bag(rows, self.shapes.sums, mode="sum")
         else:
             sums = self.shapes.scaled(rows, factors[..., :channels])
-        if sums.shape[1] < n_sums(kernel):
-            sums = torch.cat([sums, edge_sums(x.signals.transpose(1, 2).flatten(1, 2), kernel)], -1)
-        sums = sums + level_sums(x.levels.flatten(1), times, kernel)
+        sums = self._with_edges(sums, x.signals) + level_sums(x.levels.flatten(1), times, kernel)
         return moments_of(sums, kernel, batch * x.n_channels * times)
+
+    def _with_edges(self, sums: Tensor, x: Tensor) -> Tensor:
+        """Return tabulated sums (G, n) with those of the edges of windows x (G, B, C, T), if the table lacks these."""
+        if sums.shape[1] == n_sums(self.windows.kernel):
+            return sums
+        return torch.cat([sums, edge_sums(x.transpose(1, 2).flatten(1, 2), self.windows.kernel)], -1)
 
     def select(self, stay: Tensor) -> None:
         """Keep these groups."""

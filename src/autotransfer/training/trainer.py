@@ -207,7 +207,7 @@ class Trainer:
 
         z = codes.detach().requires_grad_()
         self.censors.train_critics(z, y, s, active, self.decay)
-        task = self._task(z, rows, y)
+        task = mean_loss(self.row_loss, self.classifier(z), y, self.weights)
         penalty = self.censors.penalty(z, y, s)
         loss = task + self.options.strength_in(self.clock) * penalty
         grad, *classifier = torch.autograd.grad(loss.sum(), [z, *self.classifier.parameters()])
@@ -221,10 +221,6 @@ class Trainer:
         self.censors.after_step(active)
         self.losses += torch.where(active, torch.stack([task, penalty]).detach(), 0.0)
         self.tick += 1
-
-    def _task(self, z: Tensor, rows: Tensor, y: Tensor) -> Tensor:
-        """Return the loss of every member (P,) at codes z (P, B, D) of rows (G, B) and classes y (P, B)."""
-        return mean_loss(self.row_loss, self.classifier(z), y, self.weights)
 
     @torch.no_grad()
     def _finish_averages(self, plan: Tensor) -> None:
