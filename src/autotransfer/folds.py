@@ -123,12 +123,6 @@ def divide(n_subjects: int, folds: int | None = None) -> list[list[int]]:
     return [list(range(first, n_subjects, folds)) for first in range(folds)]
 
 
-def turns(recordings: Recordings) -> int:
-    """Return the largest number of folds, each of which leaves out one person, one session of each, or one value; twice
-    as many for sessions, as `held_out_groups` says."""
-    return recordings.n_subjects if recordings.units is None else recordings.units.n_parts
-
-
 def held_out_groups(n_subjects: int, units: Units | None, folds: int | None = None) -> list[list[int]]:
     """Return positions in recordings.subjects of those that are held out together: each group tests once, and the group
     before it validates.

@@ -53,7 +53,12 @@ def load_model(path: str | os.PathLike[str], encoders: Encoders | None = None) -
         if path.suffix == ".safetensors" or (path.exists() and not path.is_dir()):
             return model_in(read_weights(path), encoders)
         folder = path / "model" if (path / "model").is_dir() else path
-        return read_folder(folder, lambda weights: _load(weights, encoders))
+
+        def read(weights: Path) -> Model:
+            values = json.loads(read_plain(weights.with_name(CARD)).decode())
+            return _model(values, read_weights(weights), encoders)
+
+        return read_folder(folder, read)
     except UserError:
         raise
     except FileNotFoundError as error:
@@ -88,12 +93,6 @@ def load_classifier(path: str | os.PathLike[str], encoders: Encoders | None = No
     if model.card.task.is_numeric:
         raise UserError(f"the model in {path} predicts a number, and no classes; use predict, or at.load_model")
     return model
-
-
-def _load(path: Path, encoders: Encoders | None) -> Model:
-    """Load a model from the path of its weights."""
-    values = json.loads(read_plain(path.with_name(CARD)).decode())
-    return _model(values, read_weights(path), encoders)
 
 
 def _no_model(asked: Path, missing: Path) -> str:

@@ -27,7 +27,8 @@ def model_page(card: ModelCard) -> str:
     """Write the page of a model: what it was trained on, what it takes, and how good it is on people it has never
     seen."""
     name = f"AutoTransfer model for {_one_line(card.name)}"
-    head = {"library_name": "autotransfer", "tags": list(TAGS), "datasets": [_slug(card.name)]}
+    data = re.sub(r"[^A-Za-z0-9._-]+", "-", _one_line(card.name)).strip("-.")[:96] or "unnamed"
+    head = {"library_name": "autotransfer", "tags": list(TAGS), "datasets": [data]}
     # JSON is YAML, and leaves no name that could be read as anything but a name.
     front = "\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in head.items())
     return f"---\n{front}\n---\n\n# {_markdown(name)}\n\n" + "\n".join(_body(card)) + "\n"
@@ -94,7 +95,3 @@ def _one_line(text: object, most: int = LETTERS) -> str:
 def _markdown(text: object, most: int = LETTERS) -> str:
     """Write a text as Markdown that shows it and does nothing else."""
     return re.sub(r"([\\`*_{}\[\]()#+!|~-])", r"\\\1", escape(_one_line(text, most), quote=False))
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", _one_line(text)).strip("-.")[:96] or "unnamed"

@@ -49,11 +49,13 @@ def stacked(
         kept.append(block)
     if not kept:
         raise UserError(f"{name!r} holds no recordings")
+    common = [name for name in kept[0].columns if all(name in block.columns for block in kept)]
+    columns = {name: [value for block in kept for value in block.columns[name]] for name in common}
     return Raw(
         y=_joined([block.y for block in kept]),
         subject=_joined([block.subject for block in kept]),
         session=_joined([block.session for block in kept]),
-        columns=_joined_columns([block.columns for block in kept]),
+        columns=plain_columns(columns),
         sfreq=kept[0].sfreq,
         channels=kept[0].channels,
         name=name,
@@ -107,9 +109,3 @@ def _joined_windows(blocks: list[Block]) -> Array:
 def _joined(parts: list[list[Label] | None]) -> list[Label] | None:
     known = [part for part in parts if part is not None]
     return [label for part in known for label in part] if len(known) == len(parts) else None
-
-
-def _joined_columns(parts: list[dict[str, list[Label]]]) -> dict[str, list[Label]]:
-    """Return columns that every block has, where they hold the same kind of values."""
-    common = [name for name in parts[0] if all(name in part for part in parts)]
-    return plain_columns({name: [value for part in parts for value in part[name]] for name in common})

@@ -61,8 +61,10 @@ def concerns(study: Study) -> list[str]:
     """Return a line for each concern, the gravest first, without those of which Recordings warn."""
     lines: list[str] = []
     if study.raw.subject is not None:
-        if 2 * len(study.people) > len(study.X):
-            lines.append(_too_many_subjects(len(study.X), len(study.people)))
+        n_people, n = len(study.people), len(study.X)
+        if 2 * n_people > n:
+            every = "every trial has a subject of its own" if n_people == n else "most subjects have one trial"
+            lines.append(f"{every} ({n_people} subjects, {n} trials): subject must name the person, not the trial")
         if study.raw.y is not None:
             lines += _class_concerns(study)
         lines += _copy_concerns(study)
@@ -75,11 +77,6 @@ def codes_of(values: object, n: int, what: str, names: object) -> tuple[Ints, tu
         return np.zeros(n, np.int64), ("all",)
     codes, labels = encode(values, n, what, names)
     return codes.numpy(), labels
-
-
-def _too_many_subjects(n_trials: int, n_people: int) -> str:
-    every = "every trial has a subject of its own" if n_people == n_trials else "most subjects have one trial"
-    return f"{every} ({n_people} subjects, {n_trials} trials): subject must name the person, not the trial"
 
 
 def _class_concerns(study: Study) -> Iterator[str]:

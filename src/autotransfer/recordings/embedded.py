@@ -21,7 +21,12 @@ def watch() -> Recordings:
     """
     # Read directly, because importing seglearn takes seconds. It is the one file that is unpickled: it
     # belongs to an installed package, whose code is trusted just the same.
-    data = np.load(_watch_file(), allow_pickle=True).item()
+    spec = find_spec("seglearn")
+    folders = (spec and spec.submodule_search_locations) or []
+    file = next((path for folder in folders if (path := Path(folder) / "data" / "watch_dataset.npy").is_file()), None)
+    if file is None:
+        raise UserError("the set 'watch' comes with seglearn, which is not installed; pip install 'seglearn>=1.2.5'")
+    data = np.load(file, allow_pickle=True).item()
     length = round(WATCH_SECONDS * WATCH_SFREQ)
     windows, exercise, person = [], [], []
     for signal, y, subject in zip(data["X"], data["y"], data["subject"], strict=True):  # signal: (samples, 6)
@@ -38,12 +43,3 @@ def watch() -> Recordings:
         classes=[str(label) for label in data["y_labels"]],
         name="watch",
     )
-
-
-def _watch_file() -> Path:
-    spec = find_spec("seglearn")
-    folders = (spec and spec.submodule_search_locations) or []
-    file = next((path for folder in folders if (path := Path(folder) / "data" / "watch_dataset.npy").is_file()), None)
-    if file is None:
-        raise UserError("the set 'watch' comes with seglearn, which is not installed; pip install 'seglearn>=1.2.5'")
-    return file

@@ -156,7 +156,11 @@ def save_npz(path: str | os.PathLike[str], recordings: Recordings) -> None:
     fields = {name: getattr(recordings, name) for name in ("X", "subject", "session")} | {"y": recordings.truth}
     arrays = {name: tensor.numpy() for name, tensor in fields.items() if tensor is not None}
     arrays |= {name: column.array() for name, column in recordings.columns.items()}
-    arrays["meta"] = np.array(_meta_text(recordings))
+    named = ("sfreq", "channels", *(("classes",) * (recordings.targets is None)), "subjects", "name")
+    meta = {name: getattr(recordings, name) for name in named}
+    if recordings.filter is not None:
+        meta["filter"] = recordings.filter.as_dict()
+    arrays["meta"] = np.array(json.dumps(meta))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as stream:
@@ -166,11 +170,3 @@ def save_npz(path: str | os.PathLike[str], recordings: Recordings) -> None:
         raise UserError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _meta_text(recordings: Recordings) -> str:
-    fields = ("sfreq", "channels", *(("classes",) * (recordings.targets is None)), "subjects", "name")
-    meta = {field: getattr(recordings, field) for field in fields}
-    if recordings.filter is not None:
-        meta["filter"] = recordings.filter.as_dict()
-    return json.dumps(meta)

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from ..errors import UserError, check_choice, check_types, shown
-from ..folds import FEWEST_FOLDS, MANY_PEOPLE, SUBJECT, USUAL_FOLDS, groups_of, turns
+from ..folds import FEWEST_FOLDS, MANY_PEOPLE, SUBJECT, USUAL_FOLDS, groups_of
 from ..grids import BALANCED, GRIDS, PUBLISHED, grid, grid_text, settings_of
 from ..jobs import check_seed
 from ..model.encoders import ENCODERS
@@ -303,7 +303,7 @@ def _preset_of(asked: Mapping[str, Any], constants: Mapping[str, Any]) -> str:
 
 def resolved(options: RunOptions, recordings: Recordings) -> RunOptions:
     """Return options with folds and epochs set from the recordings, unless user or paper fixes them."""
-    folds, n = options.folds, turns(recordings)
+    folds, n = options.folds, recordings.n_subjects if recordings.units is None else recordings.units.n_parts
     if folds is None:
         folds = USUAL_FOLDS if n > MANY_PEOPLE and options.grid != "paper" else "all"
     if isinstance(folds, int) and folds >= n:
