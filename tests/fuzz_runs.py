@@ -18,6 +18,7 @@ import numpy as np
 from safetensors.torch import save
 
 import autotransfer as at
+from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.recordings import save_npz
 from autotransfer.report.collect import collect
@@ -110,7 +111,7 @@ class RunTargets:
             self._rewrite_json(path / "choice.json", draw)
         elif kind < 0.7 and (found := list(path.glob("*.checkpoint"))):
             self._rewrite_checkpoint(found[0], draw)
-        else:
+        elif not (path / "ledger.sqlite").is_symlink():  # harmed before
             self._lie(path / "ledger.sqlite", draw)
 
     def _rewrite_json(self, path: Path, draw: random.Random) -> None:
@@ -122,7 +123,8 @@ class RunTargets:
         found = load_checkpoint(path)
         if found is None:
             return
-        tensors, note = found
+        tensors, stored = found
+        note = schema.to_values(stored)
         if draw.random() < 0.5:
             note = twisted(note, draw)
         else:

@@ -22,6 +22,7 @@ import torch
 from safetensors.torch import save
 
 import autotransfer as at
+from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.runs import executor
 from autotransfer.runs.checkpoint import load_checkpoint
@@ -83,7 +84,8 @@ def rewritten(change: Callable[[dict[str, torch.Tensor], dict[str, object]], obj
     """Return a damage that a checksum cannot show: a whole checkpoint, of something else."""
 
     def damage(path: Path) -> None:
-        tensors, note = load_checkpoint(path)
+        tensors, stored = load_checkpoint(path)
+        note = schema.to_values(stored)
         change(tensors, note)
         body = save(tensors, metadata={"population": json.dumps(note)})
         path.write_bytes(hashlib.blake2b(body, digest_size=32).digest() + body)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
+from .. import schema
+from ..errors import UserError
 from ..files import read_plain, write_atomically
 from ..jobs import Job
 from ..model.encoders import Encoders
@@ -19,15 +22,25 @@ from ..training.trainer import Trainer
 from ..training.windows import Windows
 
 
+@dataclass(frozen=True)
+class Note:
+    """Facts about the population of a checkpoint."""
+
+    keys: list[str]  # of its members, in order
+    epoch: int
+    seconds: list[float]  # by member
+    size: int  # members that it began with
+
+
 def save_checkpoint(path: Path, population: Trainer, keys: list[str]) -> None:
     """Write a population that is being trained. keys: names of its members in the run database, in order."""
-    note = json.dumps({"keys": keys, "epoch": population.epoch, "seconds": population.seconds, "size": population.size})
+    note = schema.to_json(Note(keys, population.epoch, population.seconds, population.size))
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in population.state().items()}
     body = save(tensors, metadata={"population": note})
     write_atomically(path, hashlib.blake2b(body, digest_size=32).digest() + body)
 
 
-def load_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], Any] | None:
+def load_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], Note] | None:
     """Return tensors and note of a checkpoint; None if there is no checkpoint or it is damaged, and training starts
     again."""
     try:
@@ -39,9 +52,9 @@ def load_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], Any] | None:
         return None
     try:
         length = int.from_bytes(body[:8], "little")
-        note = json.loads(json.loads(body[8 : 8 + length])["__metadata__"]["population"])
+        note = schema.from_json(Note, json.loads(body[8 : 8 + length])["__metadata__"]["population"])
         return load(body), note
-    except (SafetensorError, ValueError, KeyError, TypeError):
+    except (SafetensorError, ValueError, KeyError, TypeError, UserError):
         return None
 
 
@@ -53,15 +66,16 @@ def restore(
     if checkpoint is None:
         return None
     tensors, note = checkpoint
-    keys, epoch = note["keys"], note["epoch"]
-    if not all(key in jobs for key in keys):
+    if not note.keys or not set(note.keys) <= set(jobs) or len(note.keys) > note.size:
         return None
-    population = population_of([jobs[key] for key in keys], windows, encoders)
-    if not _fits(population, tensors, epoch):
+    if len(note.seconds) != len(note.keys) or not all(0 <= spent < math.inf for spent in note.seconds):
         return None
-    population.load(tensors, epoch, note["seconds"])
-    population.size = note["size"]
-    return population, keys
+    population = population_of([jobs[key] for key in note.keys], windows, encoders)
+    if not _fits(population, tensors, note.epoch):
+        return None
+    population.load(tensors, note.epoch, note.seconds)
+    population.size = note.size
+    return population, note.keys
 
 
 def _fits(population: Trainer, tensors: dict[str, torch.Tensor], epoch: int) -> bool:
