@@ -184,12 +184,16 @@ class Run:
 
     def held_out_log_probs(self, entry: Entry) -> Tensor:
         """Log-probabilities (n, C) of the rows that a finished job held out: validation rows, then test rows."""
-        who, tensors = self.recordings.subject.numpy(), self.weights(entry.key)
+        who = self.recordings.subject.numpy()
         n = int(np.isin(who, self.groups[entry.validation] + self.groups[entry.test]).sum())
-        log_probs = tensors.get(LOG_PROBS)
-        if log_probs is None or log_probs.shape != (n, self.recordings.n_classes) or not log_probs.isfinite().all():
-            raise UserError(f"the ledger {self.ledger.path} has damaged predictions (key {entry.key!r}); {REMEDY}")
-        return log_probs
+        return self.stored_predictions(entry.key, (n, self.recordings.n_classes))
+
+    def stored_predictions(self, key: str, shape: tuple[int, int]) -> Tensor:
+        """Return the predictions that a finished job has left; raise unless they are finite numbers of this shape."""
+        stored = self.weights(key).get(LOG_PROBS)
+        if stored is None or stored.shape != shape or not stored.isfinite().all():
+            raise UserError(f"the ledger {self.ledger.path} has damaged predictions (key {key!r}); {REMEDY}")
+        return stored
 
     # work
 

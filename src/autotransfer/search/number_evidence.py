@@ -18,12 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from ..errors import UserError
-from ..folds import Fold, scorable
+from ..folds import scorable
 from ..recordings.units import Units
 from ..runs.choice import NamedSetting, Scores
-from ..runs.executor import LOG_PROBS
-from ..runs.ledger import REMEDY, Entry
+from ..runs.ledger import Entry
 from ..runs.run import Run
 from ..tasks import Metric
 from ..training.ridge import STRENGTHS
@@ -60,7 +58,8 @@ class NumberEvidence:
                 entry = Entry.of("folds", named.setting, *held_out, run.options.seed)
                 fold = run.job(entry).fold
                 constant[fold.test] = y[fold.train].mean()
-                predicted[k][:, fold.test] = _stored(run, entry.key, fold)
+                stored = run.stored_predictions(entry.key, (len(fold.test), len(STRENGTHS)))
+                predicted[k][:, fold.test] = stored.T.numpy()
         rows = tuple(np.flatnonzero(subject == person) for person in range(rec.n_subjects))
         return cls(
             candidates=tuple(candidates), subjects=tuple(map(str, rec.subjects)), metric=run.options.scoring,
@@ -88,8 +87,6 @@ class NumberEvidence:
 
     def uncensored(self, among: Iterable[int]) -> list[int]:
         return list(among)
-
-    # ---- what the deciding subjects select
 
     @cached_property
     def strengths(self) -> list[int]:
@@ -121,8 +118,6 @@ class NumberEvidence:
         predicted = self.predicted[candidate, self.strengths[candidate]]
         scores = self.scores_of(self.metric, {who: predicted[rows] for who, rows in enumerate(self.rows)})
         return np.array(list((scores if self.units is None else self.units.by_person(scores)).values()))
-
-    # ---- predictions of subjects by what was selected without them
 
     def pool(self, subject: int) -> Floats:
         """Return predictions (K, n) of a subject, with strengths that the others decided."""
@@ -162,14 +157,6 @@ def errors_of(predicted: Floats, y: Floats, rows: Sequence[NDArray[np.int64]]) -
     """Return mean squared errors (K, S, subjects) of predictions (K, S, N)."""
     squares = np.square(predicted - y)
     return np.stack([squares[..., of_subject].mean(-1) for of_subject in rows], axis=-1)
-
-
-def _stored(run: Run, key: str, fold: Fold) -> Floats:
-    """Return predictions (S, n) of the test rows of a fold as they were stored."""
-    stored = run.weights(key).get(LOG_PROBS)
-    if stored is None or stored.shape != (len(fold.test), len(STRENGTHS)) or not bool(stored.isfinite().all()):
-        raise UserError(f"the ledger {run.ledger.path} has damaged predictions (key {key!r}); {REMEDY}")
-    return stored.T.numpy()
 
 
 def average_shares(predicted: Floats, target: Floats) -> Floats:
