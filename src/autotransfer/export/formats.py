@@ -59,9 +59,6 @@ def _digest(saved: Model) -> dict[str, str]:
     return model_digests(from_text(as_text(saved.card)), save(_tensors(saved)))
 
 
-# torch
-
-
 def exported_program(saved: Model) -> torch.export.ExportedProgram:
     """Trace the model as a graph with any number of windows."""
     card = saved.card
@@ -114,9 +111,6 @@ def from_torch(content: bytes, _: Encoders | None = None) -> Predict:
     return predict
 
 
-# ONNX
-
-
 def need_onnx() -> tuple[Any, Any]:
     """Import the packages that write ONNX files, or raise a UserError that says how to get them."""
     return need("onnx", *ONNX), need("onnxscript", *ONNX)
@@ -160,9 +154,6 @@ def from_onnx(content: bytes, _: Encoders | None = None) -> Predict:
         return np.asarray(probabilities)
 
     return predict
-
-
-# safetensors
 
 
 def to_safetensors(saved: Model) -> bytes:

@@ -161,8 +161,6 @@ class Session:
         """Return the likeliest class of the next window, one of `classes_`; of n windows an array (n,)."""
         return decisions(self.predict_proba(window), self.classes_, None)
 
-    # ---- labels ----------------------------------------------------------------------------------------------------
-
     @property
     def n_labels(self) -> int:
         """Return the number of labeled windows so far."""
@@ -238,8 +236,6 @@ class Session:
             copied.restore({name: tensor.clone() for name, tensor in person.state().items()})
         codes, log_p = self._ensemble.read(window[None], copies)
         return Reading(window, codes, log_p[0])
-
-    # ---- what is known of the person -----------------------------------------------------------------------------
 
     def _state(self) -> dict[str, Tensor]:
         """Return tensors that windows have moved, as stacks.0.TRANSFORM.NAME, adaptation.NAME or online.NAME."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -67,10 +66,5 @@ def moabb_results(run: str | Path) -> pd.DataFrame:
         rows.append((name, subject, float(np.mean([score for _, score in scored])), seconds, samples(trainings)))
     table = pd.DataFrame(rows, columns=["pipeline", "subject", "score", "time", "samples"])
     table["samples_test"] = [float(trials[subject]) for subject in table["subject"]]
-    same: dict[str, Any] = {
-        "n_classes": float(len(data.classes)),
-        "session": "all",
-        "channels": data.n_channels,
-        "n_sessions": 1,
-    }
-    return table.assign(**same, dataset=data.name)[COLUMNS]
+    table = table.assign(n_classes=float(len(data.classes)), channels=data.n_channels, dataset=data.name)
+    return table.assign(session="all", n_sessions=1)[COLUMNS]

@@ -27,7 +27,7 @@ from .plot import Figure
 from .score_figures import differences, glance, stages
 from .statistics import holm, paired, spread
 from .summary import Summary
-from .wording import capital, count, duration, interval, probability, score, share, signed
+from .wording import count, duration, interval, probability, score, share, signed
 
 # Nothing may be fetched, sent or framed; scripts are only those written in this file.
 POLICY = (
@@ -166,9 +166,9 @@ def estimates(summary: Summary) -> Table | None:
             signs, p = f"{pair.wins} / {pair.ties} / {pair.losses}", corrected.get(row.key, pair.p)
             against = [signed(pair.mean), interval(pair), signs, probability(p)]
         lines.append([row.label, *map(score, (described.mean, described.lower_quartile, described.minimum)), *against])
-    chance = summary.options.task.chance_words(summary.chance)
+    metric, chance = summary.metric, summary.options.task.chance_words(summary.chance)
     return Table(
-        f"{capital(summary.metric)} ({chance}) on the test subjects{PAIRED.format(base.label) if base else ''}",
+        f"{metric[0].upper()}{metric[1:]} ({chance}) on the test subjects{PAIRED.format(base.label) if base else ''}",
         ("", "mean", "lower quartile", "worst subject", "difference", "95 % interval", "gain / tie / loss", "p"),
         lines,
     )

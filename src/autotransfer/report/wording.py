@@ -28,10 +28,6 @@ def _kind_names(kind: str) -> tuple[str, str]:
     return (registered and registered.kind_names) or (kind, kind)
 
 
-def capital(words: str) -> str:
-    return words[0].upper() + words[1:]
-
-
 def share(value: float) -> str:
     """Return a percentage."""
     return f"{100 * value:.0f}\u00a0%"

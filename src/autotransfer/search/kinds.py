@@ -120,7 +120,8 @@ def candidates_of(prepared: Preparation) -> Candidates:
         return Candidates(options.settings(), [], [])
     linear = closed_forms(adaptation, recordings, options.kinds) if "linear" in families else []
     every = closed_forms(adaptation, recordings, options.kinds, costly=True)
-    costly = [form for form in every if form not in linear and family_of(form) in families]
+    of_families = [form for form in every if ("trees" if form.encoder == "trees" else "linear") in families]
+    costly = [form for form in of_families if form not in linear]
     trained = list[Setting]()
     if options.networks != "none" and "networks" in families:
         trained = networks(options.settings(), recordings, adaptation, options.networks, options.encoder)
@@ -133,12 +134,6 @@ def candidates_of(prepared: Preparation) -> Candidates:
     if not (trained or linear or costly):
         raise UserError(f"kinds is {shown(options.kinds)}, and there is no such model for these recordings; add linear")
     return Candidates(trained, linear, costly)
-
-
-def family_of(setting: Setting) -> str:
-    if setting.encoder == "trees":
-        return "trees"
-    return "linear" if setting.network.closed_form else "networks"
 
 
 def networks(

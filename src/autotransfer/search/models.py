@@ -116,13 +116,9 @@ def states_and_folds(run: Run, entries: Sequence[Entry]) -> tuple[list[State], l
     return states, [run.job(entry).fold for entry in entries]
 
 
-def _everybody(run: Run) -> Fold:
-    return Fold(np.arange(run.recordings.n_trials, dtype=np.int64))
-
-
 def _solve_on_everybody(run: Run, setting: Setting) -> tuple[list[State], list[Fold]]:
     """Fit a linear classifier on everybody."""
-    fold = _everybody(run)
+    fold = Fold(np.arange(run.recordings.n_trials, dtype=np.int64))
     job = Job(setting, fold, run.options.seed)
     (outcome,) = train(run.recordings, [job], run.options.device, progress=False, encoders=run.encoders)
     state = {k: t for k, t in outcome.final_state.items() if not k.startswith("censor.")}
@@ -131,7 +127,7 @@ def _solve_on_everybody(run: Run, setting: Setting) -> tuple[list[State], list[F
 
 def _ridge_on_everybody(run: Run, setting: Setting, strength: float) -> tuple[list[State], list[Fold]]:
     """Fit a ridge regression on everybody."""
-    fold = _everybody(run)
+    fold = Fold(np.arange(run.recordings.n_trials, dtype=np.int64))
     _, head = fit_ridge(run.recordings, setting, fold.train, (strength,))
     weights, bias = torch.from_numpy(head.weight), torch.from_numpy(head.bias)
     zero = torch.zeros(weights.shape[1], dtype=torch.float64)  # the ridge takes latents as they are

@@ -113,9 +113,6 @@ class Plan:
         return replace(planned, **{name: getattr(asked, name) for name in names})
 
 
-# plan.json
-
-
 def write_plan(folder: Path, plan: Plan) -> None:
     write_atomically(folder / PLAN, json.dumps(schema.to_values(plan), indent=1))
 
