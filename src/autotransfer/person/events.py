@@ -37,19 +37,12 @@ class Activation(NamedTuple):
 class EventDetector:
     """Detector of activations in the probabilities of successive windows.
 
-    Parameters
-    ----------
-    classes : sequence of length n_classes
-        Classes in the order of the columns of the probabilities, such as `session.classes_`.
-    rest : one of the classes, optional
-        The class without action. By default every class is an action.
-    threshold : float
-        Minimum probability for a window to vote.
-    debounce : (int, int)
-        (n, m): n of the last m windows must vote for a class. n must be more than half of m, so that at most one
-        class is active.
-    refractory : float
-        Seconds after the end of an activation in which no other class can become active.
+    classes: classes in the order of the columns of the probabilities, such as `session.classes_`
+    rest: the class without action; by default every class is an action
+    threshold: minimum probability for a window to vote
+    debounce: (n, m): n of the last m windows must vote for a class. n must be more than half of m, so that at most one
+        class is active
+    refractory: seconds after the end of an activation in which no other class can become active
     """
 
     def __init__(
@@ -206,16 +199,10 @@ def score_events(
     An event is detected by the first activation of its class from its onset to its end, or `tolerance` later. Every
     other activation is false: of another class, outside all events, or a second one in an event.
 
-    Parameters
-    ----------
-    activations : list of Activation
-        Activations in the order of their times.
-    events : list of (onset, duration, label)
-        Events, in seconds on the same clock.
-    seconds : float
-        Duration of the decoded signal, for the rate of false activations.
-    tolerance : float
-        Seconds after the end of an event in which an activation still counts.
+    activations: in the order of their times
+    events: (onset, duration, label) of each, in seconds on the same clock
+    seconds: duration of the decoded signal, for the rate of false activations
+    tolerance: seconds after the end of an event in which an activation still counts
     """
     _number("seconds", seconds, 0.0, math.inf)
     _number("tolerance", tolerance, 0.0, math.inf)
