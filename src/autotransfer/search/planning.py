@@ -41,7 +41,10 @@ def _staged(plan: Plan, candidates: Candidates) -> Plan:
     encoder, other linear models, and one stage for each network and seed, without penalties first."""
     settings, linear, costly = candidates
     options, (first, *further) = plan.options, plan.options.every_seed
-    two = first_two(linear, options.adaptation)
+    by_kind: dict[str, Setting] = {}  # the first of each family that uses as much of a new person as the run may
+    for setting in sorted(linear, key=lambda setting: setting.adaptation != options.adaptation):
+        by_kind.setdefault(setting.kind, setting)
+    two = list(by_kind.values())[:2]
     unpenalised = [setting for setting in settings if setting.penalty is None]
     own = unpenalised[:1] if options.encoder != USUAL_ENCODER else []
     kinds = [setting.kind for setting in unpenalised]
@@ -67,14 +70,6 @@ def _staged(plan: Plan, candidates: Candidates) -> Plan:
             penalized.setdefault(setting.kind, []).append(setting)
     stages += [Stage.of(f"{kind} with penalties", every, [first, *further]) for kind, every in penalized.items()]
     return replace(plan, stages=stages)
-
-
-def first_two(linear: Sequence[Setting], adaptation: str) -> list[Setting]:
-    """Return one linear model of each of the first two families, which uses as much of a new person as the run may."""
-    by_kind: dict[str, Setting] = {}
-    for setting in sorted(linear, key=lambda setting: setting.adaptation != adaptation):
-        by_kind.setdefault(setting.kind, setting)
-    return list(by_kind.values())[:2]
 
 
 def _linear_stage(name: str, settings: Sequence[Setting], options: RunOptions) -> Stage:
