@@ -40,6 +40,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def built(sources: Path, out: Path, kind: str, compiler: str) -> Path:
     """Return the wheel or the sdist, made by the build backend that pyproject.toml names."""
+    shutil.rmtree(sources / "build", ignore_errors=True)  # what another compiler made
     command = f"from setuptools import build_meta; print(build_meta.build_{kind}({str(out)!r}))"
     done = subprocess.run(
         [sys.executable, "-c", command], cwd=sources, capture_output=True, text=True, encoding="utf-8", check=False,
