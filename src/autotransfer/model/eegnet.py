@@ -125,12 +125,8 @@ class EEGNet(Stack):
         self.pointwise = nn.Parameter(torch.empty(*stack, latent_filters, wide))
         self.norm3 = BatchNorm(members, latent_filters)
         self.power_norm = BatchNorm(members, wide) if log_power else None
-        self._initialize(seeds)
-
-    def _initialize(self, seeds: Sequence[int] | None) -> None:
-        """Draw torch's default weights; with seeds, each member's are a function of its own seed."""
         if seeds is None:
-            seeds = torch.randint(2**62, (1 if self.members is None else self.members,)).tolist()
+            seeds = torch.randint(2**62, (1 if members is None else members,)).tolist()
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         fill_uniform(self.temporal, self.kernel, generators)
         fill_uniform(self.spatial, self.n_channels, generators)
@@ -167,7 +163,8 @@ class EEGNet(Stack):
         h, power = self._first_block(x, group, moments, draws, active)
         z = self._second_block(h, draws, active)
         if self.power_norm is not None and power is not None:
-            z = torch.cat([z, self._power_codes(self.power_norm, power, draws, active)], -1)
+            codes = codes_of_power(self.power_norm, power, 3, draws, self.dropout, active, self.training)
+            z = torch.cat([z, codes], -1)
         return z[0] if self.members is None else z
 
     def _first_block(
@@ -215,16 +212,6 @@ class EEGNet(Stack):
         h = mix_channels(pointwise, h.reshape(members, wide, batch * times))
         h, _ = self._block(self.norm3, h, batch, self.pools[1], None, draws, active)
         return h.transpose(1, 2).flatten(2)
-
-    def _power_codes(self, norm: BatchNorm, power: Tensor, draws: Draws | None, active: Tensor | None) -> Tensor:
-        """Map power to its logarithm, normalized and with dropout: (P, F, B, S) -> (P, B, F·S)."""
-        if draws is not None:
-            codes = codes_of_power(norm, power, draws.of_layer(3, power[0].numel()), active)
-            if codes is not None:
-                return codes
-        power = log_of(power)
-        power = norm(power.flatten(2), None, active).view(power.shape)
-        return dropped(power, 3, draws, self.dropout, self.training).transpose(1, 2).flatten(2)
 
     def _block(
         self, norm: BatchNorm, v: Tensor, batch: int, pool: int, offset: Tensor | None, draws: Draws | None,

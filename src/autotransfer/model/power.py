@@ -19,6 +19,7 @@ from ..cpu.blocks import KeptCodes, codes_backward, codes_forward
 from ..gpu import Dropping
 from ..gpu.autograd import apply
 from .layers import BatchNorm
+from .norm_pool import Draws, dropped
 
 FLOOR = 1e-3  # of a power that is about 1, so that silence has a logarithm, and not one that drowns all else
 
@@ -87,14 +88,19 @@ class _Codes(Function):
         return *grads, None, None
 
 
-def codes_of_power(norm: BatchNorm, power: Tensor, dropping: Dropping, active: Tensor | None) -> Tensor | None:
-    """Map power (P, F, B, S) to codes (P, B, F·S): logarithms, normalized, with dropout. None where no kernel
-    serves, or the normalization does not learn."""
-    if not norm.training or not cpu.available(power):
-        return None
-    size = power.shape[:2]
-    gamma, beta = norm.weight.reshape(size), norm.bias.reshape(size)
-    codes: Tensor
-    codes, mean, variance = apply(_Codes, power, gamma, beta, dropping, norm.eps)
-    norm.track(mean, variance, power[0, 0].numel(), active)
-    return codes
+def codes_of_power(
+    norm: BatchNorm, power: Tensor, layer: int, draws: Draws | None, usual: float, active: Tensor | None, training: bool
+) -> Tensor:
+    """Map power (P, F, B, S) to codes (P, B, F·S): logarithms, normalized, with dropout, by a kernel where one serves
+    and the normalization learns. layer, draws, usual and training: as of `Draws` and `dropped`."""
+    if draws is not None and norm.training and cpu.available(power):
+        size = power.shape[:2]
+        gamma, beta = norm.weight.reshape(size), norm.bias.reshape(size)
+        codes: Tensor
+        dropping = draws.of_layer(layer, power[0].numel())
+        codes, mean, variance = apply(_Codes, power, gamma, beta, dropping, norm.eps)
+        norm.track(mean, variance, power[0, 0].numel(), active)
+        return codes
+    power = log_of(power)
+    power = norm(power.flatten(2), None, active).view(power.shape)
+    return dropped(power, layer, draws, usual, training).transpose(1, 2).flatten(2)

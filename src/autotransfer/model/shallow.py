@@ -29,8 +29,8 @@ from .encoder import ConvolutionalOptions, temporal_kernel_for
 from .filtering import filter_times
 from .layers import BatchNorm, fill_uniform, mix_signals
 from .moments import padding
-from .norm_pool import draws_of, dropped
-from .power import FLOOR, codes_of_power, log_of
+from .norm_pool import draws_of
+from .power import FLOOR, codes_of_power
 from .stack import Size, Stack
 
 MIN_TIMES = 8
@@ -164,13 +164,7 @@ class Shallow(Stack):
         else:
             power = self._plain_power(x, group, active)
         draws = draws_of(noise, group, drop, power, self.dropout) if self.training else None
-        if draws is not None:
-            codes = codes_of_power(self.power_norm, power, draws.of_layer(1, power[0].numel()), active)
-            if codes is not None:
-                return codes
-        power = log_of(power)
-        power = self.power_norm(power.flatten(2), None, active).view(power.shape)
-        return dropped(power, 1, draws, self.dropout, self.training).transpose(1, 2).flatten(2)
+        return codes_of_power(self.power_norm, power, 1, draws, self.dropout, active, self.training)
 
     def _plain_power(self, x: Tensor, group: Tensor | None, active: Tensor | None) -> Tensor:
         """Map windows (G, B, C, T) to mean squares (P, F, B, S) of the normalized signals."""
