@@ -114,7 +114,7 @@ def test_a_training_is_the_same_without_shapes(options: dict[str, Any]) -> None:
     assert tabulated is not None
     torch.testing.assert_close(tabulated.covariance, exact.covariance)
     torch.testing.assert_close(tabulated.mean, exact.mean)
-    found.prepared.tabulate_channels()
+    found.prepared.shapes.tabulate_channels()
     factors = torch.rand(3, len(rows[0]), x.n_channels, dtype=torch.float64)
     changed = x.times(factors)
     tabulated = found.prepared.moments_of_shapes(changed, rows, factors)

@@ -51,10 +51,8 @@ def fold_in(key: Tensor, value: Tensor | int) -> Tensor:
 
 def bits(key: Tensor, n: int) -> Tensor:
     """Draw n words of 32 random bits for every key: (...,) -> (..., n) int32."""
-    return elementwise.bits(key, n) if elementwise.available(key, torch.int32) else _bits(key, n)
-
-
-def _bits(key: Tensor, n: int) -> Tensor:
+    if elementwise.available(key, torch.int32):
+        return elementwise.bits(key, n)
     counter = mix(torch.arange(1, n + 1, dtype=torch.int32, device=key.device) * -1640531527)
     return mix(key[..., None] ^ counter)
 

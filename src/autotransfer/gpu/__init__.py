@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache, cached_property
-from typing import Any, NamedTuple
+from functools import cache, cached_property, partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,8 +44,7 @@ class Dropping:
         return 1.0 / (1.0 - self.drop)
 
 
-def _kernels() -> Any:
-    return loaded("encoder_kernels")
+_kernels = partial(loaded, "encoder_kernels")
 
 
 _wanted: ContextVar[bool] = ContextVar("kernels wanted", default=False)

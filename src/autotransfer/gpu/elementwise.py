@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -14,8 +14,7 @@ from .loading import CONTIGUOUS, Given, loaded
 _BLOCK = 256
 
 
-def _kernels() -> Any:
-    return loaded("elementwise_kernels")
+_kernels = partial(loaded, "elementwise_kernels")
 
 
 def available(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,8 +16,7 @@ IN_REGISTERS = 128  # rows of a batch whose pairs one program holds
 _TILE, _WIDTH = 16, 64  # rows of a program on distances, and columns at a time
 
 
-def _kernels() -> Any:
-    return loaded("pair_kernels")
+_kernels = partial(loaded, "pair_kernels")
 
 
 def _warps(block: int) -> int:

@@ -14,7 +14,7 @@ from ..errors import shown
 from .copies import shared_samples, stretches
 from .labels import encode, without_unlabelled
 from .raw import Array, Label, Raw
-from .signals import Floats, Ints, clipped_share, signals_of
+from .signals import Ints, clipped_share, signals_of
 from .windows import channel_names, window_array
 
 FAR = 30.0  # times: the amplitudes of 262 people of thirteen sets lie within 3.4 times the median, units seldom do
@@ -186,16 +186,12 @@ def _signal_concerns(study: Study) -> Iterator[str]:
         (signals.flat, FLAT, f"nothing changes in {{:.0%}} of the windows; leave people or channels out, {CLEAN}"),
         (clipped, CLIPPED, "{:.0%} of the samples are clipped; record with less gain, or leave them out"),
     ):
-        yield from _worst(np.nan_to_num(share), least, what, people, names)
-
-
-def _worst(share: Floats, least: float, what: str, people: Sequence[Label], names: Sequence[str]) -> Iterator[str]:
-    """Yield the channel with the largest share (S, C), and how many others exceed the least one."""
-    where = np.argwhere(share > least)
-    if len(where):
-        s, c = divmod(int(np.argmax(share)), share.shape[1])
-        more = f" (the worst of {len(where)} in {len(np.unique(where[:, 0]))} people)" if len(where) > 1 else ""
-        yield f"channel {shown(names[c])} of {shown(people[s])}{more}: {what.format(share[s, c])}"
+        known = np.nan_to_num(share)
+        places = np.argwhere(known > least)
+        if len(places):
+            s, c = divmod(int(np.argmax(known)), known.shape[1])
+            more = f" (the worst of {len(places)} in {len(np.unique(places[:, 0]))} people)" if len(places) > 1 else ""
+            yield f"channel {shown(names[c])} of {shown(people[s])}{more}: {what.format(known[s, c])}"
 
 
 def unlike_training(

@@ -109,7 +109,15 @@ class Classes:
     def solve(self, shrinkage: float | str) -> tuple[Tensor, Tensor]:
         """Return weights (K, D) and bias (K,) of the logits."""
         share = max(self.shrinkage() if isinstance(shrinkage, str) else shrinkage, LEAST)
-        weight = self._over_covariance(share)
+        # Where codes are not finite there is no root: weights become nan, and the member fails alone.
+        root, info = torch.linalg.cholesky_ex(self._shrunk(self.product, share))
+        root = torch.where(info == 0, root, torch.nan)
+        if not self.by_rows:
+            weight = torch.cholesky_solve(self.means.T, root).T  # μ_kᵀ Σ⁻¹
+        else:  # Woodbury: with R the rows, (c RᵀR + l)⁻¹ = (1 − c Rᵀ (c RRᵀ + l)⁻¹ R) / l
+            inner = torch.cholesky_solve(self.rows @ self.means.T, root)  # (n, K)
+            within = (1 - share) / len(self.rows) * (self.rows.T @ inner).T
+            weight = (self.means - within) / (share * self.level)
         bias = -0.5 * (weight * self.means).sum(1)
         return weight, torch.where(self.present, bias, ABSENT)
 
@@ -121,15 +129,3 @@ class Classes:
         matrix = (1 - share) / len(self.rows) * product
         matrix.diagonal().add_(share * self.level)
         return matrix
-
-    def _over_covariance(self, share: float) -> Tensor:
-        """Return μ_kᵀ Σ⁻¹ (K, D)."""
-        n, level = len(self.rows), self.level
-        # Where codes are not finite there is no root: weights become nan, and the member fails alone.
-        root, info = torch.linalg.cholesky_ex(self._shrunk(self.product, share))
-        root = torch.where(info == 0, root, torch.nan)
-        if not self.by_rows:
-            return torch.cholesky_solve(self.means.T, root).T
-        # Woodbury: with R the rows, (c RᵀR + l)⁻¹ = (1 − c Rᵀ (c RRᵀ + l)⁻¹ R) / l
-        inner = torch.cholesky_solve(self.rows @ self.means.T, root)  # (n, K)
-        return (self.means - (1 - share) / n * (self.rows.T @ inner).T) / (share * level)

@@ -227,19 +227,13 @@ class Intervals:
         unit. None for fewer than FEWEST people."""
         if len(residuals) < FEWEST:
             return None
-        tried, covered = _curves(residuals)
-        places = cautious(covered, np.arange(1, LEVELS + 1) / 100)
+        tried = np.unique(np.concatenate(residuals))
+        if len(tried) > CANDIDATES:  # the largest is among them
+            tried = tried[np.linspace(0, len(tried) - 1, CANDIDATES).round().astype(int)]
+        tried = np.concatenate([[np.inf], tried[::-1]])
+        covered = [np.searchsorted(np.sort(errors), tried, "right") / len(errors) for errors in residuals]
+        places = cautious(np.stack(covered), np.arange(1, LEVELS + 1) / 100)
         return cls(len(residuals), [float(radius) if np.isfinite(radius) else None for radius in tried[places]])
-
-
-def _curves(residuals: Sequence[Floats]) -> tuple[Floats, Floats]:
-    """Return radii to try (T,), falling from infinity, and the share of each person's windows that they cover (K,
-    T)."""
-    tried = np.unique(np.concatenate(residuals))
-    if len(tried) > CANDIDATES:  # the largest is among them
-        tried = tried[np.linspace(0, len(tried) - 1, CANDIDATES).round().astype(int)]
-    tried = np.concatenate([[np.inf], tried[::-1]])
-    return tried, np.stack([np.searchsorted(np.sort(errors), tried, "right") / len(errors) for errors in residuals])
 
 
 def interval_radius(intervals: Intervals | None, coverage: float) -> float:

@@ -14,7 +14,6 @@ from ..preprocessing.transform import with_prefix
 from ..recordings import Recordings
 from ..settings import Setting
 from ..tasks import task_of
-from .flat import Flat
 
 
 def size_of(recordings: Recordings, setting: Setting) -> Size:
@@ -49,10 +48,6 @@ class Members:
     def modules(self) -> dict[str, nn.Module]:
         """Return the modules by the prefix that their tensors have in states and files."""
         return {"encoder": self.net, "classifier": self.classifier}
-
-    def flatten(self) -> Flat:
-        """Return all parameters and floating buffers as rows of two matrices, of which the modules become views."""
-        return Flat(**self.modules)
 
     def load(self, states: Sequence[dict[str, Tensor]]) -> None:
         """Load the weights of each member from the state of an Outcome."""

@@ -77,11 +77,6 @@ class Prepared:
         signals = gathered(self.shapes.x, rows, None, None).transpose(1, 2)
         return Levelled(signals, self.shapes.levels(rows, *self._scale()))
 
-    def tabulate_channels(self) -> None:
-        """Before channels of `levelled` are multiplied: a step finds the table that their moments follow from."""
-        if self.shapes is not None:
-            self.shapes.tabulate_channels()
-
     def _scale(self) -> tuple[Tensor, Tensor]:
         """Return shift and scale (G, C) of every group."""
         affine = self.fitted.steps[self.windows.done].affine()

@@ -21,6 +21,7 @@ from ..tasks.classification import weighted_nll
 from .averaging import WeightAverage, cumulative
 from .censored import Censors
 from .evaluation import MEASURED, HeldOut, Snapshots
+from .flat import Flat
 from .groups import MemberGroups
 from .member_options import MemberOptions
 from .members import Members, size_of
@@ -66,9 +67,9 @@ class Trainer:
         self.net, self.classifier = self.members.net, self.members.classifier
         scaled = all(isinstance(step, Scaling) for step in self.augmentation)
         self.levelled = scaled and bool(getattr(self.net, "levelled", False))
-        if self.levelled and self.augmentation:
-            self.prepared.tabulate_channels()
-        self.flat = self.members.flatten()
+        if self.levelled and self.augmentation and self.prepared.shapes is not None:
+            self.prepared.shapes.tabulate_channels()  # from which moments of multiplied channels follow
+        self.flat = Flat(**self.members.modules)
         steps = sum(setting.max_epochs for setting in settings) * max(self.groups.steps_of)
         self.kernels = steps * SAVED_BY_KERNELS > WORTH_KERNELS
         self.optimiser = AdamW(self.flat, self.options.weight_decay)

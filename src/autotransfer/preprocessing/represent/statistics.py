@@ -85,16 +85,12 @@ def statistics(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
         log(size), 0.5 * log_power(first), 0.5 * log_power(second),
         *_of_spectrum(power_of(unit), fixed.frequency),
         peaks, highs, crossings,
-        *(_mean(unit[..., lag:] * unit[..., :-lag]) for lag in LAGS),
+        *((unit[..., lag:] * unit[..., :-lag]).mean(-1, keepdim=True) for lag in LAGS),
     ]  # fmt: skip
     correlation = (unit @ unit.transpose(-1, -2)).flatten(-2).index_select(-1, fixed.pairs) / times
     bounded = correlation.clamp(-MOST, MOST)
     fisher = 0.5 * (torch.log1p(bounded) - torch.log1p(-bounded))  # atanh, which ONNX has in float32 alone
     return torch.cat([torch.cat(parts, -1).flatten(-2), fisher], -1)[..., None, :]
-
-
-def _mean(x: Tensor) -> Tensor:
-    return x.mean(-1, keepdim=True)
 
 
 def _means(*signals: Tensor) -> tuple[Tensor, ...]:
