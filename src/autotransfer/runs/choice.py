@@ -181,10 +181,8 @@ class Playback:
         """Return the share of people who lose more than HARM by calibration, and the number of people, by the number of
         labeled windows of each class."""
         return {
-            labels: _harmed(
-                [scores[name] - self.before[labels][name] for name in scores if name in self.before[labels]]
-            )
-            for labels, scores in self.calibrated.items()
+            n: _harmed([score - self.before[n][name] for name, score in scores.items() if name in self.before[n]])
+            for n, scores in self.calibrated.items()
         }
 
     def __post_init__(self) -> None:

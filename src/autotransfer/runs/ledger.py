@@ -187,8 +187,6 @@ class Ledger:
                     self.connection.execute("ROLLBACK")
                 raise
 
-    # facts about the run
-
     def remember(self, **facts: Any) -> None:
         with self.transaction() as connection:
             for name, value in facts.items():
@@ -211,8 +209,6 @@ class Ledger:
             return schema.from_json(kind, value)
         except UserError as error:
             raise UserError(f"the ledger {self.path} holds an invalid {name!r} ({error}); {REMEDY}") from None
-
-    # jobs
 
     def add(self, entries: Iterable[Entry]) -> None:
         """Note jobs to be done; those already known stay as they are, and those that were set aside are taken up.
@@ -320,8 +316,6 @@ class Ledger:
         """Return the weights of a finished job; empty if it left none."""
         ((blob,),) = self._ask("SELECT tensors FROM jobs WHERE key = ?", (key,))
         return blob if isinstance(blob, bytes) else b""
-
-    # populations
 
     def open_populations(self) -> list[OpenPopulation]:
         """Return the populations that have not ended, the oldest first, without those that were set aside."""

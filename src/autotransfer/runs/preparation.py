@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 
 from ..folds import Fold, check_scorable, groups_of, in_units, leave_groups_out
-from ..jobs import Job
 from ..model.any_module import latent_dim
 from ..model.encoders import ENCODERS, Encoders, encoder_options, find_factory
 from ..recordings import Recordings
@@ -17,7 +16,6 @@ from ..recordings.windows import check_rate
 from ..settings import Setting
 from ..training.members import size_of
 from ..training.packing import resolve_device
-from ..training.train import check_jobs
 from .options import RunOptions, resolved
 
 
@@ -48,12 +46,6 @@ class Preparation:
             if encoder not in ENCODERS:
                 module = encoder_options(encoder, setting.network, self.encoders).module(size)
                 latent_dim(module, torch.zeros(2, size.channels, size.times))
-
-    def check_trainable(self, settings: Sequence[Setting]) -> None:
-        """Raise if a setting, which may be a stranger's, cannot be trained on the recordings."""
-        self.check_settings(settings)
-        fold = self.folds[0]
-        check_jobs(self.recordings, [Job(setting, fold) for setting in settings])
 
 
 def prepare(options: RunOptions, encoders: Encoders | None = None, recordings: Recordings | None = None) -> Preparation:

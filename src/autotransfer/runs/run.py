@@ -145,8 +145,6 @@ class Run:
         for line in concerns(Study.of(whole_people(self.recordings).raw())):
             warnings.warn(line, stacklevel=users_line())
 
-    # jobs
-
     @cached_property
     def groups(self) -> list[list[int]]:
         """Return the subjects that are held out together, as positions in recordings.subjects: each alone, unless
@@ -194,8 +192,6 @@ class Run:
         if stored is None or stored.shape != shape or not stored.isfinite().all():
             raise UserError(f"the ledger {self.ledger.path} has damaged predictions (key {key!r}); {REMEDY}")
         return stored
-
-    # work
 
     def work(
         self, *, shown: bool | None = None, label: str | None = None, counted: Sequence[Entry] | None = None

@@ -16,12 +16,13 @@ from pathlib import Path
 from .. import schema
 from ..errors import UserError, shown
 from ..files import read_plain, write_atomically
-from ..jobs import check_seed
+from ..jobs import Job, check_seed
 from ..model.encoders import ENCODERS
 from ..recordings import Recordings
 from ..runs.options import RunOptions
 from ..runs.preparation import Preparation
 from ..settings import Setting
+from ..training.train import check_jobs
 from ..words import clock, count
 
 PLAN = "plan.json"
@@ -85,8 +86,10 @@ class Plan:
         """Return the plan for these recordings, to be performed again. Raise if a fit cannot be done on them, before
         any is begun. prepared: with the encoder as the user gave it."""
         every = [training for stage in self.stages for training in (*stage.trainings, *stage.online)]
+        settings = list(dict.fromkeys(training.setting for training in every))
         try:
-            prepared.check_trainable(list(dict.fromkeys(training.setting for training in every)))
+            prepared.check_settings(settings)
+            check_jobs(prepared.recordings, [Job(setting, prepared.folds[0]) for setting in settings])
         except UserError as error:
             raise UserError(f"the plan cannot be performed on {shown(prepared.options.source)}: {error}") from None
         return replace(self, options=prepared.options, folds=len(prepared.folds))

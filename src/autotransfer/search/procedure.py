@@ -39,7 +39,7 @@ from .held_out import finished_entries, measured_scores, validation_scores
 from .kinds import candidates_of, list_of
 from .models import build_models
 from .number_evidence import NumberEvidence
-from .plan import Plan, Stage, write_plan
+from .plan import Plan, write_plan
 from .planning import plan_of, with_candidate_stages
 from .playback import play_back
 from .selection import select
@@ -135,8 +135,6 @@ class Conductor:
             return self._answer()
         return self._answer(since=self.answers[-1].seconds)  # the last one, as no stage follows
 
-    # training
-
     def _entries(self, number: int) -> list[Entry]:
         stage = self.plan.stages[number]
         return [
@@ -191,16 +189,11 @@ class Conductor:
         keys = [entry.key for entry in self._entries(number) if entry.key not in delivered]
         self.run.ledger.set_aside(keys)
 
-    # answers
-
     def _scores_baselines(self, *, last: bool) -> bool:
         """Whether baselines that need fits of their own are scored: they wait for the first network or, in a run
         without networks, for the last result."""
-
-        def has_network(stages: Sequence[Stage]) -> bool:
-            return any(not setting.network.closed_form for stage in stages for setting in stage.settings)
-
-        return has_network(self.plan.stages[: self.delivered]) or (last and not has_network(self.plan.stages))
+        trains = [any(not setting.network.closed_form for setting in stage.settings) for stage in self.plan.stages]
+        return any(trains[: self.delivered]) or (last and not any(trains))
 
     def _answer(self, since: float | None = None) -> Choice:
         """Return the result of everything that is delivered. since: seconds of an interim result, which is made again
