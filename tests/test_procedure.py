@@ -105,7 +105,7 @@ def test_the_delivered_model_is_the_average(averaged: tuple[Run, Choice]) -> Non
     model, average = load_model(run.folder / "model"), choice.ensemble
     assert average is not None
     assert len(model.parts) == len(average.weights)
-    assert sum(average.shares.values()) == pytest.approx(1)
+    assert sum(one.share for one in average.weights) == pytest.approx(1)
     assert sum(model.card.exponents) == pytest.approx(1 / average.temperature)
     assert [one.exponent for one in average.weights] == sorted(model.card.exponents, reverse=True)
 

@@ -167,7 +167,7 @@ def test_the_methods_paragraph_has_the_facts() -> None:
              *headline(choice), *choice.baselines, *choice.skipped_baselines,
              "arXiv:2112.09796", run.command, "(nested)",
              *(f"{name} {version}" for name, version in run.versions.items()),
-             *(f"{100 * share:.0f} %" for share in choice.ensemble.shares.values())]  # fmt: skip
+             *(f"{100 * one.share:.0f} %" for one in choice.ensemble.weights)]  # fmt: skip
     for fact in facts:
         assert fact in text
     assert f"Below 0.6: {len(choice.below)} of 12" in text

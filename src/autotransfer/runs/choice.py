@@ -86,11 +86,6 @@ class Ensemble:
         return 1 / (sum(self.exponents.values()) or 1.0)
 
     @property
-    def shares(self) -> dict[str, float]:
-        """Return shares of the weights by name of a candidate; they sum to 1."""
-        return {weighted.name: weighted.share for weighted in self.weights}
-
-    @property
     def kinds(self) -> dict[str, float]:
         """Return the share of each kind of candidate, the heaviest first."""
         shares: dict[str, float] = {}
