@@ -30,20 +30,15 @@ class Tangent(Representation):
         return 1, channels + channels * (channels + 1) // 2
 
     def numbers(self, x: Tensor) -> Tensor:
-        return tangent(x, logarithm)
+        return tangent_of(centred(x)[0], int(x.shape[-1]), logarithm)
 
     def numbers_in_graph(self, x: Tensor) -> Tensor:
-        return tangent(x, logarithm_by_roots)
-
-
-def tangent(x: Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:
-    """Map (..., C, T) to (..., 1, C + C(C + 1)/2), float64. log_of: matrices (..., C, C) -> their logarithms."""
-    return tangent_of(centred(x)[0], int(x.shape[-1]), log_of)
+        return tangent_of(centred(x)[0], int(x.shape[-1]), logarithm_by_roots)
 
 
 def tangent_of(signals: Tensor, samples: int | Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:
-    """Map signals (..., C, T) with mean 0 to tangent vectors. samples: how many of T count, the others being 0; a
-    tensor that (..., 1, 1) broadcasts with, where that differs."""
+    """Map signals (..., C, T) with mean 0 to tangent vectors (..., 1, C + C(C + 1)/2), float64. samples: how many of T
+    count, the others being 0; a tensor that (..., 1, 1) broadcasts with, where that differs. log_of: of matrices."""
     channels = int(signals.shape[-2])
     spread = (signals.square().sum(-1, keepdim=True) / samples).sqrt()
     flat = (spread == 0).to(spread.dtype)
@@ -58,16 +53,14 @@ def tangent_of(signals: Tensor, samples: int | Tensor, log_of: Callable[[Tensor]
 
 @cache
 def _upper(channels: int) -> tuple[Tensor, Tensor]:
-    """Return places of the upper triangle in a flattened matrix, and what makes the norm of these entries the
-    matrix's."""
+    """Return places of the upper triangle in a flattened matrix, and weights that keep the matrix's norm."""
     rows, columns = np.triu_indices(channels)
     weight = np.where(rows == columns, 1.0, math.sqrt(2.0))
     return torch.from_numpy(rows * channels + columns), torch.from_numpy(weight)
 
 
 def shrunk(correlation: Tensor, samples: int | Tensor) -> Tensor:
-    """Return correlations (..., C, C) drawn towards the identity by the oracle approximating share (Chen et al.
-    2010)."""
+    """Return correlations (..., C, C) shrunk by the oracle approximating share (Chen et al. 2010)."""
     channels = int(correlation.shape[-1])
     square = correlation.square().mean((-2, -1), keepdim=True)
     below = (samples + 1) * (square - 1 / channels)
