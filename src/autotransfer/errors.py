@@ -34,8 +34,7 @@ def one_line(error: BaseException) -> str:
 
 
 def users_line() -> int:
-    """Return the `stacklevel` with which a warning of the calling function points to the line of the user's program
-    that led to it."""
+    """Return the `stacklevel` with which a warning of the calling function points to the line of the user's program."""
     package, outermost, level = __name__.partition(".")[0], 0, 0
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:

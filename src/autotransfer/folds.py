@@ -238,15 +238,13 @@ def leave_groups_out(recordings: Recordings, folds: int | None = None) -> list[F
 
 
 def leave_one_subject_out(recordings: Recordings) -> list[Fold]:
-    """Make one fold per subject, in order of the test subject. The subject before it validates; for the first subject
-    it is the last one."""
+    """Make one fold per subject, in order of the test subject; the subject before it, in a circle, validates."""
     check_recordings(recordings, "leave_one_subject_out")
     return [make_fold(recordings, (test or recordings.n_subjects) - 1, test) for test in range(recordings.n_subjects)]
 
 
 def scorable(recordings: Recordings) -> list[int]:
-    """Return positions in recordings.subjects of the people who can have a score: those with trials of two classes, or
-    with different numbers."""
+    """Return positions of the people who can have a score: with trials of two classes, or different numbers."""
     subject, y = recordings.subject.numpy(), recordings.truth.numpy()
     return [person for person in range(recordings.n_subjects) if len(np.unique(y[subject == person])) > 1]
 

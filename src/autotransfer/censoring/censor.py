@@ -180,8 +180,7 @@ class Censor(nn.Module):
         return self._terms(z, y, s)
 
     def _check_ids(self, y: Tensor, s: Tensor) -> None:
-        """Raise unless y and s (P, B) are ids that this censor was made for: others would silently be wrong groups, or
-        an obscure error of torch."""
+        """Raise unless y and s (P, B) are ids that this censor was made for; others would silently be wrong groups."""
         if s.device.type != "cpu":
             if self._checked_on == s.device:
                 return

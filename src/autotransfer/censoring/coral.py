@@ -48,8 +48,7 @@ class CORAL(Method):
 
 
 def standardized(z: Tensor, groups: Groups) -> Tensor:
-    """Return z (P, B, D) with mean 0 and variance 1 in every dimension of every context; rows that do not count are
-    0."""
+    """Return z (P, B, D) with mean 0 and variance 1 in each dimension of each context; 0 in rows that do not count."""
     context, rows = groups.context.to(z.dtype), groups.context_rows[..., None]
     centred = (z - context @ z / rows) * groups.counts[..., None]
     variance = context @ centred.square() / rows

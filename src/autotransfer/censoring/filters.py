@@ -45,8 +45,7 @@ def positive_part(matrix: Tensor) -> Tensor:
 
 
 def cutoff_solve(matrix: Tensor, threshold: Tensor, vectors: Tensor) -> Tensor:
-    """Apply the inverse on the eigenvectors with μ > threshold, 0 elsewhere: (P, N, N), (P, 1), (P, N, D) -> (P, N,
-    D)."""
+    """Apply the inverse on eigenvectors with μ > threshold, else 0: (P, N, N), (P, 1), (P, N, D) -> (P, N, D)."""
     if not by_products(matrix):
         values, basis = _eigh(matrix)
         mu = values.to(torch.float64)  # (P, N): costs nothing here

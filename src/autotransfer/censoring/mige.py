@@ -126,8 +126,7 @@ class MIGE(Method):
 
     @torch.no_grad()
     def printed_gradient(self, z: Tensor, sets: Sets) -> Tensor:
-        """Return the gradient with the weights of the printed equations: 1/C for every class, 1/M for every subject of
-        it."""
+        """Return the gradient with the weights of the printed equations: 1/C for a class, 1/M for a subject of it."""
         same = torch.stack([sets.group, sets.context]) > 0
         score = self.estimator(
             z, same=same, length_scale=self.options.length_scale, regularization=self.gamma.reshape(-1)

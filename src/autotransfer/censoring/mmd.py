@@ -155,8 +155,7 @@ class PairwiseMMD(KernelMethod):
         return torch.ones((*subject.shape, subject.shape[-1]), dtype=torch.bool, device=subject.device)
 
     def rank_of_present(self, groups: Groups, key: Tensor, subject: Tensor) -> Tensor:
-        """Return ranks among subjects that count, so that a clique is never empty because its subjects are not in
-        the batch."""
+        """Return ranks among subjects that count: a clique needs subjects that are in the batch."""
         before = groups.context & (subject[..., None, :] < subject[..., :, None])
         return (before / groups.group_rows[..., None, :]).sum(-1).round()
 

@@ -62,8 +62,7 @@ def shares(sets: Sets, nuisances: int) -> tuple[Tensor, Tensor]:
 
 
 def mmd(d2: Tensor, beta: Tensor, sets: Sets) -> Tensor:
-    """Return Σ over S_cm of at least two rows of MMD²(S_c, S_cm), a row's pair with itself kept in the cross term:
-    (P,)."""
+    """Return Σ over S_cm of at least two rows of MMD²(S_c, S_cm), self-pairs kept in the cross term: (P,)."""
     kernel = rbf(d2, beta)
     to_context, to_group = (kernel * sets.context).sum(-1), (kernel * sets.group).sum(-1)
     self_pairs = kernel.diagonal(dim1=-2, dim2=-1)

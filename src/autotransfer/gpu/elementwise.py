@@ -18,8 +18,7 @@ _kernels = partial(loaded, "elementwise_kernels")
 
 
 def available(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
-    """Tell whether there are kernels for this tensor: on a GPU, and torch does not record or replace operations on
-    it."""
+    """Tell whether there are kernels for this tensor: on a GPU, and torch does not record or replace operations."""
     return (
         not torch.compiler.is_compiling()  # first: a compiler reads no further
         and has_kernels(tensor, dtype)

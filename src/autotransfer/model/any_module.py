@@ -139,8 +139,7 @@ class AnyModule(Stack):
     def _run_member(
         self, parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, key: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Run one member: x (B, channels, times) -> (B, D), and its buffers, which the module may have moved in
-        place."""
+        """Run one member: x (B, channels, times) -> (B, D), and its buffers, which the module may have moved."""
         constants = {n: b.clone() for n, b in self.module.named_buffers() if not b.is_floating_point()}
         with KeyedDropout(key):
             z: Tensor = functional_call(self.module, (parameters, buffers, constants), (x,))

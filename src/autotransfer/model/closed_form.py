@@ -61,8 +61,7 @@ class ClosedFormEncoder(Stack):
         """Map windows (M or 1, B, C, T) of M members to codes before they are standardized (M or 1, B, D)."""
 
     def raw_in_graph(self, x: Tensor) -> Tensor:
-        """Compute `raw` of all members in operations that every format of export has; overridden where `raw` has
-        others."""
+        """Compute `raw` of all members in operations of all export formats; overridden where `raw` has others."""
         return self.raw(x)
 
     def fit_(self, members: Sequence[int], batches: Batches) -> None:

@@ -195,8 +195,7 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_var", torch.ones(size))
 
     def track(self, mean: Tensor, var: Tensor, count: int, active: Tensor | None, offset: Tensor | None = None) -> None:
-        """Move the running statistics towards (P, F) batch ones, the mean plus `offset`; members that are not active
-        stay."""
+        """Move running statistics towards (P, F) batch ones, the mean plus `offset`; inactive members stay."""
         with torch.no_grad():
             mean = mean if offset is None else mean + offset
             rate = self.momentum if active is None else self.momentum * active.to(mean.dtype)[:, None]

@@ -104,8 +104,7 @@ def _of_one(times: int, kernel: int, dtype: torch.dtype, device: torch.device) -
 
 @cache
 def linear_sums(kernel: int, device: torch.device) -> Tensor:
-    """Tell which sums (n_sums,) are of samples, not of products of two: the total, and what windows miss at the
-    edges."""
+    """Tell which sums (n_sums,) are of samples, not of products: the total, and what windows miss at the edges."""
     place = torch.arange(n_sums(kernel))
     return ((place == 0) | ((place > kernel) & (place < 2 * kernel))).to(device)
 

@@ -122,8 +122,7 @@ def xdawn(response: Tensor, covariance: Tensor, samples: int, n_filters: int) ->
 
 
 def shrunk(covariance: Tensor, samples: int) -> Tensor:
-    """Return covariances (..., C, C) drawn towards a multiple of the identity by the oracle approximating share
-    (Chen et al. 2010)."""
+    """Return covariances (..., C, C) shrunk by the oracle approximating share (Chen et al. 2010)."""
     channels = covariance.shape[-1]
     square = covariance.square().mean((-2, -1))
     average = covariance.diagonal(dim1=-2, dim2=-1).mean(-1)

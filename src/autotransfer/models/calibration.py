@@ -27,8 +27,7 @@ def lost_with(card: ModelCard, labels: int) -> str | None:
 
 
 def trust_in(card: ModelCard, labels: int) -> tuple[float, float]:
-    """Return the share of the correction by so many labels of each class that counts, and the sharpness of
-    predictions."""
+    """Return the share of a correction by so many labels of each class that counts, and the sharpness."""
     share, sharpness = card.trust.get(str(_tried(labels)), (1.0, 1.0))
     return share, sharpness
 

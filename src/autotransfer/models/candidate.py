@@ -99,8 +99,7 @@ class Candidate:
 
 
 def size_of_candidate(setting: Setting, made_for: MadeFor, n_outputs: int) -> Size:
-    """Return the size of the windows that the encoder of a candidate sees, and of its outputs: a class each, or a
-    number."""
+    """Return the size of the windows that a candidate's encoder sees, with the number of its outputs."""
     channels, times = setting.preprocessing.shape(len(made_for.channels), made_for.n_times)
     return Size(channels, times, n_outputs, made_for.sfreq)
 

@@ -60,8 +60,7 @@ class Ensemble:
         self.shared_transforms = _numbers_of([stack.preprocessing.prefixes() for stack in self.stacks])
 
     def follow(self, start: int = 0) -> list[Person]:
-        """Return the memory of each stack's transforms for a new person, whose windows have been through the transforms
-        before `start`."""
+        """Return the memory of each stack for a new person; windows have been through the transforms before `start`."""
         return [stack.preprocessing.follow(start) for stack in self.stacks]
 
     @torch.inference_mode()
@@ -141,8 +140,7 @@ class Ensemble:
 
     @cached_property
     def effects(self) -> tuple[list[Effects], list[Tensor]]:
-        """Return how people differ in the codes of each stack, with equally many directions, and weights (P,) of its
-        members' corrections."""
+        """Return the effects of each stack, with equally many directions, and weights (P,) of members' corrections."""
         weights = torch.split(self.combination.member_weights.float(), [len(stack) for stack in self.stacks])
         effects = [stack.effects for stack in self.stacks if stack.effects is not None]
         directions = max(known.means.shape[-1] for known in effects)

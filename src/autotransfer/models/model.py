@@ -199,8 +199,7 @@ class Model:
         return own
 
     def corrected(self, X: Tensor, learn: Learn, share: float = 1.0) -> Self:
-        """Return the model with what `learn` learns from windows X (n, channels, times) of one person; see
-        `Ensemble.corrected`."""
+        """Return the model with what `learn` learns from one person's windows; see `Ensemble.corrected`."""
         return type(self)(self.card, self.ensemble.corrected(X, learn, share), self.online_parts)
 
     # ---- predictions -------------------------------------------------------------------------------------------------
@@ -299,8 +298,7 @@ class Model:
         return task.metric(task.default_metric).measure(places, probability, None)
 
     def features(self, X: object, subjects: object = None) -> Tensor:
-        """Return the concatenated latent features of all members of all candidates (N, n_features); X and subjects
-        as in `predict_proba`."""
+        """Return the latent features of all members of all candidates (N, n_features), as `predict_proba` does."""
         windows = self.check(X)
         codes = self.ensemble.codes(windows, people_of_windows(subjects, len(windows)))
         return torch.cat([z.transpose(0, 1).flatten(1) for z in codes], 1)
@@ -320,8 +318,7 @@ class Model:
         return push_to_hub(self, repository, **options)
 
     def _online_for_all_windows(self, adapt: str) -> OnlineEnsemble | None:
-        """Return the online ensemble for all windows of a person; None, with a warning, if held-out people gained
-        nothing."""
+        """Return the online ensemble for all windows; None, with a warning, if held-out people gained nothing."""
         check_choice("adapt", adapt, (None, ALL))
         card = self.card
         untried = card.online is None and (card.follows in (None, UNTRIED) or self.adaptation != "none")

@@ -24,8 +24,7 @@ LIMITS = (
 
 
 def model_page(card: ModelCard) -> str:
-    """Write the page of a model: what it was trained on, what it takes, and how good it is on people it has never
-    seen."""
+    """Write the page of a model: what it was trained on, what it takes, and how good it is on new people."""
     name = f"AutoTransfer model for {_one_line(card.name)}"
     data = re.sub(r"[^A-Za-z0-9._-]+", "-", _one_line(card.name)).strip("-.")[:96] or "unnamed"
     head = {"library_name": "autotransfer", "tags": list(TAGS), "datasets": [data]}

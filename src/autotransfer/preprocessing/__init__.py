@@ -96,8 +96,7 @@ class Preprocessing:
 
     @property
     def follows(self) -> bool:
-        """Tell whether some transform is online: it prepares a new person's windows differently from a training
-        person's."""
+        """Tell whether some transform is online: it prepares a new person's windows differently."""
         return any(transform.adaptation == "online" for transform in self.transforms)
 
     @property
@@ -208,8 +207,7 @@ class FittedPreprocessing(nn.Module):
         return FittedPreprocessing(self.spec, [step.of_group(group) for step in self.steps])
 
     def follow(self, start: int = 0) -> Person:
-        """Return one new person, for each of the G groups, whose windows have been through the transforms before
-        `start`."""
+        """Return one new person for each of the G groups; windows have been through the transforms before `start`."""
         names = [name for name, _ in self.spec.named()]
         followers = {name: step.follow() for name, step in zip(names[start:], self.steps[start:], strict=True)}
         return Person(followers, at_once=self.spec.adaptation == "transductive")
@@ -227,8 +225,7 @@ class FittedPreprocessing(nn.Module):
         return keys
 
     def graph(self) -> nn.Module:
-        """Map raw windows (1, N, C, T) to (P or 1, N, C', T') in plain operations; refused where a graph cannot do
-        it."""
+        """Map raw windows (1, N, C, T) to (P or 1, N, C', T') in plain operations; refused if a graph cannot."""
         return nn.Sequential(*(step.graph() for step in self.steps))
 
 

@@ -107,8 +107,7 @@ def covariance(windows: Tensor) -> Tensor:
 
 
 def inverse_root(R: Tensor) -> Tensor:
-    """Return R^{-1/2} of symmetric matrices (..., channels, channels), float64: the symmetric one. Of 0, the
-    identity."""
+    """Return the symmetric R^{-1/2} of matrices (..., channels, channels), float64; of 0, the identity."""
     values, vectors = torch.linalg.eigh(R)
     largest = values[..., -1:]
     values = torch.where(largest > 0, torch.maximum(values, FLOOR * largest), 1.0)

@@ -48,8 +48,7 @@ class Delayed(Fitted):
         self.spec = spec
 
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
-        """Map (..., C, T) to (..., C·copies, T − (copies − 1)·lag): all channels, then all of them a lag later, and
-        on."""
+        """Map (..., C, T) to (..., C·copies, T − (copies − 1)·lag): all channels, then all of them a lag later."""
         _, left = self.spec.shape(x.shape[-2], x.shape[-1])
         starts = (copy * self.spec.lag for copy in range(self.spec.copies))
         return torch.cat([x[..., start : start + left] for start in starts], -2)

@@ -117,8 +117,7 @@ class PersonScale(FittedScale):
 
 
 def person_scale(stage: Stage, groups: int) -> Scale:
-    """Return the scale of everybody in the recordings, for every group, or once where groups make no difference: (G
-    or 1, S, C)."""
+    """Return the scale of everybody, for every group, or once where groups make no difference: (G or 1, S, C)."""
     scales = [scale_of(window_sums(group), group.subject, group.n_subjects) for group in stage.distinct(groups)]
     return Scale(*map(torch.stack, zip(*scales, strict=True)))
 

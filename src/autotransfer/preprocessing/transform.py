@@ -63,8 +63,7 @@ class Transform(ABC):
         return channels, times
 
     def signals(self, channels: int, times: int) -> int:
-        """Return how many channels of its output, the first ones, are signals over time, if so many of its input
-        are."""
+        """Return how many of its output's first channels are signals over time, if so many of its input are."""
         return self.shape(channels, times)[0]
 
     def n_constant(self, channels: int, times: int) -> int:
@@ -131,8 +130,7 @@ class Fitted(nn.Module, ABC):
         """
 
     def affine(self) -> tuple[Tensor, Tensor] | None:
-        """Return shift and factor (G, C) where that is all it does to a window, so that gathering can do it in
-        passing."""
+        """Return shift and factor (G, C) where that is all it does: gathering can then do it in passing."""
         return None
 
     def select(self, groups: Tensor) -> None:
@@ -331,8 +329,7 @@ class Stage:
         return [known[rows.tobytes()] for rows in training]
 
     def known(self, what: object, make: Callable[[], Any]) -> Any:
-        """Return the value that `make` gives, computed once for these recordings where it does not depend on the
-        fold."""
+        """Return the value of `make`, computed once for these recordings if it does not depend on the fold."""
         if self.by_fold:
             return make()
         key = (what, tuple(transform for transform, _ in self.steps), self.like.dtype, str(self.like.device))

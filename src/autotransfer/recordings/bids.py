@@ -46,8 +46,7 @@ def bids_files(text: str, cutting: Cutting) -> Files:
 
 
 def _chosen(folder: Path, options: dict[str, str]) -> list[tuple[Path, dict[str, str]]]:
-    """Return the recordings of raw data with their entities, in order: derivatives, and later parts of split files, are
-    left out."""
+    """Return the recordings of raw data with their entities, in order, without later parts of split files."""
     recordings = []
     for path in files_below(folder):
         if path.relative_to(folder).parts[0].startswith("sub-") and (match := NAME.fullmatch(path.name)):

@@ -110,8 +110,7 @@ class Cutting:
 
 
 def events_of(events: object) -> dict[str, str] | None:
-    """Return {name: class} from a dict, from names that are classes themselves, or from text: T1=left,T2=right or
-    JSON."""
+    """Return {name: class} from a dict, from names that are classes, or from text: T1=left,T2=right or JSON."""
     if events is None or isinstance(events, Mapping):
         pairs = events
     elif isinstance(events, str):

@@ -25,8 +25,7 @@ def open_with_mne(path: Path, cutting: Cutting, options: dict[str, str]) -> Cont
 
 
 def continuous_of(raw: Any, notes: Any = None) -> Continuous:
-    """Return the recording of any mne.io.Raw, with its own annotations unless `notes` are given. Values stay in MNE's
-    units, such as volts."""
+    """Return the recording of any mne.io.Raw in MNE's units. notes: in place of its own annotations."""
     mne = need("mne", "reading recordings", "mne")
     picks = data_channels(raw.info)
 

@@ -109,8 +109,7 @@ def check_memory(needed: int, what: str, path: Path, remedy: str = AS_FOLDER) ->
 
 
 def available_memory() -> int | None:
-    """Return the bytes that can be taken without swapping, or the physical memory if the system does not tell; no more
-    than a container leaves."""
+    """Return the bytes that can be taken without swapping, or the physical memory; at most what a container leaves."""
     known = [n for n in (_free_memory(), memory_left()) if n is not None]
     return min(known) if known else None
 

@@ -132,8 +132,7 @@ class Clock:
         self._shown, self._seconds = np.maximum.accumulate(np.array(shown)), np.array(seconds)
 
     def seconds(self, stamps: Floats) -> Floats:
-        """Return when events with these stamps (m,) happened, in seconds from the first sample, lost samples
-        counted."""
+        """Return when events with these stamps (m,) happened, in seconds from the first sample."""
         beyond = stamps - np.clip(stamps, self._shown[0], self._shown[-1])
         onsets: Floats = np.interp(stamps, self._shown, self._seconds) + beyond
         return onsets

@@ -27,8 +27,7 @@ BINS = 5  # quantiles that stand for classes
 
 
 def recordings_with_targets(raw: Raw, column: str | None = None) -> Recordings:
-    """Validate what a reader returned. Windows without a number are left out, with a warning. column: as of
-    `with_target`."""
+    """Validate what a reader returned; warn of windows without a number. column: as of `with_target`."""
     raw, values = with_target(raw, column)
     if values is None:
         hint = raw.hints.get("y", "y must give one number per window, or --target continuous:NAME name a channel")

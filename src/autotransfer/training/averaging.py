@@ -49,8 +49,7 @@ class WeightAverage:
 
 @contextmanager
 def cumulative(net: nn.Module, seen: int) -> Iterator[None]:
-    """Inside this context, move running statistics with a batch to the mean over it and the `seen` batches before
-    it."""
+    """Make running statistics inside this context means over a batch and the `seen` batches before it."""
     norms = [layer for layer in net.modules() if isinstance(layer, (BatchNorm, nn.modules.batchnorm._BatchNorm))]
     before = [layer.momentum for layer in norms]
     for layer in norms:

@@ -45,8 +45,7 @@ def epochs_for(rows: int, batch_size: int, steps: int = STEPS) -> int:
 
 
 def n_people(balance: Balance, batch_size: int, n_classes: int, n_subjects: int) -> int:
-    """Return the number of subjects in a batch: as many as have a block each, of every class if that matters; at least
-    2."""
+    """Return the number of subjects in a batch: as many as have a block (of every class), at least 2."""
     blocks = -(-batch_size // balance.block)
     present = batch_size // (balance.block * (n_classes if balance.by_class else 1))
     return min(max(present, 2), n_subjects, blocks)
@@ -121,8 +120,7 @@ def _turns(subjects: Ints, present: Ints, lots: NDArray[np.float32]) -> Ints:
 
 
 def _shares(blocks: int, present: Ints, lots: NDArray[np.float32]) -> Ints:
-    """Return how many blocks each of the present gives (G, steps, most): as equal as can be, who gives more by lots of
-    that shape."""
+    """Return how many blocks each of the present gives (G, steps, most): as equal as can be, the rest by lots."""
     counts = (np.arange(lots.shape[-1]) < present[:, None])[:, None]
     rank = np.argsort(np.argsort(np.where(counts, lots, np.inf)))
     share, more = (number[:, None, None] for number in divmod(blocks, present))

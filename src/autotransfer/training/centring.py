@@ -170,8 +170,7 @@ class Centred:
         }
 
     def all_at_once(self, u: Floats, p: Floats) -> Floats:
-        """Return δ (P, C), with several rules (L, P, C), from all windows of a person, u (n, P, C) and p (n, C),
-        without forgetting."""
+        """Return δ (P, C), with several rules (L, P, C), from all windows of a person, u (n, P, C) and p (n, C)."""
         square, usual = self._squares(u)
         windows = {"total": u, "squares": square, "counts": p}
         known = {name: np.tensordot(usual, values, 1) for name, values in windows.items()}
@@ -180,8 +179,7 @@ class Centred:
         return self.offset(known)
 
     def _squares(self, u: Floats) -> tuple[Floats, Floats]:
-        """Return |u|² (..., P), and 1 for windows to learn from, 0 for those that are too far for most members
-        (...)."""
+        """Return |u|² (..., P), and 1 for windows to learn from, 0 for those too far for most members (...)."""
         square = np.square(u).sum(-1)
         return square, (2 * (square > self.limit**2).sum(-1) <= len(self.limit)).astype(np.float64)
 

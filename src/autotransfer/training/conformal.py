@@ -113,8 +113,7 @@ def sets_at(probability: Floats, threshold: float) -> NDArray[np.bool_]:
 
 
 def coverage_curves(y: Sequence[Classes], probability: Sequence[Floats]) -> tuple[Floats, Floats]:
-    """Return thresholds to try (T,), rising from 0 to 1, and the share of each person's windows that are covered (K,
-    T)."""
+    """Return thresholds (T,) to try, from 0 to 1, and the share of each person's windows covered (K, T)."""
     missing = []  # of each person, the probability of the true class where another is likelier
     for labels, p in zip(y, probability, strict=True):
         wrong = p.argmax(1) != labels
@@ -151,8 +150,7 @@ def confidence_threshold(probability: Sequence[Floats], shares: Floats) -> Float
 
 
 def unanswered_value(classes: Sequence[Any]) -> Any:
-    """Return the value for "no answer": below 0 and below all classes where these are numbers, otherwise the text
-    "unanswered"."""
+    """Return the value for "no answer": a number below 0 and all classes, or the text "unanswered"."""
     known = [plain_value(value) for value in classes]
     if all(isinstance(value, (int, float)) for value in known):
         return min(-1, int(np.floor(min(known))) - 1)
@@ -249,8 +247,7 @@ def around(predicted: Floats, radius: float) -> Floats:
 
 
 def held_out_coverage(residuals: Sequence[Floats], coverage: float) -> list[float]:
-    """Return the share of each person's windows (K,) within intervals from the other people; empty if there are too few
-    of them."""
+    """Return the share of each person's windows (K,) in intervals from other people; empty if these are too few."""
     shares = []
     for k, errors in enumerate(residuals):
         intervals = Intervals.of([*residuals[:k], *residuals[k + 1 :]])

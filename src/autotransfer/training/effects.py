@@ -90,8 +90,7 @@ class Effects(NamedTuple):
         )
 
     def correction(self, posterior: Effects) -> tuple[Tensor, Tensor]:
-        """Return weights (..., P, R, C) and bias (..., P, C) of what the posterior adds to the logits of a projected
-        code."""
+        """Return what the posterior adds to logits of a projected code: weights (..., P, R, C), bias (..., P, C)."""
         now, then = posterior.logits, self.logits
         half = -0.5 * ((now.mT * posterior.means).sum(-1) - (then.mT * self.means).sum(-1))
         return now - then, half

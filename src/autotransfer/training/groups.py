@@ -58,8 +58,7 @@ class MemberGroups:
         return None if self._apart else self.of_member
 
     def plan(self, epoch: int) -> Tensor:
-        """Return the rows of every step of an epoch, (steps, G, B), on the device or in host memory; 0 where a group
-        has no such step."""
+        """Return the rows of every step of an epoch (steps, G, B); 0 where a group has no such step."""
         plan = torch.zeros(len(self.jobs), max(self.steps_of), self.batch_size, dtype=torch.long, device=self.planned)
         for drawn in self._drawn:
             keys = fold_in(drawn.keys, epoch)

@@ -61,8 +61,7 @@ class HeldOutWindows:
         return channel_major(self.prepared[places.to(self.prepared.device)].to(device=self.device))
 
     def mixed(self, rows: Tensor, x: Tensor) -> Tensor:
-        """Return x (G, B, channels, times) of rows (G, B), with held-out people's windows replaced by those kept
-        here."""
+        """Return x (G, B, channels, times) of rows (G, B), with held-out people's windows from here."""
         return torch.where((self.places.gather(1, rows) >= 0)[..., None, None], self.gather(rows), x)
 
     def select(self, stay: Tensor) -> None:

@@ -64,8 +64,7 @@ def _seen_from(
 
 
 def _by_person(recordings: Recordings, rows: NDArray[np.int64], log_probs: Tensor) -> dict[str, float]:
-    """Return the balanced accuracy of each person by log-probabilities (n, C) of the test rows; empty for one
-    person."""
+    """Return the balanced accuracy of each person by log-probabilities (n, C); empty for one person."""
     who, y, predicted = recordings.subject.numpy()[rows], recordings.y.numpy()[rows], log_probs.argmax(-1).numpy()
     people = np.unique(who)
     if len(people) < 2:

@@ -70,8 +70,7 @@ class Prepared:
         return x if start == len(steps) else channel_major(self.fitted(x, windows.subject[rows], start=start))
 
     def levelled(self, rows: Tensor) -> Levelled | None:
-        """Return what `gather` would give of training rows (G, B), without drawing levels out over time: None where
-        there is no table of shapes."""
+        """Return what `gather` gives without drawing levels out over time; None without a table of shapes."""
         if self.shapes is None:
             return None
         signals = gathered(self.shapes.x, rows, None, None).transpose(1, 2)

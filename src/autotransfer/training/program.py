@@ -93,8 +93,7 @@ class Branches:
         self.streams: list[torch.cuda.Stream] = []
 
     def __call__(self, works: Sequence[Callable[[], T]]) -> list[T]:
-        """Return the results in order. What they give may be used on the present stream, and lives as long as it is
-        held."""
+        """Return the results in order; they may be used on the present stream."""
         if self.device.type != "cuda" or len(works) < 2:
             return [work() for work in works]
         while len(self.streams) < min(len(works), self.STREAMS):

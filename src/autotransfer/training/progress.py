@@ -133,8 +133,7 @@ class Progress:
 
     @property
     def seconds_needed(self) -> float:
-        """Return the seconds that are needed; infinite until the second epoch. The first one includes work that is done
-        once."""
+        """Return the seconds that are needed; infinite until the second epoch, as the first does more."""
         spent, (before, begun) = time.perf_counter() - self.start, self.began or (0.0, 0)
         if self.done >= self.total:
             return 0.0

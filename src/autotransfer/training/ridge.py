@@ -102,8 +102,7 @@ def _codes(
 
 
 def _new_codes(fitted: FittedPreprocessing, X: Tensor, subject: Tensor, start: int) -> Tensor:
-    """Return codes (N, D) in float64 of windows (N, channels, times) of people (N,) whom the preprocessing was not
-    fitted on."""
+    """Return codes (N, D), float64, of windows (N, channels, times) of people (N,) who are new."""
     X = X.to(torch.float32)
     if fitted.spec.adaptation == "none":
         return fitted.follow(start).feed(X)[0].flatten(1).double()

@@ -65,8 +65,7 @@ class Shapes:
         return torch.cat([total[:, None], sums[:, 1:]], 1)
 
     def hold(self, inv_std: Tensor, training: Sequence[NDArray[np.int64]]) -> bool:
-        """Tell whether no fold, with scales (G, C), takes a channel of its training rows for flat that is not
-        constant."""
+        """Tell whether no fold, with scales (G, C), takes a channel for flat that is not constant."""
         for scale, rows in zip(inv_std.double(), training, strict=True):
             deviation = self.deviation[torch.from_numpy(rows)]
             if ((deviation > 0) & (deviation * scale < FLAT)).any():

@@ -266,8 +266,7 @@ class Trainer:
         return logits
 
     def finished(self) -> dict[int, str | None]:
-        """Return the members whose training is over, with the reason if that is a failure. This waits for the
-        device."""
+        """Return the members that are over, with the reason if that is a failure. This waits for the device."""
         measured, best = self.snapshots.history[:, self.epoch - 1].tolist(), self.snapshots.epoch.amax(1).tolist()
         over: dict[int, str | None] = {}
         for member, job in enumerate(self.jobs):
@@ -323,8 +322,7 @@ class Trainer:
         self._lay_out()
 
     def state(self) -> dict[str, Tensor]:
-        """Return everything that training has changed, by name; with `epoch`, `seconds` and the jobs it restores the
-        population."""
+        """Return everything that training has changed, by name; `load` continues from it."""
         parts = {
             "flat": {"values": self.flat.values, "stats": self.flat.stats},
             "optimiser": self.optimiser.state(),

@@ -73,8 +73,7 @@ class Windows:
         return self.preprocessing.fit(raw, self.subject, training, self.recordings.derived, like, self.ready)
 
     def table(self, windows: Callable[[slice], Tensor], *, edges: bool) -> Tensor:
-        """Return the sums of every window, in float64 where transforms would round: (N, n_sums), without edges (N, 1 +
-        kernel)."""
+        """Return the sums of every window, worked out in float64: (N, n_sums), without edges (N, 1 + kernel)."""
         recordings, parts = self.recordings, []
         n_constant = self.preprocessing.n_constant(recordings.n_channels, recordings.n_times)
         for rows in self.chunks:

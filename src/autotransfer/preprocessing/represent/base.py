@@ -100,8 +100,7 @@ class InGraph(nn.Module):
 
 
 def in_pieces(x: Tensor, work: Callable[[Tensor], Tensor], room: int) -> Tensor:
-    """Apply work to windows (G, B, C, T), some at a time, each of which needs room for so many numbers; in the dtype
-    of x."""
+    """Apply work to windows (G, B, C, T), some at a time, by the `room` of each; in the dtype of x."""
     groups, batch = (int(n) for n in x.shape[:2])
     rows = x.flatten(0, 1)
     pieces = [work(rows[piece]).to(x.dtype) for piece in row_chunks(groups * batch, room)]
@@ -113,8 +112,7 @@ def in_pieces(x: Tensor, work: Callable[[Tensor], Tensor], room: int) -> Tensor:
 
 
 def stretches(x: Tensor, most: int = POINTS) -> Tensor:
-    """Map (..., T) to means (..., S) of `most` stretches, or T if that is less, as equal as can be; longer ones
-    first."""
+    """Map (..., T) to means (..., S) of `most` stretches, T if that is less, as equal as can be."""
     times = int(x.shape[-1])  # the other sizes are left alone: in a graph the number of windows is not known yet
     count = min(most, times)
     length, longer = divmod(times, count)

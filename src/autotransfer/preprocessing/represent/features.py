@@ -29,8 +29,7 @@ class Features(Representation):
 
 
 def features(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
-    """Map (..., C, T) to (..., C, means + bands + 2), float64. power_of: signals (..., T) -> |spectrum|² (..., T //
-    2)."""
+    """Map (..., C, T) to (..., C, means + bands + 2), float64. power_of: as `spectrum`."""
     signal, mean = centred(x)
     means = stretches(signal) + mean
     bands = stretches(power_of(signal))

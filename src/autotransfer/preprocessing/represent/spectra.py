@@ -22,8 +22,7 @@ def segment_length(sfreq: float, times: int) -> int:
 
 
 def segments(x: Tensor, length: int) -> Tensor:
-    """Cut (..., T) into segments (..., n, length), each half over the next; the window's last samples may be in
-    none."""
+    """Cut (..., T) into segments (..., n, length), each half over the next; the last samples may be in none."""
     times = int(x.shape[-1])
     starts = range(0, times - length + 1, length - length // 2)
     return torch.stack([x[..., start : start + length] for start in starts], -2)

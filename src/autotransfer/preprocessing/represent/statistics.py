@@ -57,8 +57,7 @@ class Statistics(Representation):
 
 
 def statistics(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
-    """Map (..., C, T) to (..., 1, 26 C + C(C − 1)/2), float64. power_of: signals (..., T) -> |spectrum|² (..., T //
-    2)."""
+    """Map (..., C, T) to (..., 1, 26 C + C(C − 1)/2), float64. power_of: as `features.spectrum`."""
     signal, mean = centred(x)
     channels, times = int(x.shape[-2]), int(x.shape[-1])
     fixed = _fixed(channels, times, x.device)

@@ -117,8 +117,7 @@ def l_scale(x: Tensor) -> Tensor:
 
 
 def mean_root(x: Tensor) -> Tensor:
-    """Return the modulus of the mean of complex square roots of (..., T): roots of positive samples are real, of
-    negative ones imaginary."""
+    """Return the modulus of the mean of complex square roots of (..., T)."""
     # A root has no slope at 0: what is below the least normal number is 0 in every respect. Where exporters drop that
     # number the result is 0, which `log` bounds as well.
     root = (x.abs() + torch.finfo(x.dtype).tiny).sqrt()
