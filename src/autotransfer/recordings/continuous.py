@@ -37,7 +37,7 @@ Options = dict[str, str]
 
 
 class Format(NamedTuple):
-    """How files of one ending are opened. An exception from `open` becomes one line."""
+    """Reader of files with one ending. An exception from `open` becomes one line."""
 
     open: Callable[[Path, Cutting, Options], Continuous | Block]
     options: tuple[str, ...] = ()  # what may follow the path

@@ -1,4 +1,4 @@
-"""What a run keeps of its recordings: numbers and names for reports, digests that tell whether they changed."""
+"""Facts about the recordings of a run: numbers and names for reports, and digests that tell whether data changed."""
 
 from __future__ import annotations
 

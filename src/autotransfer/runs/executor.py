@@ -138,7 +138,7 @@ class LocalExecutor:
             bar.finished(outcome)
 
     def _is_late(self, bar: Progress) -> bool:
-        """Whether the time is over, or the stage needs more than is left by the pace of what it has finished."""
+        """Return whether time is over, or finished fits of the stage say that it needs more than is left."""
         seconds_left, spent = self.until - time.monotonic(), time.perf_counter() - bar.start
         is_known = math.isfinite(bar.seconds_needed) and spent > PROBE * (spent + seconds_left)
         return seconds_left < 0 or (is_known and bar.seconds_needed > seconds_left)
