@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 # Tests run side by side, so each takes one thread; a run on its own takes all cores. Some start processes, which would
-# compile the package again and again if no bytecode were kept. Neighbours stay together: they share what is made once.
+# compile the package again and again if no bytecode were kept. Neighbors stay together: they share what is made once.
 TEST   := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .PHONY: demo test suite test-slow sanitize coverage check bench bench-gpu docs clean

@@ -1,6 +1,6 @@
 """Tables of docs/results.md on the confirmation: one run of version 0.1.0 on eight data sets that were not used before.
 
-They are made from FOLDER/confirmation: a score for every subject in zero_shot.csv, all_windows.csv, playback.csv and
+They are made from FOLDER/confirmation: a score for every subject in zero_shot.csv, all_windows.csv, replay.csv and
 baselines.csv (`python -m benchmarks.peers` on the eight sets), and means of baselines in set_means.csv and
 specialists.csv.
 """
@@ -34,7 +34,7 @@ from .markdown import best_in_bold, by_set_table, markdown
 SIMPLE = ("shrinkage LDA", "tangent space, LDA")  # baselines that every run of version 0.1.0 fitted
 ZERO_SHOT_BASELINES = ("lda", "log_power", "riemann", "log_euclidean", "riemann_templates", "hudgins", "hudgins_ar")
 ALL_WINDOWS_BASELINES = (
-    "riemann_recentred", "log_euclidean_recentred", "riemann_templates_recentred", "hudgins_by_person",
+    "riemann_recentered", "log_euclidean_recentered", "riemann_templates_recentered", "hudgins_by_person",
     "hudgins_ar_by_person",
 )  # fmt: skip
 ORDERS = {"recorded": "as recorded", "balanced": "shuffled", "one-sided": "class after class"}
@@ -51,7 +51,7 @@ class Confirmed:
         self.zero_shot = self._pipelines("zero_shot")
         self.all_windows = self._pipelines("all_windows")
         self.baselines = self._pipelines("baselines")
-        self.replayed = scores_by(table_of(self.folder, "playback"), "what", "case", "dataset", "subject")
+        self.replayed = scores_by(table_of(self.folder, "replay"), "what", "case", "dataset", "subject")
 
     def _pipelines(self, name: str) -> dict[str, Scores]:
         return scores_by(table_of(self.folder, name), "pipeline", "dataset", "subject")
@@ -195,7 +195,7 @@ def baselines(folder: Path) -> str:
             "the best specialist": confirmed.specialists("zero_shot"),
         }),
         ("all windows", set_means_of(confirmed.all_windows["average"]), {
-            "pyRiemann, re-centered": measured["pyRiemann, re-centred"],
+            "pyRiemann, re-centered": measured["pyRiemann, re-centered"],
             "the best specialist, z-scored by subject": confirmed.specialists("z_scored_by_person"),
         }),
     ]  # fmt: skip

@@ -299,9 +299,9 @@ def phase_locking(task: Task, rates: dict[int, float], sfreq: float) -> float:
 
 def component(trials: Array) -> Array:
     """Return the combination of channels (C,) that is most similar from trial to trial of (n, C, T)."""
-    centred = trials - trials.mean(2, keepdims=True)
-    within = np.einsum("nct,ndt->cd", centred, centred)
-    total = centred.sum(0)
+    centered = trials - trials.mean(2, keepdims=True)
+    within = np.einsum("nct,ndt->cd", centered, centered)
+    total = centered.sum(0)
     between = total @ total.T - within  # over all pairs of different trials
     ridge = 1e-9 * np.trace(within) / len(within) * np.eye(len(within))
     return np.asarray(eigh(between, within + ridge)[1][:, -1])

@@ -63,7 +63,7 @@ def first_answer(source: str, folder: Path) -> Choice:
 
     fixed = {"source": source, "adaptation": "zero-shot", "time": "none"}
     run = begin(folder, describe_run(fixed), tell=print)
-    with closing(run.ledger):
+    with closing(run.database):
         with suppress(Answered):
             conduct(run, print, shown=False, answered=leave)
         return read_choice(folder)
@@ -72,7 +72,7 @@ def first_answer(source: str, folder: Path) -> Choice:
 def rows_of(choice: Choice) -> Iterator[tuple[str, str, float]]:
     """Yield case, subject and score."""
     cases: dict[str, Scores] = {"zero_shot": choice.estimate, **choice.baselines}
-    if played := choice.playback:
+    if played := choice.replay:
         cases |= {"windows": played.zero_shot["recorded"], "session": played.adapted["recorded"]}
         cases |= {"all_windows": played.all_windows}
         for name, by_number in (("before", played.before), ("calibrated", played.calibrated), ("own", played.own)):
@@ -104,8 +104,8 @@ def after_the_first_stage(folder: Path) -> str:
 def measured(recordings: at.Recordings, asked: argparse.Namespace) -> Iterator[tuple[object, ...]]:
     source = next(file for file in asked.files if Path(file).stem == recordings.name)
     choice = first_answer(source, asked.runs / recordings.name)
-    if asked.online is not None and choice.playback is not None:
-        add_rows(asked.online, recordings.name, choice.playback)
+    if asked.online is not None and choice.replay is not None:
+        add_rows(asked.online, recordings.name, choice.replay)
     for row in rows_of(choice):
         yield recordings.name, *row
 

@@ -44,8 +44,8 @@ def member_step(channels: int, times: int, batch: int, classes: int = 4) -> Floo
     F·16·R·T'  second times,  F·F·R·T'  pointwise,  D·classes·R  classifier. Backward as much for the weights and,
     but for the channels, as much for the signal: 2 and 3 times the forward.
 
-    Floats through memory if all elementwise work were fused into its neighbours: the window twice (both passes); the
-    filtered signal, F·R·T, six times (written, read to normalise, twice to differentiate the normalisation, its
+    Floats through memory if all elementwise work were fused into its neighbors: the window twice (both passes); the
+    filtered signal, F·R·T, six times (written, read to normalize, twice to differentiate the normalization, its
     gradient written and read); the same of both signals at T'; a parameter seven times (AdamW: gradient, and value,
     first and second moment each read and written). What stays in a cache is cheaper: a CPU can go below this.
     """

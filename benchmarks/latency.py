@@ -122,11 +122,11 @@ def part_rows(model: Model, windows: torch.Tensor, timed: int) -> Iterator[str]:
     with torch.inference_mode():
         for k in range(WARM_UP + timed):
             known: dict[Any, Any] = {}  # what stacks have in common
-            window, codes, mark = windows[k % len(windows)][None], [], _now()
+            window, latents, mark = windows[k % len(windows)][None], [], _now()
             for place, (stack, person, keys) in enumerate(zip(ensemble.stacks, people, shared, strict=True)):
-                codes.append(stack.codes(person.feed(window, keys, known)))
+                latents.append(stack.latents(person.feed(window, keys, known)))
                 took[k, place], mark = _since(mark)
-            ensemble.combination(codes)
+            ensemble.combination(latents)
             took[k, -1], mark = _since(mark)
     took = took[WARM_UP:]
     for place, stack in enumerate(ensemble.stacks):
@@ -136,7 +136,7 @@ def part_rows(model: Model, windows: torch.Tensor, timed: int) -> Iterator[str]:
 
 def _short(setting: Setting) -> str:
     values = setting.preprocessing.values()
-    shown = ("standardize", "delays", "align", "append_scale", "represent", "centre")
+    shown = ("standardize", "delays", "align", "append_scale", "represent", "center")
     words = [f"{name} {values[name]}" for name in shown if values.get(name, "none") != "none"]
     return ", ".join([setting.encoder, *words])[:60]
 
@@ -149,12 +149,12 @@ def run_rows(run: Path, timed: int, *, export: bool = False) -> Iterator[str]:
     yield f"{title:<62} parts {'p50':>6} {'cpu p50':>7} {'cpu least':>9}  ms"
     yield from part_rows(model, windows, timed)
     arrays, labels = windows.numpy(), model.classes_
-    for name, adapt, labelled in (("session", False, 0), ("adapt", True, 0), ("adapt, labels", True, 3)):
+    for name, adapt, labeled in (("session", False, 0), ("adapt", True, 0), ("adapt, labels", True, 3)):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that nobody has tried adaptation
             session = at.Session(model, adapt=adapt)
         try:
-            for number in range(labelled * len(labels)):
+            for number in range(labeled * len(labels)):
                 session.label(arrays[number], labels[number % len(labels)])
         except UserError as error:
             yield f"  {name}: {error}"

@@ -2,8 +2,8 @@
 
 The CSV is written by `python -m benchmarks.first_answer DATA.npz... --online online.csv`. Every subject is replayed by
 models that left them out, in four orders of all their windows: as recorded, shuffled, class after class, and all
-windows of one class before the others. The other subjects decide what a session does (search/following.py). A row is
-the balanced accuracy of one subject in one order by one method:
+windows of one class before the others. The other subjects decide what a session does (search/online_adaptation.py). A
+row is the balanced accuracy of one subject in one order by one method:
 
     zero_shot     the delivered model, each window by itself
     session       an online session of the delivered model
@@ -23,14 +23,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from autotransfer.runs.choice import HARM, Playback
+from autotransfer.runs.choice import HARM, ReplayResult
 
 from .csv_rows import read_table, replace_rows
 
 COLUMNS = ("dataset", "subject", "order", "method", "score")
 
 
-def rows_of(dataset: str, played: Playback) -> Iterator[tuple[object, ...]]:
+def rows_of(dataset: str, played: ReplayResult) -> Iterator[tuple[object, ...]]:
     tables = {"zero_shot": played.zero_shot, "session": played.adapted, "online": played.online, **played.ways}
     for method, orders in tables.items():
         for order, scores in orders.items():
@@ -41,7 +41,7 @@ def rows_of(dataset: str, played: Playback) -> Iterator[tuple[object, ...]]:
             yield dataset, subject, order, "all_windows", score
 
 
-def add_rows(out: Path, dataset: str, played: Playback) -> pd.DataFrame:
+def add_rows(out: Path, dataset: str, played: ReplayResult) -> pd.DataFrame:
     """Write the rows of a data set in place of those that the file has, and return the whole table."""
     return replace_rows(out, pd.DataFrame(list(rows_of(dataset, played)), columns=COLUMNS), "dataset")
 

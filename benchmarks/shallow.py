@@ -74,8 +74,8 @@ def features(X: Array) -> Array:
     The deviations are those of the signal and of its first difference.
     """
     means = np.stack([part.mean(2) for part in np.array_split(X, min(POINTS, X.shape[2]), axis=2)], 2)
-    centred = X - X.mean(2, keepdims=True)
-    power = np.abs(np.fft.rfft(centred * np.hanning(X.shape[2]), axis=2)[..., 1:]) ** 2
+    centered = X - X.mean(2, keepdims=True)
+    power = np.abs(np.fft.rfft(centered * np.hanning(X.shape[2]), axis=2)[..., 1:]) ** 2
     bands = np.stack([part.mean(2) for part in np.array_split(power, min(POINTS, power.shape[2]), axis=2)], 2)
     spreads = np.stack([X.std(2), np.diff(X, axis=2).std(2)], 2)
     scale = np.finfo(np.float32).tiny ** 0.5  # a flat channel has a small logarithm, not none
@@ -156,8 +156,8 @@ def riemann(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """Predict from covariances, with delayed copies of the channels if there are fewer than 16."""
     unit = _units(task)
 
-    def compute() -> Centred:
-        return Centred.of(oas_covariances(_delayed(_scaled(task.X, unit), task.sfreq)), task.subject)
+    def compute() -> Centered:
+        return Centered.of(oas_covariances(_delayed(_scaled(task.X, unit), task.sfreq)), task.subject)
 
     yield from _tangent_spaces("riemann", _once("riemann", task, unit.tobytes(), compute), task)
 
@@ -172,10 +172,10 @@ def log_euclidean(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
     vectors = _once("logm", task, unit.tobytes(), lambda: upper(logm(oas_covariances(_scaled(task.X, unit)))))
     yield "log_euclidean", _logistic(vectors, task)
 
-    centred = vectors.copy()
+    centered = vectors.copy()
     for person in np.unique(task.subject):
-        centred[task.subject == person] -= vectors[task.subject == person].mean(0)
-    yield "log_euclidean_recentred", _logistic(centred, task)
+        centered[task.subject == person] -= vectors[task.subject == person].mean(0)
+    yield "log_euclidean_recentered", _logistic(centered, task)
 
 
 def _logistic(vectors: Array, task: Task) -> NDArray[np.int64]:
@@ -193,7 +193,7 @@ def riemann_templates(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
     X = _scaled(task.X, _units(task))
     made = XdawnCovariances(FILTERS, estimator="oas", xdawn_estimator="oas")
     made.fit(X[task.known], task.y[task.known])
-    yield from _tangent_spaces("riemann_templates", Centred.of(made.transform(X), task.subject), task)
+    yield from _tangent_spaces("riemann_templates", Centered.of(made.transform(X), task.subject), task)
 
 
 def _units(task: Task) -> Array:
@@ -224,7 +224,7 @@ def oas_covariances(X: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Centred:
+class Centered:
     """Quantities that follow from the covariances of each subject alone, whichever subject is tested."""
 
     C: Array  # (N, d, d)
@@ -232,7 +232,7 @@ class Centred:
     vectors: Array  # (N, d(d+1)/2) tangent vectors at the mean of the subject
 
     @classmethod
-    def of(cls, C: Array, subject: NDArray[np.int64]) -> Centred:
+    def of(cls, C: Array, subject: NDArray[np.int64]) -> Centered:
         rows = [np.flatnonzero(subject == s) for s in range(subject.max() + 1)]
         means = np.stack([mean_riemann(C[person], tol=1e-6) for person in rows])
         vectors = np.empty((len(C), C.shape[1] * (C.shape[1] + 1) // 2))
@@ -241,7 +241,7 @@ class Centred:
         return cls(C, means, vectors)
 
 
-def _tangent_spaces(name: str, data: Centred, task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
+def _tangent_spaces(name: str, data: Centered, task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """Yield predictions in the tangent space: plain, re-centered by subject, and with a running mean.
 
     Plain vectors are tangent at the mean of the known subjects' means. Re-centering uses all windows of a subject. The
@@ -252,7 +252,7 @@ def _tangent_spaces(name: str, data: Centred, task: Task) -> Iterator[tuple[str,
     yield name, _classifier(tangent(C[known], prior), task).predict(tangent(C[test], prior))
 
     model = _classifier(data.vectors[known], task)
-    yield f"{name}_recentred", model.predict(data.vectors[test])
+    yield f"{name}_recentered", model.predict(data.vectors[test])
 
     shuffled = np.random.default_rng(task.seed).permutation(len(test))
     yield f"{name}_running", model.predict(online(C[test], prior, shuffled))

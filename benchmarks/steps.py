@@ -50,12 +50,12 @@ def plain_step(channels: int, times: int, batch: int, device: str) -> Step:
     """Return the bare loop: forward, backward and AdamW on one batch that is already in place."""
     net = Network(channels, times, CLASSES, KERNEL).to(device)
     x, y = torch.randn(batch, channels, times, device=device), torch.randint(CLASSES, (batch,), device=device)
-    optimiser = torch.optim.AdamW(net.parameters())
+    optimizer = torch.optim.AdamW(net.parameters())
 
     def step() -> None:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         torch.autograd.backward(nn.functional.cross_entropy(net(x), y))
-        optimiser.step()
+        optimizer.step()
 
     return Step(step)
 

@@ -94,7 +94,7 @@ class Timing(NamedTuple):
         return {name: self.median * scale, "least": low, "most": high}
 
 
-def synchronise(device: str) -> None:
+def synchronize(device: str) -> None:
     """Wait until the device has done all that it was given."""
     if device == "cuda":
         torch.cuda.synchronize()
@@ -102,11 +102,11 @@ def synchronise(device: str) -> None:
 
 def clock(step: Step, repeats: int, device: str) -> float:
     """Seconds of `repeats` calls, on a device that was idle before and is idle after."""
-    synchronise(device)
+    synchronize(device)
     start = time.perf_counter()
     for _ in range(repeats):
         step.run()
-    synchronise(device)
+    synchronize(device)
     return time.perf_counter() - start
 
 
@@ -151,12 +151,12 @@ def release(device: str) -> None:
 
 def cuda_peak(make: Callable[[], Step]) -> tuple[Step, int]:
     """Return a step, and the peak bytes on the GPU of building it and running it once."""
-    synchronise("cuda")
+    synchronize("cuda")
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     step = make()
     step.run()
-    synchronise("cuda")
+    synchronize("cuda")
     return step, torch.cuda.max_memory_allocated() - before
 
 

@@ -1,6 +1,6 @@
 """The figures of the method page, each made by the code it explains: python docs/figures.py
 
-Every number comes from `SEED` and the settings below; --epochs shortens the trainings, for tests.
+Every number comes from `SEED` and the settings below; --epochs shortens the fits, for tests.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 import autotransfer as at
 
 SEED = 0
-COLOURS = ["#0a5ea8", "#c2410c", "#0f766e", "#9d174d", "#a16207", "#6d28d9", "#475569", "#15803d"]
+COLORS = ["#0a5ea8", "#c2410c", "#0f766e", "#9d174d", "#a16207", "#6d28d9", "#475569", "#15803d"]
 STYLE = {
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "autotransfer",  # the same file every time
@@ -50,12 +50,12 @@ def modes(epochs: int | None) -> Any:
     for axis, mode in zip(axes[1:], ("marginal", "conditional", "complementary"), strict=True):
         z = start.clone().requires_grad_()
         censor = at.make_censor("mmd", mode, latent_dim=2, n_classes=2, n_subjects=2)
-        optimiser = torch.optim.Adam([z], lr=0.03)
+        optimizer = torch.optim.Adam([z], lr=0.03)
         for _ in range(epochs or 120):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             # Staying near where one started stands in for all that the task wants to keep.
             (censor(z, y, s) + 0.02 * (z - start).square().sum(1).mean()).backward()
-            optimiser.step()
+            optimizer.step()
             censor.after_step()
         _cloud(axis, z.detach(), y, s, mode)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
@@ -66,8 +66,8 @@ def _cloud(axis: Any, z: torch.Tensor, y: torch.Tensor, s: torch.Tensor, mode: s
     for c, marker in enumerate("ox"):
         for k in range(2):
             rows = (y == c) & (s == k)
-            colour = {"facecolors": "none", "edgecolors": COLOURS[k]} if marker == "o" else {"color": COLOURS[k]}
-            axis.scatter(*z[rows].T, s=14, marker=marker, lw=0.9, label=f"class {c}, subject {k}", **colour)
+            color = {"facecolors": "none", "edgecolors": COLORS[k]} if marker == "o" else {"color": COLORS[k]}
+            axis.scatter(*z[rows].T, s=14, marker=marker, lw=0.9, label=f"class {c}, subject {k}", **color)
     read = [at.leakage(z, labels).accuracy for labels in (y, s)]
     axis.set(title=f"{mode}\nclass {read[0]:.2f}, subject {read[1]:.2f}", xticks=[], yticks=[])
     axis.set_box_aspect(1)
@@ -84,9 +84,9 @@ def scores(epochs: int | None) -> Any:
     figure, axes = plt.subplots(1, 2, figsize=(8.6, 3.5), sharey=True, layout="constrained")
     for axis, scale, title in zip(axes, ("median", 0.8), ("length scale: median", "length scale: 0.8"), strict=True):
         axis.plot(z, exact, color="black", lw=2.2, label="analytic")
-        for (label, estimator, gamma), colour in zip(ESTIMATORS, COLOURS, strict=False):
+        for (label, estimator, gamma), color in zip(ESTIMATORS, COLORS, strict=False):
             values = estimator(z, regularization=gamma, length_scale=scale)
-            axis.plot(z, values[:, 0], color=colour, lw=1.3, label=f"{label}, γ = {gamma:g}")
+            axis.plot(z, values[:, 0], color=color, lw=1.3, label=f"{label}, γ = {gamma:g}")
         axis.plot(z[:, 0], torch.full((n,), -6.5), "|", color="#475569", ms=7, mew=0.5, label=f"{n} samples")
         axis.set(xlabel="z", ylim=(-7, 7), title=title)
     axes[0].set(ylabel="score  d log p / dz")
@@ -129,7 +129,7 @@ def latent(epochs: int | None) -> Any:
         for place, subject in enumerate(who.unique()):
             for c, marker in enumerate("o^"):
                 rows = (who == subject) & (what == c)
-                axis.scatter(*plane[rows].T, s=15, color=COLOURS[place], marker=marker, alpha=0.75, lw=0)
+                axis.scatter(*plane[rows].T, s=15, color=COLORS[place], marker=marker, alpha=0.75, lw=0)
         read = at.leakage(z, who)
         axis.set(title=f"{title}\nsubject read: {read.accuracy:.2f} (chance {read.chance:.2f})")
         axis.set(xticks=[], yticks=[])
@@ -178,9 +178,9 @@ def strength(epochs: int | None) -> Any:
             axis.axhline(mean[None, None, False][row], color="black", lw=1.2, label="no censor")
             chance = 1 / (rec.n_subjects - 2) if row == 0 else 1 / rec.n_classes
             axis.axhline(chance, color="#475569", lw=1, ls=":", label="chance")
-            for shuffled, colour, name in ((False, COLOURS[0], "true subjects"), (True, COLOURS[1], "shuffled")):
+            for shuffled, color, name in ((False, COLORS[0], "true subjects"), (True, COLORS[1], "shuffled")):
                 own = [mean[method, value, shuffled][row] for value in values]
-                axis.semilogx(values, own, "o-", color=colour, lw=1.5, ms=4, label=name)
+                axis.semilogx(values, own, "o-", color=color, lw=1.5, ms=4, label=name)
             axis.set(ylim=(0, 1.02))
             if column == 0:
                 axis.set(ylabel=label)

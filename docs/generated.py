@@ -27,7 +27,7 @@ from autotransfer.model.encoders import ENCODERS
 from autotransfer.person.adaptation import ADAPTATION_METHODS
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.recordings.sources import SETS
-from autotransfer.runs.choice import Answering, Choice, Ensemble, Playback
+from autotransfer.runs.choice import Answering, Choice, Ensemble, ReplayResult
 from autotransfer.runs.results import COLUMNS
 from autotransfer.settings import Penalty, Training, field_names
 
@@ -145,7 +145,7 @@ MEANING = {
     "`rhythms`: canonical correlations with sines; `bands`, `fine_bands`: log amplitudes in frequency bands; "
     "`band_tangent`: tangent vectors of three bands; `statistics`: of slow signals; `beats`: shapes of heartbeats; "
     "`minirocket`: random kernels; `none`",
-    "centre": "subtract a person's mean of the representation: `online`: of a new person's windows so far; "
+    "center": "subtract a person's mean of the representation: `online`: of a new person's windows so far; "
     "`transductive`: of all of them; `none`",
     "shrinkage": "share of the identity in the classes' common covariance, in [0, 1]; `auto`: by Ledoit and Wolf",
     "template_filters": "spatial filters of xDAWN for each class; 32 in all at most, and not more than channels",
@@ -303,7 +303,7 @@ CHOICE = {
     "calibration": "predictions for all test subjects, in bins of similar confidence: `confidence`, `accuracy` and "
     "`share` of the windows of each bin, expected calibration `error`, and `error_before` without the temperature",
     "intervals": "intervals of a predicted number on held-out subjects; null for classes, and with too few subjects",
-    "playback": "replay of held-out people, see below; null if there is none",
+    "replay": "replay of held-out people, see below; null if there is none",
     "answering": "prediction sets and abstention on held-out people, see below; null with too few people",
     "not_scored": "subjects without a score, because they have windows of one class only",
     "target": "the target, as in `--target`",
@@ -324,7 +324,7 @@ CHOICE = {
     "verdict": "the headline of the report",
     "best_baseline": "the baseline with the highest mean: `name`, `mean`, number of `people`, mean `difference` of the "
     "delivered model to it and its 95 % `interval`",
-    "next_person": "prediction interval for one more person: `low`, `high`, its `level`, number of `people`, and "
+    "next_subject": "prediction interval for one more person: `low`, `high`, its `level`, number of `people`, and "
     "assumption `assumes` (`nothing` or a `normal` distribution)",
 }
 
@@ -363,9 +363,9 @@ PLAYBACK = {
 }
 
 
-def playback() -> str:
-    """Of what is under `playback` in choice.json."""
-    return _keys(Playback, PLAYBACK)
+def replay() -> str:
+    """Of what is under `replay` in choice.json."""
+    return _keys(ReplayResult, PLAYBACK)
 
 
 def ensemble() -> str:
@@ -389,7 +389,7 @@ def answering() -> str:
     return _keys(Answering, ANSWERING)
 
 
-def _keys(kind: type[Choice] | type[Ensemble] | type[Playback] | type[Answering], meanings: dict[str, str]) -> str:
+def _keys(kind: type[Choice] | type[Ensemble] | type[ReplayResult] | type[Answering], meanings: dict[str, str]) -> str:
     names = [field.name for field in fields(kind)]
     if set(names) != set(meanings):
         raise ValueError(f"{__file__} and {kind.__name__} differ in {sorted(set(names) ^ set(meanings))}")
@@ -403,5 +403,5 @@ def _table(heads: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
 
 PARTS = {
     "commands": commands, "settings": settings, "grids": grids, "datasets": datasets,
-    "columns": columns, "choice": choice, "ensemble": ensemble, "playback": playback, "answering": answering,
+    "columns": columns, "choice": choice, "ensemble": ensemble, "replay": replay, "answering": answering,
 }  # fmt: skip

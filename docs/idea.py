@@ -1,7 +1,7 @@
 """The picture of docs/censoring.md, from a real training: python docs/idea.py
 
 Six synthetic people train, two are left out. Each window's code, what the network makes of it, is drawn in the
-plane of its first two principal components, coloured by person and shaped by class. Colours and greys are legible on
+plane of its first two principal components, colored by person and shaped by class. Colors and greys are legible on
 light and on dark pages.
 """
 
@@ -50,10 +50,10 @@ def idea(epochs: int) -> Any:
 
 def _draw(axis: Any, plane: torch.Tensor, who: torch.Tensor, what: torch.Tensor) -> None:
     """plane: (N, 2)."""
-    for colour, person in zip(PEOPLE, who.unique(), strict=False):
+    for color, person in zip(PEOPLE, who.unique(), strict=False):
         for c, marker in enumerate("o^"):
             rows = (who == person) & (what == c)
-            axis.scatter(*plane[rows].T, s=20, color=colour, marker=marker, alpha=0.85, lw=0)
+            axis.scatter(*plane[rows].T, s=20, color=color, marker=marker, alpha=0.85, lw=0)
     axis.set(xticks=[], yticks=[])
     axis.patch.set_alpha(0)
     for side in ("left", "bottom"):

@@ -14,7 +14,7 @@ class Censored(L.LightningModule):
 
     def __init__(self, rec: at.Recordings, method: str = "adversary", strength: float = 0.1) -> None:
         super().__init__()
-        self.automatic_optimization = False  # two optimisers: the model's and the critic's
+        self.automatic_optimization = False  # two optimizers: the model's and the critic's
         self.strength = strength
         self.encoder = at.EEGNet(rec.n_channels, rec.n_times, sfreq=rec.sfreq)
         self.head = torch.nn.Linear(self.encoder.latent_dim, rec.n_classes)
@@ -27,8 +27,8 @@ class Censored(L.LightningModule):
 
     def training_step(self, batch: list[torch.Tensor]) -> None:
         x, y, s = batch
-        optimisers = self.optimizers()
-        main, critic = optimisers if isinstance(optimisers, list) else (optimisers, None)
+        optimizers = self.optimizers()
+        main, critic = optimizers if isinstance(optimizers, list) else (optimizers, None)
         z = self.encoder(x)
         loss = torch.nn.functional.cross_entropy(self.head(z), y) + self.strength * self.censor(z, y, s)
         main.zero_grad()

@@ -18,17 +18,17 @@ for strength in (0.0, 3.0):
     censor = at.make_censor(
         "pairwise_mmd", "conditional", latent_dim=encoder.latent_dim, n_classes=rec.n_classes, n_subjects=rec.n_subjects
     )
-    optimiser = torch.optim.AdamW([*encoder.parameters(), *head.parameters()], lr=3e-3)
+    optimizer = torch.optim.AdamW([*encoder.parameters(), *head.parameters()], lr=3e-3)
     read = []
     for epoch in range(8):
         encoder.train()
-        for rows in torch.randperm(rec.n_trials).split(96):
+        for rows in torch.randperm(rec.n_windows).split(96):
             y, s = rec.y[rows], rec.subject[rows]
             z = encoder(X[rows])
             loss = torch.nn.functional.cross_entropy(head(z), y) + strength * censor(z, y, s)  # ← the penalty
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
             censor.after_step()  # ← once per step
         encoder.eval()
         with torch.no_grad():

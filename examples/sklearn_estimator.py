@@ -20,7 +20,7 @@ X, y, subjects = rec.X.numpy(), np.array(["rest", "grasp"])[rec.y], np.array(lis
 clf = at.CensoredClassifier(method="mmd", mode="conditional", strength=1.0, max_epochs=15, lr=1e-2, sfreq=rec.sfreq)
 known = subjects != "F"
 clf.fit(X[known], y[known], subjects=subjects[known])
-print(f"on F, who is unseen: {clf.score(X[~known], y[~known]):.2f}, codes {clf.transform(X[~known]).shape}")
+print(f"on F, who is unseen: {clf.score(X[~known], y[~known]):.2f}, latents {clf.transform(X[~known]).shape}")
 
 # In a pipeline, ids go to the step that needs them.
 band = butter(2, (4, 28), "bandpass", fs=rec.sfreq, output="sos")

@@ -34,17 +34,17 @@ def pytest_collection() -> Iterator[None]:
 def _nothing_is_forced_to_the_disk() -> Iterator[None]:
     """No test cuts the power, and what is killed leaves its files to the system all the same. A tiny run would wait
     for its two hundred transactions longer than it trains."""
-    from autotransfer.runs.ledger import Ledger
+    from autotransfer.runs.database import RunDatabase
 
-    prepare = Ledger._prepare
+    prepare = RunDatabase._prepare
 
-    def prepared(ledger: Ledger, create: bool, read_only: bool) -> None:
-        prepare(ledger, create, read_only)
-        ledger.connection.execute("PRAGMA synchronous=OFF")
+    def prepared(database: RunDatabase, create: bool, read_only: bool) -> None:
+        prepare(database, create, read_only)
+        database.connection.execute("PRAGMA synchronous=OFF")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
-        patch.setattr(Ledger, "_prepare", prepared)
+        patch.setattr(RunDatabase, "_prepare", prepared)
         yield
 
 
@@ -55,11 +55,11 @@ def brief_answers() -> Iterator[None]:
     from autotransfer.search import baselines, procedure
 
     with pytest.MonkeyPatch.context() as patch:
-        replay = procedure.play_back
+        replay = procedure.replay_subjects
 
         def of_one(run: Any, selection: Any, log_probs: Any, online: Any) -> Any:
             return replay(run, selection, dict(islice(log_probs.items(), 1)), online)
 
-        patch.setattr(procedure, "play_back", of_one)
+        patch.setattr(procedure, "replay_subjects", of_one)
         patch.setattr(baselines, "BASELINES", {})
         yield

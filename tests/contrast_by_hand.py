@@ -25,9 +25,9 @@ def means(method: ContrastMethod, term: Term, p: int, joint: Row, product: Row) 
     contexts = counting_groups(term.context[p].tolist(), term.nuisance[p].tolist())
     subjects = [{i: s for s, rows in inside.items() for i in rows} for inside in contexts.values()]
     if method.unit_variance:
-        centre = torch.stack([z[list(rows)].mean(0) for rows in subjects]).mean(0)
-        variance = torch.stack([(z[list(rows)] - centre).square().mean(0) for rows in subjects]).mean(0)
-        z = (z - centre) / (variance + 1e-6).sqrt()
+        center = torch.stack([z[list(rows)].mean(0) for rows in subjects]).mean(0)
+        variance = torch.stack([(z[list(rows)] - center).square().mean(0) for rows in subjects]).mean(0)
+        z = (z - center) / (variance + 1e-6).sqrt()
     found: list[tuple[Tensor, Tensor]] = []
     for c, subject in zip(contexts, subjects, strict=True):
         own, crossed = [], []
@@ -113,11 +113,11 @@ class Exact:
 
 def train(censor: torch.nn.Module, z: Tensor, y: Tensor, s: Tensor, steps: int, lr: float = 0.03) -> list[float]:
     """Critic updates alone; the penalty after each."""
-    optimiser = torch.optim.Adam(censor.parameters(), lr=lr)
+    optimizer = torch.optim.Adam(censor.parameters(), lr=lr)
     found = []
     for _ in range(steps):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         censor.critic_loss(z, y, s).backward()
-        optimiser.step()
+        optimizer.step()
         found.append(float(censor(z, y, s)))
     return found

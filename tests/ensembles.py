@@ -21,7 +21,7 @@ def single(setting: at.Setting, tensors: dict[str, Tensor], encoders: Encoders |
     """A model of one candidate. card: fields of its card."""
     parts = [CandidateCard(setting.to_dict(), len(tensors["classifier.bias"]))]
     named = {f"parts.0.{name}": tensor for name, tensor in tensors.items()}
-    return Model.restore(ModelCard(exponents=[1.0], parts=parts, **{"scores": {}} | card), named, encoders)
+    return Model.restore(ModelCard(weights=[1.0], parts=parts, **{"scores": {}} | card), named, encoders)
 
 
 def changed(model: Model, tensors: dict[str, Tensor], **values: Any) -> Model:
@@ -32,11 +32,11 @@ def changed(model: Model, tensors: dict[str, Tensor], **values: Any) -> Model:
     return Model.restore(card, {f"parts.0.{name}": tensor for name, tensor in own.items()})
 
 
-def weighted(models: Sequence[Model], exponents: Sequence[float], scores: dict[str, Any] | None = None) -> Model:
+def weighted(models: Sequence[Model], weights: Sequence[float], scores: dict[str, Any] | None = None) -> Model:
     """The ensemble of the candidates of several models."""
     parts = [part for model in models for part in model.parts]
     card = replace(
-        models[0].card, parts=[part.card for part in parts], exponents=[float(e) for e in exponents],
+        models[0].card, parts=[part.card for part in parts], weights=[float(e) for e in weights],
         scores=scores or {},
     )  # fmt: skip
     return Model(card, parts)
@@ -44,11 +44,11 @@ def weighted(models: Sequence[Model], exponents: Sequence[float], scores: dict[s
 
 def alone(model: Model) -> list[Model]:
     """Each candidate as a model."""
-    return [Model(replace(model.card, parts=[part.card], exponents=[1.0], online=None), [part]) for part in model.parts]
+    return [Model(replace(model.card, parts=[part.card], weights=[1.0], online=None), [part]) for part in model.parts]
 
 
 def with_known(model: Model, **known: Any) -> Model:
-    """The model of one candidate with other effects, centring or correction."""
+    """The model of one candidate with other effects, centering or correction."""
     return Model(model.card, [replace(part, **known) for part in model.parts])
 
 

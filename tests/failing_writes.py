@@ -100,7 +100,7 @@ def serve(folder: Path, library: ctypes.CDLL) -> None:
     sys.path[:0] = [str(HERE), str(HERE.parent)]
     from autotransfer.recordings import save_npz
     from autotransfer.runs import executor
-    from autotransfer.runs.ledger import Ledger
+    from autotransfer.runs.database import RunDatabase
     from autotransfer.search import baselines
     from faults import call, few_settings
     from kills import killed
@@ -113,9 +113,9 @@ def serve(folder: Path, library: ctypes.CDLL) -> None:
     for arguments in (layer.begin(), ["predict", layer.run, layer.source, "--out", folder / "predicted.csv"]):
         done = call(*arguments)
         assert done.code == 0, done
-    ledger = Ledger(layer.run / "ledger.sqlite")
-    known = ledger.recall("baselines", dict[str, dict[str, float]]) or {}
-    ledger.close()
+    database = RunDatabase(layer.run / "run.sqlite")
+    known = database.recall("baselines", dict[str, dict[str, float]]) or {}
+    database.close()
     baselines._missing = lambda *_: [(name, partial(known.get, name)) for name in known]  # type: ignore[assignment]
     shutil.rmtree(layer.run)
     first = layer.command(*layer.begin())
@@ -137,7 +137,7 @@ class Layer:
 
     def begin(self) -> list[object]:
         """The arguments that begin the run, or go on with it."""
-        if (self.run / "ledger.sqlite").exists():
+        if (self.run / "run.sqlite").exists():
             return ["resume", self.run]
         return ["run", self.source, *OPTIONS, "--out", self.run]
 
@@ -183,13 +183,13 @@ class Layer:
 
     def check(self) -> None:
         """The run is as an undisturbed one."""
-        from autotransfer.runs.ledger import Ledger
+        from autotransfer.runs.database import RunDatabase
         from faults import assert_same_run
 
         assert_same_run(self.run, self.undisturbed)
-        ledger = Ledger(self.run / "ledger.sqlite")
-        ledger.check()
-        ledger.close()
+        database = RunDatabase(self.run / "run.sqlite")
+        database.check()
+        database.close()
 
 
 def outcome(layer: Layer, error: str, number: int) -> str:

@@ -23,7 +23,7 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.runs import executor
 from autotransfer.runs import options as options_module
-from autotransfer.runs.ledger import Entry, Ledger
+from autotransfer.runs.database import Entry, RunDatabase
 from autotransfer.runs.run import Run
 from autotransfer.search import kinds
 from autotransfer.search.procedure import conduct
@@ -77,7 +77,7 @@ def make_run(folder: Path, source: Path, **changes: object) -> Run:
 def whole_run(folder: Path, source: Path, **changes: object) -> Path:
     run = make_run(folder, source, **changes)
     conduct(run, quiet, shown=False)
-    run.ledger.close()
+    run.database.close()
     return folder
 
 
@@ -105,7 +105,7 @@ def interrupted_run(folder: Path, source: Path, checkpoints: int, **changes: obj
         with contextlib.suppress(Interrupted):
             conduct(run, quiet, shown=False)
             raise AssertionError("the run ended before it was interrupted")
-        run.ledger.close()
+        run.database.close()
     return folder
 
 
@@ -113,8 +113,8 @@ def finish(folder: Path) -> list[Entry]:
     """Go on with a run in this process, to its end."""
     run = Run.open(folder)
     conduct(run, quiet, shown=False)
-    entries = run.ledger.entries()
-    run.ledger.close()
+    entries = run.database.entries()
+    run.database.close()
     return entries
 
 
@@ -224,24 +224,24 @@ class Command:
 
 
 def entries_of(folder: Path, elsewhere: Path) -> list[Entry]:
-    """Jobs by a copy of the ledger: the next process shall meet the files as the last one left them."""
-    if not (folder / "ledger.sqlite").exists():
+    """Jobs by a copy of the database: the next process shall meet the files as the last one left them."""
+    if not (folder / "run.sqlite").exists():
         return []
     shutil.rmtree(elsewhere, ignore_errors=True)
     elsewhere.mkdir()
-    for path in folder.glob("ledger.sqlite*"):
+    for path in folder.glob("run.sqlite*"):
         shutil.copy(path, elsewhere)
     try:
-        ledger = Ledger(elsewhere / "ledger.sqlite")
+        database = RunDatabase(elsewhere / "run.sqlite")
     except UserError:
         return []
-    entries = ledger.entries()
-    ledger.check()
-    ledger.close()
+    entries = database.entries()
+    database.check()
+    database.close()
     return entries
 
 
-# what can go wrong with a ledger
+# what can go wrong with a database
 
 
 @contextlib.contextmanager

@@ -138,7 +138,7 @@ def table(draw: random.Random) -> bytes:
 
 def check_valid(rec: at.Recordings) -> None:
     """What every part of the program relies on."""
-    n = rec.n_trials
+    n = rec.n_windows
     assert n > 0
     assert rec.X.shape == (n, len(rec.channels), rec.n_times)
     assert rec.X.numel()
@@ -316,7 +316,7 @@ class Fuzz(RunTargets):
     def run_names(self, draw: random.Random) -> at.Recordings:
         """Labels and people that are texts, some of them odd; of more than one kind, or too many."""
         rec = TINY
-        n = rec.n_trials
+        n = rec.n_windows
         names: dict[str, Any] = {
             "y": np.array(["left", "right"])[rec.y],
             "subject": np.array(list("abcd"))[rec.subject],

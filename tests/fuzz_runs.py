@@ -29,7 +29,7 @@ from mutations import NASTY, damaged, name, twisted
 from report_outline import Outline, figure_data, labels, light
 from tiny import tiny
 
-# What a value in the ledger may be, each with its JSON.
+# What a value in the database may be, each with its JSON.
 STORED = (("facts", "value"), ("jobs", "record"), ("jobs", "setting"), ("populations", "keys"))
 PLAIN = (
     ("jobs", "key"), ("jobs", "validation"), ("jobs", "test"), ("jobs", "seed"), ("jobs", "status"), ("jobs", "stage"),
@@ -70,7 +70,7 @@ class RunTargets:
             for kind in ("interrupted", "finished"):
                 run = Run.open(folder / kind)
                 self.summary = collect(run)
-                run.ledger.close()
+                run.database.close()
                 self.tame |= set(Outline(light(self.summary)).tags)
 
     # run
@@ -111,8 +111,8 @@ class RunTargets:
             self._rewrite_json(path / "choice.json", draw)
         elif kind < 0.7 and (found := list(path.glob("*.checkpoint"))):
             self._rewrite_checkpoint(found[0], draw)
-        elif not (path / "ledger.sqlite").is_symlink():  # harmed before
-            self._lie(path / "ledger.sqlite", draw)
+        elif not (path / "run.sqlite").is_symlink():  # harmed before
+            self._lie(path / "run.sqlite", draw)
 
     def _rewrite_json(self, path: Path, draw: random.Random) -> None:
         with contextlib.suppress(ValueError):  # harmed before
@@ -175,7 +175,7 @@ class RunTargets:
 
         run, data = self.summary, self.summary.data
         users = {*data.subjects, *data.classes, *data.channels, *run.versions.values(), run.name, run.options.source}
-        settings = {one.name for one in run.trainings}
+        settings = {one.name for one in run.fits}
         users |= {run.command, run.device, run.started, *settings} - {"paper_network"}  # which is a role, too
         self.check_page(light(renamed(run)))
 
@@ -185,10 +185,10 @@ class RunTargets:
         people, classes, channels = ([name(draw) for _ in range(n)] for n in (3, 2, 2))
         stem = re.sub(r"[/\x00\ud800]", "", name(draw))[:40]
         source = self.work / f"{stem}.npz"
-        labelled = at.Recordings(
+        labeled = at.Recordings(
             rec.X, np.array(classes)[rec.y], np.array(people)[rec.subject], sfreq=16, channels=channels, name=name(draw)
         )
-        save_npz(source, labelled)
+        save_npz(source, labeled)
         with few_settings():
             whole_run(self.work / f"run {stem}", source, max_epochs=1)
             result = call("report", self.work / f"run {stem}")

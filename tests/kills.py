@@ -20,7 +20,7 @@ ANSWERS = {"choice.json": 3, "plan.json": 3, "model": 12, "results.csv": 6, "rep
 
 def killed(layer: Layer, seed: int, first: Ending) -> tuple[int, str]:
     """How often a run was killed, and its outcome: `same` or what is wrong. first: the undisturbed run."""
-    from autotransfer.runs.ledger import FINISHED
+    from autotransfer.runs.database import FINISHED
     from faults import entries_of
 
     draw = random.Random(f"kills {seed}")

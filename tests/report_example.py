@@ -22,15 +22,15 @@ from autotransfer.runs.choice import (
     Choice,
     Ensemble,
     NamedSetting,
-    Playback,
     Reliability,
+    ReplayResult,
     StageScore,
-    Weighted,
+    WeightedCandidate,
 )
 from autotransfer.runs.data_facts import Data
 from autotransfer.runs.results import Trained
 from autotransfer.search.diagnosis import answering
-from autotransfer.training.centring import CentringRule
+from autotransfer.training.centering import CenteringRule
 from tiny import described
 
 HOSTILE = (
@@ -59,24 +59,24 @@ def finished(
     )
     trials = draw.integers(90, 130, n_subjects).tolist()
     tried = settings or options.settings()
-    trainings = _trainings(draw, subjects, gain, [NamedSetting(options.name_of(s), s) for s in tried], len(classes))
+    fits = _trainings(draw, subjects, gain, [NamedSetting(options.name_of(s), s) for s in tried], len(classes))
     run = Summary(
         name="SSVEP exoskeleton",
         source=options.source,
         command="autotransfer run eeg_ssvep_exo.npz --out runs/exo --grid quick --epochs 60 --seed 0",
-        jobs_done=len(trainings),
-        jobs_total=len(trainings),
+        jobs_done=len(fits),
+        jobs_total=len(fits),
         started="2026-03-02T10:15:00+00:00",
         seconds=1234.5,
         device="cpu (2 threads)",
         versions={"autotransfer": "0.1.0", "python": "3.11.9", "torch": "2.13.0", "numpy": "2.4.6"},
         options=options,
         data=Data(
-            n_trials=sum(trials), n_channels=8, n_times=256, sfreq=256.0, classes=classes, subjects=subjects,
+            n_windows=sum(trials), n_channels=8, n_times=256, sfreq=256.0, classes=classes, subjects=subjects,
             channels=("Oz", "O1", "O2", "POz", "PO3", "PO4", "PO7", "PO8"), trials=tuple(trials),
         ),
         folds=n_subjects,
-        trainings=tuple(trainings),
+        fits=tuple(fits),
     )  # fmt: skip
     choice = _choice(run, chosen)
     leakage = {"paper_network": _leakage(draw, subjects, 0.72), "chosen": _leakage(draw, subjects, 0.31)}
@@ -137,10 +137,10 @@ def _history(draw: Any, fold: int, setting: at.Setting) -> dict[str, list[float]
 
 def _choice(run: Summary, chosen: str | None) -> Choice:
     """By validation, but for a setting that is named; every fifth subject has another nested choice."""
-    settings = {one.name: one.setting for one in run.trainings if one.stage == "folds"}
+    settings = {one.name: one.setting for one in run.fits if one.stage == "folds"}
     tests: dict[str, dict[str, float]] = {name: {} for name in settings}
     validation: dict[str, list[float]] = {name: [] for name in settings}
-    for one in run.trainings:
+    for one in run.fits:
         if one.name in settings and one.record.swapped is not None:
             tests[one.name] |= one.scores
             validation[one.name] += [one.record.validation_score, one.record.swapped.validation_score]
@@ -209,13 +209,13 @@ def averaged(run: Summary | None = None, *, seed: int = 0, own: str = "my_encode
     assert run.choice is not None
     draw, choice = np.random.default_rng(seed), run.choice
     first, *more = dict.fromkeys([choice.chosen.name, "paper_network"])
-    weights = [Weighted(first, "eegnet", 0.45 - 0.1 * len(more), 0.0)]
-    weights += [Weighted(name, "eegnet", 0.1, 0.0) for name in more]
+    weights = [WeightedCandidate(first, "eegnet", 0.45 - 0.1 * len(more), 0.0)]
+    weights += [WeightedCandidate(name, "eegnet", 0.1, 0.0) for name in more]
     for kind, share in KINDS.items():
         kind = own if kind == "my_encoder" else kind
-        weights.append(Weighted(f"candidate of {kind}", kind, share, 0.0))
+        weights.append(WeightedCandidate(f"candidate of {kind}", kind, share, 0.0))
     weights.sort(key=lambda one: -one.share)
-    weights = [replace(one, exponent=one.share / 1.37) for one in weights]
+    weights = [replace(one, weight=one.share / 1.37) for one in weights]
 
     def less(loss: float) -> dict[str, float]:
         noise = draw.normal(0, 0.004, len(nested))
@@ -225,7 +225,7 @@ def averaged(run: Summary | None = None, *, seed: int = 0, own: str = "my_encode
     moved = {s: draw.dirichlet([1 + 60 * one.share for one in weights]) for s in nested}
     confidence = [0.32, 0.45, 0.58, 0.71, 0.84, 0.95]
     names = [one.name for one in weights]
-    found = Ensemble(weights=[one for one in weights if one.share > 0],
+    found = Ensemble(candidates=[one for one in weights if one.share > 0],
                      nested={s: dict(zip(names, own.tolist(), strict=True)) for s, own in moved.items()})  # fmt: skip
     others = {"best_single": less(0.03), "equal_weights": less(0.012), "uncensored": less(0.008)}
     calibration = Calibration(
@@ -238,12 +238,12 @@ def averaged(run: Summary | None = None, *, seed: int = 0, own: str = "my_encode
         run,
         choice=replace(
             choice, ensemble=found, nested_test_scores=nested, validation_mean=mean, validation_q25=q25,
-            alternatives=others, calibration=calibration, playback=played(nested),
+            alternatives=others, calibration=calibration, replay=played(nested),
         ),
     )  # fmt: skip
 
 
-def played(scores: dict[str, float]) -> Playback:
+def played(scores: dict[str, float]) -> ReplayResult:
     """These people gain by labels, and a little by adaptation but in one order."""
 
     def more(gain: float) -> dict[str, float]:
@@ -251,13 +251,13 @@ def played(scores: dict[str, float]) -> Playback:
 
     orders = {"recorded": 0.1, "balanced": 0.15, "one-sided": 0.0, "one class first": 0.05}
     labels = {"1": 0.3, "2": 0.4, "5": 0.6, "10": 0.7}
-    return Playback(
+    return ReplayResult(
         zero_shot=dict.fromkeys(orders, scores), adapted={name: more(gain) for name, gain in orders.items()},
         before=dict.fromkeys(labels, scores), calibrated={k: more(gain) for k, gain in labels.items()},
         own={k: {s: v * gain for s, v in scores.items()} for k, gain in labels.items()},
         ways={"shift": {name: more(gain) for name, gain in orders.items()}}, follows="shift",
         calibrates=[1, 2, 5, 10], online={name: more(gain) for name, gain in orders.items()}, all_windows=more(0.2),
-        rule=CentringRule(), online_session=False, online_all_windows=True,
+        rule=CenteringRule(), online_session=False, online_all_windows=True,
     )  # fmt: skip
 
 
@@ -280,19 +280,19 @@ def paper_network_won(n_subjects: int = 9) -> Summary:
 
 
 def failing(run: Summary, reasons: dict[int, str]) -> Summary:
-    """The run with some of its trainings failed."""
-    trainings = list(run.trainings)
+    """The run with some of its fits failed."""
+    fits = list(run.fits)
     for place, reason in reasons.items():
-        record = replace(trainings[place].record, failure=reason, test_score=float("nan"))
-        trainings[place] = replace(trainings[place], record=record)
-    return replace(run, trainings=tuple(trainings))
+        record = replace(fits[place].record, failure=reason, test_score=float("nan"))
+        fits[place] = replace(fits[place], record=record)
+    return replace(run, fits=tuple(fits))
 
 
 def unfinished() -> Summary:
     """Stopped in stage two, with two failed jobs."""
     run = finished(10, seed=2)
     run = failing(run, {36: "the loss is not finite after epoch 3", 38: "out of memory"})
-    return replace(run, trainings=run.trainings[:40], choice=None, leakage={}, jobs_done=38, jobs_total=132)
+    return replace(run, fits=run.fits[:40], choice=None, leakage={}, jobs_done=38, jobs_total=132)
 
 
 def hostile(name: str = HOSTILE[0], *, names: tuple[str, ...] = HOSTILE) -> Summary:
@@ -306,7 +306,7 @@ def hostile(name: str = HOSTILE[0], *, names: tuple[str, ...] = HOSTILE) -> Summ
 
 def empty() -> Summary:
     """Asked for a report before the first job has ended."""
-    return replace(unfinished(), trainings=(), folds=0, jobs_done=0, jobs_total=12)
+    return replace(unfinished(), fits=(), folds=0, jobs_done=0, jobs_total=12)
 
 
 EXAMPLES: dict[str, Callable[[], Summary]] = {

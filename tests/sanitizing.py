@@ -44,8 +44,8 @@ from autotransfer.cpu.blocks import (
     Weights,
     block_backward,
     block_forward,
-    codes_backward,
-    codes_forward,
+    latents_backward,
+    latents_forward,
     lay_out,
     second_backward,
     second_forward,
@@ -65,11 +65,11 @@ FUNCTIONS = frozenset(re.findall(r"^(?:void|int) (\w+)\(", SOURCE.read_text(), r
 COMPILER = shlex.split(os.environ.get("CC", "cc"))
 FLAGS = "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-pthread"  # as setup.py has them
 STRICT = ("-g1", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all", "-Wno-psabi")
-# What is looked for. Without optimisation, with which UBSan takes minutes to compile; vectors are as wide either way.
+# What is looked for. Without optimization, with which UBSan takes minutes to compile; vectors are as wide either way.
 SANITIZERS = {
     "memory": ("-O0", "-fsanitize=address,undefined"),  # out of bounds, or undefined in C
     "threads": ("-O0", "-fsanitize=thread"),
-    "optimised": ("-O2", "-fsanitize=address"),
+    "optimized": ("-O2", "-fsanitize=address"),
 }
 OPTIONS = {"ASAN_OPTIONS": "detect_leaks=1:exitcode=99", "TSAN_OPTIONS": "halt_on_error=1:exitcode=99"}
 
@@ -232,7 +232,7 @@ def driven_by(driver: Driver) -> Iterator[dict[int, Tensor]]:
         mock.patch.object(cpu, "GRAIN", 0),
         mock.patch.object(cpu, "_pool_of_threads", return_value=None),
     ):
-        torch.use_deterministic_algorithms(True)  # fills what is not initialised with NaN: nothing may be left of it
+        torch.use_deterministic_algorithms(True)  # fills what is not initialized with NaN: nothing may be left of it
         torch.set_num_threads(3)
         try:
             yield tensors
@@ -424,7 +424,7 @@ def seconds(draw: random.Random) -> Compared:
 
 
 def plain_codes(power: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping) -> tuple[Tensor, Tensor, Tensor]:
-    """Power (P, F, B, S) -> codes (P, B, F·S), mean and variance of its logarithms, step by step."""
+    """Power (P, F, B, S) -> latents (P, B, F·S), mean and variance of its logarithms, step by step."""
     logs = (power + 1e-2).log()
     normal, mean, variance = apply(layers._Normalize, logs.flatten(2), gamma, beta, None, 1e-3)
     return kept(dropping, normal.view(power.shape)).transpose(1, 2).flatten(2), mean, variance
@@ -442,17 +442,17 @@ def codes_case(members: int, groups: int, features: int, batch: int, stretches: 
     return [power, gamma, beta], Dropping(halves, group, torch.rand(members) * 0.6)
 
 
-def codes(draw: random.Random) -> Compared:
+def latents(draw: random.Random) -> Compared:
     members, features, batch, stretches = sizes(draw, 4, 5, 70, 20)
     given, dropping = codes_case(members, draw.randint(1, members), features, batch, stretches)
     exact = [tensor.double().requires_grad_() for tensor in given]
     wanted, mean, variance = plain_codes(*exact, dropping)
-    found, state = codes_forward(*given, dropping, 1e-2, 1e-3)
+    found, state = latents_forward(*given, dropping, 1e-2, 1e-3)
     slopes = normal(*wanted.shape)
     yield found, wanted, 1e-5
     yield state.mean, mean, 1e-5
     yield state.variance, variance, 1e-5
-    back = codes_backward(slopes, *given, dropping, state, 1e-2, 1e-3)
+    back = latents_backward(slopes, *given, dropping, state, 1e-2, 1e-3)
     for one, other in zip(back, torch.autograd.grad((wanted * slopes).sum(), exact), strict=True):
         yield one, other, 5e-4  # the slope of the logarithm is up to 100
 
@@ -502,8 +502,8 @@ def append_scale(draw: random.Random) -> Compared:
 
 
 CASES: dict[str, Callable[[random.Random], Compared]] = {
-    "norm_pool": norm_pool, "filters": filters, "blocks": blocks, "seconds": seconds, "codes": codes, "edges": edges,
-    "products": products, "length_scales": length_scales, "words": words, "append_scale": append_scale,
+    "norm_pool": norm_pool, "filters": filters, "blocks": blocks, "seconds": seconds, "latents": latents,
+    "edges": edges, "products": products, "length_scales": length_scales, "words": words, "append_scale": append_scale,
 }  # fmt: skip
 
 

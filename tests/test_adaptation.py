@@ -35,7 +35,7 @@ WEIGHTS = torch.tensor([0.6, 0.4])
 
 
 def windows(n: int, shift: float = 0.0, classes: int = C) -> tuple[Tensor, Tensor, Tensor]:
-    """Codes (n, P, R) of a person who lies elsewhere, what the model says of them (n, C), and their classes (n,)."""
+    """Latents (n, P, R) of a person who lies elsewhere, what the model says of them (n, C), and their classes (n,)."""
     y = torch.arange(n) % classes
     x = EVERYONE.means[:, y].transpose(0, 1) + torch.randn(n, P, R, generator=DRAW) + shift
     variance = 1 + EVERYONE.shift + EVERYONE.interaction
@@ -110,8 +110,8 @@ def test_self_training_learns_classes_as_far_as_all_are_predicted() -> None:
     np.testing.assert_allclose(shares(one_sided), 0.0, atol=1e-2)
 
 
-def test_statistics_are_those_of_a_normalisation() -> None:
-    """Windows and MOMENTS pseudo-windows of everybody, normalised, then as everybody's are: the logits of that."""
+def test_statistics_are_those_of_a_normalization() -> None:
+    """Windows and MOMENTS pseudo-windows of everybody, normalized, then as everybody's are: the logits of that."""
     x, log_p, _ = windows(50, 1.5)
     method = Statistics(EVERYONE, 1.0)
     weight, bias = method.correction(known_after(method, x, log_p.softmax(-1)))

@@ -99,7 +99,7 @@ def test_continuous_recordings_load_and_are_inspected(tmp_path: Path) -> None:
     folder = tmp_path / "study"
     samples = write_counts(folder)
     rec = at.load(f"{folder}?gain=2", window=1.0, events="fist,open")
-    assert (rec.n_trials, rec.subjects, rec.classes) == (6, ("p0", "p1", "p2"), ("fist", "open"))
+    assert (rec.n_windows, rec.subjects, rec.classes) == (6, ("p0", "p1", "p2"), ("fist", "open"))
     assert (rec.channels, rec.sfreq) == (("flexor", "extensor"), RATE)
     np.testing.assert_array_equal(rec.X[3].numpy(), 2 * samples[1, 3 * RATE : 4 * RATE].T)
     assert [whole.subject for whole in read_whole(str(folder))] == ["p0", "p1", "p2"]

@@ -72,7 +72,7 @@ def test_after_whole_subject_alignment_the_mean_covariance_is_the_identity(
     X = rec.X.double()
     standardized = preprocessed(X, rec.subject, standardize="transductive")
     found = preprocessed(X, rec.subject, standardize="transductive", align="transductive")
-    fitted = Preprocessing((Align("transductive"),)).fit(standardized, rec.subject, [np.arange(rec.n_trials)])
+    fitted = Preprocessing((Align("transductive"),)).fit(standardized, rec.subject, [np.arange(rec.n_windows)])
     for person in range(rec.n_subjects):
         rows = rec.subject == person
         W, Z, aligned = fitted.align.mix[0, person], standardized[rows], found[rows]

@@ -30,7 +30,7 @@ class Small(nn.Module):
 
 
 class Rich(nn.Module):
-    """Normalisation, dropout of two kinds, functional dropout, a lazy layer, an output that is not flat."""
+    """Normalization, dropout of two kinds, functional dropout, a lazy layer, an output that is not flat."""
 
     def __init__(self, n_channels: int, n_times: int) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ from autotransfer.errors import UserError
 from autotransfer.models import saving
 from autotransfer.models.loading import load_model
 from autotransfer.runs.choice import Choice, StageScore, read_choice, unfinished_words
-from autotransfer.runs.ledger import UNDELIVERED
+from autotransfer.runs.database import UNDELIVERED
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.progress import OVER, status_lines
 from autotransfer.runs.run import Run
@@ -79,7 +79,7 @@ def plain(choice: Choice) -> Choice:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = start(tmp_path_factory.mktemp("whole"))
     conduct(run, quiet, shown=False)
-    run.ledger.close()
+    run.database.close()
     return run.folder
 
 
@@ -89,7 +89,7 @@ def answered_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = start(tmp_path_factory.mktemp("answered"))
     with pytest.raises(Interrupted):
         conduct(run, quiet, shown=False, answered=After(1))
-    run.ledger.close()
+    run.database.close()
     return run.folder
 
 
@@ -139,7 +139,7 @@ def test_what_was_interrupted_can_be_used_and_goes_on_exactly(tmp_path: Path, wh
     run = start(tmp_path)
     with pytest.raises(Interrupted):
         conduct(run, quiet, shown=False, answered=After(answers))
-    run.ledger.close()
+    run.database.close()
     folder = run.folder
     choice, model = read_choice(folder), load_model(folder / "model")
     assert [stage.name for stage in choice.stages] == STAGES[:answers]
@@ -157,7 +157,7 @@ def test_what_was_interrupted_can_be_used_and_goes_on_exactly(tmp_path: Path, wh
     assert "resume" in state
     again = Run.open(folder)
     conduct(again, quiet, shown=False)
-    again.ledger.close()
+    again.database.close()
     assert_same(folder, whole)
 
 
@@ -198,7 +198,7 @@ def test_a_kill_at_any_write_leaves_a_whole_model(
             again = Run.open(folder)
             with contextlib.suppress(Interrupted):
                 conduct(again, quiet, shown=False, answered=After(1))
-            again.ledger.close()
+            again.database.close()
             stages.append(load_model(folder / "model").card.scores["stages"])
             read_choice(folder)
             read_plan(folder)
@@ -207,7 +207,7 @@ def test_a_kill_at_any_write_leaves_a_whole_model(
     assert stages == [STAGES[: 1 if n < 3 else 2] for n in places], "the card is the moment"
     last = Run.open(folder)
     conduct(last, quiet, shown=False)
-    last.ledger.close()
+    last.database.close()
     assert_same(folder, whole)
 
 
@@ -224,7 +224,7 @@ def test_a_plan_that_was_performed_is_performed_again(tmp_path: Path, whole: Pat
         choice = conduct(run, quiet, shown=False)
         assert [stage.name for stage in choice.stages] == STAGES[:4]
         assert choice.ended == "everything in its plan was trained"
-        run.ledger.close()
+        run.database.close()
         runs.append(run.folder)
     assert_same(*runs)
     assert read_choice(runs[0]).stages[3].scores == read_choice(whole).stages[3].scores
@@ -236,16 +236,16 @@ def test_without_time_the_first_answer_is_made_and_no_other(tmp_path: Path) -> N
     assert [stage.name for stage in choice.stages] == STAGES[:1]
     assert choice.ended == OVER
     assert choice.left_out == STAGES[1:]
-    assert {entry.setting.network.closed_form for entry in run.ledger.entries()} == {True}
+    assert {entry.setting.network.closed_form for entry in run.database.entries()} == {True}
     assert read_plan(run.folder).stages[0].name == STAGES[0]
-    run.ledger.close()
+    run.database.close()
     assert "finished" in status_lines(run.folder)[0]
 
 
 def test_a_run_that_ended_can_be_given_more_time(tmp_path: Path, whole: Path) -> None:
     run = start(tmp_path, time="0.001s")
     conduct(run, quiet, shown=False)
-    run.ledger.close()
+    run.database.close()
     longer = f"; autotransfer resume {run.folder} --time 10m gives it longer"
     assert longer in told("resume", run.folder)
     assert longer in status_lines(run.folder)[0]
@@ -271,7 +271,7 @@ def test_a_stage_that_time_ends_is_not_delivered_and_completed_by_resume(tmp_pat
 
     def late() -> float:
         """Return the time, two hours later once the first network is in training."""
-        return real() + 7200 * bool(run.ledger.recall("answered", int) == 2 and _running(run))
+        return real() + 7200 * bool(run.database.recall("answered", int) == 2 and _running(run))
 
     told_lines: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -282,15 +282,15 @@ def test_a_stage_that_time_ends_is_not_delivered_and_completed_by_resume(tmp_pat
     assert choice.ended == OVER
     assert choice.left_out == STAGES[2:]
     assert any(line.startswith(f"{STAGES[2]} takes too long") for line in told_lines)
-    assert all(entry.setting.network.closed_form for entry in run.ledger.entries())
-    hidden = [entry for entry in run.ledger.entries(hidden=True) if entry.stage == UNDELIVERED]
+    assert all(entry.setting.network.closed_form for entry in run.database.entries())
+    hidden = [entry for entry in run.database.entries(hidden=True) if entry.stage == UNDELIVERED]
     assert {entry.setting.encoder for entry in hidden} == {"eegnet"}
-    run.ledger.close()
+    run.database.close()
     told("resume", run.folder, "--time", "none")
     assert_same(run.folder, whole)
     again = Run.open(run.folder)
-    assert {entry.starts for entry in again.ledger.entries()} == {1}, "it went on where it was stopped"
-    again.ledger.close()
+    assert {entry.starts for entry in again.database.entries()} == {1}, "it went on where it was stopped"
+    again.database.close()
 
 
 def test_a_stage_begins_only_if_fits_of_its_kind_took_less_than_the_time_left(
@@ -298,18 +298,18 @@ def test_a_stage_begins_only_if_fits_of_its_kind_took_less_than_the_time_left(
 ) -> None:
     shutil.copytree(whole, tmp_path / "run")
     run = Run.open(tmp_path / "run")
-    plan = run.ledger.require("plan", Plan)
+    plan = run.database.require("plan", Plan)
     (eegnet,) = plan.stages[2].settings
     conductor = Conductor(
         run, replace(plan, stages=[*plan.stages, Stage.of("again", [eegnet], [1])]), quiet, shown=False, answered=None
     )
-    took = sum(entry.record.seconds for entry in run.ledger.entries() if entry.record and entry.setting == eegnet)
+    took = sum(entry.record.seconds for entry in run.database.entries() if entry.record and entry.setting == eegnet)
     for left, begins in ((took / 4, False), (took * 100, True)):  # the paper's network is of the same kind
         monkeypatch.setattr(Conductor, "seconds_left", left)
         assert conductor._has_time(len(plan.stages)) is begins
     monkeypatch.setattr(Conductor, "seconds_left", -1.0)
     assert conductor._has_time(0), "the first stage is always completed"
-    run.ledger.close()
+    run.database.close()
 
 
 def test_without_networks_costly_baselines_wait_for_the_last_result(
@@ -320,14 +320,14 @@ def test_without_networks_costly_baselines_wait_for_the_last_result(
     skipped: list[dict[str, str]] = []
     run = start(tmp_path, networks="none", time="1h")
     conduct(run, quiet, shown=False, answered=lambda _, choice: skipped.append(choice.skipped_baselines))
-    run.ledger.close()
+    run.database.close()
     *interim, last = skipped
     assert [names["costly"] for names in interim] == [baselines.LATER] * len(interim) != []
     assert last == {}
 
 
 def _running(run: Run) -> list[str]:
-    return [key for key, status in run.ledger.statuses().items() if status == "running"]
+    return [key for key, status in run.database.statuses().items() if status == "running"]
 
 
 def test_it_stops_when_no_gain_is_expected_unless_all_is_asked_for(
@@ -339,7 +339,7 @@ def test_it_stops_when_no_gain_is_expected_unless_all_is_asked_for(
     assert [stage.name for stage in choice.stages] == STAGES[:2]
     assert choice.ended == "no more gain was expected"
     assert choice.left_out == []
-    run.ledger.close()
+    run.database.close()
 
 
 @pytest.mark.slow
@@ -363,5 +363,5 @@ def test_who_would_have_stopped_earlier_is_scored_with_what_there_was(
     assert kinds == {"shallow"}
     assert not any("shallow" in name for name in choice.ensemble.nested["0"])
     folder = run.folder
-    run.ledger.close()
-    assert Run.open(folder).ledger.recall("answers", list[StageScore]) == choice.stages
+    run.database.close()
+    assert Run.open(folder).database.recall("answers", list[StageScore]) == choice.stages

@@ -20,7 +20,7 @@ from test_calibration import CLASSES, FEW, KINDS, OWN, REST, SEEN, S, X, Y, both
 TRUSTED = {str(number): [0.6, 0.7] for number in LABELS}
 
 
-def labelled(clf: at.CensoredClassifier, rows: np.ndarray = FEW) -> at.Session:
+def labeled(clf: at.CensoredClassifier, rows: np.ndarray = FEW) -> at.Session:
     session = at.Session(clf)
     for row in rows:
         session.label(X[row], Y[row])
@@ -31,7 +31,7 @@ def labelled(clf: at.CensoredClassifier, rows: np.ndarray = FEW) -> at.Session:
 def test_labels_one_by_one_are_a_calibration(kind: str) -> None:
     clf = KINDS[kind]()
     want = clf.calibrate(X[FEW], Y[FEW]).predict_proba(X[REST])
-    session = labelled(clf)
+    session = labeled(clf)
     assert (session.n_labels, session.n_windows) == (len(FEW), len(FEW))
     np.testing.assert_allclose(session.predict_proba(X[REST]), want, atol=1e-5)
     at_once = at.Session(clf)
@@ -44,10 +44,10 @@ def test_labels_count_as_much_as_held_out_people_say() -> None:
     clf = KINDS["mixture"]()
     trusted = with_model(clf, with_card(clf.model_, trust=TRUSTED, calibrates=[2, 5, 10]))
     want = trusted.calibrate(X[FEW], Y[FEW]).predict_proba(X[REST])
-    np.testing.assert_allclose(labelled(trusted).predict_proba(X[REST]), want, atol=1e-5)
+    np.testing.assert_allclose(labeled(trusted).predict_proba(X[REST]), want, atol=1e-5)
     assert np.abs(want - clf.calibrate(X[FEW], Y[FEW]).predict_proba(X[REST])).max() > 0.01
     one_of_each = FEW[[int(np.flatnonzero(Y[FEW] == name)[0]) for name in CLASSES]]
-    session = labelled(trusted, one_of_each)
+    session = labeled(trusted, one_of_each)
     np.testing.assert_allclose(session.predict_proba(X[REST]), clf.predict_proba(X[REST]), atol=1e-5)
     for row in np.setdiff1d(FEW, one_of_each):
         session.label(X[row], Y[row])
@@ -56,7 +56,7 @@ def test_labels_count_as_much_as_held_out_people_say() -> None:
 
 @pytest.fixture(scope="module")
 def online() -> at.CensoredClassifier:
-    """A model whose codes depend on the windows before."""
+    """A model whose latents depend on the windows before."""
     clf = clone(single()).set_params(standardize="online", max_epochs=2)
     return clf.fit(X[SEEN], Y[SEEN], subjects=S[SEEN])
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from autotransfer.runs.choice import Calibration, Ensemble, NamedSetting, Weighted
+from autotransfer.runs.choice import Calibration, Ensemble, NamedSetting, WeightedCandidate
 from autotransfer.search import evidence
 from autotransfer.search.average import find_weights
 from autotransfer.search.diagnosis import calibration
@@ -45,7 +45,7 @@ def held_out_of(quality: list[float] = QUALITY, people: int = PEOPLE, seed: int 
 
 
 def nested_weights(evidence: Evidence) -> dict[int, Floats]:
-    """Return exponents (K,) found without each person."""
+    """Return weights (K,) found without each person."""
     return {person: find_weights(evidence.without([person]), evidence.trained) for person in evidence.people}
 
 
@@ -57,13 +57,13 @@ def predicted(evidence: Evidence) -> dict[int, NDArray[np.float64]]:
 def calibrated(evidence: Evidence) -> Calibration:
     nested = nested_weights(evidence)
     named = {str(p): {str(k): float(b) for k, b in enumerate(beta)} for p, beta in nested.items()}
-    ensemble = Ensemble(weights=[Weighted("0", "eegnet", 1.0, 1.0)], nested=named)
+    ensemble = Ensemble(candidates=[WeightedCandidate("0", "eegnet", 1.0, 1.0)], nested=named)
     return calibration(ensemble, evidence, predicted(evidence))
 
 
 @pytest.mark.parametrize("people", [PEOPLE, 3])
 def test_whatever_a_person_has_touched_does_not_reach_their_weights(people: int) -> None:
-    """Their labels, and everything said by trainings that held them out, of them and of the other, become noise."""
+    """Their labels, and everything said by fits that held them out, of them and of the other, become noise."""
     clean = nested_weights(held_out_of(people=people))
     for person in range(people):
         noisy, generator = held_out_of(people=people), np.random.default_rng(person)
@@ -125,7 +125,7 @@ def test_the_calibration_error_is_the_gap(confidence: float, hits: int, error: f
     p = np.where(np.arange(10) < hits, confidence, 1 - confidence)
     log_p = np.log(np.stack([p, 1 - p], 1))
     evidence = evidence_from({((1, 0), 0): log_p[None].astype(np.float32)}, {0: np.zeros(10, dtype=np.int64)})
-    ensemble = Ensemble(weights=[Weighted("0", "eegnet", 1.0, 1.0)], nested={"0": {"0": 1.0}})
+    ensemble = Ensemble(candidates=[WeightedCandidate("0", "eegnet", 1.0, 1.0)], nested={"0": {"0": 1.0}})
     found = calibration(ensemble, evidence, {0: log_p})
     assert found.error == pytest.approx(error, abs=1e-6)
     assert found.accuracy == pytest.approx([hits / 10])

@@ -23,7 +23,7 @@ def test_no_task_holds_the_test_subjects_labels() -> None:
     assert (task.y[fold.test] == -1).all()
     assert (task.y[task.known] == recordings.y.numpy()[task.known]).all()
     assert not set(task.known) & set(fold.test)
-    assert len(task.known) + len(fold.test) == recordings.n_trials
+    assert len(task.known) + len(fold.test) == recordings.n_windows
 
 
 def test_the_online_mean_is_causal() -> None:
@@ -81,7 +81,7 @@ def test_rows_are_tidy_and_a_repeated_command_adds_nothing(tmp_path: Path) -> No
     run(options)
     rows = known_rows(out)
     pipelines = {row["pipeline"] for row in rows}
-    assert {"lda", "riemann", "riemann_recentred", "riemann_running", "riemann_templates"} <= pipelines
+    assert {"lda", "riemann", "riemann_recentered", "riemann_running", "riemann_templates"} <= pipelines
     assert len(rows) == 4 * len(pipelines)
     assert {row["dataset"] for row in rows} == {"tiny"}
     run(options)

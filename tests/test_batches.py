@@ -92,7 +92,7 @@ def test_emg_like_data_have_two_rows_in_every_group() -> None:
 
 @both
 def test_class_proportions_are_kept(balance: Balance) -> None:
-    """The loss weights classes by their training counts, so batches must not equalise them."""
+    """The loss weights classes by their training counts, so batches must not equalize them."""
     generator = rng(3)
     subject = np.repeat(np.arange(10), 200)
     y = (generator.random(2000) < 0.2).astype(np.int64)

@@ -60,7 +60,7 @@ def test_the_paper_variant_is_the_printed_algorithm_step_by_step(mode: str):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_labelled_variant_written_out(mode: str):
+def test_the_labeled_variant_written_out(mode: str):
     z, y, s = batch()
     censor = make_censor("began", mode, members=3, seed=[1, 2, 3], **SIZES).double()
     key = fold_in(censor.keys, censor.step)

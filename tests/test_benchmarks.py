@@ -20,8 +20,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import autotransfer as at
 from autotransfer.models.saving import write_model
-from autotransfer.runs.choice import Playback
-from autotransfer.search.playback import ORDERS
+from autotransfer.runs.choice import ReplayResult
+from autotransfer.search.replay import ORDERS
 
 MAY_BE_NOTHING = ("peak MiB", "faults", "system ms")
 LONG = ("censors", "encoder")
@@ -142,9 +142,9 @@ def test_latency_of_a_delivered_model_part_by_part(tmp_path: Path, monkeypatch: 
 
 
 def test_a_set_that_is_played_back_again_takes_the_place_of_its_rows(tmp_path: Path) -> None:
-    def played(gain: float) -> Playback:
+    def played(gain: float) -> ReplayResult:
         before, after = ({order: {"a": score} for order in ORDERS} for score in (0.5, 0.5 + gain))
-        return Playback(
+        return ReplayResult(
             zero_shot=before, adapted=after, online=after, all_windows={"a": 0.7}, before={}, calibrated={}, own={},
             follows="shift", calibrates=[], ways={},
         )  # fmt: skip

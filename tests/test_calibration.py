@@ -1,4 +1,4 @@
-"""A model for one person: by labelled windows, by windows alone, in memory, on disk, exported, in a session, in fit."""
+"""A model for one person: by labeled windows, by windows alone, in memory, on disk, exported, in a session, in fit."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def without_effects(model: Model) -> Model:
 @both
 def test_what_held_out_people_did_not_gain_by_is_not_done(kind: str) -> None:
     clf = with_model(KINDS[kind](), with_card(KINDS[kind]().model_, calibrates=[5, 10], follows="none"))
-    with pytest.warns(UserWarning, match=r"did not gain by 2 labelled windows of each class: the model stays as it is"):
+    with pytest.warns(UserWarning, match=r"did not gain by 2 labeled windows of each class: the model stays as it is"):
         same = clf.calibrate(X[FEW], Y[FEW])
     assert same.model_ is clf.model_
     np.testing.assert_array_equal(same.predict_proba(X[REST]), clf.predict_proba(X[REST]))
@@ -186,7 +186,7 @@ def test_the_fewest_labels_of_a_class_count(labels: int, counts_as: int) -> None
     done = with_model(clf, with_card(clf.model_, calibrates=[counts_as])).calibrate(X[rows], Y[rows])
     assert done.model_.parts[0].correction is not None
     others = with_model(clf, with_card(clf.model_, calibrates=[k for k in LABELS if k != counts_as]))
-    with pytest.warns(UserWarning, match=f"did not gain by {counts_as} labelled window"):
+    with pytest.warns(UserWarning, match=f"did not gain by {counts_as} labeled window"):
         assert others.calibrate(X[rows], Y[rows]).model_ is others.model_
 
 
@@ -274,8 +274,8 @@ def test_all_windows_at_once_count_as_one_by_one(method: str) -> None:
     person = session._adaptation
     assert person is not None
     ensemble = clf.model_.ensemble
-    codes, log_p = ensemble.read(REC.X[REST], ensemble.follow())
-    x = ensemble.project(codes)
+    latents, log_p = ensemble.read(REC.X[REST], ensemble.follow())
+    x = ensemble.project(latents)
     known = person.method.begin()
     for own, said in zip(x, log_p.softmax(-1).float(), strict=True):
         known = person.method.count(known, own, said)
@@ -296,16 +296,16 @@ def fitted_with(**rows: tuple[int, ...]) -> at.CensoredClassifier:
 
 def test_fit_meets_a_person() -> None:
     few, rest = tuple(FEW.tolist()), tuple(REST.tolist())
-    labelled = fitted_with(X_target_labeled=few, y_target_labeled=few)
-    unlabelled = fitted_with(X_target_unlabeled=rest)
+    labeled = fitted_with(X_target_labeled=few, y_target_labeled=few)
+    unlabeled = fitted_with(X_target_unlabeled=rest)
     everything = fitted_with(X_target_labeled=few, y_target_labeled=few, X_target_unlabeled=rest)
     for found, want in {
-        labelled: calibrated_clf("single"),
-        unlabelled: single().adapt(X[REST]),
+        labeled: calibrated_clf("single"),
+        unlabeled: single().adapt(X[REST]),
         everything: calibrated_clf("single").adapt(X[REST]),
     }.items():
         np.testing.assert_array_equal(found.predict_proba(X[REST]), want.predict_proba(X[REST]))
-    assert len({found.predict_proba(X[REST]).tobytes() for found in (labelled, unlabelled, everything)}) == 3
+    assert len({found.predict_proba(X[REST]).tobytes() for found in (labeled, unlabeled, everything)}) == 3
 
 
 # the command
@@ -319,7 +319,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def person(path: Path, **changes: Any) -> Path:
-    """Six labelled windows of somebody new, without and with what a file may say beside."""
+    """Six labeled windows of somebody new, without and with what a file may say beside."""
     rec = tiny(n_subjects=6, seed=3)
     rows = np.flatnonzero(rec.subject.numpy() == 5)[:6]
     arrays = {"X": rec.X.numpy()[rows], "y": np.array(rec.classes)[rec.y.numpy()[rows]]} | changes

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: exit codes, one-line errors, and what each command leaves behind."""
+"""The command line as a user meets it: exit latents, one-line errors, and what each command leaves behind."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_status(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None
     assert f"finished; {choice['ended']}" in result.stdout
     trained = len(pd.read_csv(finished[0] / "run" / "results.csv"))
     assert trained, "however slow the machine is, its first stage is delivered"
-    assert f"{trained} of {trained} trainings done" in result.stdout
+    assert f"{trained} of {trained} fits done" in result.stdout
 
 
 def test_status_needs_no_torch(
@@ -141,15 +141,15 @@ def test_predict(finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_pa
     np.savez(other, X=tiny().X.numpy()[:3], y=["", "", ""])
     assert "no scores: no window has a label" in call("predict", folder / "run", other).stderr
     assert_mistake(call("predict", folder / "run", other, "--scores", by_person), "no window has a label")
-    unlabelled = tmp_path / "new.npz"
-    np.savez(unlabelled, X=tiny().X.numpy()[:3])
-    printed = call("predict", folder / "run", unlabelled)
+    unlabeled = tmp_path / "new.npz"
+    np.savez(unlabeled, X=tiny().X.numpy()[:3])
+    printed = call("predict", folder / "run", unlabeled)
     assert printed.returncode == 0, printed.stderr
     assert len(printed.stdout.strip().splitlines()) == 4
     assert len(printed.stderr.strip().splitlines()) == 1, "there is nothing to score"
-    assert_mistake(call("predict", folder / "run", unlabelled, "--scores", by_person), "has no labels y")
-    np.savez(unlabelled, X=np.zeros((3, 5, 16)))
-    assert_mistake(call("predict", folder / "run", unlabelled), "takes 2 channels, the data have 5")
+    assert_mistake(call("predict", folder / "run", unlabeled, "--scores", by_person), "has no labels y")
+    np.savez(unlabeled, X=np.zeros((3, 5, 16)))
+    assert_mistake(call("predict", folder / "run", unlabeled), "takes 2 channels, the data have 5")
     assert_mistake(call("predict", tmp_path, folder / "tiny.npz"), "there is no model")
 
 
@@ -174,7 +174,7 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
 def test_dry_run_trains_nothing(tmp_path: Path) -> None:
     result = call("run", tiny_file(tmp_path), "--out", tmp_path / "run", "--epochs", 5, "--dry-run")
     assert result.returncode == 0, result.stderr
-    work = "96 trainings of up to 5 epochs: 8 candidates on 4 folds with 3 seeds, and 8 models in closed form"
+    work = "96 fits of up to 5 epochs: 8 candidates on 4 folds with 3 seeds, and 8 models in closed form"
     counted = re.search(rf"^# {work}(?:, (\d+) of them once more for sessions)?$", result.stdout, re.MULTILINE)
     assert counted is not None
     solved = re.findall(r"linear models: (\d+) fits", result.stdout)

@@ -20,7 +20,7 @@ from autotransfer import schema
 from autotransfer.cli import app, running
 from autotransfer.errors import UserError
 from autotransfer.recordings import save_npz
-from autotransfer.runs.ledger import Ledger
+from autotransfer.runs.database import RunDatabase
 from autotransfer.runs.options import RunOptions, describe_run
 from autotransfer.runs.study import command_of, study_text
 from autotransfer.training.packing import resolve_device
@@ -150,8 +150,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def test_a_run_leaves_its_options(home: Path, asked: list[RunOptions]) -> None:
     assert call("run", "--config", home / "run" / "study.toml", "--dry-run").exit_code == 0
-    with closing(Ledger(home / "run" / "ledger.sqlite", read_only=True)) as ledger:
-        assert asked == [ledger.recall("options", RunOptions)]
+    with closing(RunDatabase(home / "run" / "run.sqlite", read_only=True)) as database:
+        assert asked == [database.recall("options", RunOptions)]
 
 
 def test_a_report_needs_no_recordings_and_resume_takes_them_from_elsewhere(home: Path) -> None:
@@ -180,8 +180,8 @@ def test_a_report_needs_no_recordings_and_resume_takes_them_from_elsewhere(home:
 def pretend(folder: Path, scores: list[float], *, windows: str = "abc", complete: bool = True) -> Path:
     """A run that has scored people so."""
     folder.mkdir()
-    with closing(Ledger(folder / "ledger.sqlite", create=True)) as ledger:
-        ledger.remember(fingerprint=windows, complete=complete)
+    with closing(RunDatabase(folder / "run.sqlite", create=True)) as database:
+        database.remember(fingerprint=windows, complete=complete)
     nested = {str(person): value for person, value in enumerate(scores)}
     found = choice(nested_test_scores=nested, chance=0.5)
     (folder / "choice.json").write_text(json.dumps(schema.to_values(found)))

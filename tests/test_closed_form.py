@@ -27,12 +27,12 @@ WAYS: dict[str, dict[str, Any]] = {
     "raw": {"encoder": "linear", "standardize": "train"},
     "features": {"encoder": "linear", "standardize": "none", "represent": "features"},
     "tangent": {"encoder": "linear", "standardize": "none", "delays": 2, "lag": 3, "represent": "tangent"},
-    "transductive": {"encoder": "linear", "standardize": "none", "represent": "tangent", "centre": "transductive"},
-    "online": {"encoder": "linear", "standardize": "none", "represent": "features", "centre": "online"},
+    "transductive": {"encoder": "linear", "standardize": "none", "represent": "tangent", "center": "transductive"},
+    "online": {"encoder": "linear", "standardize": "none", "represent": "features", "center": "online"},
     "templates": {"encoder": "templates", "standardize": "train"},
     "evoked": {"encoder": "evoked", "standardize": "train"},
     "trees": {"encoder": "trees", "standardize": "none", "represent": "statistics", "trees": 10},
-    "fitted": {"encoder": "linear", "standardize": "trial", "represent": "minirocket", "centre": "online"},
+    "fitted": {"encoder": "linear", "standardize": "trial", "represent": "minirocket", "center": "online"},
 }
 EVERY = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 
@@ -151,7 +151,7 @@ def test_a_fold_that_lacks_a_class_and_one_without_held_out_rows() -> None:
         setting = at.Setting(**way)
         outcomes = at.train(three, [at.Job(setting, fold) for fold in at.leave_one_subject_out(three)])
         assert all(outcome.failure is None and outcome.held_out_log_probs.isfinite().all() for outcome in outcomes)
-        everybody = Fold(np.arange(rec.n_trials))
+        everybody = Fold(np.arange(rec.n_windows))
         (refit,) = at.train(rec, [at.Job(setting, everybody)])
         assert refit.failure is None
         assert refit.best_epoch == 1

@@ -12,7 +12,7 @@ from contrast_by_hand import Exact, check, means, train, two_people
 
 @pytest.mark.parametrize("mode", MODES)
 def test_bound_and_likelihood_by_loops(mode: str) -> None:
-    """With log q in full: the code leaves the normaliser out."""
+    """With log q in full: the code leaves the normalizer out."""
 
     def log_q(values, s):
         return values[s] - values.logsumexp(0)

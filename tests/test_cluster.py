@@ -88,7 +88,7 @@ def table(folder: Path, source: str, place: Cluster | None, factory: object) -> 
     if place is not None:
         run.executor = place
     conduct(run, lambda _: None, shown=False)
-    assert all(entry.starts >= 1 for entry in run.ledger.entries())
+    assert all(entry.starts >= 1 for entry in run.database.entries())
     return pd.read_csv(folder / "results.csv").drop(columns="seconds")
 
 
@@ -111,7 +111,7 @@ def test_an_error_on_a_worker_is_told_in_one_line_and_the_run_goes_on_at_home(tm
     assert "\n" not in str(found.value)
     run = Run.open(tmp_path / "run", {"own": faulty})
     conduct(run, lambda _: None, shown=False)
-    assert {entry.status for entry in run.ledger.entries()} == {"done"}
+    assert {entry.status for entry in run.database.entries()} == {"done"}
 
 
 @pytest.mark.slow  # Dask tries for a while

@@ -141,7 +141,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     own = create_run(folder / "run", options)
     conduct(own, lambda _: None, shown=False)
-    own.ledger.close()
+    own.database.close()
     return folder
 
 

@@ -20,8 +20,8 @@ from autotransfer.cpu.blocks import (
     Weights,
     block_backward,
     block_forward,
-    codes_backward,
-    codes_forward,
+    latents_backward,
+    latents_forward,
     lay_out,
     second_backward,
     second_forward,
@@ -60,12 +60,12 @@ def test_logarithms_are_exact_to_two_units_in_the_last_place() -> None:
         torch.ones(power.shape[:2]),
         Dropping(torch.zeros(1, power.numel(), dtype=torch.int16), None, torch.zeros(1)),
     )
-    _, state = codes_forward(power, ones, ones, dropping, 0.0, 1.0)
+    _, state = latents_forward(power, ones, ones, dropping, 0.0, 1.0)
     exact = power.double().log().flatten()
     away = (state.logs.flatten().double() - exact).abs()
     assert (away <= 2 * torch.finfo(torch.float32).eps * exact.abs().clamp(min=2.0**-20)).all()
     bad = torch.tensor([math.inf, math.nan, 1.0]).view(1, 3, 1, 1)
-    _, state = codes_forward(
+    _, state = latents_forward(
         bad, *(ones[:, :3] for _ in range(2)), Dropping(dropping.halves[:, :3], None, dropping.drop), 0.0, 1.0
     )
     assert state.logs.flatten().isfinite().tolist() == [False, False, True]
@@ -126,7 +126,7 @@ def of_block(
 
 
 @compiled
-def test_neither_threads_nor_neighbours_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neither_threads_nor_neighbors_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "GRAIN", 0)
     v, ones = torch.randn(5, 4, 9 * 50), torch.rand(5, 4)
     dropping = Dropping(torch.randint(-(2**15), 2**15, (5, 4 * 9 * 12), dtype=torch.int16), None, torch.full((5,), 0.3))
@@ -147,17 +147,17 @@ def test_neither_threads_nor_neighbours_change_a_bit(monkeypatch: pytest.MonkeyP
         assert squares is not None
         pooled = cpu.norm_pool_backward(grad[p], grad[p], v[p], mean, var, ones[p], ones[p], own, 50, 4, 1e-5)
         filters = slice(4 * (p.start or 0), None if p.stop is None else 4 * p.stop)
-        coded, state = codes_forward(*(one[p] for one in power), drops, 1e-3, 1e-5)
-        codes = [coded, *codes_backward(coded, *(one[p] for one in power), drops, state, 1e-3, 1e-5)]
+        coded, state = latents_forward(*(one[p] for one in power), drops, 1e-3, 1e-5)
+        latents = [coded, *latents_backward(coded, *(one[p] for one in power), drops, state, 1e-3, 1e-5)]
         drops = Dropping(second_dropping.halves[p], None, second_dropping.drop[p])
         weights = Weights(*(None if one is None else one[p] for one in second_weights))  # type: ignore[arg-type]
         made, kept = second_forward(second[p], weights, second_form, drops)
         grad_second, back = second_backward(made, second[p], weights, second_form, drops, kept)
-        codes += [made, kept.mean, kept.variance, grad_second, *(one for one in back if one is not None)]
-        codes += [cpu.product(thin[p], signals, whose[p]), cpu.product(wide[p], signals.transpose(1, 2), whose[p])]
+        latents += [made, kept.mean, kept.variance, grad_second, *(one for one in back if one is not None)]
+        latents += [cpu.product(thin[p], signals, whose[p]), cpu.product(wide[p], signals.transpose(1, 2), whose[p])]
         blocks = [of_block(form, *given, p) for form, given in cases]
         return [out, squares, mean, var, *pooled, cpu.correlate(x[filters], w[filters], 7),
-                cpu.correlate_gradient(x[filters], x[filters], 16, 7), *codes, *blocks[0], *blocks[1]]  # fmt: skip
+                cpu.correlate_gradient(x[filters], x[filters], 16, 7), *latents, *blocks[0], *blocks[1]]  # fmt: skip
 
     torch.set_num_threads(1)
     expected = outputs(slice(None))
@@ -174,7 +174,7 @@ def test_neither_threads_nor_neighbours_change_a_bit(monkeypatch: pytest.MonkeyP
 @compiled
 @pytest.mark.parametrize("rows", [3, 16, 37, 128])
 def test_length_scales_are_those_of_plain_operations(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows with everybody, few or nobody for neighbours, that coincide, that are far away and that are no numbers."""
+    """Rows with everybody, few or nobody for neighbors, that coincide, that are far away and that are no numbers."""
     z = torch.randn(3, rows, 5, generator=torch.Generator().manual_seed(rows))
     z[1, : rows // 2] = 0.0
     z[2, 0] *= 1e6
@@ -209,12 +209,12 @@ def test_no_kernel_where_torch_follows_or_replaces_tensors() -> None:
 
 
 def step(net: EEGNet, x: Tensor, active: Tensor) -> tuple[Tensor, ...]:
-    """Codes, gradients and running statistics of one training step with dropout."""
+    """Latents, gradients and running statistics of one training step with dropout."""
     members = len(active)
     drop = torch.linspace(0.1, 0.5, members, dtype=x.dtype)
-    codes = net(x, noise=as_keys([3, 4, 5][:members]), drop=drop, active=active)
-    weights = torch.cos(torch.arange(codes.numel(), dtype=x.dtype)).view(codes.shape)
-    return (codes.detach(), *torch.autograd.grad((codes * weights).sum(), list(net.parameters())), *net.buffers())
+    latents = net(x, noise=as_keys([3, 4, 5][:members]), drop=drop, active=active)
+    weights = torch.cos(torch.arange(latents.numel(), dtype=x.dtype)).view(latents.shape)
+    return (latents.detach(), *torch.autograd.grad((latents * weights).sum(), list(net.parameters())), *net.buffers())
 
 
 @compiled

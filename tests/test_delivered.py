@@ -53,7 +53,7 @@ def test_it_is_the_mean_over_the_networks_that_left_the_person_out(finished: tup
         told = {"paper_network": choice.alternatives["paper_network"][person]}
         for name, found in (told | {choice.nested_choices[person]: delivered[person]}).items():
             probabilities, single = [], []
-            for entry in run.ledger.entries():
+            for entry in run.database.entries():
                 record = entry.record
                 if entry.setting != settings[name] or test not in (entry.test, entry.validation):
                     continue
@@ -67,7 +67,7 @@ def test_it_is_the_mean_over_the_networks_that_left_the_person_out(finished: tup
                 probabilities.append(model.predict_proba(X[own]))
                 single.append(balanced_accuracy_score(y[own], probabilities[-1].argmax(1)))
                 assert single[-1] == pytest.approx(seen.test_score)
-            assert len(probabilities) == 4, "two trainings for each of two seeds"
+            assert len(probabilities) == 4, "two fits for each of two seeds"
             expected = balanced_accuracy_score(y[own], np.mean(probabilities, 0).argmax(1))
             assert found == pytest.approx(expected)
             differ += expected != pytest.approx(np.mean(single))
@@ -77,7 +77,7 @@ def test_it_is_the_mean_over_the_networks_that_left_the_person_out(finished: tup
 def test_a_candidate_that_failed_everywhere_knows_nothing(finished: tuple[Run, Choice]) -> None:
     run, _ = finished
     plain, other = run.options.settings()[:2]
-    entries = [replace(e, status="failed") if e.setting == other else e for e in run.ledger.entries()]
+    entries = [replace(e, status="failed") if e.setting == other else e for e in run.database.entries()]
     log_probs = held_out_log_probs(run, [plain, other], entries)
     for predicted in log_probs.values():
         np.testing.assert_allclose(np.exp(predicted[1]), 1 / run.recordings.n_classes)
@@ -103,7 +103,7 @@ def test_predictions_that_are_missing_or_damaged_are_told(
     finished: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, _ = finished
-    entry, real = run.ledger.entries()[0], Run.weights
+    entry, real = run.database.entries()[0], Run.weights
     shape = run.held_out_log_probs(entry).shape
     assert shape == (24, 2)
     for change, words in (
@@ -124,7 +124,7 @@ def test_predictions_that_are_missing_or_damaged_are_told(
 def test_a_candidate_whose_trainings_all_failed_is_not_delivered(finished: tuple[Run, Choice]) -> None:
     run, choice = finished
     named = choice.shortlist
-    entries = [replace(e, status="failed") if e.setting == named[1].setting else e for e in run.ledger.entries()]
+    entries = [replace(e, status="failed") if e.setting == named[1].setting else e for e in run.database.entries()]
     ensemble = select(Evidence.of(run, named, entries), "average").ensemble
     assert ensemble is not None
-    assert named[1].name not in ensemble.exponents
+    assert named[1].name not in ensemble.weights

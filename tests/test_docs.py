@@ -236,7 +236,7 @@ def _skeleton(text: str) -> list[str]:
     # Which stages there are depends on how long each takes.
     text = re.sub(r"^(#   \d+\. |stage \d+ of |answer after ).*\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"^data = .*", "data = …", text, flags=re.MULTILINE)
-    text = re.sub(r"\d+ of \d+ trainings done", "# of # trainings done", text)
+    text = re.sub(r"\d+ of \d+ fits done", "# of # fits done", text)
     text = re.sub(r" \(it is busy with other work; alone about [\d:]+\)", "", text)
     text = text.replace("epochs", "epoch")  # of which there is one
     return [line.rstrip() for line in re.sub(r"\d+", "#", text).strip().splitlines()]

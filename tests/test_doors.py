@@ -253,7 +253,7 @@ def test_whose_windows_they_are_is_checked_at_every_door(door: str) -> None:
 @pytest.mark.parametrize("adapt", [False, True])
 def test_a_session_learns_nothing_from_what_it_refuses(adapt: bool) -> None:
     undisturbed, own = at.Session(MIXTURE, adapt=adapt), at.Session(MIXTURE, adapt=adapt)
-    # One by one as well: products of other sizes round otherwise, and these random codes make much of it.
+    # One by one as well: products of other sizes round otherwise, and these random latents make much of it.
     wanted = [undisturbed.predict_proba(window) for window in TRUE]
     found = []
     for place, window in enumerate(TRUE):
@@ -298,7 +298,7 @@ def test_a_setting_for_another_sampling_rate_is_refused(door: str) -> None:
 CODES = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
 IDS = np.array([0, 1, 0, 1])
 CENSORED: dict[str, tuple[Any, Any, Any, str]] = {
-    "complex codes": (CODES.to(torch.complex64), IDS, IDS, "complex64"),
+    "complex latents": (CODES.to(torch.complex64), IDS, IDS, "complex64"),
     "an array": (CODES.numpy(), IDS, IDS, "numpy"),
     "width": (CODES[:, :4], IDS, IDS, "(4, 4)"),
     "too few classes": (CODES, IDS[:3], IDS, "(3,)"),

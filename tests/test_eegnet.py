@@ -14,7 +14,7 @@ from autotransfer.randomness import as_keys
 from plain_eegnet import PlainEEGNet, copy_member, our_name
 
 
-def randomised(net: EEGNet) -> EEGNet:
+def randomized(net: EEGNet) -> EEGNet:
     """Give every parameter and running statistic a value of its own: defaults of 0 and 1 hide mistakes."""
     with torch.no_grad():
         for name, tensor in [*net.named_parameters(), *net.named_buffers()]:
@@ -34,7 +34,7 @@ SHAPES = [  # channels, times, kernel
 def test_equals_plain_network(channels: int, times: int, kernel: int, train: bool) -> None:
     torch.manual_seed(channels * times)
     members, batch = 3, 6
-    net = randomised(EEGNet(channels, times, members, temporal_kernel=kernel, dropout=0.0).double()).train(train)
+    net = randomized(EEGNet(channels, times, members, temporal_kernel=kernel, dropout=0.0).double()).train(train)
     x = torch.randn(members, batch, channels, times, dtype=torch.float64) + 0.3
     x.requires_grad_()
     target = torch.randn(members, batch, net.latent_dim, dtype=torch.float64)
@@ -132,7 +132,7 @@ def test_window_moments_equal_unfolded_windows(kernel: int, times: int) -> None:
     torch.testing.assert_close(moments.covariance, second - mean[:, :, None] * mean[:, None, :], atol=1e-11, rtol=0)
 
 
-def test_a_frozen_normalisation_stays_frozen_beside_dropout() -> None:
+def test_a_frozen_normalization_stays_frozen_beside_dropout() -> None:
     """With kernels as without them: its stored statistics are used and kept."""
     net = EEGNet(3, 64, 2, temporal_kernel=16, seeds=[0, 1], dropout=0.0).train()
     for layer in net.modules():

@@ -1,4 +1,4 @@
-"""How people differ in codes: the posterior against the joint Gaussian it stands for, and what a person gains."""
+"""How people differ in latents: the posterior against the joint Gaussian it stands for, and what a person gains."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotransfer.training.effects import Effects, fit_effects, stacked
 def people(
     seed: int = 0, *, n_people: int = 12, n_classes: int = 3, dim: int = 5, shift: float = 1.5, own: float = 0.5
 ):
-    """Codes (n, D), classes, people: drawn from the model."""
+    """Latents (n, D), classes, people: drawn from the model."""
     rng = np.random.default_rng(seed)
     mu = 2 * rng.standard_normal((n_classes, dim))
     delta = shift * rng.standard_normal((n_people, dim))
@@ -77,8 +77,8 @@ def accuracy(effects: Effects, posterior: Effects, z: Tensor, y: Tensor) -> floa
     return float(((plain + x @ weight + bias[:, None])[0].argmax(-1) == y).double().mean())
 
 
-@pytest.mark.parametrize("labelled", [True, False])
-def test_a_shifted_person_gains_even_from_one_class_alone(labelled: bool) -> None:
+@pytest.mark.parametrize("labeled", [True, False])
+def test_a_shifted_person_gains_even_from_one_class_alone(labeled: bool) -> None:
     gained = []
     for seed in range(10):
         z, y, s = people(seed, shift=2.0, own=0.3)
@@ -86,9 +86,9 @@ def test_a_shifted_person_gains_even_from_one_class_alone(labelled: bool) -> Non
         effects = fit_effects(z[seen], y[seen], s[seen], 3)
         first = torch.flatten((new & (y == 0)).nonzero())[:30]  # nothing but class 0
         x = effects.project(z[None, first].float())
-        posterior = effects.given(effects.evidence(x, torch.eye(3)[y[first]]), classes=labelled)
+        posterior = effects.given(effects.evidence(x, torch.eye(3)[y[first]]), classes=labeled)
         others = new & (y != 0)
-        before = accuracy(effects, effects.given(effects.nothing, classes=labelled), z[others], y[others])
+        before = accuracy(effects, effects.given(effects.nothing, classes=labeled), z[others], y[others])
         gained.append(accuracy(effects, posterior, z[others], y[others]) - before)
     assert np.mean(gained) > 0.05
     assert min(gained) > -0.03
@@ -101,10 +101,10 @@ def test_members_of_fewer_people_are_in_a_stack_what_they_are_alone() -> None:
     alone = [fit_effects(z, y, s, 3), fit_effects(z[few], y[few], s[few], 3)]
     assert [own.shift.shape[-1] for own in alone] == [18, 12]
     together = stacked(alone)
-    codes, labels = z[:9].float()[None], torch.eye(3).repeat(3, 1)
-    both = codes.expand(2, -1, -1)
+    latents, labels = z[:9].float()[None], torch.eye(3).repeat(3, 1)
+    both = latents.expand(2, -1, -1)
     weight, bias = together.correction(together.given(together.evidence(together.project(both), labels)))
     found = together.project(both) @ weight + bias[:, None]
     for member, own in enumerate(alone):
-        weight, bias = own.correction(own.given(own.evidence(own.project(codes), labels)))
-        torch.testing.assert_close(found[member], (own.project(codes) @ weight + bias[:, None])[0])
+        weight, bias = own.correction(own.given(own.evidence(own.project(latents), labels)))
+        torch.testing.assert_close(found[member], (own.project(latents) @ weight + bias[:, None])[0])

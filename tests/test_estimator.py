@@ -70,7 +70,7 @@ def test_it_learns_and_speaks_the_users_labels(fitted: at.CensoredClassifier) ->
 
 
 def test_it_is_at_train_with_the_named_subjects_validating() -> None:
-    """Against at.train and at.encode: the same weights, scores, codes and probabilities."""
+    """Against at.train and at.encode: the same weights, scores, latents and probabilities."""
     own = {"validation_subjects": ["Bo", "Dora"], "random_state": 3, "preset": "paper"}
     clf = small(method="mmd", mode="conditional", strength=0.5, **own)
     noise = np.random.default_rng(0).permutation(Y)  # nothing to learn, so that the best epoch is an early one

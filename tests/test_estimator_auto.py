@@ -24,7 +24,7 @@ from autotransfer.errors import UserError
 from autotransfer.estimator import run_estimator as module
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.models.loading import load_model
-from autotransfer.runs.ledger import Ledger
+from autotransfer.runs.database import RunDatabase
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
 from faults import few_closed_forms
@@ -66,7 +66,7 @@ def test_it_is_the_run_of_the_command_line(fitted: at.AutoTransferClassifier, tm
     assert [stage["name"] for stage in fitted.choice_["stages"]] == [stage.name for stage in choice.stages]
     assert list(fitted.choice_["test_scores"]["chosen"]) == ["Ada", "Bo", "Cem", "Dora"]
     assert list(fitted.choice_["nested_test_scores"].values()) == list(choice.nested_test_scores.values())
-    assert fitted.best_setting_ == model.parts[int(np.argmax(model.card.exponents))].setting
+    assert fitted.best_setting_ == model.parts[int(np.argmax(model.card.weights))].setting
     np.testing.assert_array_equal(fitted.predict_proba(X), model.predict_proba(RECORDINGS.X))
     assert fitted.classes_.tolist() == ["left", "right"]
     assert set(fitted.predict(X)) <= {"left", "right"}
@@ -94,7 +94,7 @@ def test_the_folder_holds_what_a_run_leaves(fitted: at.AutoTransferClassifier) -
     np.testing.assert_allclose(stored["test_score"], fitted.results_["test_score"])
     assert set(fitted.results_["test_subject"]) == {"Ada", "Bo", "Cem", "Dora"}
     assert (folder / "report.html").stat().st_size > 1e5
-    assert Run.open(folder).recordings.n_trials == 48, "autotransfer resume must find the data"
+    assert Run.open(folder).recordings.n_windows == 48, "autotransfer resume must find the data"
 
 
 def test_fit_of_a_finished_run_trains_nothing(
@@ -119,14 +119,14 @@ def test_fit_continues_and_trains_nothing_twice(
             partial.fit(X, Y, subjects=SUBJECTS)
     with pytest.raises(NotFittedError):
         partial.predict(X)
-    before = Ledger(tmp_path / "run" / "ledger.sqlite").counts()
+    before = RunDatabase(tmp_path / "run" / "run.sqlite").counts()
     assert set(before) == {"done"}
     partial.fit(X, Y, subjects=SUBJECTS)
     assert timeless(partial.choice_) == timeless(fitted.choice_)
     np.testing.assert_array_equal(partial.predict_proba(X), fitted.predict_proba(X))
     monkeypatch.setattr(module, "conduct", _interrupt)  # a finished run needs none of it
     again = clone(partial).fit(X, Y, subjects=SUBJECTS)
-    assert {entry.starts for entry in Ledger(tmp_path / "run" / "ledger.sqlite").entries()} == {1}
+    assert {entry.starts for entry in RunDatabase(tmp_path / "run" / "run.sqlite").entries()} == {1}
     assert timeless(again.choice_) == timeless(fitted.choice_)
 
 
@@ -155,7 +155,7 @@ def test_a_folder_with_another_run_is_refused(fitted: at.AutoTransferClassifier)
 
 def test_codes_of_the_members_stand_side_by_side(fitted: at.AutoTransferClassifier) -> None:
     z = fitted.transform(X)
-    latents = [member for stack in fitted.model_.ensemble.codes(RECORDINGS.X) for member in stack.numpy()]
+    latents = [member for stack in fitted.model_.ensemble.latents(RECORDINGS.X) for member in stack.numpy()]
     assert len(latents) == fitted.model_.card.members > 4
     np.testing.assert_array_equal(z, np.concatenate(latents, 1))
     assert len(fitted.get_feature_names_out()) == z.shape[1]

@@ -1,4 +1,4 @@
-"""Codes of evoked responses against pyRiemann's covariances."""
+"""Latents of evoked responses against pyRiemann's covariances."""
 
 from __future__ import annotations
 

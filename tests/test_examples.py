@@ -112,7 +112,7 @@ def test_a_piece_of_a_slurm_array_begins_stops_resumes_and_ends(tmp_path: Path) 
     command = ["bash", str(ROOT / "examples/study.sbatch"), str(data), "run", "--epochs", "60", "--seeds", "1"]
     first = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     end = time.monotonic() + 120
-    while not (tmp_path / "run/ledger.sqlite").exists() and time.monotonic() < end:
+    while not (tmp_path / "run/run.sqlite").exists() and time.monotonic() < end:
         time.sleep(0.05)
     time.sleep(0.5)
     first.send_signal(signal.SIGTERM)

@@ -138,7 +138,7 @@ def test_flat_channels_are_zero(kind: str, value: float) -> None:
 
 
 class Own(nn.Module):
-    """Normalisation, dropout, a frozen parameter and an output that is not flat."""
+    """Normalization, dropout, a frozen parameter and an output that is not flat."""
 
     def __init__(self, n_channels: int, n_times: int) -> None:
         super().__init__()
@@ -201,7 +201,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     opened = create_run(folder / "run", options)
     conduct(opened, lambda _: None, shown=False)
     yield folder / "run"
-    opened.ledger.close()
+    opened.database.close()
 
 
 def command(*arguments: str | Path) -> int:
@@ -305,7 +305,7 @@ def test_mistakes_are_one_line(run: Path, tmp_path: Path, capsys: pytest.Capture
 def test_only_a_run_with_a_model_is_exported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no model"):
         export_model(tmp_path, "torch")
-    (tmp_path / "ledger.sqlite").touch()
+    (tmp_path / "run.sqlite").touch()
     with pytest.raises(UserError, match="no model"):
         export_model(tmp_path, "torch")
     with pytest.raises(UserError, match=r"say where to write it with out="):

@@ -31,7 +31,7 @@ from tiny import people
 REC = people(per=40, times=32)
 TRAINING = [np.flatnonzero(np.isin(REC.subject, rows)) for rows in ([0, 1, 2], [1, 2, 4])]
 OWN = REC.X[REC.subject == 3].float()  # of a person whom no model below was fitted on
-NEEDED: dict[str, dict[str, Any]] = {"centre": {"represent": "features"}}  # what must come before a transform
+NEEDED: dict[str, dict[str, Any]] = {"center": {"represent": "features"}}  # what must come before a transform
 BATCHES = (1, 2, 37)
 
 
@@ -71,7 +71,7 @@ def part(setting: at.Setting, seed: int = 0, members: int = 2, windows: torch.Te
         "classes": ["left", "right"], "subjects": 3,
     }  # fmt: skip
     ensemble = single(setting, tensors, **about).ensemble
-    logits = ensemble.combination.logits(ensemble.codes(windows)).float()  # fresh networks hardly tell windows apart
+    logits = ensemble.combination.logits(ensemble.latents(windows)).float()  # fresh networks hardly tell windows apart
     tensors["classifier.weight"] /= logits.std(1)[..., None]
     tensors["classifier.bias"] = (tensors["classifier.bias"] - logits.mean(1)) / logits.std(1)
     return single(setting, tensors, **about)
@@ -86,7 +86,7 @@ def is_graph(model: Model) -> bool:
 
 
 def everything() -> Model:
-    """One part of each, whose exponents dilute none of them."""
+    """One part of each, whose weights dilute none of them."""
     parts = [part(one, seed) for seed, one in enumerate(dict.fromkeys(settings()))]
     return weighted([one for one in parts if is_graph(one)], np.ones(sum(map(is_graph, parts))) / 2)
 

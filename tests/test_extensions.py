@@ -20,7 +20,7 @@ from autotransfer.person.adaptation import ADAPTATION_METHODS, AdaptationMethod,
 from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.preprocessing.represent.base import Representation
 from autotransfer.runs.choice import Choice, read_choice
-from autotransfer.search import following, kinds
+from autotransfer.search import kinds, online_adaptation
 from autotransfer.tasks import Metric
 from autotransfer.tasks.classification import METRICS
 from contributed import EXAMPLES
@@ -57,7 +57,7 @@ EXPECTED = Metric("expected accuracy", expected_accuracy, lambda shares: 1 / sha
 # An adaptation method
 
 
-class Recentred(AdaptationMethod):
+class Recentered(AdaptationMethod):
     """The mean code of the person so far becomes that of the training people."""
 
     label = "by the mean code"
@@ -113,14 +113,14 @@ def test_estimators_and_commands_take_examples(registered: None, tmp_path: Path)
     choice = run_of(tmp_path, "--grid", tmp_path / "mine.json")
     assert set(added) <= {candidate.setting for candidate in choice.shortlist}
     assert [one["name"] for one in auto.choice_["shortlist"]] == [one.name for one in choice.shortlist]
-    assert len(call("predict", tmp_path / "run", tmp_path / "tiny.npz").splitlines()) > tiny().n_trials
+    assert len(call("predict", tmp_path / "run", tmp_path / "tiny.npz").splitlines()) > tiny().n_windows
 
 
 def test_a_kind_of_candidates_is_a_line(registered: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A network in a list of kinds, and a representation by name and for signals of a field."""
     monkeypatch.setitem(REPRESENTATIONS, "medians", Medians)
     plain = described(source="x").settings()
-    monkeypatch.setitem(kinds.UNPENALISED, "zero-shot", ({"encoder": "small", "filters": 6},))
+    monkeypatch.setitem(kinds.UNPENALIZED, "zero-shot", ({"encoder": "small", "filters": 6},))
     assert "small" in {one.kind for one in kinds.networks(plain, tiny(), "zero-shot")}
     monkeypatch.setitem(kinds.REPRESENTED, "eeg", ("medians",))
     assert "medians" in {one.kind for one in kinds.closed_forms("zero-shot", tiny())}
@@ -157,20 +157,20 @@ def test_a_metric_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 def test_an_adaptation_method_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Held-out people try it; it is chosen here, to see it delivered."""
-    monkeypatch.setitem(ADAPTATION_METHODS, "recentred", Recentred)
-    monkeypatch.setattr(following, "delivered_method", lambda *_: "recentred")
-    monkeypatch.setattr(following, "ROUNDING", float("-inf"))
+    monkeypatch.setitem(ADAPTATION_METHODS, "recentered", Recentered)
+    monkeypatch.setattr(online_adaptation, "delivered_method", lambda *_: "recentered")
+    monkeypatch.setattr(online_adaptation, "ROUNDING", float("-inf"))
     choice = run_of(
         tmp_path, "--grid", "uncensored", "--networks", "none", "--adaptation", "zero-shot", "--folds", "all"
     )
-    played = choice.playback
+    played = choice.replay
     assert played is not None
-    assert played.follows == "recentred"
-    assert played.adapted == played.ways["recentred"]
-    assert Recentred.label in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert played.follows == "recentered"
+    assert played.adapted == played.ways["recentered"]
+    assert Recentered.label in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     model, windows = load_model(tmp_path / "run" / "model"), tiny().X[:12]
     adapting, still = at.Session(model, adapt=True), at.Session(model)
-    assert isinstance(adapting._adaptation.method, Recentred)
+    assert isinstance(adapting._adaptation.method, Recentered)
     adapted, plain = (np.log(session.predict_proba(windows)) for session in (adapting, still))
     np.testing.assert_array_equal(adapted[0], plain[0])
     assert not np.allclose(adapted, plain, atol=0.01)

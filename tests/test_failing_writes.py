@@ -19,7 +19,7 @@ layer = pytest.mark.skipif(
 @layer
 @pytest.mark.slow
 def test_a_full_disk_and_kills_lose_nothing(tmp_path: Path) -> None:
-    """From the ledger's first rows on. A layer that does nothing would leave a whole run, and no row."""
+    """From the database's first rows on. A layer that does nothing would leave a whole run, and no row."""
     cases = [["kills", seed] for seed in range(int(os.environ.get("AUTOTRANSFER_KILLS", "3")))]
     first, *others = served(tmp_path, lambda writes: [["write", "full", writes // 3], *cases])
     assert first[1] == "resumed"

@@ -26,7 +26,7 @@ from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.runs import executor
 from autotransfer.runs.checkpoint import load_checkpoint
-from autotransfer.runs.ledger import Ledger
+from autotransfer.runs.database import RunDatabase
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.progress import status_lines
 from autotransfer.runs.run import begin_ledger
@@ -202,8 +202,8 @@ def test_a_population_that_does_not_fit_is_trained_in_parts(
     run = make_run(tmp_path / "run", source)
     conduct(run, quiet, shown=False)
     assert_same_run(run.folder, undisturbed)
-    assert max(entry.record.population for entry in run.ledger.entries()) <= 3
-    assert run.ledger.open_populations() == []
+    assert max(entry.record.population for entry in run.database.entries()) <= 3
+    assert run.database.open_populations() == []
 
 
 # two writers
@@ -213,18 +213,18 @@ def test_of_three_that_begin_a_run_one_does(tmp_path: Path, source: Path, undist
     folder = tmp_path / "run"
     arguments = [*ARGUMENTS, "--out", folder]
     both = [Command("run", source, *arguments, log=tmp_path / f"log{n}") for n in range(3)]
-    codes = sorted(command.wait() for command in both)
-    assert codes == [0, 2, 2], [command.said() for command in both]
+    latents = sorted(command.wait() for command in both)
+    assert latents == [0, 2, 2], [command.said() for command in both]
     assert_same_run(folder, undisturbed)
 
 
 def test_a_run_is_begun_once(tmp_path: Path) -> None:
     """However close the second process is behind the first: it must not replace what that has begun."""
-    path = tmp_path / "ledger.sqlite"
+    path = tmp_path / "run.sqlite"
     first = begin_ledger(path, {"options": "the first's"})
     with pytest.raises(UserError, match="already holds a run"):
         begin_ledger(path, {"options": "the second's"})
-    assert first.recall("options", str) == Ledger(path).recall("options", str) == "the first's"
+    assert first.recall("options", str) == RunDatabase(path).recall("options", str) == "the first's"
     assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
 
 

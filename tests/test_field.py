@@ -75,7 +75,7 @@ def test_the_test_group_has_no_labels_and_known_rows_are_not_computed_again(
         def predict(task: Task) -> field_baselines.Answers:
             assert (task.y[task.test] == -1).all()
             assert not set(task.known) & set(task.test)
-            assert len(task.known) + len(task.test) == recordings.n_trials
+            assert len(task.known) + len(task.test) == recordings.n_windows
             asked.append(set(task.subject[task.test].tolist()))
             yield "constant", "zero-shot", np.zeros(len(task.test), dtype=np.int64)
 

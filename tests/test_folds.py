@@ -24,7 +24,7 @@ def test_every_subject_is_tested_once_and_validated_by_the_one_before() -> None:
     labels = np.array([rec.subjects[i] for i in rec.subject])
     for fold in folds:
         together = np.concatenate([fold.train, fold.validation, fold.test])
-        assert sorted(together) == list(range(rec.n_trials))
+        assert sorted(together) == list(range(rec.n_windows))
         assert set(labels[fold.test]) == {fold.test_subject}
         assert set(labels[fold.validation]) == {fold.validation_subject}
         assert not {fold.test_subject, fold.validation_subject} & set(labels[fold.train])

@@ -550,13 +550,13 @@ def test_calibrate_cuts_as_predict_does(tmp_path: Path) -> None:
     def calibrate(out: str, *options: object) -> Any:
         return call("calibrate", tmp_path / "run", tmp_path / "ann.csv", "--out", tmp_path / out, *options)
 
-    labelled = ("--sfreq", SFREQ, "--events", "fist,open")
+    labeled = ("--sfreq", SFREQ, "--events", "fist,open")
     for out, more, counts in (
         ("events", (), "fist 2, open 1"),
         ("states", ("--hop", 0.5), "fist 4, open 4"),
         ("later", ("--hop", 0.5, "--offset", 0.5, "--window", 0.5), "fist 2, open 3"),
     ):
-        result = calibrate(out, *labelled, *more)
+        result = calibrate(out, *labeled, *more)
         assert (result.code, result.err) == (0, ""), result
         assert f"labelled windows: {counts}" in result.out
     windows = signal.T.reshape(2, 8, 50).transpose(1, 0, 2)
@@ -564,10 +564,10 @@ def test_calibrate_cuts_as_predict_does(tmp_path: Path) -> None:
     found = load_model(tmp_path / "states" / "model").predict_proba(torch.from_numpy(windows).float())
     np.testing.assert_allclose(found, want, atol=1e-5)
     told = "holds no y; to calibrate, give names of events and their classes, such as --events .*'fist' .2., 'open' .1."
-    unlabelled = calibrate("no", "--sfreq", SFREQ)
-    assert (unlabelled.code, len(unlabelled.err.splitlines())) == (2, 1)
-    assert re.search(told, unlabelled.err), unlabelled.err
-    assert_one_line(calibrate("no", *labelled, "--window", 0.25, "--hop", 0.25), 2, "25 samples, the model expects 50")
+    unlabeled = calibrate("no", "--sfreq", SFREQ)
+    assert (unlabeled.code, len(unlabeled.err.splitlines())) == (2, 1)
+    assert re.search(told, unlabeled.err), unlabeled.err
+    assert_one_line(calibrate("no", *labeled, "--window", 0.25, "--hop", 0.25), 2, "25 samples, the model expects 50")
     assert not (tmp_path / "no").exists()
 
 
@@ -588,5 +588,5 @@ def test_raw_fif_files_are_cut(tmp_path: Path) -> None:
         mne_raw(unit=1.0).save(tmp_path / f"{person}_raw.fif", verbose=False)
     refused("there are 'T1' .6., 'T2' .6.;", tmp_path)
     rec = at.load(tmp_path, window=1.0, events="T1=left,T2=right")
-    assert (rec.subjects, rec.classes, rec.n_trials) == (PEOPLE, ("left", "right"), 12)
+    assert (rec.subjects, rec.classes, rec.n_windows) == (PEOPLE, ("left", "right"), 12)
     assert firsts(read(tmp_path / "ann_raw.fif", Cutting(window=1.0, events={"T1": "l"}))) == [100, 500]

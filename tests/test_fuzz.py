@@ -59,7 +59,7 @@ def test_a_damaged_choice_is_refused(fuzz: Fuzz, tmp_path: Path, text: str | Non
 @pytest.mark.parametrize("weights", [None, b"abc", b""])
 def test_weights_that_are_none_are_refused(fuzz: Fuzz, tmp_path: Path, weights: bytes | None) -> None:
     run = Path(shutil.copytree(fuzz.folder / "finished", tmp_path / "run"))
-    with tampered(run / "ledger.sqlite") as connection:
+    with tampered(run / "run.sqlite") as connection:
         connection.execute("UPDATE jobs SET tensors = ?", (weights,))
         connection.execute("UPDATE facts SET value = 'false' WHERE name = 'complete'")
     with few_settings():

@@ -10,7 +10,7 @@ import torch
 
 from autotransfer.gpu import elementwise
 from autotransfer.randomness import as_keys, bits, fold_in
-from autotransfer.training.optimiser import BETAS, EPS, update
+from autotransfer.training.optimizer import BETAS, EPS, update
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("needs Triton, which comes with torch for GPUs", allow_module_level=True)
@@ -43,7 +43,7 @@ def test_bits(n: int) -> None:
     assert elementwise.bits(keys[:0].to(DEVICE), n).shape == (0, 3, n)
 
 
-def test_optimiser() -> None:
+def test_optimizer() -> None:
     members, n = 4, 1100
     values, first, grads = (torch.randn(members, n) for _ in range(3))
     second = torch.rand(members, n)

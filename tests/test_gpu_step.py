@@ -60,6 +60,6 @@ def test_an_epoch_by_kernels_is_an_epoch(monkeypatch: pytest.MonkeyPatch, alone:
     torch.testing.assert_close(quick.snapshots.loss, plain.snapshots.loss, rtol=1e-2, atol=1e-3)
     torch.testing.assert_close(quick.flat.stats, plain.flat.stats, rtol=1e-2, atol=1e-3)
     # Gradients that cancel are noise, of which AdamW makes whole steps: its means are compared, not the weights.
-    first, wanted = quick.optimiser.first, plain.optimiser.first
+    first, wanted = quick.optimizer.first, plain.optimizer.first
     assert (first - wanted).norm() < 0.01 * wanted.norm()
-    assert quick.optimiser.steps.tolist() == plain.optimiser.steps.tolist()
+    assert quick.optimizer.steps.tolist() == plain.optimizer.steps.tolist()

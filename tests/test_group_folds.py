@@ -1,4 +1,4 @@
-"""Folds of several people: everybody is tested once, scored alone, and decided about without their own trainings."""
+"""Folds of several people: everybody is tested once, scored alone, and decided about without their own fits."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from autotransfer.folds import divide, leave_groups_out, name_of
 from autotransfer.runs.choice import Choice
 from autotransfer.runs.options import resolved
 from autotransfer.runs.run import Run
-from autotransfer.search import playback
+from autotransfer.search import replay
 from autotransfer.search.evaluation import delivered_predictions
 from autotransfer.search.evidence import Evidence
 from autotransfer.search.held_out import finished_entries
-from autotransfer.search.playback import model_without, play_back
 from autotransfer.search.procedure import conduct
+from autotransfer.search.replay import model_without, replay_subjects
 from autotransfer.training.metrics import balanced_accuracy_of
 from faults import few_closed_forms, quiet
 from tiny import create_run, described, tiny, tiny_file
@@ -96,8 +96,8 @@ def test_a_person_is_played_to_models_that_left_them_out(finished: tuple[Run, Ch
     run, choice = finished
     model = model_without(run, {named.setting: 1.0 for named in choice.shortlist}, 4)
     assert model is not None
-    assert choice.playback is not None
-    assert set(choice.playback.zero_shot["recorded"]) == {str(person) for person in range(PEOPLE)}
+    assert choice.replay is not None
+    assert set(choice.replay.zero_shot["recorded"]) == {str(person) for person in range(PEOPLE)}
 
 
 def test_candidates_that_people_of_a_group_share_change_no_score(
@@ -106,9 +106,9 @@ def test_candidates_that_people_of_a_group_share_change_no_score(
     run, choice = finished
     entries = finished_entries(run, [named.setting for named in choice.shortlist], run.folds())
     predictions = delivered_predictions(choice, Evidence.of(run, choice.shortlist, entries))
-    shared = play_back(run, choice, predictions)
-    monkeypatch.setattr(playback, "model_without", lambda *given: model_without(*given[:3]))
-    assert play_back(run, choice, predictions) == shared
+    shared = replay_subjects(run, choice, predictions)
+    monkeypatch.setattr(replay, "model_without", lambda *given: model_without(*given[:3]))
+    assert replay_subjects(run, choice, predictions) == shared
 
 
 def test_folds_by_default() -> None:

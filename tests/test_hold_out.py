@@ -16,7 +16,7 @@ from autotransfer.folds import groups_of, in_units, leave_groups_out, whole_peop
 from autotransfer.recordings import save_npz
 from autotransfer.recordings.units import Units
 from autotransfer.runs.choice import Choice, read_choice
-from autotransfer.runs.ledger import Entry
+from autotransfer.runs.database import Entry
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.diagnosis import of_whole_people
@@ -77,7 +77,7 @@ def test_a_fold_leaves_out_a_session_of_everybody_who_trains_with_the_others(cou
         assert not set(who[fold.validation]) & set(who[fold.test])
         sides = [{(p, s) for p, s in zip(who[rows], session[rows], strict=True)} for rows in (fold.train, fold.test)]
         assert not sides[0] & sides[1], "no session is on both sides"
-    assert sorted(np.concatenate([fold.test for fold in folds])) == list(range(rec.n_trials)), "each is tested once"
+    assert sorted(np.concatenate([fold.test for fold in folds])) == list(range(rec.n_windows)), "each is tested once"
 
 
 def test_a_value_of_a_column_is_left_out_as_a_whole() -> None:
@@ -88,7 +88,7 @@ def test_a_value_of_a_column_is_left_out_as_a_whole() -> None:
     assert [set(site[fold.validation]) for fold in folds] == [{2}, {0}, {1}]
     for fold in folds:
         assert not set(site[fold.train]) & {*site[fold.test], *site[fold.validation]}
-    assert sorted(np.concatenate([fold.test for fold in folds])) == list(range(rec.n_trials))
+    assert sorted(np.concatenate([fold.test for fold in folds])) == list(range(rec.n_windows))
 
 
 def test_scores_of_units_become_those_of_people() -> None:
@@ -134,13 +134,13 @@ def test_scores_are_by_person_the_mean_over_their_sessions(finished: tuple[Run, 
         assert choice.test_scores["chosen"][name] == pytest.approx(np.mean(sessions))
     windows = {name: int(np.sum(counts)) for name, counts in choice.confusions.items()}
     assert windows == dict.fromkeys(NAMES, SESSIONS * PER)
-    assert choice.playback is None or set(choice.playback.zero_shot["recorded"]) <= set(NAMES)
+    assert choice.replay is None or set(choice.replay.zero_shot["recorded"]) <= set(NAMES)
 
 
 def test_windows_of_a_person_are_in_their_order_again(finished: tuple[Run, Choice]) -> None:
     run, _ = finished
     rec = run.recordings
-    rows = np.arange(rec.n_trials, dtype=float)[:, None].repeat(2, 1)
+    rows = np.arange(rec.n_windows, dtype=float)[:, None].repeat(2, 1)
     units = {unit: rows[rec.subject.numpy() == unit] for unit in range(rec.n_subjects)}
     for person, own in of_whole_people(rec, units).items():
         np.testing.assert_array_equal(own[:, 0], np.flatnonzero(whole_people(rec).subject.numpy() == person))
@@ -169,12 +169,12 @@ def test_windows_of_a_held_out_session_change_nothing_that_is_trained(standardiz
 def test_a_run_goes_on_with_the_same_folds(finished: tuple[Run, Choice], tmp_path: Path) -> None:
     run, choice = finished
     fresh = create_run(tmp_path / "run", run.options)
-    fresh.ledger.close()
+    fresh.database.close()
     opened = Run.open(tmp_path / "run", lazy=True)
     assert opened.groups == run.groups, "known without the data"
-    opened.ledger.add(Entry.of("folds", choice.shortlist[0].setting, *opened.folds()[0], 0) for _ in range(1))
+    opened.database.add(Entry.of("folds", choice.shortlist[0].setting, *opened.folds()[0], 0) for _ in range(1))
     opened.work(shown=False)
-    opened.ledger.close()
+    opened.database.close()
     again = conduct(Run.open(tmp_path / "run"), quiet, shown=False)
     assert again.nested_test_scores == choice.nested_test_scores
     assert again.verdict == choice.verdict

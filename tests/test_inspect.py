@@ -247,7 +247,7 @@ def test_a_run_warns_before_it_starts(tmp_path: Path) -> None:
     run = create_run(tmp_path / "run", described(source=str(tmp_path / "units.npz")))
     with pytest.warns(UserWarning, match="the signals of 1 vary by"):
         run.warn_of_recordings()
-    run.ledger.close()
+    run.database.close()
 
 
 # --- what inspect shows ----------------------------------------------------------------------------------------------

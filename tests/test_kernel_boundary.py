@@ -13,13 +13,13 @@ from autotransfer import cpu
 from autotransfer.cpu.blocks import (
     Form,
     Kept,
-    KeptCodes,
+    KeptLatents,
     LaidOut,
     Weights,
     block_backward,
     block_forward,
-    codes_backward,
-    codes_forward,
+    latents_backward,
+    latents_forward,
     lay_out,
     second_backward,
     second_forward,
@@ -80,7 +80,7 @@ def second(x: Tensor, halves: Any, group: Any, drop: Any, left: int, pool: int, 
     return grad_x, *grads
 
 
-def codes() -> dict[str, Any]:
+def latents() -> dict[str, Any]:
     numbers = {"power": rand(P, F, B, T // 4), "gamma": rand(P, F), "beta": rand(P, F), "floor": 1e-3, "eps": 1e-5}
     return numbers | vars(dropping())
 
@@ -133,16 +133,16 @@ KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
             | {"grad": rand(P, B, F, T // 4), "v": rand(P, F, 16 * T), "mean": rand(P, F), "variance": rand(P, F)}
         ),
     ),
-    "codes_forward": (
-        lambda halves, group, drop, **rest: codes_forward(dropping=Dropping(halves, group, drop), **rest)[0],
-        codes,
+    "latents_forward": (
+        lambda halves, group, drop, **rest: latents_forward(dropping=Dropping(halves, group, drop), **rest)[0],
+        latents,
     ),
-    "codes_backward": (
-        lambda halves, group, drop, logs, mean, variance, **rest: codes_backward(
-            dropping=Dropping(halves, group, drop), kept=KeptCodes(logs, mean, variance), **rest
+    "latents_backward": (
+        lambda halves, group, drop, logs, mean, variance, **rest: latents_backward(
+            dropping=Dropping(halves, group, drop), kept=KeptLatents(logs, mean, variance), **rest
         ),
         lambda: (
-            codes()
+            latents()
             | {"grad": rand(P, B, F * (T // 4)), "logs": rand(P, F, B, T // 4), "mean": rand(P, F)}
             | {"variance": rand(P, F)}
         ),
@@ -170,8 +170,8 @@ WRONG: dict[str, Callable[[Tensor], Tensor]] = {
 FREE = {  # tensors that say themselves how many there are: other sizes of them mean something else, and nothing wrong
     ("mix", "words"), ("append_scale", "x"), ("product", "b"), ("product_gradient", "b"), ("correlate", "w"),
     ("norm_pool_forward", "halves"), ("norm_pool_backward", "halves"), ("lay_out", "x"), ("edge_sums", "x"),
-    ("block_forward", "halves"), ("block_backward", "halves"), ("codes_forward", "halves"),
-    ("codes_backward", "halves"), ("second_forward", "halves"), ("second_backward", "halves"),
+    ("block_forward", "halves"), ("block_backward", "halves"), ("latents_forward", "halves"),
+    ("latents_backward", "halves"), ("second_forward", "halves"), ("second_backward", "halves"),
 }  # fmt: skip
 FREE_ROWS = {("block_forward", "x"), ("block_backward", "x"), ("power_backward", "x")}
 FREE_COLUMNS = {("correlate", "x"), ("log_scale", "nearness")}

@@ -39,7 +39,7 @@ def test_the_median_is_taken_over_the_pairs_of_each_block(mode: str, blocks: str
             assert float(found[p, i]) == pytest.approx(float(np.median(distances.numpy())), rel=1e-10)
 
 
-def neighbour_probabilities(d2: torch.Tensor, beta: torch.Tensor) -> torch.Tensor:
+def neighbor_probabilities(d2: torch.Tensor, beta: torch.Tensor) -> torch.Tensor:
     weight = torch.exp(-beta[..., None] * d2).masked_fill(torch.eye(d2.shape[-1], dtype=torch.bool), 0.0)
     return weight / weight.sum(-1, keepdim=True)
 
@@ -50,7 +50,7 @@ def test_perplexity_agrees_with_scikit_learn(rows: int, target: float):
     d2 = kernel_matrices.own_distances(z)
     beta = kernel_matrices.perplexity_scales(d2, torch.ones(1, rows, rows, dtype=torch.bool))
     reference = _binary_search_perplexity(d2[0].numpy().astype(np.float32), target, 0)
-    np.testing.assert_allclose(neighbour_probabilities(d2, beta)[0].numpy(), reference, atol=1e-4)
+    np.testing.assert_allclose(neighbor_probabilities(d2, beta)[0].numpy(), reference, atol=1e-4)
 
 
 def test_perplexity_of_a_block_is_that_of_the_block_alone():

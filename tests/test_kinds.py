@@ -123,7 +123,7 @@ def test_what_a_field_knows_of_its_signal_stands_beside_what_serves_any(name: st
     forms = closed_forms(name, muscles())
     assert special < {setting.kind for setting in forms}
     own = [setting for setting in forms if setting.kind in special]
-    assert {setting.centre for setting in own} == {"none"} | ({name} - {"zero-shot"})
+    assert {setting.center for setting in own} == {"none"} | ({name} - {"zero-shot"})
     assert len(own) == len(special) * len(SHRINKAGES) * len(USED[name])
     assert not special & {setting.kind for setting in closed_forms(name, tiny())}
 

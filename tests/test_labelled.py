@@ -10,7 +10,7 @@ from autotransfer.folds import Fold
 from autotransfer.models.assembly import Part, assemble
 from autotransfer.models.calibration import LABELS
 from autotransfer.search.labels import groups_of, labeled_and_scored
-from autotransfer.search.playback import play_person
+from autotransfer.search.replay import replay_subject
 from autotransfer.settings import Setting
 
 
@@ -27,7 +27,7 @@ def overlapping(seed: int = 0) -> at.Recordings:
     return at.Recordings(X, y, subject, sfreq=16, columns={"group": group})
 
 
-def test_a_group_is_labelled_or_scored() -> None:
+def test_a_group_is_labeled_or_scored() -> None:
     rec = overlapping()
     rows = np.flatnonzero(rec.subject.numpy() == 1)
     y, groups = rec.y.numpy()[rows], groups_of(rec, rows)
@@ -53,14 +53,14 @@ def test_groups_are_those_of_a_session_and_missing_ones_are_alone() -> None:
 
 
 @pytest.mark.parametrize("told", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_windows_like_labelled_ones_are_not_scored(told: bool) -> None:
+def test_windows_like_labeled_ones_are_not_scored(told: bool) -> None:
     """Labels of a group tell all of its other windows, and nothing of other groups: where a column says so, a person's
     own classifier must look as useless as it is."""
     rec = overlapping()
     rec = rec if told else at.Recordings(rec.X, rec.y, rec.subject, sfreq=16)
-    fold, setting = Fold(np.arange(rec.n_trials)), Setting(encoder="linear", represent="features", standardize="none")
+    fold, setting = Fold(np.arange(rec.n_windows)), Setting(encoder="linear", represent="features", standardize="none")
     (outcome,) = at.train(rec, [at.Job(setting, fold, 0)], "cpu", progress=False)
     model = assemble(rec, [Part(setting, [outcome.final_state], [fold], 1.0)], scores={})
-    people = [play_person(model, rec, np.flatnonzero(rec.subject.numpy() == person))[0] for person in range(0, 6, 3)]
+    people = [replay_subject(model, rec, np.flatnonzero(rec.subject.numpy() == person))[0] for person in range(0, 6, 3)]
     score = np.mean([own["own", "10"] for own in people])
     assert score < 0.75 if told else score > 0.85

@@ -28,8 +28,8 @@ def test_balanced_accuracy_equals_scikit_learn_also_without_a_class() -> None:
 def test_weights_follow_the_papers_formula_and_absent_classes_get_none() -> None:
     counts = torch.tensor([10.0, 40.0, 0.0])
     weights = class_weights(counts)
-    unnormalised = 50 / np.array([10.0, 40.0])
-    np.testing.assert_allclose(weights[:2], unnormalised / unnormalised.sum(), rtol=1e-6)
+    unnormalized = 50 / np.array([10.0, 40.0])
+    np.testing.assert_allclose(weights[:2], unnormalized / unnormalized.sum(), rtol=1e-6)
     assert weights[2] == 0
     assert weights.sum() == pytest.approx(1.0)
 

@@ -37,7 +37,7 @@ def shallow_model(members: int = 2, **more: object) -> Model:
     """Of the shapes and names of `random_model`, with weights that tell windows apart."""
     setting = at.Setting(encoder="shallow", power_filters=5, temporal_kernel=9, **more)
     kept = random_model("trial").card
-    card = {field.name: getattr(kept, field.name) for field in fields(kept) if field.name not in ("exponents", "parts")}
+    card = {field.name: getattr(kept, field.name) for field in fields(kept) if field.name not in ("weights", "parts")}
     generator = torch.Generator().manual_seed(members)
     own = Members(setting, Size(*setting.preprocessing.shape(CHANNELS, TIMES), 3, None), range(members)).tensors()
     tensors = {k: torch.rand(t.shape, generator=generator) + 0.5 if "norm" in k else 3 * t for k, t in own.items()}
@@ -66,11 +66,11 @@ def windows(n: int = 40, seed: int = 7) -> Tensor:
 # the formula
 
 
-def test_probabilities_are_the_normalised_product_of_powers() -> None:
+def test_probabilities_are_the_normalized_product_of_powers() -> None:
     mixed, X = mixture(), windows()
     product = np.ones((len(X), 3))
-    for part, exponent in zip(alone(mixed), EXPONENTS, strict=True):
-        product *= part.predict_proba(X) ** exponent
+    for part, weight in zip(alone(mixed), EXPONENTS, strict=True):
+        product *= part.predict_proba(X) ** weight
     want = product / product.sum(1, keepdims=True)
     found = mixed.predict_proba(X)
     assert found.dtype == np.float64
@@ -134,19 +134,19 @@ def without(values: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 HOSTILE: dict[str, Any] = {
-    "no exponents": lambda c: without(c, "exponents"),
-    "too few exponents": lambda c: c | {"exponents": [1.0]},
-    "exponents of text": lambda c: c | {"exponents": "abc"},
-    "an exponent of text": lambda c: c | {"exponents": [1, 1, "1"]},
-    "an exponent that is true": lambda c: c | {"exponents": [1, 1, True]},
-    "nan": lambda c: c | {"exponents": [1, 1, math.nan]},
-    "huge": lambda c: c | {"exponents": [1, 1, 10**400]},
-    "negative": lambda c: c | {"exponents": [1, 1, -1]},
-    "no parts": lambda c: c | {"parts": [], "exponents": []},
+    "no weights": lambda c: without(c, "weights"),
+    "too few weights": lambda c: c | {"weights": [1.0]},
+    "weights of text": lambda c: c | {"weights": "abc"},
+    "an weight of text": lambda c: c | {"weights": [1, 1, "1"]},
+    "an weight that is true": lambda c: c | {"weights": [1, 1, True]},
+    "nan": lambda c: c | {"weights": [1, 1, math.nan]},
+    "huge": lambda c: c | {"weights": [1, 1, 10**400]},
+    "negative": lambda c: c | {"weights": [1, 1, -1]},
+    "no parts": lambda c: c | {"parts": [], "weights": []},
     "parts of text": lambda c: c | {"parts": ["a", "b", "c"]},
     "parts that are none": lambda c: without(c, "parts"),
     "a page": lambda c: c | {"parts": "x" * 10**5},
-    "a part too few": lambda c: c | {"parts": c["parts"][:2], "exponents": [1, 1]},
+    "a part too few": lambda c: c | {"parts": c["parts"][:2], "weights": [1, 1]},
     "a part in a part": lambda c: c | {"parts": [c, *c["parts"][1:]]},
     "another part's setting": lambda c: edited(c, setting=c["parts"][1]["setting"]),
     "an unknown encoder": lambda c: edited(c, setting={"encoder": "evil:f"}),
@@ -222,26 +222,24 @@ def parts() -> tuple[at.Recordings, list[Part]]:
     folds = at.leave_one_subject_out(recordings)[:2]
     common = {"max_epochs": 2, "batch_size": 16, "lr": 0.01}
     found = []
-    for setting, exponent in (
+    for setting, weight in (
         (at.Setting(**common, standardize="train"), 0.8),
         (at.Setting(**common, encoder="shallow", align="online"), 1.1),
         (at.Setting(**common, log_power=True), 0.0),
     ):
         outcomes = at.train(recordings, [at.Job(setting, fold) for fold in folds], "cpu")
-        found.append(Part(setting, [outcome.state for outcome in outcomes], folds, exponent))
+        found.append(Part(setting, [outcome.state for outcome in outcomes], folds, weight))
     return recordings, found
 
 
 def test_assembled_from_trained_states(parts: tuple[at.Recordings, list[Part]]) -> None:
     recordings, candidates = parts
     mixed = assemble(recordings, candidates, scores={"nested_test_mean": 0.6})
-    assert [part.setting for part in mixed.parts] == [one.setting for one in candidates[:2]], "exponent 0 is left out"
+    assert [part.setting for part in mixed.parts] == [one.setting for one in candidates[:2]], "weight 0 is left out"
     assert (mixed.card.members, mixed.card.scores) == (4, {"nested_test_mean": 0.6})
-    product = np.ones((recordings.n_trials, 2))
+    product = np.ones((recordings.n_windows, 2))
     for one in candidates:
-        product *= (
-            assemble(recordings, [one._replace(exponent=1.0)], scores={}).predict_proba(recordings.X) ** one.exponent
-        )
+        product *= assemble(recordings, [one._replace(weight=1.0)], scores={}).predict_proba(recordings.X) ** one.weight
     np.testing.assert_allclose(
         mixed.predict_proba(recordings.X), product / product.sum(1, keepdims=True), rtol=0, atol=1e-12
     )

@@ -111,7 +111,7 @@ def test_epochs_still_to_be_cut_from_raw_are_cut_and_rejected_without_changing_t
         metadata=pd.DataFrame({"subject": [0, 1, 2] * 3}),
     )  # fmt: skip
     rec = at.Recordings.from_epochs(epochs)
-    assert (rec.n_trials, rec.n_times) == (8, 51)
+    assert (rec.n_windows, rec.n_times) == (8, 51)
     assert rec.subject.tolist() == [0, 1, 0, 1, 2, 0, 1, 2]
     np.testing.assert_array_equal(rec.X[2].numpy(), signal[:, 350:401].astype(np.float32))
     assert epochs.drop_log == ((),) * 9
@@ -218,7 +218,7 @@ def test_a_divided_file_is_read_once(tmp_path: Path, name: str, naming: str) -> 
         make(4, n_times=70_000).save(tmp_path / name.format(person), split_size="3MB", split_naming=naming)
     assert len(list(tmp_path.iterdir())) > 3
     rec = load(tmp_path)
-    assert (rec.n_trials, rec.subjects) == (12, ("ann", "p-1", "p-2"))
+    assert (rec.n_windows, rec.subjects) == (12, ("ann", "p-1", "p-2"))
 
 
 @pytest.mark.filterwarnings("ignore:the sampling rate is unknown")
@@ -227,7 +227,7 @@ def test_a_folder_of_arrays_stays_one(tmp_path: Path) -> None:
     rec = tiny()
     for name in ("X", "y", "subject"):
         np.save(tmp_path / f"{name}.npy", getattr(rec, name).numpy())
-    assert load(tmp_path).n_trials == rec.n_trials
+    assert load(tmp_path).n_windows == rec.n_windows
 
 
 def test_files_that_are_no_epochs(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ FITTED: list[tuple[at.AutoTransferClassifier, int]] = []
 
 
 class WatchedAuto(at.AutoTransferClassifier):
-    """Notes how many labelled windows of the person fit was given."""
+    """Notes how many labeled windows of the person fit was given."""
 
     def fit(self, X: object, y: object, **given: Any) -> WatchedAuto:
         FITTED.append((self, len(given.get("X_target_labeled", ()))))

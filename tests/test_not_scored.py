@@ -27,7 +27,7 @@ NAMES = ["p0", "one class", "p2", "p3", "one trial", "p5"]
 def with_people_of_one_class(alone: dict[int, int] | None = None) -> at.Recordings:
     """Six people; 1 has class 0 alone, 4 a single trial. alone: how many trials these have, all of class 0."""
     rec = tiny(6)
-    keep = np.ones(rec.n_trials, dtype=bool)
+    keep = np.ones(rec.n_windows, dtype=bool)
     for person, most in (alone or {1: 6, 4: 1}).items():
         own = np.flatnonzero(rec.subject.numpy() == person)
         keep[own] = False
@@ -83,7 +83,7 @@ def test_a_split_whose_validation_subject_cannot_be_scored_compares_no_settings(
     run = create_run(tmp_path / "run", described(source="x", **OPTIONS), recordings=rec)
     assert run.folds()[0] == (5, 0)
     assert run.scored_split() == (0, 1)
-    run.ledger.close()
+    run.database.close()
 
 
 def test_weights_do_not_depend_on_them() -> None:

@@ -15,7 +15,7 @@ from autotransfer.errors import UserError
 from autotransfer.files import read_plain
 from autotransfer.models.loading import load_model
 from autotransfer.runs.checkpoint import load_checkpoint
-from autotransfer.runs.ledger import Ledger
+from autotransfer.runs.database import RunDatabase
 from autotransfer.runs.lock import in_use, refuse_links
 from autotransfer.runs.run import begin_ledger
 from autotransfer.runs.study import read_study
@@ -97,12 +97,12 @@ def test_a_pipe_anywhere_in_a_run_is_refused(tmp_path: Path) -> None:
 def test_a_run_that_cannot_begin_leaves_no_part_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_: str
 ) -> None:
-    def full(self: Ledger, *_: object, **__: object) -> None:
+    def full(self: RunDatabase, *_: object, **__: object) -> None:
         if at_ == "tables":
             self.connection.execute("CREATE TABLE some (thing)")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Ledger, "_prepare" if at_ == "tables" else "remember", full)
+    monkeypatch.setattr(RunDatabase, "_prepare" if at_ == "tables" else "remember", full)
     with pytest.raises(OSError, match="No space left"):
-        begin_ledger(tmp_path / "ledger.sqlite", {"started": "now"})
+        begin_ledger(tmp_path / "run.sqlite", {"started": "now"})
     assert list(tmp_path.iterdir()) == []

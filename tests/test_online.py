@@ -1,4 +1,4 @@
-"""The average for sessions: it begins at the training people, and is moved by windows that nobody has labelled."""
+"""The average for sessions: it begins at the training people, and is moved by windows that nobody has labeled."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from autotransfer.models.assembly import Part, assemble, with_online
 from autotransfer.models.loading import load_model
 from autotransfer.models.model import Model
 from autotransfer.runs.preparation import Preparation
-from autotransfer.search import following, playback
-from autotransfer.search.following import Followed
+from autotransfer.search import online_adaptation, replay
+from autotransfer.search.online_adaptation import AdaptationScores
 from autotransfer.search.plan import Stage
 from autotransfer.search.planning import plan_of
-from autotransfer.search.playback import ORDERS
+from autotransfer.search.replay import ORDERS
 from autotransfer.settings import Setting
-from autotransfer.training.centring import BEYOND, CENTRING_RULES, Centred, Centring, CentringRule, fit_centring
+from autotransfer.training.centering import BEYOND, CENTERING_RULES, Centered, Centering, CenteringRule, fit_centering
 from ensembles import alone
 from tiny import described
 
@@ -33,25 +33,25 @@ ROWS = np.flatnonzero(REC.subject.numpy() == NEW)
 OWN, Y = REC.X[ROWS], REC.y.numpy()[ROWS]
 LINEAR = {"encoder": "linear", "standardize": "none"}
 PLAIN = Setting(**LINEAR, represent="features")
-CENTRED = [Setting(**LINEAR, represent=name, centre="online") for name in ("features", "tangent")]
+CENTERED = [Setting(**LINEAR, represent=name, center="online") for name in ("features", "tangent")]
 EXPONENTS = (0.3, 0.5, 0.4)
 
 
-def made(rule: CentringRule, *, session: bool = True, all_windows: bool = True) -> Model:
-    """A zero-shot part, and an average for sessions of it and of two that are centred."""
-    outcomes = at.train(REC, [at.Job(one, FOLD, 0) for one in (PLAIN, *CENTRED)], "cpu", progress=False)
+def made(rule: CenteringRule, *, session: bool = True, all_windows: bool = True) -> Model:
+    """A zero-shot part, and an average for sessions of it and of two that are centered."""
+    outcomes = at.train(REC, [at.Job(one, FOLD, 0) for one in (PLAIN, *CENTERED)], "cpu", progress=False)
     states = [{k: t for k, t in own.final_state.items() if not k.startswith("censor.")} for own in outcomes]
     first, *others = (
-        Part(setting, [state], [FOLD], exponent)
-        for setting, state, exponent in zip((PLAIN, *CENTRED), states, EXPONENTS, strict=True)
+        Part(setting, [state], [FOLD], weight)
+        for setting, state, weight in zip((PLAIN, *CENTERED), states, EXPONENTS, strict=True)
     )
-    model = assemble(REC, [first._replace(exponent=0.8)], scores={})
+    model = assemble(REC, [first._replace(weight=0.8)], scores={})
     return with_online(REC, model, EXPONENTS[:1], others, rule, session=session, all_windows=all_windows)
 
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return made(CentringRule("balanced", 4.0))
+    return made(CenteringRule("balanced", 4.0))
 
 
 # ---- the offset ------------------------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ def test_statistics_of_training_people_are_those_of_a_loop() -> None:
     draw = torch.Generator().manual_seed(0)
     logits, reference = torch.randn(60, 3, generator=draw), torch.tensor([0.3, -0.2, 0.5])
     y, people = torch.arange(60) % 3, torch.arange(60) // 20
-    found = fit_centring(logits, reference, y, people)
+    found = fit_centering(logits, reference, y, people)
     even = reference - reference.mean()
     u = (logits - logits.mean(1, keepdim=True) - even).double().numpy()
     cells = {(s, c): u[((people == s) & (y == c)).numpy()] for s in range(3) for c in range(3)}
@@ -75,40 +75,42 @@ def test_statistics_of_training_people_are_those_of_a_loop() -> None:
         np.testing.assert_allclose(own.numpy(), np.asarray(value), rtol=1e-6, atol=1e-6)
 
 
-def simple(n_classes: int = 3) -> Centring:
+def simple(n_classes: int = 3) -> Centering:
     """One member; classes lie at the corners of a simplex about the reference 0."""
     corners = 2 * (torch.eye(n_classes) - 1 / n_classes).double()
     between = corners.square().sum(1).mean()
-    return Centring(torch.zeros(1, n_classes).double(), corners[None], torch.tensor([0.1]).double(), between[None],
+    return Centering(torch.zeros(1, n_classes).double(), corners[None], torch.tensor([0.1]).double(), between[None],
                     torch.tensor([9.0]).double())  # fmt: skip
 
 
-def shown(labels: list[int], shift: np.ndarray, rule: CentringRule, sure: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+def shown(
+    labels: list[int], shift: np.ndarray, rule: CenteringRule, sure: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
     """The offset after windows of these classes, which lie at their corners plus a shift; and the shift's part in u."""
-    centring = simple()
-    centred = Centred(centring, rule)
-    known, noise = centred.begin(), np.random.default_rng(0)
+    centering = simple()
+    centered = Centered(centering, rule)
+    known, noise = centered.begin(), np.random.default_rng(0)
     for label in labels:
-        u = centring.classes.numpy()[:, label] + shift + 0.1 * noise.standard_normal(3)
+        u = centering.classes.numpy()[:, label] + shift + 0.1 * noise.standard_normal(3)
         u -= u.mean(-1, keepdims=True)
         p = np.full(3, (1 - sure) / 3) + sure * np.eye(3)[label]
-        known = centred.count(known, u, p)
-    return centred.offset(known)[0], shift - shift.mean()
+        known = centered.count(known, u, p)
+    return centered.offset(known)[0], shift - shift.mean()
 
 
-@pytest.mark.parametrize("rule", CENTRING_RULES, ids=lambda rule: rule.name)
-def test_somebody_new_is_treated_as_training_people_are(rule: CentringRule) -> None:
-    centred = Centred(simple(), rule)
-    assert np.array_equal(centred.offset(centred.begin()), np.zeros((1, 3)))
+@pytest.mark.parametrize("rule", CENTERING_RULES, ids=lambda rule: rule.name)
+def test_somebody_new_is_treated_as_training_people_are(rule: CenteringRule) -> None:
+    centered = Centered(simple(), rule)
+    assert np.array_equal(centered.offset(centered.begin()), np.zeros((1, 3)))
 
 
 def test_the_plain_rule_is_a_mean_with_a_prior() -> None:
-    centred, u = Centred(simple(), CentringRule("plain", 8.0)), np.random.default_rng(0).normal(size=(20, 1, 3))
-    known = centred.begin()
+    centered, u = Centered(simple(), CenteringRule("plain", 8.0)), np.random.default_rng(0).normal(size=(20, 1, 3))
+    known = centered.begin()
     for own in u:
-        known = centred.count(known, own, np.ones(3) / 3)
-    np.testing.assert_allclose(centred.offset(known), u.sum(0) / 28)
-    fading = Centred(simple(), CentringRule("plain", 8.0, 0.5))
+        known = centered.count(known, own, np.ones(3) / 3)
+    np.testing.assert_allclose(centered.offset(known), u.sum(0) / 28)
+    fading = Centered(simple(), CenteringRule("plain", 8.0, 0.5))
     known = fading.begin()
     for own in u:
         known = fading.count(known, own, np.ones(3) / 3)
@@ -118,7 +120,7 @@ def test_the_plain_rule_is_a_mean_with_a_prior() -> None:
 
 @pytest.mark.parametrize("kind", ["plain", "balanced", "cautious"])
 def test_a_shift_is_learned_from_windows_of_all_classes(kind: str) -> None:
-    found, shift = shown([0, 1, 2] * 60, np.array([1.5, 0.0, -1.0]), CentringRule(kind, 2.0))
+    found, shift = shown([0, 1, 2] * 60, np.array([1.5, 0.0, -1.0]), CenteringRule(kind, 2.0))
     np.testing.assert_allclose(found, shift, atol=0.1)
 
 
@@ -126,19 +128,19 @@ def test_one_class_for_minutes_moves_little_where_classes_are_believed() -> None
     """Somebody like the training people shows one class alone; somebody shifted does, and the shift is learned."""
     nothing, shift = np.zeros(3), np.array([1.0, 0.0, -1.0])
     far = np.linalg.norm(simple().classes[0, 0])
-    assert np.linalg.norm(shown([0] * 200, nothing, CentringRule("plain", 2.0))[0]) > 0.9 * far
+    assert np.linalg.norm(shown([0] * 200, nothing, CenteringRule("plain", 2.0))[0]) > 0.9 * far
     for kind in ("balanced", "cautious"):
-        assert np.linalg.norm(shown([0] * 200, nothing, CentringRule(kind, 2.0))[0]) < 0.1 * far
-    found, moved = shown([0] * 200, shift, CentringRule("balanced", 2.0))
+        assert np.linalg.norm(shown([0] * 200, nothing, CenteringRule(kind, 2.0))[0]) < 0.1 * far
+    found, moved = shown([0] * 200, shift, CenteringRule("balanced", 2.0))
     np.testing.assert_allclose(found, moved, atol=0.1)
-    assert np.linalg.norm(shown([0] * 200, shift, CentringRule("cautious", 2.0))[0]) < 0.2, "it waits for more classes"
+    assert np.linalg.norm(shown([0] * 200, shift, CenteringRule("cautious", 2.0))[0]) < 0.2, "it waits for more classes"
 
 
 def test_a_window_unlike_any_other_is_not_learned_from() -> None:
-    centred = Centred(simple(), CentringRule())
-    known = centred.count(centred.begin(), np.array([[1.0, 0.0, -1.0]]), np.ones(3) / 3)
+    centered = Centered(simple(), CenteringRule())
+    known = centered.count(centered.begin(), np.array([[1.0, 0.0, -1.0]]), np.ones(3) / 3)
     wild = np.array([[1.0, 0.0, -1.0]]) * (BEYOND * 9.0)
-    after = centred.count(known, wild, np.ones(3) / 3)
+    after = centered.count(known, wild, np.ones(3) / 3)
     assert all(np.array_equal(after[name], own) for name, own in known.items())
 
 
@@ -149,24 +151,24 @@ def test_a_window_unlike_any_other_is_not_learned_from() -> None:
 )  # fmt: skip
 def test_rules_that_make_no_sense_are_refused(values: dict[str, object], words: str) -> None:
     with pytest.raises(UserError, match=words):
-        CentringRule(**values)  # type: ignore[arg-type]
+        CenteringRule(**values)  # type: ignore[arg-type]
 
 
 # ---- a person and the model ------------------------------------------------------------------------------------------
 
 
-def test_the_offset_is_what_centring_the_windows_would_do() -> None:
+def test_the_offset_is_what_centering_the_windows_would_do() -> None:
     """By hand: representations less the running mean with a prior, through the same classifiers."""
-    model = made(CentringRule("plain", 4.0))
+    model = made(CenteringRule("plain", 4.0))
     found = at.Session(model, adapt=True).predict_proba(OWN)
     assert model.online is not None
     total = 0.3 * np.log(alone(model)[0].predict_proba(OWN))
-    for part, exponent in zip(model.online_parts, EXPONENTS[1:], strict=True):
-        prior = part.preprocessing.follow().feed(OWN)[0].double()  # already less the training people's centre
+    for part, weight in zip(model.online_parts, EXPONENTS[1:], strict=True):
+        prior = part.preprocessing.follow().feed(OWN)[0].double()  # already less the training people's center
         seen = torch.cat([torch.zeros_like(prior[:1]), prior.cumsum(0)[:-1]])
         mean = seen / (4 + torch.arange(len(prior), dtype=torch.float64))[:, None, None]
         logits = part.members.classifier(part.members.net((prior - mean).float()))
-        total += exponent * logits.double().log_softmax(-1)[0].detach().numpy()
+        total += weight * logits.double().log_softmax(-1)[0].detach().numpy()
     expected = np.exp(total - total.max(1, keepdims=True))
     np.testing.assert_allclose(found, expected / expected.sum(1, keepdims=True), atol=2e-5)
 
@@ -188,7 +190,7 @@ def test_windows_in_any_pieces_and_from_disk_are_one_stream(model: Model, tmp_pa
 
 
 def test_labels_take_over(model: Model) -> None:
-    """Windows that were answered can be labelled; the session is then that of the calibrated model."""
+    """Windows that were answered can be labeled; the session is then that of the calibrated model."""
     first = np.sort(np.concatenate([np.flatnonzero(c == Y)[:3] for c in range(REC.n_classes)]))
     session = at.Session(model, adapt=True)
     session.predict_proba(OWN[first])
@@ -221,21 +223,21 @@ def test_all_windows_of_each_person_in_no_order(model: Model) -> None:
 
 
 def test_rules_side_by_side_are_rules_by_themselves(model: Model) -> None:
-    online, orders = model.online_ensemble(CENTRING_RULES), list(playback.window_orders(Y).values())
+    online, orders = model.online_ensemble(CENTERING_RULES), list(replay.window_orders(Y).values())
     said = online.zero_shot(OWN)
     every = online.side_by_side(said, orders)
-    for rule, own in zip(CENTRING_RULES, every, strict=True):
+    for rule, own in zip(CENTERING_RULES, every, strict=True):
         follow = model.online_ensemble(rule)
         for order, found in zip(orders, own, strict=True):
-            alone, _ = follow.next(type(said)(said.settled[order], said.logits[order]), follow.centred.begin())
+            alone, _ = follow.next(type(said)(said.settled[order], said.logits[order]), follow.centered.begin())
             np.testing.assert_allclose(found, alone, rtol=1e-9, atol=1e-9)
 
 
 def test_what_is_played_back_is_what_a_session_does(model: Model) -> None:
-    _, _, found = playback.play_person(model, REC, ROWS)
+    _, _, found = replay.replay_subject(model, REC, ROWS)
     rule = "online balanced, prior 8"
-    own = made(following.RULES[rule])
-    for place, order in enumerate(playback.window_orders(Y).values()):
+    own = made(online_adaptation.RULES[rule])
+    for place, order in enumerate(replay.window_orders(Y).values()):
         said = at.Session(own, adapt=True).predict_proba(OWN[order])
         score = np.mean([np.mean(said.argmax(1)[Y[order] == c] == c) for c in range(REC.n_classes)])
         assert found.scores[rule][place] == pytest.approx(score)
@@ -243,33 +245,38 @@ def test_what_is_played_back_is_what_a_session_does(model: Model) -> None:
     assert found.all_windows[rule] == pytest.approx(np.mean([right[c == Y].mean() for c in range(REC.n_classes)]))
 
 
-def told(people: dict[str, Followed]) -> dict[str, Any]:
-    """All that a playback says of how sessions learn."""
-    return playback.scores_of(people) | playback.decisions_of(people)
+def told(people: dict[str, AdaptationScores]) -> dict[str, Any]:
+    """All that a replay says of how sessions learn."""
+    return replay.scores_of(people) | replay.decisions_of(people)
 
 
-def person(gain: float, worst: float, name: str = "online balanced, prior 8") -> Followed:
+def person(gain: float, worst: float, name: str = "online balanced, prior 8") -> AdaptationScores:
     """Somebody who gains by one rule, in one order something else."""
-    rules = {rule: np.full(len(ORDERS), 0.4) for rule in following.RULES}
+    rules = {rule: np.full(len(ORDERS), 0.4) for rule in online_adaptation.RULES}
     rules[name][:] = 0.5 + gain
     rules[name][2] = 0.5 + worst
-    scores = {method: np.full(len(ORDERS), 0.5) for method in ("none", *following.ADAPTATION_METHODS)}
-    scores[next(iter(following.ADAPTATION_METHODS))] += 0.02
-    return Followed(scores | rules, {rule: float(by_order[0]) for rule, by_order in rules.items()})
+    scores = {method: np.full(len(ORDERS), 0.5) for method in ("none", *online_adaptation.ADAPTATION_METHODS)}
+    scores[next(iter(online_adaptation.ADAPTATION_METHODS))] += 0.02
+    return AdaptationScores(scores | rules, {rule: float(by_order[0]) for rule, by_order in rules.items()})
 
 
 def test_the_average_is_used_unless_an_order_loses_or_another_method_is_clearly_better() -> None:
     """Every person gains .02 by the first adaptation method in every order."""
-    first = next(iter(following.ADAPTATION_METHODS))
-    assert following.chosen(following.FollowedGroup.of([person(0.2, 0.1)] * 4)) == "online balanced, prior 8"
+    first = next(iter(online_adaptation.ADAPTATION_METHODS))
+    assert (
+        online_adaptation.chosen(online_adaptation.GroupScores.of([person(0.2, 0.1)] * 4)) == "online balanced, prior 8"
+    )
     # .02 is better in one order only.
-    assert following.chosen(following.FollowedGroup.of([person(0.2, 0.01)] * 4)) == "online balanced, prior 8"
-    assert following.chosen(following.FollowedGroup.of([person(0.2, -0.01)] * 4)) == first
-    assert following.chosen(following.FollowedGroup.of([person(0.015, 0.015)] * 4)) == first
+    assert (
+        online_adaptation.chosen(online_adaptation.GroupScores.of([person(0.2, 0.01)] * 4))
+        == "online balanced, prior 8"
+    )
+    assert online_adaptation.chosen(online_adaptation.GroupScores.of([person(0.2, -0.01)] * 4)) == first
+    assert online_adaptation.chosen(online_adaptation.GroupScores.of([person(0.015, 0.015)] * 4)) == first
     found = told({name: person(0.2, 0.1) for name in "abcd"})
     assert found["online_session"]
     assert found["online_all_windows"]
-    assert found["rule"] == following.RULES["online balanced, prior 8"]
+    assert found["rule"] == online_adaptation.RULES["online balanced, prior 8"]
     assert found["online"]["one-sided"]["a"] == pytest.approx(0.6)
     assert not told({name: person(0.2, -0.01) for name in "abcd"})["online_session"]
     assert "online" not in told({"a": zero_shot_person()})
@@ -282,7 +289,7 @@ def test_nobody_chooses_their_own_rule() -> None:
     assert told(every)["adapted"]["recorded"]["d"] == pytest.approx(0.2)
 
 
-def test_closed_forms_of_sessions_are_those_of_the_run_centred() -> None:
+def test_closed_forms_of_sessions_are_those_of_the_run_centered() -> None:
     def stage(adaptation: str) -> Stage:
         options = described(source="x", grid="uncensored", adaptation=adaptation)
         return plan_of(Preparation(options, REC)).stages[0]
@@ -290,22 +297,25 @@ def test_closed_forms_of_sessions_are_those_of_the_run_centred() -> None:
     forms = [training.setting for training in stage("zero-shot").online]
     assert {one.adaptation for one in forms} == {"online"}
     solved = [one for one in stage("zero-shot").settings if one.encoder == "linear"]
-    assert [one.replace(centre="none") for one in forms] == solved != []
+    assert [one.replace(center="none") for one in forms] == solved != []
     assert stage("online").online == []
 
 
-def zero_shot_person() -> Followed:
-    """Somebody whose average for sessions centres nothing."""
+def zero_shot_person() -> AdaptationScores:
+    """Somebody whose average for sessions centers nothing."""
     return person(0.2, 0.1)._replace(all_windows={})
 
 
 def test_somebody_without_the_average_is_as_delivered_by_every_rule() -> None:
-    still = following.without_rules(zero_shot_person())
+    still = online_adaptation.without_rules(zero_shot_person())
     like = person(0.2, 0.1)
     assert still.scores.keys() == like.scores.keys()
     assert still.all_windows.keys() == like.all_windows.keys()
-    assert all((still.gains(rule) == 0).all() for rule in following.RULES)
-    assert all(following.all_gain(still, rule) == 0 for rule in following.RULES)
-    assert following.delivered_method(following.FollowedGroup.of([*[like] * 8, still])) == "online balanced, prior 8"
+    assert all((still.gains(rule) == 0).all() for rule in online_adaptation.RULES)
+    assert all(online_adaptation.all_gain(still, rule) == 0 for rule in online_adaptation.RULES)
+    assert (
+        online_adaptation.delivered_method(online_adaptation.GroupScores.of([*[like] * 8, still]))
+        == "online balanced, prior 8"
+    )
     found = told({"a": like, "b": like, "c": still})
     assert found["online"]["recorded"]["c"] == 0.5

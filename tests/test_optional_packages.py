@@ -87,10 +87,10 @@ def test_a_run_that_needs_optuna_can_be_read_without_it(tmp_path: Path, monkeypa
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(UserError, match="search tpe needs optuna"):
         conduct(run, print)
-    assert run.ledger.entries() == []
-    run.ledger.close()
+    assert run.database.entries() == []
+    run.database.close()
     again = Run.open(tmp_path / "run")
-    again.ledger.close()
+    again.database.close()
     with pytest.raises(UserError, match="search tpe needs optuna"):
         auto_classifier(search="tpe").fit([[[0.0]]], [0], subjects=[0])
 

@@ -25,7 +25,7 @@ posix = pytest.mark.skipif(os.name != "posix", reason="of POSIX")
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """victim.npz, a folder study with a file, and a folder run with what a run has."""
     monkeypatch.chdir(tmp_path)
-    for name in ("victim.npz", "study/p1.csv", "run/ledger.sqlite", "run/model/model.json", "person/model/model.json"):
+    for name in ("victim.npz", "study/p1.csv", "run/run.sqlite", "run/model/model.json", "person/model/model.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(VICTIM)
     if hasattr(os, "mkfifo"):
@@ -73,7 +73,7 @@ def test_commands_overwrite_neither_recordings_nor_runs(here: Path, given: list[
     done = CliRunner().invoke(app, given)
     assert isinstance(done.exception, UserError)
     assert "--" in str(done.exception)
-    assert (here / "victim.npz").read_bytes() == (here / "run" / "ledger.sqlite").read_bytes() == VICTIM
+    assert (here / "victim.npz").read_bytes() == (here / "run" / "run.sqlite").read_bytes() == VICTIM
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there is no umask")

@@ -88,13 +88,13 @@ def test_errp(tmp_path: Path) -> None:
     write_errp(tmp_path / "test", {"S01": 1})
     write_labels(tmp_path / "TrainLabels.csv", PEOPLE)
     rec = converted("errp", tmp_path)
-    assert (rec.n_trials, rec.channels, rec.n_times, rec.sfreq) == (8, EEG, 260, 200.0)
+    assert (rec.n_windows, rec.channels, rec.n_times, rec.sfreq) == (8, EEG, 260, 200.0)
     assert [rec.subjects[s] for s in rec.subject] == ["S02"] * 4 + ["S06"] * 2 + ["S11"] * 2
     assert rec.session.tolist() == [1, 1, 2, 2, 1, 1, 1, 1]
     assert [rec.classes[k] for k in rec.y] == ["correct", "error"] * 4
     np.testing.assert_array_equal(rec.X[3].numpy(), stored["S02", 2][600:860].T.astype(np.float32))
     (tmp_path / "TrainLabels.csv").rename(tmp_path / "train" / "TrainLabels.csv")
-    assert converted("errp", tmp_path / "train").n_trials == 8
+    assert converted("errp", tmp_path / "train").n_windows == 8
 
 
 # --- faces and houses --------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def write_faces(folder: Path, people: dict[str, int]) -> dict[str, dict[str, Any
 def test_ecog_faces(tmp_path: Path) -> None:
     stored = write_faces(tmp_path / "faces_basic", {"aa": 40, "ca": 33, "jt": 35})
     rec = converted("ecog-faces", tmp_path / "faces_basic")
-    assert (rec.n_trials, rec.n_channels, rec.n_times, rec.sfreq) == (18, 31, 400, 1000.0)
+    assert (rec.n_windows, rec.n_channels, rec.n_times, rec.sfreq) == (18, 31, 400, 1000.0)
     assert [rec.classes[k] for k in rec.y[:6]] == ["house", "face", "face", "house", "house", "face"]
     assert [rec.subjects[s] for s in rec.subject] == ["aa"] * 6 + ["ca"] * 6 + ["jt"] * 6
     expected = stored["ca"]["data"][300 + 800 : 300 + 800 + 400, :31].T
@@ -133,9 +133,9 @@ def test_ecog_faces(tmp_path: Path) -> None:
 
 def test_pictures_are_runs_of_one_code() -> None:
     stim = np.array([5] * 4 + [101] * 4 + [5] * 4 + [0] + [9] + [101] * 4 + [88] * 4 + [99] * 4 + [3] * 3)
-    onsets, codes = pictures(stim, shortest=4)
+    onsets, latents = pictures(stim, shortest=4)
     assert onsets.tolist() == [0, 8, 18, 22]  # the single 9 is a blip, the 3 at the end is too short
-    assert codes.tolist() == [5, 5, 88, 99]
+    assert latents.tolist() == [5, 5, 88, 99]
     assert pictures(np.array([]), 4)[0].tolist() == []
 
 
@@ -155,7 +155,7 @@ def test_rsvp(tmp_path: Path) -> None:
     channels = np.array(["Fz", "Pz "], object)
     stored = write_people(tmp_path, sfreq=256, channels=channels, session=np.array([1, 1, 1, 2, 2, 2])[:, None])
     rec = converted("rsvp", tmp_path)
-    assert (rec.n_trials, rec.sfreq, rec.channels) == (18, 256.0, ("Fz", "Pz"))
+    assert (rec.n_windows, rec.sfreq, rec.channels) == (18, 256.0, ("Fz", "Pz"))
     assert [rec.classes[k] for k in rec.y[:3]] == ["non-target", "target", "non-target"]
     assert rec.subjects == ("p1", "p2", "p3")
     assert rec.session.tolist()[:6] == [1, 1, 1, 2, 2, 2]

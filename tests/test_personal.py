@@ -21,7 +21,7 @@ def forms(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_scored_windows_have_no_part_in_the_choice() -> None:
-    """Their classes and groups may be anything, and their codes say nothing of which form is taken."""
+    """Their classes and groups may be anything, and their latents say nothing of which form is taken."""
     good, useless = forms()
     before = personal_log_probs([useless, good], Y, ALONE, KNOWN, CLASSES)
     wrong = np.where(KNOWN, Y, (Y + 1) % CLASSES)

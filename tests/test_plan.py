@@ -62,14 +62,14 @@ def test_stages_go_from_what_is_quick_to_what_gains_least() -> None:
     assert closed(first)
     assert closed(others)
     assert [setting.kind for setting in first.settings] == ["features", "tangent"]
-    assert [one.trainings[0].setting.kind for one in (second, third)] == ["eegnet", "shallow"]
+    assert [one.fits[0].setting.kind for one in (second, third)] == ["eegnet", "shallow"]
     assert not any(map(closed, rest))
-    last = [training.setting.penalty is not None for stage in rest for training in stage.trainings]
+    last = [training.setting.penalty is not None for stage in rest for training in stage.fits]
     assert last == sorted(last), "penalties come last"
-    seeds = [training.seed for stage in plan.stages for training in stage.trainings if training.setting.penalty is None]
+    seeds = [training.seed for stage in plan.stages for training in stage.fits if training.setting.penalty is None]
     assert seeds == sorted(seeds), "one seed after the other"
     every = candidates_of(prepared(options())).networks
-    trained = {(training.setting, training.seed) for stage in plan.stages for training in stage.trainings}
+    trained = {(training.setting, training.seed) for stage in plan.stages for training in stage.fits}
     assert {(one, seed) for one in every for seed in range(3)} <= trained, "everything is in it"
 
 
@@ -99,12 +99,12 @@ def test_a_run_begins_with_its_plan(tmp_path: Path) -> None:
     told: list[str] = []
     own = options(source=str(tiny_file(tmp_path, n_subjects=6)), batch_size=8, max_epochs=8, time="3m")
     run = begin(tmp_path / "run", own, tell=told.append)
-    plan = run.ledger.recall("plan", Plan)
+    plan = run.database.recall("plan", Plan)
     assert plan == plan_of(prepared(own, run.recordings)), "a dry run's"
     assert plan.options.source == own.source
     assert run.options == replace(plan.options, source=run.options.source)
     assert any("it ends after 3:00" in line for line in told)
-    run.ledger.close()
+    run.database.close()
 
 
 def test_a_plan_is_written_and_read(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_plan_imports_nothing_by_itself(performed: Path) -> None:
 
 
 def _first(plan: dict[str, Any]) -> dict[str, Any]:
-    training: dict[str, Any] = plan["stages"][0]["trainings"][0]
+    training: dict[str, Any] = plan["stages"][0]["fits"][0]
     return training
 
 

@@ -13,7 +13,7 @@ from plain_eegnet import PlainEEGNet, copy_member
 
 
 class PlainWithPower(PlainEEGNet):
-    """The oracle: the signal after the spatial filter, less what the first normalisation adds to it."""
+    """The oracle: the signal after the spatial filter, less what the first normalization adds to it."""
 
     def __init__(self, n_channels: int, n_times: int, kernel: int) -> None:
         super().__init__(n_channels, n_times, kernel)

@@ -16,7 +16,7 @@ import autotransfer as at
 from autotransfer.jobs import Record
 from autotransfer.models.loading import load_model
 from autotransfer.runs.choice import Choice, NamedSetting, Selection
-from autotransfer.runs.ledger import Ledger
+from autotransfer.runs.database import RunDatabase
 from autotransfer.runs.run import Run
 from autotransfer.search import selection
 from autotransfer.search.evidence import Evidence
@@ -62,8 +62,8 @@ def test_results_are_tidy_and_complete(finished: tuple[Run, Choice]) -> None:
     assert len(table) == settings * 4
     assert not table.duplicated(["setting", "test_subject", "seed"]).any()
     assert (table.loc[table["method"] == "none", "mode"] == "none").all()
-    assert len(table) == plan_of(run.prepared).trainings
-    assert [e.starts for e in run.ledger.entries()] == [1] * len(table)
+    assert len(table) == plan_of(run.prepared).fits
+    assert [e.starts for e in run.database.entries()] == [1] * len(table)
 
 
 def test_choice_agrees_with_the_table(finished: tuple[Run, Choice]) -> None:
@@ -104,10 +104,10 @@ def test_the_delivered_model_is_the_average(averaged: tuple[Run, Choice]) -> Non
     run, choice = averaged
     model, average = load_model(run.folder / "model"), choice.ensemble
     assert average is not None
-    assert len(model.parts) == len(average.weights)
-    assert sum(one.share for one in average.weights) == pytest.approx(1)
-    assert sum(model.card.exponents) == pytest.approx(1 / average.temperature)
-    assert [one.exponent for one in average.weights] == sorted(model.card.exponents, reverse=True)
+    assert len(model.parts) == len(average.candidates)
+    assert sum(one.share for one in average.candidates) == pytest.approx(1)
+    assert sum(model.card.weights) == pytest.approx(1 / average.temperature)
+    assert [one.weight for one in average.candidates] == sorted(model.card.weights, reverse=True)
 
 
 def evidence_of(run: Run, choice: Choice) -> Evidence:
@@ -223,12 +223,12 @@ def test_test_scores_reach_no_choice(
 ) -> None:
     """As published: where every test score is noise, the same settings go on, and the same are chosen."""
     _, choice = finished
-    generator, real = np.random.default_rng(0), Ledger.finish
+    generator, real = np.random.default_rng(0), RunDatabase.finish
 
-    def finish(ledger: Ledger, key: str, record: Record, tensors: bytes) -> None:
-        real(ledger, key, poisoned(record, generator), tensors)
+    def finish(database: RunDatabase, key: str, record: Record, tensors: bytes) -> None:
+        real(database, key, poisoned(record, generator), tensors)
 
-    monkeypatch.setattr(Ledger, "finish", finish)
+    monkeypatch.setattr(RunDatabase, "finish", finish)
     (tmp_path / "poisoned").mkdir()
     again = run_tiny(tmp_path / "poisoned", max_epochs=12)[1]
     for field in fields(Selection):

@@ -16,7 +16,7 @@ def test_keys_are_stable_and_distinct() -> None:
     assert len(keys) == 2500
 
 
-def test_mix_is_the_reference_finaliser() -> None:
+def test_mix_is_the_reference_finalizer() -> None:
     """Against the same function in Python integers: shifts must be logical, products modulo 2³²."""
 
     def reference(h: int) -> int:

@@ -406,7 +406,7 @@ def test_flipped_bits_never_change_the_signal(
 def test_watch() -> None:
     seglearn = pytest.importorskip("seglearn.datasets")
     rec = load("watch")
-    assert (rec.n_trials, rec.n_channels, rec.n_times, rec.n_classes, rec.n_subjects) == (1149, 6, 200, 7, 10)
+    assert (rec.n_windows, rec.n_channels, rec.n_times, rec.n_classes, rec.n_subjects) == (1149, 6, 200, 7, 10)
     assert rec.sfreq == 50.0
     assert rec.classes == ("PEN", "ABD", "FEL", "IR", "ER", "TRAP", "ROW")
     assert rec.channels == ("ax", "ay", "az", "wx", "wy", "wz")
@@ -418,7 +418,7 @@ def test_watch() -> None:
             assert rec.classes[rec.y[n]] == data["y_labels"][y]
             assert rec.subjects[rec.subject[n]] == subject
             n += 1
-    assert n == rec.n_trials
+    assert n == rec.n_windows
 
 
 @pytest.mark.parametrize("name", [pytest.param(one, marks=[pytest.mark.slow] * (one not in QUICK)) for one in NAMES])

@@ -37,7 +37,7 @@ def make(**changes: object) -> Recordings:
 def assert_valid(rec: Recordings) -> None:
     """What the rest of the project relies on."""
     assert rec.X.dtype == torch.float32
-    assert rec.X.shape == (rec.n_trials, rec.n_channels, rec.n_times)
+    assert rec.X.shape == (rec.n_windows, rec.n_channels, rec.n_times)
     assert min(rec.X.shape) >= 1
     assert rec.n_times >= 8
     assert torch.isfinite(rec.X).all()
@@ -45,13 +45,13 @@ def assert_valid(rec: Recordings) -> None:
     assert (flat.amin(1) < flat.amax(1)).all()
     for codes, labels, least in ((rec.y, rec.classes, 2), (rec.subject, rec.subjects, 3)):
         assert codes.dtype == torch.int64
-        assert codes.shape == (rec.n_trials,)
+        assert codes.shape == (rec.n_windows,)
         assert codes.unique().tolist() == list(range(len(labels)))
         assert len(set(labels)) == len(labels) >= least
         assert not any(isinstance(label, np.generic) for label in labels)
     if rec.session is not None:
         assert rec.session.dtype == torch.int64
-        assert rec.session.shape == (rec.n_trials,)
+        assert rec.session.shape == (rec.n_windows,)
     assert rec.sfreq is None or (isinstance(rec.sfreq, float) and 0 < rec.sfreq < float("inf"))
     assert len(set(rec.channels)) == len(rec.channels) == rec.n_channels
     assert all(isinstance(name, str) for name in rec.channels)

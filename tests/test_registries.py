@@ -63,7 +63,7 @@ def quick(**given: Any) -> at.Setting:
     return at.Setting(**{"max_epochs": 2, "batch_size": 16, "lr": 1e-2} | given)
 
 
-NEEDED: dict[str, dict[str, Any]] = {"centre": {"represent": "features"}}  # what must come before a transform
+NEEDED: dict[str, dict[str, Any]] = {"center": {"represent": "features"}}  # what must come before a transform
 
 
 def with_transform(name: str) -> at.Setting:

@@ -63,7 +63,7 @@ def options(**given: Any) -> RunOptions:
 def search(recordings: Recordings, options: RunOptions, folder: Path) -> Choice:
     """Perform a run."""
     run = begin(folder, options, recordings=recordings)
-    with closing(run.ledger):
+    with closing(run.database):
         return conduct(run, lambda _: None, shown=False)
 
 
@@ -73,15 +73,15 @@ def search(recordings: Recordings, options: RunOptions, folder: Path) -> Choice:
 @pytest.mark.parametrize("shape", [(40, 7), (12, 30)])
 def test_ridge_is_scikit_learns(shape: tuple[int, int]) -> None:
     rng = np.random.default_rng(0)
-    codes = rng.normal(size=shape) * np.exp(rng.normal(size=shape[1])) + 5
-    codes[:, 2] = 3.7  # tells nothing
+    latents = rng.normal(size=shape) * np.exp(rng.normal(size=shape[1])) + 5
+    latents[:, 2] = 3.7  # tells nothing
     target = rng.normal(size=shape[0]) + 2
     new = rng.normal(size=(5, shape[1]))
-    found = ridge(codes, target, STRENGTHS)
-    scaler = StandardScaler().fit(codes)
+    found = ridge(latents, target, STRENGTHS)
+    scaler = StandardScaler().fit(latents)
     for place, strength in enumerate(STRENGTHS):
-        own = TheirRidge(alpha=strength * shape[0]).fit(scaler.transform(codes), target)
-        np.testing.assert_allclose(found.predict(codes)[place], own.predict(scaler.transform(codes)), rtol=1e-6)
+        own = TheirRidge(alpha=strength * shape[0]).fit(scaler.transform(latents), target)
+        np.testing.assert_allclose(found.predict(latents)[place], own.predict(scaler.transform(latents)), rtol=1e-6)
         fresh = new.copy()
         fresh[:, 2] = 3.7
         np.testing.assert_allclose(found.predict(fresh)[place], own.predict(scaler.transform(fresh)), rtol=1e-6)
@@ -172,13 +172,13 @@ def test_what_is_said_of_held_out_people_comes_from_trainings_without_them(tmp_p
     predicted = NumberEvidence.of(run, [NamedSetting("one", setting)]).predicted[0]
     ready = represented(targets, setting.preprocessing)
     assert ready is not None
-    codes = ready[1].flatten(1).double().numpy()
-    fold = run.job(run.ledger.entries()[2]).fold
+    latents = ready[1].flatten(1).double().numpy()
+    fold = run.job(run.database.entries()[2]).fold
     train, test = fold.train, fold.test
     assert set(np.array(who)[test]) == {"p2"}
-    np.testing.assert_allclose(predicted[:, test], ridge(codes[train], y[train], STRENGTHS).predict(codes[test]))
-    assert all(entry.record is not None and entry.record.seconds > 0 for entry in run.ledger.entries()), "for status"
-    run.ledger.close()
+    np.testing.assert_allclose(predicted[:, test], ridge(latents[train], y[train], STRENGTHS).predict(latents[test]))
+    assert all(entry.record is not None and entry.record.seconds > 0 for entry in run.database.entries()), "for status"
+    run.database.close()
 
 
 def test_sessions_can_be_held_out_and_another_metric_decides_what_is_stated(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_structure(name: str) -> None:
     ids = outline.values("id")
     assert len(ids) == len(set(ids))
     assert outline.tags.count("h1") == outline.tags.count("main") == outline.tags.count("title") == 1
-    assert set(outline.values("aria-labelledby")) <= set(ids)
+    assert set(outline.values("aria-labeledby")) <= set(ids)
     assert {link[1:] for link in outline.values("href")} <= set(ids)
     assert len(outline.values("data-figure")) == len(figure_data(example(name))) <= 12
 
@@ -62,16 +62,16 @@ def test_equal_runs_give_equal_files() -> None:
 
 def test_numbers_that_are_not_finite_are_left_out() -> None:
     run = finished(6)
-    trainings = list(run.trainings)
-    for place in range(0, len(trainings), 3):
-        one = trainings[place]
+    fits = list(run.fits)
+    for place in range(0, len(fits), 3):
+        one = fits[place]
         history = {key: [1.0, math.inf, math.nan] for key in one.record.history}
         record = replace(one.record, validation_score=math.nan, test_score=math.nan, history=history)
-        trainings[place] = replace(one, record=record)
+        fits[place] = replace(one, record=record)
     leakage = {"paper_network": [Leak("1", math.nan, 0.2, math.inf)]}
     assert run.choice is not None
     choice = replace(run.choice, nested_test_scores=run.choice.nested_test_scores | {"1": math.nan})
-    text = light(replace(run, trainings=tuple(trainings), leakage=leakage, choice=choice))
+    text = light(replace(run, fits=tuple(fits), leakage=leakage, choice=choice))
     assert not re.search(r"\bNaN\b|Infinity|\bnan\b|\binf\b", text)
     figure_data(text)
 

@@ -1,4 +1,4 @@
-"""From a run to its summary: what is told of real trainings, and what is read off their weights once."""
+"""From a run to its summary: what is told of real fits, and what is read off their weights once."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def test_a_finished_run_is_told_whole(run: Run) -> None:
     summary = collect(run)
     assert summary.complete
     assert summary.choice == read_choice(run.folder)
-    assert summary.jobs_done == summary.jobs_total == len(summary.trainings) == 12
+    assert summary.jobs_done == summary.jobs_total == len(summary.fits) == 12
     assert summary.folds == 4
-    assert sum(summary.data.trials) == summary.data.n_trials == 48
+    assert sum(summary.data.trials) == summary.data.n_windows == 48
     assert list(summary.leakage) == ["paper_network", "chosen", "uncensored"]
     text = light(summary)
     assert {figure["key"] for figure in figure_data(text)} >= {"glance", "leakage", "confusion", "curves"}
@@ -59,7 +59,7 @@ def test_a_run_that_is_not_complete_claims_nothing(run: Run, monkeypatch: pytest
 
 def test_leakage_before_a_censor_is_that_of_the_same_preprocessing() -> None:
     run = finished(3)
-    record, known = run.trainings[0].record, run.choice
+    record, known = run.fits[0].record, run.choice
     plain, own = Setting(), {"standardize": "train"}
     censored = replace(CENSORED, **own)
     twin, shuffled = Setting(**own, batches=CENSORED.training.batches), Setting(**own)
@@ -68,9 +68,9 @@ def test_leakage_before_a_censor_is_that_of_the_same_preprocessing() -> None:
 
     def found(chosen: Setting, *settings: Setting, folds: int = 3) -> dict[str, Setting]:
         jobs = [(chosen, fold) for fold in range(3)] + [(s, fold) for s in settings for fold in range(folds)]
-        trainings = tuple(Trained("folds", "", setting, fold, "1", "2", 0, "", record) for setting, fold in jobs)
+        fits = tuple(Trained("folds", "", setting, fold, "1", "2", 0, "", record) for setting, fold in jobs)
         named = {"paper_network": NamedSetting("paper_network", plain), "chosen": NamedSetting("chosen", chosen)}
-        return replace(run, choice=replace(known, **named), trainings=trainings).networks
+        return replace(run, choice=replace(known, **named), fits=fits).networks
 
     both = {"paper_network": plain, "chosen": censored}
     assert found(censored, plain, shuffled, twin) == {**both, "uncensored": twin}

@@ -49,12 +49,12 @@ def with_tests(run: Summary, change: Callable[[float], float]) -> Summary:
     def changed(record: Record) -> Record:
         return replace(record, test_score=change(record.test_score))
 
-    trainings = [
+    fits = [
         replace(one, record=replace(changed(one.record), swapped=changed(one.record.swapped)))
-        for one in run.trainings
+        for one in run.fits
         if one.record.swapped is not None
     ]
-    return replace(run, trainings=tuple(trainings))
+    return replace(run, fits=tuple(fits))
 
 
 def test_settings_are_picked_by_validation_alone() -> None:
@@ -65,7 +65,7 @@ def test_settings_are_picked_by_validation_alone() -> None:
 
 def test_a_job_shared_by_both_stages_counts_in_each() -> None:
     run = finished(5)
-    assert not any(one.stage == "folds" and one.fold == 0 for one in run.trainings)
+    assert not any(one.stage == "folds" and one.fold == 0 for one in run.fits)
     assert run.choice is not None
     names = [one.name for one in run.choice.shortlist]
     assert all(len(own) == 5 for own in scores_on_test(run, names).values())
@@ -73,8 +73,8 @@ def test_a_job_shared_by_both_stages_counts_in_each() -> None:
 
 def test_seeds_are_averaged_per_subject() -> None:
     once = finished(5)
-    second = [replace(one, seed=1) for one in with_tests(once, lambda value: value / 2).trainings]
-    both = replace(once, trainings=(*once.trainings, *second))
+    second = [replace(one, seed=1) for one in with_tests(once, lambda value: value / 2).fits]
+    both = replace(once, fits=(*once.fits, *second))
     assert once.choice is not None
     names = [one.name for one in once.choice.shortlist]
     for name, scores in scores_on_test(both, names).items():
@@ -151,7 +151,7 @@ def test_confusion_and_reliability_are_those_of_the_delivered_model() -> None:
 def test_sessions_and_labels_are_those_of_the_replay() -> None:
     run = averaged()
     assert run.choice is not None
-    played = run.choice.playback
+    played = run.choice.replay
     assert played is not None
     drawn = figures(run)
     gains = {(order, who): gain for order, who, gain in drawn["adaptation"].rows}
@@ -166,7 +166,7 @@ def test_sessions_and_labels_are_those_of_the_replay() -> None:
 
 def test_learning_curves_are_medians_over_folds() -> None:
     run = finished()
-    histories = [one.record.history["train_loss"] for one in run.trainings if one.setting == run.options.plain]
+    histories = [one.record.history["train_loss"] for one in run.fits if one.setting == run.options.plain]
     rows = [row for row in figures(run)["curves"].rows if row[0] == "EEGNet (paper), training"]
     assert rows[0][1:] == [1, pytest.approx(np.median([history[0] for history in histories]))]
     assert rows[-1][1] <= max(map(len, histories))

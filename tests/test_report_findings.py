@@ -85,7 +85,7 @@ def test_rows_of_the_terminal_are_scores_of_the_choice() -> None:
 def test_names_cannot_control_the_terminal() -> None:
     run = averaged()
     ensemble = ensemble_of(run)
-    rude = replace(ensemble, weights=[replace(ensemble.weights[0], kind="a\x1b[31m\nb")])
+    rude = replace(ensemble, candidates=[replace(ensemble.candidates[0], kind="a\x1b[31m\nb")])
     assert all(line.isprintable() for line in answer_lines(of(run, ensemble=rude)))
     assert all(line.isprintable() for line in headline(of(run, nested_test_scores={"a\x1b[31m\nb": 0.5})))
 
@@ -109,15 +109,15 @@ def test_an_unfinished_run_claims_nothing() -> None:
 
 def test_gains_without_labels_and_with_a_few_are_means_over_people() -> None:
     choice = of(averaged())
-    played = choice.playback
+    played = choice.replay
     assert played is not None
-    unlabelled, labels = replay_words(choice)
-    assert signed(played.gain) in unlabelled
-    assert "12 held-out people" in unlabelled
+    unlabeled, labels = replay_words(choice)
+    assert signed(played.gain) in unlabeled
+    assert "12 held-out people" in unlabeled
     for n, scores in played.calibrated.items():
         gain = np.mean([value - played.before[n][who] for who, value in scores.items()])
         assert f"{signed(float(gain))} with {n}" in labels
-    nobody = replace(choice, playback=None)
+    nobody = replace(choice, replay=None)
     assert "were tried" in replay_words(nobody)[0]
     assert replay_words(replace(nobody, adaptation="transductive")) == []
 

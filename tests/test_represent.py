@@ -29,8 +29,8 @@ def represented(X: Tensor, kind: str) -> Tensor:
 
 def plain_features(X: NDArray[np.float64]) -> NDArray[np.float64]:
     means = np.stack([part.mean(2) for part in np.array_split(X, min(16, X.shape[2]), axis=2)], 2)
-    centred = (X - X.mean(2, keepdims=True)) * np.hanning(X.shape[2])
-    power = np.abs(np.fft.rfft(centred, axis=2)[..., 1:]) ** 2
+    centered = (X - X.mean(2, keepdims=True)) * np.hanning(X.shape[2])
+    power = np.abs(np.fft.rfft(centered, axis=2)[..., 1:]) ** 2
     bands = np.stack([part.mean(2) for part in np.array_split(power, min(16, power.shape[2]), axis=2)], 2)
     spreads = np.stack([X.std(2), np.diff(X, axis=2).std(2)], 2)
     return np.concatenate([means, np.log(bands), np.log(spreads)], 2)
@@ -89,7 +89,7 @@ def test_it_is_worked_out_once_for_all_folds_and_people(kind: str, monkeypatch: 
     monkeypatch.setattr(REPRESENTATIONS[kind], "numbers", counted)
     rec = tiny()
     plain = at.Setting(encoder="linear", standardize="none", represent=kind)
-    forms = [plain.replace(centre=centre, shrinkage=0.5) for centre in ("none", "online", "transductive")]
+    forms = [plain.replace(center=center, shrinkage=0.5) for center in ("none", "online", "transductive")]
     folds = at.leave_one_subject_out(rec)
     at.train(rec, [at.Job(setting, fold) for setting in (plain, *forms) for fold in folds], population=1)
-    assert calls == rec.n_trials
+    assert calls == rec.n_windows

@@ -22,7 +22,7 @@ SFREQ = 100.0
 
 
 def windows(count: int = 3, channels: int = 4, times: int = 233) -> NDArray[np.float64]:
-    """Noise of many colours about a level, with a rhythm of 13 Hz in some channels."""
+    """Noise of many colors about a level, with a rhythm of 13 Hz in some channels."""
     draw = np.random.default_rng(0)
     noise = draw.standard_normal((channels, channels)) @ draw.standard_normal((count, channels, times)).cumsum(-1)
     wave = draw.uniform(0, 3, (count, channels, 1)) * np.sin(2 * np.pi * 13 * np.arange(times) / SFREQ)

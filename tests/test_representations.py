@@ -57,7 +57,7 @@ def test_shape_dtype_and_what_other_windows_do_to_it(name: str, channels: int, t
     step = fitted(name, rec)
     x = step(rec.X[None], rec.subject[None])
     assert x.dtype == torch.float32
-    assert x.shape == (1, rec.n_trials, *setting_of(name).preprocessing.shape(channels, times))
+    assert x.shape == (1, rec.n_windows, *setting_of(name).preprocessing.shape(channels, times))
     assert x.isfinite().all()
     assert (x.flatten(2).std(1) > 0).double().mean() > 0.5, "hardly anything in it depends on the window"
     alone = step(rec.X[None, 5:6], rec.subject[None, 5:6])
@@ -101,9 +101,9 @@ def test_its_gradient_is_finite(name: str) -> None:
 
 
 @EVERY
-@pytest.mark.parametrize("centre", ["none", "transductive"])
-def test_it_is_trained_saved_and_exported(name: str, centre: str, tmp_path: Path) -> None:
-    check_saved_and_exported(setting_of(name, centre=centre), tmp_path, recordings())
+@pytest.mark.parametrize("center", ["none", "transductive"])
+def test_it_is_trained_saved_and_exported(name: str, center: str, tmp_path: Path) -> None:
+    check_saved_and_exported(setting_of(name, center=center), tmp_path, recordings())
 
 
 class Reading(Representation):

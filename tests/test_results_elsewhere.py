@@ -16,7 +16,7 @@ from autotransfer.models.card import CandidateCard, ModelCard
 from autotransfer.models.model_page import model_page
 from autotransfer.report.moabb_results import COLUMNS
 from autotransfer.runs.choice import read_choice
-from autotransfer.runs.results import read_trainings
+from autotransfer.runs.results import read_fits
 from autotransfer.search.procedure import conduct
 from test_cli import call
 from tiny import create_run, described, tiny_file
@@ -30,7 +30,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = described(source=str(tiny_file(home, name=EVIL)), grid="uncensored", adaptation="none", max_epochs=3,
                          batch_size=16, seeds=2)  # fmt: skip
     run = create_run(home / "run", options)
-    with closing(run.ledger):
+    with closing(run.database):
         conduct(run, lambda line: None, shown=False)
     return home / "run"
 
@@ -88,7 +88,7 @@ def test_every_training_has_its_curves_and_scores(finished: Path, tmp_path: Path
     from autotransfer.report.tensorboard import EventFiles, folder_name
 
     files = EventFiles(finished, tmp_path / "tb")
-    seen = read_trainings(finished).trainings
+    seen = read_fits(finished).fits
     assert files.update() == len(seen) == len(pd.read_csv(finished / "results.csv"))
     assert len({folder_name(one) for one in seen}) == len(seen)
     for one in seen[:3]:
@@ -132,7 +132,7 @@ def test_a_model_has_a_page_for_a_hub(finished: Path) -> None:
 
 def test_hostile_names_stay_names_in_the_page() -> None:
     card = ModelCard(
-        name='a"\n---\nlicense: mit\x1b[31m # [x](http://y)', parts=[CandidateCard({}, 1)], exponents=[1.0], n_times=8,
+        name='a"\n---\nlicense: mit\x1b[31m # [x](http://y)', parts=[CandidateCard({}, 1)], weights=[1.0], n_times=8,
         channels=["C3"], sfreq=8.0, classes=["a|b", "\n# big"], subjects=3, scores={"validation_score": 0.9},
     )  # fmt: skip
     text = model_page(card)

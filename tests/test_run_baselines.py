@@ -21,7 +21,7 @@ from autotransfer.search import baselines
 from autotransfer.search.baselines import (
     LDA,
     PYRIEMANN,
-    RECENTRED,
+    RECENTERED,
     TANGENT,
     Baseline,
     baseline_scores,
@@ -49,21 +49,21 @@ def test_closed_forms_among_the_candidates_are_the_baselines(averaged: tuple[Run
     run, choice = averaged
     lda = closed_baselines(run)[LDA]
     assert lda in [one.setting for one in choice.shortlist]
-    records = [entry for entry in run.ledger.entries() if entry.setting == lda]
+    records = [entry for entry in run.database.entries() if entry.setting == lda]
     assert len(records) == 3, "nothing was trained for it"
     scores = {str(p): e.record.score_on(p) for e in records if e.record is not None for p in run.groups[e.test]}
     assert choice.baselines[LDA] == scores
     assert set(scores) == {str(person) for person in range(5)}
-    assert {entry.stage for entry in run.ledger.entries()} == {"folds", "sessions"}
+    assert {entry.stage for entry in run.database.entries()} == {"folds", "sessions"}
 
 
 def test_where_they_are_no_candidates_they_are_solved_for_the_report(tmp_path: Path) -> None:
     run, choice = finished(tmp_path, rule="published", grid="uncensored")
-    assert {e.setting.network.closed_form for e in run.ledger.entries()} == {False}, "the ledger is the run's own"
+    assert {e.setting.network.closed_form for e in run.database.entries()} == {False}, "the database is the run's own"
     fold = at.leave_one_subject_out(run.recordings)[2]
     (outcome,) = at.train(run.recordings, [at.Job(closed_baselines(run)[LDA], fold)], "cpu")
     assert choice.baselines[LDA]["2"] == outcome.test_score
-    run.ledger.close()
+    run.database.close()
 
 
 def test_every_baseline_has_scores_or_says_why_not(
@@ -76,8 +76,8 @@ def test_every_baseline_has_scores_or_says_why_not(
     assert choice.skipped_baselines == {}
     assert set(choice.baselines[PYRIEMANN]) == set(choice.baselines[LDA])
     summary, kept = collect(run), dict[str, object]()
-    monkeypatch.setattr(run.ledger, "recall", lambda *_: kept.get("baselines"))
-    monkeypatch.setattr(run.ledger, "remember", lambda **facts: kept.update(facts))
+    monkeypatch.setattr(run.database, "recall", lambda *_: kept.get("baselines"))
+    monkeypatch.setattr(run.database, "remember", lambda **facts: kept.update(facts))
 
     def fails(*_: object) -> None:
         raise ValueError("a matrix is singular")
@@ -98,7 +98,7 @@ def test_every_baseline_has_scores_or_says_why_not(
     assert baseline_scores(run)[0] == choice.baselines, "a report does not compute it again"
 
 
-@pytest.mark.parametrize("predict", [baselines.tangent_space, baselines.recentred])
+@pytest.mark.parametrize("predict", [baselines.tangent_space, baselines.recentered])
 def test_test_people_are_unknown_to_pyriemann(averaged: tuple[Run, Choice], predict: Any) -> None:
     rec = averaged[0].recordings
     fold = at.leave_one_subject_out(rec)[0]
@@ -109,20 +109,20 @@ def test_test_people_are_unknown_to_pyriemann(averaged: tuple[Run, Choice], pred
     assert np.mean(before.argmax(1) == rec.y.numpy()[fold.test]) > 0.7
 
 
-def test_recentring_undoes_how_loud_a_person_is() -> None:
+def test_recentering_undoes_how_loud_a_person_is() -> None:
     rec = at.synthetic(n_subjects=4, trials_per_class=20, n_channels=3, n_times=64)
     louder = rec.X.numpy().copy()
     louder[rec.subject.numpy() == 0] *= 30
     fold = at.leave_one_subject_out(rec)[0]
-    predictors = (baselines.recentred, baselines.tangent_space)
+    predictors = (baselines.recentered, baselines.tangent_space)
     undone, plain = (predict(replace(rec, X=louder), fold) for predict in predictors)
-    np.testing.assert_allclose(undone, baselines.recentred(rec, fold), atol=1e-3)
+    np.testing.assert_allclose(undone, baselines.recentered(rec, fold), atol=1e-3)
     assert not np.allclose(plain, baselines.tangent_space(rec, fold), atol=1e-2)
 
 
 def test_baselines_may_use_of_a_new_person_what_the_run_may(averaged: tuple[Run, Choice]) -> None:
     run = averaged[0]
-    for adaptation, more in (("online", set()), ("transductive", {RECENTRED})):
+    for adaptation, more in (("online", set()), ("transductive", {RECENTERED})):
         run_of = SimpleNamespace(options=replace(run.options, adaptation=adaptation), recordings=run.recordings)
         settings = closed_baselines(run_of)
         used = {name: setting.adaptation for name, setting in settings.items()}

@@ -1,4 +1,4 @@
-"""Ledger, checkpoints, lock, saved models: whole or not there."""
+"""RunDatabase, checkpoints, lock, saved models: whole or not there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from autotransfer.folds import make_fold
 from autotransfer.jobs import Outcome
 from autotransfer.recordings import save_npz
 from autotransfer.runs.checkpoint import load_checkpoint, restore, save_checkpoint
-from autotransfer.runs.ledger import Entry, Ledger
+from autotransfer.runs.database import Entry, RunDatabase
 from autotransfer.runs.lock import Lock, in_use
 from autotransfer.runs.options import resolved
 from autotransfer.runs.run import WRITTEN, Run, check_unused
@@ -41,42 +41,42 @@ def entry(number: int = 0) -> Entry:
 
 
 def test_ledger_keeps_order_and_counts_starts(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger.sqlite", create=True)
-    ledger.add([entry(2), entry(0)])
-    ledger.add([entry(0), entry(1)])
-    assert [e.key for e in ledger.entries()] == ["key2", "key0", "key1"]
-    ledger.begin(["key0"])
-    ledger.begin(["key0", "key1"])
-    assert [e.starts for e in ledger.entries()] == [0, 2, 1]
-    ledger.finish("key0", record(failure=None, test_score=0.5), b"weights")
-    ledger.finish("key0", record(failure=None, test_score=0.9), b"other")  # what is finished stays
-    ledger.finish("key1", record(failure="nan", test_score=1.0), b"")
-    assert ledger.counts() == {"waiting": 1, "done": 1, "failed": 1}
-    again = Ledger(tmp_path / "ledger.sqlite")
+    database = RunDatabase(tmp_path / "run.sqlite", create=True)
+    database.add([entry(2), entry(0)])
+    database.add([entry(0), entry(1)])
+    assert [e.key for e in database.entries()] == ["key2", "key0", "key1"]
+    database.begin(["key0"])
+    database.begin(["key0", "key1"])
+    assert [e.starts for e in database.entries()] == [0, 2, 1]
+    database.finish("key0", record(failure=None, test_score=0.5), b"weights")
+    database.finish("key0", record(failure=None, test_score=0.9), b"other")  # what is finished stays
+    database.finish("key1", record(failure="nan", test_score=1.0), b"")
+    assert database.counts() == {"waiting": 1, "done": 1, "failed": 1}
+    again = RunDatabase(tmp_path / "run.sqlite")
     assert {e.key: e.record and e.record.test_score for e in again.entries()} == {"key2": None, "key0": 0.5, "key1": 1}
     assert [e.record for e in again.entries(records=False)] == [None] * 3
     assert (again.tensors("key0"), again.tensors("key2")) == (b"weights", b"")
 
 
 def test_ledger_facts_and_populations(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger.sqlite", create=True)
-    ledger.remember(a=[1, 2], b=None)
-    assert ledger.recall("a", list[int]) == [1, 2]
-    assert ledger.recall("c", int) is None
+    database = RunDatabase(tmp_path / "run.sqlite", create=True)
+    database.remember(a=[1, 2], b=None)
+    assert database.recall("a", list[int]) == [1, 2]
+    assert database.recall("c", int) is None
     with pytest.raises(UserError, match="holds an invalid 'a'"):
-        ledger.recall("a", list[str])
-    assert ledger.open_populations() == []
-    ledger.add_populations([["x", "y"], ["z"]])
-    assert ledger.open_populations() == [(1, ["x", "y"]), (2, ["z"])]
-    ledger.end_population(1)
-    assert ledger.open_populations() == [(2, ["z"])]
+        database.recall("a", list[str])
+    assert database.open_populations() == []
+    database.add_populations([["x", "y"], ["z"]])
+    assert database.open_populations() == [(1, ["x", "y"]), (2, ["z"])]
+    database.end_population(1)
+    assert database.open_populations() == [(2, ["z"])]
 
 
 def test_a_transaction_that_breaks_leaves_nothing(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger.sqlite", create=True)
+    database = RunDatabase(tmp_path / "run.sqlite", create=True)
     with pytest.raises(sqlite3.Error):
-        ledger.add([entry(0), replace(entry(1), seed=object())])  # type: ignore[arg-type]
-    assert ledger.entries() == []
+        database.add([entry(0), replace(entry(1), seed=object())])  # type: ignore[arg-type]
+    assert database.entries() == []
 
 
 HOLD = """
@@ -203,7 +203,7 @@ def test_epochs_are_as_many_as_make_2500_steps(tmp_path: Path) -> None:
 def test_changed_data_are_noticed(tmp_path: Path) -> None:
     path = tiny_file(tmp_path)
     create_run(tmp_path / "run", described(source=str(path)))
-    assert Run.open(tmp_path / "run").recordings.n_trials == 48
+    assert Run.open(tmp_path / "run").recordings.n_windows == 48
     recordings = tiny()
     X = recordings.X.clone()
     X[3, 1, 4] += 1e-3
@@ -222,10 +222,10 @@ def test_changed_sessions_and_columns_of_the_same_windows_are_noticed(tmp_path: 
     columns = {"room": np.where(day, "a", "b"), "age": np.linspace(20, 30, 48)}
     write(session=day, columns=columns)
     run = create_run(tmp_path / "run", described(source=str(path)))
-    run.ledger.close()
+    run.database.close()
 
     def open_again() -> None:
-        Run.open(tmp_path / "run").ledger.close()
+        Run.open(tmp_path / "run").database.close()
 
     open_again()
     write(session=day + 3, columns=columns | {"hour": np.arange(48) % 5})  # in the same order; and one that is new
@@ -254,7 +254,7 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["choice.json", "model/model.json"])
 def test_no_run_and_no_model_of_any_kind_is_overwritten(tmp_path: Path, name: str) -> None:
-    """Runs with a continuous target have another ledger, or none; a person's model has neither."""
+    """Runs with a continuous target have another database, or none; a person's model has neither."""
     source, folder = tiny_file(tmp_path), tmp_path / "taken"
     (folder / name).parent.mkdir(parents=True)
     (folder / name).write_text("{}")
@@ -298,28 +298,28 @@ def test_a_damaged_run_database_is_refused_and_the_model_still_predicts(tmp_path
     short = ("--epochs", 1, "--adaptation", "none", "--seeds", 1, "--device", "cpu")
     with few_settings():
         assert call("run", source, *short, "--out", run).code == 0
-    path = run / "ledger.sqlite"
+    path = run / "run.sqlite"
     whole = path.read_bytes()
     middle = whole[:4096] + bytes(len(whole) // 2 - 4096) + whole[len(whole) // 2 :]
     for content in (b"", b"not a database", middle):
         path.write_bytes(content)
         for command in ("status", "report", "resume"):
-            assert_one_line(call(command, run), 2, "ledger.sqlite is damaged")
+            assert_one_line(call(command, run), 2, "run.sqlite is damaged")
     assert call("predict", run, source, "--out", tmp_path / "p.csv").code == 0
     assert len((tmp_path / "p.csv").read_text().splitlines()) == 1 + len(tiny().y)
 
 
 def test_the_status_of_a_failed_job_without_a_reason_is_one_line(tmp_path: Path) -> None:
-    with closing(Ledger(tmp_path / "ledger.sqlite", create=True)) as ledger:
-        ledger.add([entry(0)])
-        ledger.connection.execute("UPDATE jobs SET status = 'failed', record = '{}'")
-    assert_one_line(call("status", tmp_path), 2, "ledger.sqlite is damaged")
+    with closing(RunDatabase(tmp_path / "run.sqlite", create=True)) as database:
+        database.add([entry(0)])
+        database.connection.execute("UPDATE jobs SET status = 'failed', record = '{}'")
+    assert_one_line(call("status", tmp_path), 2, "run.sqlite is damaged")
 
 
 def test_runs_and_models_of_version_0_1_are_refused(tmp_path: Path) -> None:
     run = tmp_path / "run"
     (run / "model").mkdir(parents=True)
-    with closing(sqlite3.connect(run / "ledger.sqlite")) as old:
+    with closing(sqlite3.connect(run / "run.sqlite")) as old:
         old.execute("CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL, checksum TEXT NOT NULL)")
     card = {"name": "old", "kind": "ensemble", "members": 4, "n_times": 16, "channels": ["a"], "sfreq": 16.0}
     (run / "model" / "model.json").write_text(json.dumps(card))

@@ -21,7 +21,7 @@ from autotransfer.grids import GRIDS
 from autotransfer.jobs import HISTORY, Record
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.preprocessing.represent import REPRESENTATIONS
-from autotransfer.runs.choice import Calibration, Choice, Ensemble, NamedSetting, Weighted
+from autotransfer.runs.choice import Calibration, Choice, Ensemble, NamedSetting, WeightedCandidate
 from autotransfer.runs.options import RunOptions
 from autotransfer.settings import Training, field_names
 from mutations import twisted
@@ -46,7 +46,7 @@ def record(*, swapped: Record | None = None, **changes: Any) -> Record:
 
 
 ENSEMBLE = Ensemble(
-    weights=[Weighted("rich", "eegnet", 0.7, 0.5), Weighted("lines", "features", 0.3, 0.2)],
+    candidates=[WeightedCandidate("rich", "eegnet", 0.7, 0.5), WeightedCandidate("lines", "features", 0.3, 0.2)],
     nested={"ann": {"rich": 1.0}, "bo": {"rich": 0.5, "lines": 0.5}},
 )
 
@@ -171,9 +171,9 @@ def test_records_in_records_are_refused(depth: int) -> None:
         ("validation_q25", {"a": True}, "validation_q25.a"),
         ("validation_q25", 0.5, "validation_q25"),
         ("ensemble", 0.5, "ensemble"),
-        ("ensemble", ensemble_with(weights=[{"name": "x", "kind": "eegnet", "share": 1.0}]), "exponent is missing"),
-        ("ensemble", ensemble_with(weights=[]), "exponents"),
-        ("ensemble", ensemble_with(nested={"ann": {"rich": math.inf}}), "exponents"),
+        ("ensemble", ensemble_with(candidates=[{"name": "x", "kind": "eegnet", "share": 1.0}]), "weight is missing"),
+        ("ensemble", ensemble_with(candidates=[]), "weights"),
+        ("ensemble", ensemble_with(nested={"ann": {"rich": math.inf}}), "weights"),
         ("alternatives", {"best_single": {"ann": 2.0}}, "outside"),
         ("two_se", {"name": "x"}, "two_se"),
         ("shortlist", ["paper_network"], "shortlist"),
@@ -224,7 +224,7 @@ def test_settings_that_differ_have_names_that_differ() -> None:
     settings = {options.apply(setting) for name in GRIDS for setting in at.grid(name)}
     tried = set()
     bases = [options.apply(setting) for setting in (at.Setting(), *METHODS, RICH)]
-    delayed = {"standardize": "none", "delays": 2, "represent": "features", "centre": "online"}
+    delayed = {"standardize": "none", "delays": 2, "represent": "features", "center": "online"}
     solved = [at.Setting(encoder="linear", **delayed), at.Setting(encoder="templates", standardize="train")]
     solved += [at.Setting(encoder="trees", standardize="none")]
     solved += [

@@ -48,13 +48,13 @@ def model(seed: int = 0, **values: Any) -> Model:
 
 
 ONLINE: dict[str, dict[str, Any]] = {  # what must come before each transform that can adapt online
-    "standardize": {}, "align": {}, "centre": {"encoder": "linear", "represent": "features"},
+    "standardize": {}, "align": {}, "center": {"encoder": "linear", "represent": "features"},
 }  # fmt: skip
 KINDS: list[dict[str, Any]] = [
     *(needed | {name: "online"} for name, needed in ONLINE.items()),
     *({"standardize": scale, "align": align, "encoder": encoder}
       for scale, align, encoder in product(("online", "train", "trial"), ("online", "none"), ("eegnet", "shallow"))),
-    {"encoder": "linear", "represent": "tangent", "centre": "online"},
+    {"encoder": "linear", "represent": "tangent", "center": "online"},
     {"standardize": "online", "delays": 2, "align": "online", "encoder": "templates"},
     {"standardize": "online", "append_scale": True, "log_power": True},
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Settings and grids: every field checked, equal trainings are equal settings."""
+"""Settings and grids: every field checked, equal fits are equal settings."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_adaptation(standardize: str, align: str, adaptation: str) -> None:
 
 
 def test_every_field_reaches_the_key() -> None:
-    """A number that changes an outcome but not the key would let a ledger confuse two trainings."""
+    """A number that changes an outcome but not the key would let a database confuse two fits."""
     base = Setting(method="pairwise_mmd", pairs="clique", size=2)
     changes = {"temporal_filters": 4, "spatial_depth": 1, "latent_filters": 8, "temporal_kernel": 9, "dropout": 0.1,
                "standardize": "transductive", "batches": "shuffled", "batch_size": 32, "lr": 0.1,
@@ -181,7 +181,7 @@ def test_every_field_reaches_the_key() -> None:
         assert Setting(method="pairwise_mmd", pairs="clique", size=2, **{name: value}).key != base.key, name
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "3", '{"lr": []}', '{"colour": 1}', "[" * 100_000])
+@pytest.mark.parametrize("text", ["{", "[]", "3", '{"lr": []}', '{"color": 1}', "[" * 100_000])
 def test_stored_nonsense_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(UserError) as found:
         at.Setting.from_json(text)

@@ -125,6 +125,6 @@ def test_save_model_takes_estimators_and_refuses_what_is_none(tmp_path: Path) ->
     with pytest.raises(UserError, match="cannot write"):
         at.save_model(clf, tmp_path / "file")
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "ledger.sqlite").write_text("")
+    (tmp_path / "run" / "run.sqlite").write_text("")
     with pytest.raises(UserError, match="folder of a run"):
         at.save_model(clf, tmp_path / "run")

@@ -19,7 +19,7 @@ FILTERS = 6
 
 
 class PlainShallow(nn.Module):
-    """The oracle: torch's own layers, temporal filters first, windows (B, C, T) -> codes (B, D)."""
+    """The oracle: torch's own layers, temporal filters first, windows (B, C, T) -> latents (B, D)."""
 
     def __init__(self, channels: int, times: int, kernel: int) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ def plain_of(net: Shallow, member: int, times: int) -> PlainShallow:
     return plain
 
 
-def randomise(net: Shallow) -> None:
+def randomize(net: Shallow) -> None:
     """Every parameter and running statistic with a value of its own: defaults of 0 and 1 hide mistakes."""
     with torch.no_grad():
         for name, tensor in [*net.named_parameters(), *net.named_buffers()]:
@@ -58,10 +58,10 @@ def randomise(net: Shallow) -> None:
     ("channels", "times", "kernel"), [(1, 8, 3), (2, 15, 4), (3, 40, 25), (5, 47, 64), (4, 203, 40), (2, 90, 1)]
 )
 def test_equals_a_plain_network(channels: int, times: int, kernel: int) -> None:
-    """Codes, gradients and running statistics, in two steps of training and then with stored statistics."""
+    """Latents, gradients and running statistics, in two steps of training and then with stored statistics."""
     torch.manual_seed(channels * times)
     net = Shallow(channels, times, 3, temporal_kernel=kernel, filters=FILTERS, dropout=0.0, seeds=range(3)).double()
-    randomise(net)
+    randomize(net)
     plains = [plain_of(net, member, times) for member in range(3)]
     for training in (True, True, False):
         x = 2 * torch.randn(3, 7, channels, times, dtype=torch.float64) + 0.7

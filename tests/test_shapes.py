@@ -11,7 +11,7 @@ from torch import Tensor
 import autotransfer as at
 from autotransfer.model import layers
 from autotransfer.model.eegnet import EEGNet
-from autotransfer.model.moments import Levelled, level_sums, levelled_moments, window_moments, window_sums
+from autotransfer.model.moments import Leveled, level_sums, leveled_moments, window_moments, window_sums
 from autotransfer.randomness import as_keys
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import windows_for
@@ -21,12 +21,12 @@ CPU = torch.device("cpu")
 SETTING = {"standardize": "train", "append_scale": True, "batch_size": 16, "max_epochs": 2, "checkpoint": "last"}
 
 
-def levelled(dtype: torch.dtype, groups: int = 2, batch: int = 5, channels: int = 3, times: int = 40) -> Levelled:
+def leveled(dtype: torch.dtype, groups: int = 2, batch: int = 5, channels: int = 3, times: int = 40) -> Leveled:
     signals = torch.randn(groups, channels, batch, times, dtype=dtype).transpose(1, 2)
-    return Levelled(signals, torch.randn(groups, batch, 4, dtype=dtype))
+    return Leveled(signals, torch.randn(groups, batch, 4, dtype=dtype))
 
 
-def drawn_out(x: Levelled) -> Tensor:
+def drawn_out(x: Leveled) -> Tensor:
     """(G, B, C + L, T), channel-major in memory."""
     levels = x.levels[..., None].expand(*x.levels.shape, x.signals.shape[3])
     return torch.cat([part.transpose(1, 2) for part in (x.signals, levels)], 1).transpose(1, 2)
@@ -44,11 +44,11 @@ def test_sums_of_levels_are_those_of_rows_of_one_value(kernel: int, times: int) 
 @pytest.mark.parametrize("group", [None, [1, 0, 0]])
 def test_mixed_channels_and_their_gradients(dtype: torch.dtype, digits: float, group: list[int] | None) -> None:
     whose = None if group is None else torch.tensor(group)
-    x = levelled(dtype)
+    x = leveled(dtype)
     w = torch.randn(2 if group is None else 3, 6, 7, dtype=dtype, requires_grad=True)
     exact = drawn_out(x).transpose(1, 2).flatten(2)
     grad = torch.randn(len(w), 6, 5 * 40, dtype=dtype)
-    found, wanted = layers.mix_levelled(w, x, whose), torch.bmm(w, exact if whose is None else exact[whose])
+    found, wanted = layers.mix_leveled(w, x, whose), torch.bmm(w, exact if whose is None else exact[whose])
     torch.testing.assert_close(found, wanted, rtol=digits, atol=10 * digits)
     slopes = [torch.autograd.grad(out, w, grad)[0] for out in (found, wanted)]
     torch.testing.assert_close(*slopes, rtol=digits, atol=100 * digits)
@@ -56,9 +56,9 @@ def test_mixed_channels_and_their_gradients(dtype: torch.dtype, digits: float, g
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_network_sees_no_difference(masked: bool) -> None:
-    """float64: codes, running statistics and gradients of all parameters; `masked`: with channels silenced."""
+    """float64: latents, running statistics and gradients of all parameters; `masked`: with channels silenced."""
     torch.manual_seed(0)
-    x = levelled(torch.float64)
+    x = leveled(torch.float64)
     if masked:
         x = x.times((torch.rand(2, 5, 7) > 0.3).double())
     results: list[list[Tensor]] = []
@@ -70,7 +70,7 @@ def test_a_network_sees_no_difference(masked: bool) -> None:
     assert len(results[0]) > 10
     for found, plain in zip(*results, strict=True):
         torch.testing.assert_close(found, plain, rtol=1e-9, atol=1e-9)
-    moments = levelled_moments(x, 9), window_moments(drawn_out(x).transpose(1, 2).flatten(1, 2), 9)
+    moments = leveled_moments(x, 9), window_moments(drawn_out(x).transpose(1, 2).flatten(1, 2), 9)
     torch.testing.assert_close(moments[0].covariance, moments[1].covariance)
 
 
@@ -104,9 +104,9 @@ def test_a_training_is_the_same_without_shapes(options: dict[str, Any]) -> None:
     rec = recordings()
     found, plain = (trainer_of(rec, torch.float64, log_power=True, **options) for _ in range(2))
     assert found.prepared.shapes is not None
-    plain.levelled = False
+    plain.leveled = False
     rows = found.groups.plan(1)[0]
-    x = found.prepared.levelled(rows)
+    x = found.prepared.leveled(rows)
     assert x is not None
     torch.testing.assert_close(drawn_out(x), plain.prepared.gather(rows), rtol=1e-9, atol=1e-9)
     tabulated = found.prepared.moments(x, rows)
@@ -127,7 +127,7 @@ def test_a_training_is_the_same_without_shapes(options: dict[str, Any]) -> None:
     torch.testing.assert_close(found.flat.values, plain.flat.values, rtol=0, atol=1e-8)
     torch.testing.assert_close(found.flat.stats, plain.flat.stats, rtol=0, atol=1e-8)
     found.select([2])
-    x = found.prepared.levelled(rows[2:])
+    x = found.prepared.leveled(rows[2:])
     assert x is not None
     torch.testing.assert_close(drawn_out(x), plain.prepared.gather(rows)[2:], rtol=1e-9, atol=1e-9)
 

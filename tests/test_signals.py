@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autotransfer.runs.ledger import Ledger
+from autotransfer.runs.database import RunDatabase
 from autotransfer.runs.signals import Stopped, raise_if_asked, signals_stop, signals_wait
 from faults import Command, assert_same_run, words_of
 from tiny import tiny_file
@@ -43,7 +43,7 @@ def test_a_signal_ends_with_a_checkpoint_and_the_way_on(
     # Checkpoints are never due, so one that is there was written because of the signal.
     command = Command("run", source, *LONG, "--out", folder, log=tmp_path / "log", checkpoint_every=1e6)
     deadline = time.monotonic() + 300
-    while not ((folder / "ledger.sqlite").exists() and Ledger(folder / "ledger.sqlite").counts().get("running")):
+    while not ((folder / "run.sqlite").exists() and RunDatabase(folder / "run.sqlite").counts().get("running")):
         assert command.running(), command.said()
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -52,10 +52,10 @@ def test_a_signal_ends_with_a_checkpoint_and_the_way_on(
     assert command.said().splitlines()[-1] == f"interrupted; continue with: autotransfer resume {folder}"
     assert "Traceback" not in command.said()
     assert len(list(folder.glob("*.checkpoint"))) == 1
-    before = {entry.key: entry.starts for entry in Ledger(folder / "ledger.sqlite").entries()}
+    before = {entry.key: entry.starts for entry in RunDatabase(folder / "run.sqlite").entries()}
     again = Command("resume", folder, log=tmp_path / "log")
     assert again.wait() == 0, again.said()
-    after = {entry.key: entry.starts for entry in Ledger(folder / "ledger.sqlite").entries()}
+    after = {entry.key: entry.starts for entry in RunDatabase(folder / "run.sqlite").entries()}
     assert before.items() <= after.items(), "what had begun went on from the checkpoint"
     assert_same_run(folder, undisturbed)
 

@@ -17,7 +17,7 @@ from tiny import tiny_file
 
 SHORT = {"max_epochs": 3}
 WRITTEN = [
-    "ledger.sqlite", "ledger.sqlite-wal", "lock", "model", "model/model.json", "choice.json", ".report.html.1.part",
+    "run.sqlite", "run.sqlite-wal", "lock", "model", "model/model.json", "choice.json", ".report.html.1.part",
     "population-1.checkpoint",
 ]  # fmt: skip
 
@@ -53,7 +53,7 @@ def test_links_in_a_run_are_refused_by_all_who_write(home: Path, tmp_path: Path,
         return {file: file.read_bytes() if file.is_file() else None for file in found}
 
     before = outside()
-    words = ["is not a run"] if name == "ledger.sqlite" and dangling else [path.name, "is a link"]
+    words = ["is not a run"] if name == "run.sqlite" and dangling else [path.name, "is a link"]
     with few_settings():
         assert_one_line(call("resume", run), 2, *words)
         assert_one_line(call("report", run), 2, *words)
@@ -78,5 +78,5 @@ def test_a_run_is_not_begun_among_links(tmp_path: Path, name: str, told: str) ->
 def test_a_link_to_the_whole_folder_is_the_users_own(home: Path, tmp_path: Path) -> None:
     shutil.copytree(home / "run", tmp_path / "run")
     (tmp_path / "link").symlink_to(tmp_path / "run")
-    with few_settings(), Lock(tmp_path / "link"), closing(Run.open(tmp_path / "link").ledger):
+    with few_settings(), Lock(tmp_path / "link"), closing(Run.open(tmp_path / "link").database):
         pass

@@ -30,7 +30,7 @@ def from_file(recordings: at.Recordings, standardize: str) -> Prepared:
 def test_batches_come_in_the_order_of_the_plan() -> None:
     recordings = tiny()
     prepared = from_file(recordings, "train")
-    plan = torch.randint(0, recordings.n_trials, (6, 2, 4))
+    plan = torch.randint(0, recordings.n_windows, (6, 2, 4))
     seen = list(prepared.batches(plan))
     assert torch.equal(torch.stack([rows for rows, _ in seen]), plan)
     for rows, x in seen:
@@ -41,7 +41,7 @@ def test_a_batch_stays_what_it_is_while_others_are_read() -> None:
     """One channel as it was recorded: nothing is computed or moved, so the buffer itself would do, and must not."""
     recordings = tiny()
     single = at.Recordings(recordings.X[:, :1].contiguous(), recordings.y, recordings.subject)
-    for rows, x in list(from_file(single, "none").batches(torch.randint(0, single.n_trials, (6, 2, 4)))):
+    for rows, x in list(from_file(single, "none").batches(torch.randint(0, single.n_windows, (6, 2, 4)))):
         assert torch.equal(x, single.X[rows])
 
 

@@ -35,7 +35,7 @@ def accuracy(x: np.ndarray, target: torch.Tensor, groups: torch.Tensor | None = 
 
 def test_sizes_and_repeatability() -> None:
     rec = synthetic(5, 3, 4, 6, 40, 50.0, seed=3)
-    assert (rec.n_trials, rec.n_channels, rec.n_times, rec.n_subjects, rec.n_classes) == (60, 6, 40, 5, 3)
+    assert (rec.n_windows, rec.n_channels, rec.n_times, rec.n_subjects, rec.n_classes) == (60, 6, 40, 5, 3)
     assert rec.sfreq == 50.0
     assert torch.equal(rec.X, synthetic(5, 3, 4, 6, 40, 50.0, seed=3).X)
     assert not torch.equal(rec.X, synthetic(5, 3, 4, 6, 40, 50.0, seed=4).X)
@@ -73,7 +73,7 @@ def test_subject_shift_makes_an_unseen_subject_harder() -> None:
 def test_the_class_signal_has_the_documented_frequency_and_power() -> None:
     rec = synthetic(subject_shift=0.0, noise=0.0, n_times=400, sfreq=100.0)
     power = torch.fft.rfft(rec.X.double()).abs().square().sum(1) / (400**2 / 2)  # (N, frequencies)
-    for n in range(0, rec.n_trials, 25):
+    for n in range(0, rec.n_windows, 25):
         peaks = power[n].topk(2).indices.sort().values * 100 / 400
         assert peaks.tolist() == [6.0, [10.0, 25.0][int(rec.y[n])]]
         assert power[n].topk(2).values.tolist() == pytest.approx([1.0, 1.0], abs=1e-4)

@@ -33,7 +33,7 @@ def test_every_setting_is_trained_to_its_end(tmp_path: Path) -> None:
     table = pd.read_csv(run.folder / "results.csv")
     search = table[table["stage"] == "search"]
     assert len(search) == 4 + 1
-    assert all(e.record.epochs == 4 for e in run.ledger.entries("search"))
+    assert all(e.record.epochs == 4 for e in run.database.entries("search"))
     assert "paper_network" in {named.name for named in choice.shortlist}
 
 
@@ -53,17 +53,17 @@ def test_the_same_seed_samples_the_same_settings_also_when_interrupted(tmp_path:
     for after in (5, 13, 1, 20):
         left = after
 
-        def finish(*arguments: object, ledger: object = run.ledger) -> None:
+        def finish(*arguments: object, database: object = run.database) -> None:
             nonlocal left
-            type(ledger).finish(ledger, *arguments)  # type: ignore[attr-defined]
+            type(database).finish(database, *arguments)  # type: ignore[attr-defined]
             left -= 1
             if left == 0:
                 raise Killed
 
-        run.ledger.finish = finish  # type: ignore[method-assign]
+        run.database.finish = finish  # type: ignore[method-assign]
         with pytest.raises(Killed):
             conduct(run, quiet, shown=False)
-        run.ledger.close()
+        run.database.close()
         run = Run.open(folder / "run")
     conduct(run, quiet, shown=False)
     again = pd.read_csv(run.folder / "results.csv").drop(columns="seconds")

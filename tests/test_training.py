@@ -119,7 +119,7 @@ DECAYS = {"inverse_sqrt": [1.0, 2**-0.5, 3**-0.5], "constant": [1.0, 1.0, 1.0]} 
 
 
 def by_hand(recordings: at.Recordings, job: at.Job, decays: list[float]) -> dict[str, torch.Tensor]:
-    """What a plain loop over torch's own layers and optimisers makes of one adversary, from the same first weights and
+    """What a plain loop over torch's own layers and optimizers makes of one adversary, from the same first weights and
     the same minibatches."""
     setting, rows = job.setting, torch.from_numpy(job.fold.train)
     windows = windows_for(recordings, job, device=torch.device("cpu"), dtype=torch.float64)

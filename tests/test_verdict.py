@@ -19,8 +19,8 @@ from autotransfer.report.methods import methods_paragraph
 from autotransfer.report.statistics import paired
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.verdict import best_baseline
-from autotransfer.search.baselines import CLOSED, PYRIEMANN, RECENTRED
-from autotransfer.training.intervals import next_person, next_words
+from autotransfer.search.baselines import CLOSED, PYRIEMANN, RECENTERED
+from autotransfer.training.intervals import next_subject, next_words
 from autotransfer.versions import versions
 from report_example import averaged
 from tiny import auto_classifier, tiny
@@ -37,7 +37,7 @@ def of(**changes: Any) -> Choice:
 
 def test_from_nineteen_people_on_order_statistics_give_the_interval() -> None:
     scores = np.random.default_rng(0).permutation(np.linspace(0.3, 0.9, 39))
-    few, nineteen, many = (next_person(scores[:n]) for n in (18, 19, 39))
+    few, nineteen, many = (next_subject(scores[:n]) for n in (18, 19, 39))
     assert few is not None
     assert nineteen is not None
     assert many is not None
@@ -49,7 +49,7 @@ def test_from_nineteen_people_on_order_statistics_give_the_interval() -> None:
 @pytest.mark.parametrize("n", [19, 24, 39, 60])
 def test_nine_people_of_ten_lie_within_whatever_the_distribution(n: int) -> None:
     draw = np.random.default_rng(n).beta(0.7, 0.4, (4000, n + 1))  # scores that crowd at both ends
-    found = [next_person(row[:-1]) for row in draw]
+    found = [next_subject(row[:-1]) for row in draw]
     inside = np.mean([one.low <= row[-1] <= one.high for one, row in zip(found, draw, strict=True) if one])
     k = (n + 1) // 20
     assert inside == pytest.approx((n + 1 - 2 * k) / (n + 1), abs=0.015)
@@ -58,17 +58,17 @@ def test_nine_people_of_ten_lie_within_whatever_the_distribution(n: int) -> None
 
 def test_fewer_people_have_students_interval() -> None:
     scores = [0.5, 0.62, 0.55, 0.71]
-    found = next_person(scores)
+    found = next_subject(scores)
     assert found is not None
     expected = stats.t.interval(0.9, 3, np.mean(scores), np.std(scores, ddof=1) * np.sqrt(1.25))
     assert (found.low, found.high) == pytest.approx(expected)
     assert "normal" in str(next_words(found))
     draw = np.clip(np.random.default_rng(1).normal(0.6, 0.05, (4000, 8)), 0, 1)
-    inside = np.mean([one.low <= row[-1] <= one.high for row in draw if (one := next_person(row[:-1]))])
+    inside = np.mean([one.low <= row[-1] <= one.high for row in draw if (one := next_subject(row[:-1]))])
     assert inside == pytest.approx(0.9, abs=0.02)
-    assert next_person([0.5]) is None
-    assert next_person([1.0, 1.0, 1.0]) is None, "people who are all alike say nothing of how others differ"
-    wide = next_person([0.1, 0.9])
+    assert next_subject([0.5]) is None
+    assert next_subject([1.0, 1.0, 1.0]) is None, "people who are all alike say nothing of how others differ"
+    wide = next_subject([0.1, 0.9])
     assert wide is not None
     assert (wide.low, wide.high) == (0.0, 1.0)
 
@@ -105,12 +105,12 @@ def test_the_verdict_follows_from_the_scores_whatever_a_file_says() -> None:
     choice = of()
     values = json.loads(json.dumps(schema.to_values(choice)))
     assert values["verdict"] == choice.verdict
-    assert values["next_person"]["low"] == choice.next_person.low
+    assert values["next_subject"]["low"] == choice.next_subject.low
     assert values["best_baseline"]["name"] == "pyRiemann tangent space + LDA"
-    edited = values | {"verdict": "the best model ever", "next_person": None}
+    edited = values | {"verdict": "the best model ever", "next_subject": None}
     assert schema.from_values(Choice, edited) == choice
     assert "no simple model" in of(baselines={}).verdict
-    for name in (*CLOSED.values(), PYRIEMANN, RECENTRED):
+    for name in (*CLOSED.values(), PYRIEMANN, RECENTERED):
         assert f"simple model, {name}," in of(baselines={name: choice.estimate}).verdict, "a known name is whole"
     assert "the best simple model, " in of(skipped_baselines={}).verdict
     assert "the best scored simple model, " in of(skipped_baselines={"slow": "no time was left"}).verdict
@@ -139,13 +139,13 @@ def test_a_run_says_it_in_the_estimator_the_card_the_page_of_the_model_and_the_f
     auto.fit(recordings.X, recordings.y, subjects=recordings.subject)
     choice, card = read_choice(tmp_path / "run"), load_model(tmp_path / "run" / "model").card
     assert auto.verdict_ == auto.choice_["verdict"] == choice.verdict == card.scores["verdict"]
-    assert choice.next_person is not None
-    assert auto.next_subject_ == (choice.next_person.low, choice.next_person.high)
-    assert card.scores["next_person"]["low"] == choice.next_person.low
+    assert choice.next_subject is not None
+    assert auto.next_subject_ == (choice.next_subject.low, choice.next_subject.high)
+    assert card.scores["next_subject"]["low"] == choice.next_subject.low
     assert choice.at_least == 0.9
     page = (tmp_path / "run" / "model" / "README.md").read_text().replace("\\", "")
     assert choice.verdict in page
-    assert str(next_words(choice.next_person)) in page
+    assert str(next_words(choice.next_subject)) in page
     assert card.made_with == versions()
     assert f"kernels {versions()['kernels']}" in page
     # what the delivered model confuses is what its scores rest on
@@ -163,11 +163,11 @@ def test_the_methods_paragraph_has_the_facts() -> None:
     choice = run.choice
     assert choice is not None
     text = methods_paragraph(run)
-    facts = [run.name, "12 people", f"{run.data.n_trials:,} windows", "256 Hz", *run.data.classes, "12 folds",
+    facts = [run.name, "12 people", f"{run.data.n_windows:,} windows", "256 Hz", *run.data.classes, "12 folds",
              *headline(choice), *choice.baselines, *choice.skipped_baselines,
              "arXiv:2112.09796", run.command, "(nested)",
              *(f"{name} {version}" for name, version in run.versions.items()),
-             *(f"{100 * one.share:.0f} %" for one in choice.ensemble.weights)]  # fmt: skip
+             *(f"{100 * one.share:.0f} %" for one in choice.ensemble.candidates)]  # fmt: skip
     for fact in facts:
         assert fact in text
     assert f"Below 0.6: {len(choice.below)} of 12" in text
@@ -179,7 +179,7 @@ def test_the_methods_paragraph_has_the_facts() -> None:
 
 
 def test_a_person_without_a_score_says_nothing_of_the_next() -> None:
-    found = next_person([*(k / 20 for k in range(18)), float("nan")])
+    found = next_subject([*(k / 20 for k in range(18)), float("nan")])
     assert found is not None
     assert (found.people, found.assumes) == (18, "normal")
     assert np.isfinite(found.high)

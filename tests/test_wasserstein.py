@@ -46,7 +46,7 @@ def test_no_output_is_steeper_than_its_bound() -> None:
 
 
 def test_any_critic_stays_below_the_distance_of_the_samples_and_a_trained_one_comes_near() -> None:
-    """Of each person's codes to everybody's, in standard deviations, by scipy."""
+    """Of each person's latents to everybody's, in standard deviations, by scipy."""
     draw = torch.Generator().manual_seed(0)
     s = torch.arange(300) // 2 % 3
     z = torch.randn(300, 1, generator=draw, dtype=torch.float64)

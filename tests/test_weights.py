@@ -89,16 +89,16 @@ def people_with(factors: list[float], n: int = 400, seed: int = 0) -> tuple[list
     return log_p, y
 
 
-@pytest.mark.parametrize("centre", [0.0, -1.1])
-def test_a_temperature_of_two_people_hardly_harms_the_next(centre: float) -> None:
+@pytest.mark.parametrize("center", [0.0, -1.1])
+def test_a_temperature_of_two_people_hardly_harms_the_next(center: float) -> None:
     """Of people who differ by as much as in recordings, around no temperature at all or around a strong one."""
     generator = np.random.default_rng(0)
     losses = np.zeros(3)  # the best for both people, none, drawn towards none
     for seed in range(40):
-        log_p, y = people_with((centre + 0.6 * generator.normal(size=3)).tolist(), n=150, seed=seed)
+        log_p, y = people_with((center + 0.6 * generator.normal(size=3)).tolist(), n=150, seed=seed)
         weight = np.concatenate([equal_classes(classes) for classes in y[:2]]) / 2
         plain = sharpness(np.concatenate(log_p[:2]), np.concatenate(y[:2]), weight)
         for place, factor in enumerate((plain, 1.0, sharpness_for_others(log_p[:2], y[:2]))):
             losses[place] += _log_loss(np.array([factor]), log_p[2][None], y[2], equal_classes(y[2]))[0] / 40
     best, none, drawn_to_none = losses
-    assert drawn_to_none - none < (0.4 * (best - none) if centre == 0 else -0.08)
+    assert drawn_to_none - none < (0.4 * (best - none) if center == 0 else -0.08)

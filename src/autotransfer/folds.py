@@ -70,7 +70,7 @@ class Fold:
     def trajectory(self) -> str:
         """Return a digest of the training rows, which are all that weights and minibatches may depend on.
 
-        A fold and its swapped twin agree in it, so that one training serves both.
+        A fold and its swapped twin agree in it, so that one fit serves both.
         """
         return hashlib.blake2b(self.train.tobytes(), digest_size=8).hexdigest()
 
@@ -219,7 +219,7 @@ def _values(recordings: Recordings, name: str) -> tuple[Rows, list[str]]:
         raise UserError(f"the column {shown(name)} is continuous; to hold out its values, give whole numbers or text")
     if missing := int((column.values < 0).sum()):
         raise UserError(
-            f"the column {shown(name)} has no value for {missing} of {recordings.n_trials} windows; fill it in, or "
+            f"the column {shown(name)} has no value for {missing} of {recordings.n_windows} windows; fill it in, or "
             "leave these windows out"
         )
     present, values = np.unique(column.values, return_inverse=True)
@@ -257,9 +257,9 @@ def not_scored(recordings: Recordings) -> list[str]:
 
 def check_scorable(recordings: Recordings) -> None:
     """Raise where too few people can have a score for anything to be decided."""
-    if recordings.n_subjects == recordings.n_trials:
+    if recordings.n_subjects == recordings.n_windows:
         raise UserError(
-            f"every trial has a subject of its own ({recordings.n_trials} of them); subject must name the person of "
+            f"every trial has a subject of its own ({recordings.n_windows} of them); subject must name the person of "
             "each trial"
         )
     left_out = not_scored(recordings)

@@ -20,7 +20,7 @@ HISTORY = ("train_loss", "penalty", "validation_loss", "validation_score")
 
 
 def check_seed(seed: Any) -> int:
-    """Return a seed as generators and the ledger can take it; refuse anything else."""
+    """Return a seed as generators and the database can take it; refuse anything else."""
     try:
         value = -1 if isinstance(seed, bool) else operator.index(seed)
     except TypeError:
@@ -53,7 +53,7 @@ class Job:
 
     @cached_property
     def trajectory(self) -> tuple[str, str, frozenset[bytes], int]:
-        """Return what jobs that are one training agree in: twins with validation and test subject exchanged."""
+        """Return what jobs that are one fit agree in: twins with validation and test subject exchanged."""
         held_out = frozenset((self.fold.validation.tobytes(), self.fold.test.tobytes()))
         return self.setting.key, self.fold.trajectory, held_out, self.seed
 

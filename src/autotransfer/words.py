@@ -39,6 +39,6 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
 
 
-def trainings_words(done: int, total: int, failed: int = 0) -> str:
-    """Write how far trainings are, such as '8 of 120 trainings done'."""
-    return f"{done} of {total} training{'s' * (total != 1)} done" + (f", {failed} failed" if failed else "")
+def fits_words(done: int, total: int, failed: int = 0) -> str:
+    """Write how far fits are, such as '8 of 120 fits done'."""
+    return f"{done} of {total} fit{'s' * (total != 1)} done" + (f", {failed} failed" if failed else "")

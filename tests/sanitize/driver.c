@@ -23,8 +23,8 @@ THREADED(lay_out)
 THREADED(edge_sums)
 THREADED(second_forward)
 THREADED(second_backward)
-THREADED(codes_forward)
-THREADED(codes_backward)
+THREADED(latents_forward)
+THREADED(latents_backward)
 THREADED(product)
 THREADED(product_gradient)
 THREADED(log_scales)
@@ -41,7 +41,7 @@ static const struct {
     {"block_forward", block_forward}, {"block_backward", block_backward}, {"lay_out", lay_out},
     {"edge_sums", edge_sums},
     {"second_forward", second_forward}, {"second_backward", second_backward},
-    {"codes_forward", codes_forward}, {"codes_backward", codes_backward},
+    {"latents_forward", latents_forward}, {"latents_backward", latents_backward},
     {"product_gradient", product_gradient}, {"log_scales", log_scales},
 };
 

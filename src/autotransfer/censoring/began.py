@@ -17,9 +17,9 @@ from .method import Method, MethodOptions, member_numbers
 from .printed import find_sets, shares
 from .terms import Term, TermSpec
 
-# From k = 0 the labelled critic has no reason to tell subjects apart, and with γ = 1 nothing would ever move it.
+# From k = 0 the labeled critic has no reason to tell subjects apart, and with γ = 1 nothing would ever move it.
 LABELLED_START = 0.7
-# γ: the published value, and for the labelled variant the balance that independence has.
+# γ: the published value, and for the labeled variant the balance that independence has.
 DIVERSITY = {"labelled": 1.0, "paper": 0.7}
 
 
@@ -78,12 +78,12 @@ class BEGAN(Method):
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)
-        self.labelled = self.options.variant != "paper"
-        labels = label_width(spec.contexts, spec.nuisances) if self.labelled else 0
+        self.labeled = self.options.variant != "paper"
+        labels = label_width(spec.contexts, spec.nuisances) if self.labeled else 0
         self.critic = MLP(spec.dim + labels, self.options.critic_hidden, spec.dim, keys=spec.keys, members=spec.members)
         self.register_buffer("rate", member_numbers(options, "control_rate", spec.members))
         self.register_buffer("diversity", member_numbers(options, "diversity", spec.members))
-        self.register_buffer("k", torch.full_like(self.rate, LABELLED_START if self.labelled else 0.0))
+        self.register_buffer("k", torch.full_like(self.rate, LABELLED_START if self.labeled else 0.0))
         self.register_buffer("balance", torch.zeros_like(self.rate), persistent=False)
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ class BEGAN(Method):
         if self.training:
             measured = self.diversity.reshape(-1) * real.detach() - fake.detach()
             self.balance.copy_(measured.reshape(self.balance.shape))
-        if self.labelled:
+        if self.labeled:
             return fake - real
         return fake if term.sign > 0 else -self.critic_objective(real, fake)
 
@@ -110,7 +110,7 @@ class BEGAN(Method):
         """Return the losses of real and fake, (P,) each."""
         groups = find_groups(term, self.min_rows)
         per_group = term.once("equal groups", lambda: equal_shares(groups.counts, groups.group_rows))
-        if not self.labelled:
+        if not self.labeled:
             error = self.errors(z, z, frozen=frozen)
             per_context = term.once("equal contexts", lambda: equal_shares(groups.counts, groups.context_rows))
             if self.options.as_printed:
@@ -124,8 +124,8 @@ class BEGAN(Method):
             return with_labels(z.detach()[..., :0], *labels), per_group.repeat(1, 2)
 
         z = to_unit_variance(z, per_group).repeat(1, 2, 1)
-        codes, weight = term.once("trades", read)  # the key is the step's
-        errors = weight * self.errors(torch.cat([z, codes], -1), z, frozen=frozen)
+        latents, weight = term.once("trades", read)  # the key is the step's
+        errors = weight * self.errors(torch.cat([z, latents], -1), z, frozen=frozen)
         real, fake = errors.view(len(z), 2, -1).sum(-1).unbind(1)
         return real, fake
 

@@ -50,6 +50,6 @@ class CORAL(Method):
 def standardized(z: Tensor, groups: Groups) -> Tensor:
     """Return z (P, B, D) with mean 0 and variance 1 in each dimension of each context; 0 in rows that do not count."""
     context, rows = groups.context.to(z.dtype), groups.context_rows[..., None]
-    centred = (z - context @ z / rows) * groups.counts[..., None]
-    variance = context @ centred.square() / rows
-    return centred * (variance + 1e-6).rsqrt()  # a dead dimension stays at 0
+    centered = (z - context @ z / rows) * groups.counts[..., None]
+    variance = context @ centered.square() / rows
+    return centered * (variance + 1e-6).rsqrt()  # a dead dimension stays at 0

@@ -73,8 +73,8 @@ class MLP(nn.Module):
 
 def with_labels(z: Tensor, *labels: tuple[Tensor, int]) -> Tensor:
     """Return z (P, B, D) with a one-hot code appended for each (ids (P, B), number of ids) that is not constant."""
-    codes = [(ids[..., None] == torch.arange(n, device=z.device)).to(z.dtype) for ids, n in labels if n > 1]
-    return torch.cat([z, *codes], -1)
+    latents = [(ids[..., None] == torch.arange(n, device=z.device)).to(z.dtype) for ids, n in labels if n > 1]
+    return torch.cat([z, *latents], -1)
 
 
 def label_width(*counts: int) -> int:
@@ -84,9 +84,9 @@ def label_width(*counts: int) -> int:
 
 def to_unit_variance(z: Tensor, weight: Tensor) -> Tensor:
     """Return z (P, B, D) with mean 0 and variance 1 in every dimension, under row weights (P, B) that sum to 1."""
-    centred = z - (weight[..., None] * z).sum(-2, keepdim=True)
-    variance = (weight[..., None] * centred.square()).sum(-2, keepdim=True)
-    return centred * (variance + 1e-6).rsqrt()  # a dead dimension stays at 0
+    centered = z - (weight[..., None] * z).sum(-2, keepdim=True)
+    variance = (weight[..., None] * centered.square()).sum(-2, keepdim=True)
+    return centered * (variance + 1e-6).rsqrt()  # a dead dimension stays at 0
 
 
 class SubjectCritic(Method):

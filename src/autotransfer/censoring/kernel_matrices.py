@@ -73,7 +73,7 @@ def check_length_scale(length_scale: str | float) -> str | float:
     return float(length_scale)
 
 
-def centred(z: Tensor) -> Tensor:
+def centered(z: Tensor) -> Tensor:
     """Return z (P, B, D) less a constant per member: distances are the same, and float32 keeps more of them."""
     return z - z.detach().mean(-2, keepdim=True)
 
@@ -86,7 +86,7 @@ def squared_distances(x: Tensor, y: Tensor) -> Tensor:
 
 def own_distances(z: Tensor) -> Tensor:
     """Return |z_i − z_j|² with an exact zero on the diagonal: (P, B, D) -> (P, B, B)."""
-    z = centred(z)
+    z = centered(z)
     if gpu.available(z):
         return pairs.own_distances(z)
     return squared_distances(z, z).masked_fill(diagonal(z), 0.0)
@@ -162,7 +162,7 @@ def _median_distances(d2: Tensor, same: Tensor) -> Tensor:
 def perplexity_scales(d2: Tensor, same: Tensor) -> Tensor:
     """Return for every row the β_i at which its neighbors' entropy is log(perplexity): -> (P, B).
 
-    Neighbours are the other rows of the block, p_ij ∝ exp(−β_i d²_ij). The perplexity is 30, but at
+    Neighbors are the other rows of the block, p_ij ∝ exp(−β_i d²_ij). The perplexity is 30, but at
     most (n−1)/3 and at least 1.5; with one neighbor every β is right, and we take σ = its distance.
     """
     others = (same & ~diagonal(d2)).to(d2.dtype)

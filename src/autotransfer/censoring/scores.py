@@ -99,7 +99,7 @@ def _estimate(
 ) -> Tensor:  # fmt: skip
     """Compute the formula; filtered: filter(K̃) ζ."""
     leading, sample, mask, gamma = _flatten(z, same, length_scale, regularization)
-    sample = kernel_matrices.centred(sample)
+    sample = kernel_matrices.centered(sample)
     d2 = kernel_matrices.own_distances(sample)
     beta = kernel_matrices.inverse_scales(d2, mask, length_scale)
     masks = len(mask) // len(sample)  # of the same points, one after the other

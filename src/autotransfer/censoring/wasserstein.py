@@ -1,4 +1,4 @@
-"""Wasserstein: how far each subject's codes have to be carried to lie as those of its context do."""
+"""Wasserstein: how far each subject's latents have to be carried to lie as those of its context do."""
 
 from __future__ import annotations
 

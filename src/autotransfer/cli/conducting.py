@@ -47,7 +47,7 @@ def workers(address: str | None) -> Iterator[Executor | None]:
 
 
 def check_end(tensorboard: Path | None = None) -> None:
-    """Raise before any work if a package is missing that is needed only after trainings."""
+    """Raise before any work if a package is missing that is needed only after fits."""
     from ..report import collect  # noqa: F401
     from ..report.page import import_plotly
 
@@ -73,7 +73,7 @@ def carry_through(opened: Run, executor: Executor | None) -> None:
         nonlocal drawn
         drawn = _try_report(run)
 
-    with stoppable(opened.folder), closing(opened.ledger):
+    with stoppable(opened.folder), closing(opened.database):
         choice = conduct(opened, tell, shown=not VOICE.quiet, answered=answered)
     say_answer(choice, opened.folder)
     if drawn:
@@ -86,7 +86,7 @@ def stoppable(folder: Path | None) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, Stopped) as stop:
-        begun = folder is not None and (folder / "ledger.sqlite").exists()
+        begun = folder is not None and (folder / "run.sqlite").exists()
         again = f"continue with: autotransfer resume {folder}" if begun else "nothing was written"
         usable = folder is not None and (folder / "model" / "model.json").exists()
         kept = "the answer so far is kept, and predict and report can use it; " if usable else ""

@@ -38,7 +38,7 @@ def _check_place(option: str, path: Path) -> None:
         raise UserError(f"{option} is {path}, and nothing can be written to {path.parent}; choose another folder")
 
 
-OF_A_RUN = ("choice.json", "ledger.sqlite", "plan.json", "results.csv", "study.toml")
+OF_A_RUN = ("choice.json", "run.sqlite", "plan.json", "results.csv", "study.toml")
 
 
 def _check_nothing_lost(option: str, path: Path, data: str | None) -> None:

@@ -36,6 +36,6 @@ def plan_study(
 
 def datasets() -> None:
     """List recordings that can be loaded by name."""
-    from ..recordings.sources import catalogue
+    from ..recordings.sources import catalog
 
-    say(*catalogue())
+    say(*catalog())

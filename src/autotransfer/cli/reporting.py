@@ -49,7 +49,7 @@ def report(
         say(f"{n} training{'s' * (n != 1)}; look at them with: tensorboard --logdir {tensorboard}")
         return
     opened = Run.open(folder, own_encoders(encoder), source=data, lazy=True, read_only=methods)
-    with closing(opened.ledger):
+    with closing(opened.database):
         if not methods:
             say(f"report: {write_report(opened, at_least).resolve()}", *_worst_lines(folder, at_least))
             return

@@ -213,9 +213,9 @@ def resume(
             _check_alone(cluster=cluster, tensorboard=tensorboard)
         if time is not None:
             give_more(opened, more)
-        if opened.ledger.recall("complete", bool):
+        if opened.database.recall("complete", bool):
             choice = read_choice(folder)
-            with closing(opened.ledger):
+            with closing(opened.database):
                 if not (folder / "report.html").exists():  # stopped after all else was done
                     write_report(opened)
                     say_answer(choice, folder)

@@ -100,14 +100,14 @@ def _predict(
     import numpy as np
 
     from ..person.predictions import predictions, probabilities
-    from ..recordings.labels import rows_of, unlabelled_windows
+    from ..recordings.labels import rows_of, unlabeled_windows
     from ..report.person_scores import PersonScores, card_words
 
     X = model.read(raw)
     probability = probabilities(model, raw, None if adapt == "none" else adapt, X=X)
     table = predictions(model, raw, probability, coverage=coverage, abstain=abstain)
     notes = card_words(model)
-    labeled, rows = table, np.flatnonzero(~unlabelled_windows(raw))
+    labeled, rows = table, np.flatnonzero(~unlabeled_windows(raw))
     if len(rows) < len(X) and not model.card.task.is_numeric:
         notes.append(f"{len(X) - len(rows)} of {len(X)} windows have no label: they are left out of scores")
         raw, X, probability, labeled = rows_of(raw, rows), X[rows], probability[rows], table.iloc[rows]

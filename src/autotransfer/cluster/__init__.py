@@ -1,8 +1,8 @@
 """Populations as tasks on a Dask cluster: the other executor of a run.
 
 Recordings are a task, too, so that Dask sends them to a worker when it needs them, and makes them again where they were
-lost. What a worker returns is written into the same ledger as in a local run, so killing this process, a worker or all
-of them costs only the populations in flight.
+lost. What a worker returns is written into the same database as in a local run, so killing this process, a worker or
+all of them costs only the populations in flight.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ..jobs import Record
 from ..model.encoders import Encoders
 from ..recordings import Recordings
 from ..recordings.optional import pip_install
+from ..runs.database import FINISHED, Entry, OpenPopulation
 from ..runs.executor import DTYPE, Work, job_of, tensors_of, train_halves
-from ..runs.ledger import FINISHED, Entry, OpenPopulation
 from ..training.closed_form import population_of
 from ..training.memory import first_line, out_of_memory
 from ..training.packing import resolve_device
@@ -38,7 +38,7 @@ MATTERS = ("autotransfer", "torch")  # packages whose versions must agree everyw
 
 
 class Finished(NamedTuple):
-    """A job that a worker has finished, ready for the ledger."""
+    """A job that a worker has finished, ready for the database."""
 
     key: str
     record: Record
@@ -127,10 +127,10 @@ class Cluster:
                     self._submit_open(run, data, waiting, arriving)
                     continue
                 for finished in arrived:
-                    run.ledger.finish(finished.key, finished.record, finished.tensors)
+                    run.database.finish(finished.key, finished.record, finished.tensors)
                 failed = [finished.record.failure is not None for finished in arrived]
                 bar.elsewhere([finished.max_epochs for finished in arrived], failed)
-                run.ledger.end_population(population.number)
+                run.database.end_population(population.number)
                 future.release()
         finally:
             self.client.cancel([*waiting, data], force=True)
@@ -139,16 +139,16 @@ class Cluster:
         self, run: Work, data: Future, waiting: dict[Future, OpenPopulation], arriving: as_completed
     ) -> None:
         """Submit every open population that no worker has."""
-        known = {entry.key: entry for entry in run.ledger.entries(records=False)}
+        known = {entry.key: entry for entry in run.database.entries(records=False)}
         handed_out = {busy.number for busy in waiting.values()}
-        for population in run.ledger.open_populations():
+        for population in run.database.open_populations():
             if population.number in handed_out:
                 continue
             todo = [known[key] for key in population.keys if known[key].status not in FINISHED]
             if not todo:
-                run.ledger.end_population(population.number)
+                run.database.end_population(population.number)
                 continue
-            run.ledger.begin([entry.key for entry in todo])
+            run.database.begin([entry.key for entry in todo])
             future = self.client.submit(
                 train_task, data, todo, run.options.device, run.encoders,
                 run.options.n_folds, versions(), pure=False,
@@ -164,7 +164,7 @@ def _unchanged(recordings: Recordings) -> Recordings:
 
 def _handle_failure(run: Work, population: OpenPopulation, error: Exception) -> None:
     """Split a population for which memory was short; raise for any other error."""
-    reason, statuses = first_line(error), run.ledger.statuses()
+    reason, statuses = first_line(error), run.database.statuses()
     several = sum(statuses[key] not in FINISHED for key in population.keys) > 1
     # A population that takes one worker after another with it has most likely met the system's memory limit.
     if out_of_memory(error) or (type(error).__name__ == "KilledWorker" and several):

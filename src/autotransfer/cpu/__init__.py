@@ -20,7 +20,7 @@ from ..gpu import Dropping
 from .boundary import Expected, addresses, check_index, check_sizes, library, need_library
 
 LONGEST = 1024  # taps of a filter; as in kernels.c
-WIDEST = 64  # neighbours that are pooled
+WIDEST = 64  # neighbors that are pooled
 TOGETHER = 4  # members whose signals one thread lays out together
 GRAIN = 2**14  # samples below which one thread is quicker than several
 

@@ -25,7 +25,7 @@ _Block = structure(
     "grad_power grad_spatial grad_constant grad_w grad_gamma grad_beta grad_x",
     "channels features depth batch times taps left pool stretches length rows as_codes", "eps",
 )  # fmt: skip
-_Codes = structure(
+_Latents = structure(
     "power gamma beta halves group threshold boost logs out mean variance grad grad_power grad_gamma grad_beta",
     "features batch stretches", "floor eps",
 )  # fmt: skip
@@ -36,7 +36,7 @@ class Form(NamedTuple):
     """What a block makes of its signals."""
 
     left: int  # zeros before a window
-    pool: int  # neighbours that are averaged after ELU; 0: no units, power alone
+    pool: int  # neighbors that are averaged after ELU; 0: no units, power alone
     stretches: int  # of which the power is taken
     length: int  # samples of each
     eps: float
@@ -48,7 +48,7 @@ class Weights(NamedTuple):
     spatial: Tensor  # (P, F, C)
     constant: Tensor | None  # (P, F, B) added to mixtures of channels
     w: Tensor  # (P, F / depth, K); in a second block (P, C, K)
-    gamma: Tensor  # (P, F) of the normalisation behind them
+    gamma: Tensor  # (P, F) of the normalization behind them
     beta: Tensor  # (P, F)
 
 
@@ -64,7 +64,7 @@ class LaidOut(NamedTuple):
 class Kept(NamedTuple):
     """What the way back needs of the way there."""
 
-    v: Tensor  # (P, F, W·T) signals that are normalised
+    v: Tensor  # (P, F, W·T) signals that are normalized
     level: Tensor | None  # (P, F, W·S) mean and mean square of stretches, where there is power alone
     square: Tensor | None
     mean: Tensor  # (P, F) of the signals
@@ -90,7 +90,7 @@ def block_forward(
     windows: LaidOut, weights: Weights, form: Form, dropping: Dropping | None
 ) -> tuple[Tensor | None, Tensor | None, Kept]:
     """Return units (P, F, B, T // pool) and the mean squares of stretches (P, F, B, S), either None where there is none
-    of it. Beside units, mean squares are those of the filtered signals; alone, of the normalised ones."""
+    of it. Beside units, mean squares are those of the filtered signals; alone, of the normalized ones."""
     members, features, _ = weights.spatial.shape
     new, wide = windows.x.new_empty, _rounded(windows.batch)
     units = new(members, features, windows.batch, windows.times // form.pool) if form.pool else None
@@ -118,7 +118,7 @@ def block_backward(
 
 
 def second_forward(x: Tensor, weights: Weights, form: Form, dropping: Dropping) -> tuple[Tensor, Kept]:
-    """Signals (P, C, B, T), each filtered by its w, mixed by `spatial`: units (P, B, F, T // pool), like codes."""
+    """Signals (P, C, B, T), each filtered by its w, mixed by `spatial`: units (P, B, F, T // pool), like latents."""
     members, features, _ = weights.spatial.shape
     batch, times = x.shape[2:]
     units = x.new_empty(members, batch, features, times // max(form.pool, 1))
@@ -224,7 +224,7 @@ def _run_block(
     run(operation, _Block, kept.v, tensors, numbers)
 
 
-class KeptCodes(NamedTuple):
+class KeptLatents(NamedTuple):
     """What the way back needs of the way there."""
 
     logs: Tensor  # (P, F, B, S)
@@ -232,38 +232,38 @@ class KeptCodes(NamedTuple):
     variance: Tensor
 
 
-def codes_forward(
+def latents_forward(
     power: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, floor: float, eps: float
-) -> tuple[Tensor, KeptCodes]:
-    """log(power + floor) of power (P, F, B, S), normalised by batch statistics, gamma and beta (P, F), with dropout:
-    codes (P, B, F·S)."""
+) -> tuple[Tensor, KeptLatents]:
+    """log(power + floor) of power (P, F, B, S), normalized by batch statistics, gamma and beta (P, F), with dropout:
+    latents (P, B, F·S)."""
     members, features, batch, stretches = power.shape
     out = power.new_empty(members, batch, features * stretches)
-    kept = KeptCodes(torch.empty_like(power), *(power.new_empty(members, features) for _ in range(2)))
-    _run_codes("codes_forward", power, gamma, beta, dropping, kept, floor, eps, out=out)
+    kept = KeptLatents(torch.empty_like(power), *(power.new_empty(members, features) for _ in range(2)))
+    _run_latents("latents_forward", power, gamma, beta, dropping, kept, floor, eps, out=out)
     return out, kept
 
 
-def codes_backward(
-    grad: Tensor, power: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, kept: KeptCodes, floor: float,
+def latents_backward(
+    grad: Tensor, power: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, kept: KeptLatents, floor: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Return the gradients of power, gamma and beta."""
     grads = {f"grad_{name}": torch.empty_like(of) for name, of in (("power", power), ("gamma", gamma), ("beta", beta))}
-    _run_codes("codes_backward", power, gamma, beta, dropping, kept, floor, eps, grad=grad.contiguous(), **grads)
+    _run_latents("latents_backward", power, gamma, beta, dropping, kept, floor, eps, grad=grad.contiguous(), **grads)
     return grads["grad_power"], grads["grad_gamma"], grads["grad_beta"]
 
 
-def _run_codes(
-    operation: str, power: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, kept: KeptCodes, floor: float,
+def _run_latents(
+    operation: str, power: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, kept: KeptLatents, floor: float,
     eps: float, **others: Tensor,
 ) -> None:  # fmt: skip
     members, features, batch, stretches = power.shape
     check_sizes(operation, features=features, batch=batch, stretches=stretches)
-    per_feature, codes = (members, features), (members, batch, features * stretches)
+    per_feature, latents = (members, features), (members, batch, features * stretches)
     shapes: dict[str, Sequence[int]] = dict.fromkeys(("gamma", "beta", "mean", "variance"), per_feature)
-    shapes |= {"power": power.shape, "logs": power.shape, "out": codes, "grad": codes}
+    shapes |= {"power": power.shape, "logs": power.shape, "out": latents, "grad": latents}
     tensors = {"power": power, "gamma": gamma, "beta": beta, **kept._asdict(), **others}
     given = {name: Expected(one, shapes[name.removeprefix("grad_")]) for name, one in tensors.items()}
     numbers = {"features": features, "batch": batch, "stretches": stretches, "floor": floor, "eps": eps}
-    run(operation, _Codes, power, _drawn(operation, dropping, power) | given, numbers)
+    run(operation, _Latents, power, _drawn(operation, dropping, power) | given, numbers)

@@ -99,7 +99,7 @@ static void spread(Parallel parallel, long threads, long items, void (*item)(con
     }
 }
 
-/* ---- normalisation, ELU, pooling, dropout ------------------------------------------------------------------------- */
+/* ---- normalization, ELU, pooling, dropout ------------------------------------------------------------------------- */
 
 /* e^x for x ≤ 0, to about one unit in the last place; below e^-86 it stays there. NaN stays NaN. */
 INLINE vec exp_of(vec x) {
@@ -287,7 +287,7 @@ INLINE void backward_row(const NormPool *task, long row, int pool) {
     float unpooled[CHUNK + LANES];
     double total = 0.0, along = 0.0;
 
-    /* First the gradient of the normalised signal, with its sums. */
+    /* First the gradient of the normalized signal, with its sums. */
     for (long window = 0; window < shape.windows; window++, v += shape.length, grad_v += shape.length) {
         for (long start = 0; start < shape.used; start += whole) {
             const long count = shape.used - start < whole ? shape.used - start : whole;
@@ -297,28 +297,28 @@ INLINE void backward_row(const NormPool *task, long row, int pool) {
             vec sum = {0}, sum_along = {0};
             long i = 0;
             for (; i + AHEAD * LANES <= count; i += AHEAD * LANES) {
-                vec centred[AHEAD], g[AHEAD];
-                for (int j = 0; j < AHEAD; j++) centred[j] = load(v + start + i + j * LANES) - mean;
+                vec centered[AHEAD], g[AHEAD];
+                for (int j = 0; j < AHEAD; j++) centered[j] = load(v + start + i + j * LANES) - mean;
                 for (int j = 0; j < AHEAD; j++)
-                    g[j] = slope_of(centred[j] * scale + shift) * load(unpooled + i + j * LANES);
+                    g[j] = slope_of(centered[j] * scale + shift) * load(unpooled + i + j * LANES);
                 for (int j = 0; j < AHEAD; j++) {
                     sum += g[j];
-                    sum_along += g[j] * centred[j];
+                    sum_along += g[j] * centered[j];
                     store(grad_v + start + i + j * LANES, g[j]);
                 }
             }
             for (; i + LANES <= count; i += LANES) {
-                vec centred = load(v + start + i) - mean;
-                vec g = slope_of(centred * scale + shift) * load(unpooled + i);
+                vec centered = load(v + start + i) - mean;
+                vec g = slope_of(centered * scale + shift) * load(unpooled + i);
                 sum += g;
-                sum_along += g * centred;
+                sum_along += g * centered;
                 store(grad_v + start + i, g);
             }
             if (i < count) {
-                vec centred = load_part(v + start + i, count - i) - mean;
-                vec g = slope_of(centred * scale + shift) * load_part(unpooled + i, count - i);
+                vec centered = load_part(v + start + i, count - i) - mean;
+                vec g = slope_of(centered * scale + shift) * load_part(unpooled + i, count - i);
                 sum += g;
-                sum_along += g * centred;
+                sum_along += g * centered;
                 store_part(grad_v + start + i, g, count - i);
             }
             total += sum_lanes(sum);
@@ -565,12 +565,12 @@ void filter_gradient(Parallel parallel, long threads, long count, const Filter *
 /* ---- blocks of a network -------------------------------------------------------------------------------------------
 
    In the first block channels are mixed and the mixtures filtered along time, in the second signals are filtered and then
-   mixed. What is left of them is short: after normalisation, ELU, pooling and dropout, or as the power of stretches.
-   Signals stay in the cache from one step to the next; only those that are normalised are written to memory, for the way
+   mixed. What is left of them is short: after normalization, ELU, pooling and dropout, or as the power of stretches.
+   Signals stay in the cache from one step to the next; only those that are normalized are written to memory, for the way
    back, which works the others out again.
 
    LANES windows lie side by side, so a signal is (V, T, LANES) with V groups of windows. Where the last group has fewer,
-   its other lanes are 0 up to the normalisation, and there the mean of the signal, so that they are in no variance. */
+   its other lanes are 0 up to the normalization, and there the mean of the signal, so that they are in no variance. */
 
 typedef struct {
     const float *x;                            /* (G, V, C, T, LANES), as lay_out gives them; in a second (P, C, B, T) */
@@ -581,7 +581,7 @@ typedef struct {
     const int16_t *halves;                     /* (G, F·B·T'), and the rest of dropout as in NormPool */
     const int32_t *threshold;
     const float *boost;
-    float *v;                                  /* (P, F, V, T, LANES) signals that are normalised */
+    float *v;                                  /* (P, F, V, T, LANES) signals that are normalized */
     float *out, *power;                        /* (P, F, B, T'), (P, F, B, S): either may be NULL */
     float *level, *square;                     /* (P, F, V, S, LANES), where there is power alone */
     float *mean, *variance;                    /* (P, F) */
@@ -724,7 +724,7 @@ INLINE Order order_of(const Block *task, long row) {
     return (Order){row / features * features * units + row % features * steps, task->batch, features * steps, steps};
 }
 
-/* Normalisation, ELU, pooling and dropout of a signal, and the power of its stretches. room: for T · LANES and B·T'. */
+/* Normalization, ELU, pooling and dropout of a signal, and the power of its stretches. room: for T · LANES and B·T'. */
 static void finish_units(const Block *task, long row, float *room) {
     const long member = row / task->features, times = task->times, groups = GROUPS(task->batch), size = times * LANES;
     const long pool = task->pool, steps = times / pool, units = task->batch * steps, count = task->stretches;
@@ -755,7 +755,7 @@ static void finish_units(const Block *task, long row, float *room) {
         for (long i = 0; i < order.count; i++) out[i] = draw[i] >= least ? pooled[i] * gain : 0.0f;
 }
 
-/* The power of stretches of a filtered signal after its normalisation: the spread inside a stretch and the square of its
+/* The power of stretches of a filtered signal after its normalization: the spread inside a stretch and the square of its
    mean, of which neither is the small difference of large numbers. */
 static void finish_power(const Block *task, long row, float *room) {
     const long times = task->times, groups = GROUPS(task->batch), size = times * LANES, count = task->stretches;
@@ -834,9 +834,9 @@ INLINE void slope_turned(
         for (long u = start; u < stop; u++, v += pool * LANES, slope += pool * LANES) {
             const vec own = load(grad + u * LANES);
             for (int i = 0; i < pool; i++) {
-                const vec centred = load(v + i * LANES) - mean, g = slope_of(centred * scale + shift) * own;
+                const vec centered = load(v + i * LANES) - mean, g = slope_of(centered * scale + shift) * own;
                 sum += g;
-                sum_along += g * centred;
+                sum_along += g * centered;
                 store(slope + i * LANES, g);
             }
         }
@@ -917,7 +917,7 @@ static void slopes_of_power(const Block *task, long row, float *room, Slopes *sl
     task->grad_gamma[row] = (float)(for_scale * inverse);
     task->grad_beta[row] = (float)for_shift;
     const float by_variance = (float)(-0.5 * for_scale * scale * inverse * inverse / n);
-    const float share = (float)(scale * for_shift / n); /* centring takes the mean of the gradient away */
+    const float share = (float)(scale * for_shift / n); /* centering takes the mean of the gradient away */
     slopes->mean = task->mean[row];
     for (long g = 0; g < groups; g++) {
         float *bend = slopes->bend + g * (count + 1) * LANES, *offset = slopes->offset + g * (count + 1) * LANES;
@@ -1175,9 +1175,9 @@ void lay_out(Parallel parallel, long threads, long count, const LayOut *task) {
     spread(parallel, threads, count, lay_out_item, task);
 }
 
-/* ---- codes of power --------------------------------------------------------------------------------------------------
+/* ---- latents of power --------------------------------------------------------------------------------------------------
 
-   Logarithms of power, normalised, with dropout, in the order of codes. */
+   Logarithms of power, normalized, with dropout, in the order of latents. */
 
 typedef struct {
     const float *power, *gamma, *beta; /* (P, F, B·S), (P, F), (P, F) */
@@ -1190,10 +1190,10 @@ typedef struct {
     float *grad_power, *grad_gamma, *grad_beta;
     long features, batch, stretches;
     float floor, eps;
-} Codes;
+} Latents;
 
 static void codes_item(const void *given, long row) {
-    const Codes *task = given;
+    const Latents *task = given;
     const long features = task->features, count = task->stretches, n = task->batch * count;
     const long member = row / features, feature = row % features;
     const float *power = task->power + row * n;
@@ -1213,12 +1213,12 @@ static void codes_item(const void *given, long row) {
         for (long s = 0; s < count; s++) out[s] = draw[s] >= least ? (logs[s] - mean) * scale + shift : 0.0f;
 }
 
-void codes_forward(Parallel parallel, long threads, long members, const Codes *task) {
+void latents_forward(Parallel parallel, long threads, long members, const Latents *task) {
     spread(parallel, threads, members * task->features, codes_item, task);
 }
 
 static void codes_gradient_item(const void *given, long row) {
-    const Codes *task = given;
+    const Latents *task = given;
     const long features = task->features, count = task->stretches, n = task->batch * count;
     const long member = row / features, feature = row % features;
     const float *power = task->power + row * n, *logs = task->logs + row * n;
@@ -1247,7 +1247,7 @@ static void codes_gradient_item(const void *given, long row) {
         slopes[i] = (scale * slopes[i] - level - pull * (logs[i] - mean)) / (power[i] + task->floor);
 }
 
-void codes_backward(Parallel parallel, long threads, long members, const Codes *task) {
+void latents_backward(Parallel parallel, long threads, long members, const Latents *task) {
     spread(parallel, threads, members * task->features, codes_gradient_item, task);
 }
 
@@ -1585,7 +1585,7 @@ static void scales_item(const void *given, long row) {
         long i = 0;
         for (; i + AHEAD * LANES <= task->count; i += AHEAD * LANES) add_weights(nearness + i, scale, AHEAD, sums);
         for (; i + LANES <= task->count; i += LANES) add_weights(nearness + i, scale, 1, sums);
-        if (i < task->count) { /* nobody is a neighbour in what is left over */
+        if (i < task->count) { /* nobody is a neighbor in what is left over */
             float room[LANES];
             store(room, all(-1e30f));
             memcpy(room, nearness + i, 4 * (task->count - i));

@@ -33,13 +33,13 @@ def training_recordings(
 ) -> tuple[Recordings, NDArray[Any], bool]:
     """Return checked recordings, the classes in the values and dtype of y, and whether X named its channels."""
     raw = raw_windows(X)
-    n_trials = raw.X.shape[0]
-    ids = ids_of(subjects, groups, raw.subject, n_trials)
+    n_windows = raw.X.shape[0]
+    ids = ids_of(subjects, groups, raw.subject, n_windows)
     if y is None:
         raise UserError("fit requires y to be passed, but the target y is None; give one class per trial")
     labels = column_of(y)
-    check_length(len(labels), n_trials, "y")
-    session, others = _columns(columns, raw, n_trials)
+    check_length(len(labels), n_windows, "y")
+    session, others = _columns(columns, raw, n_windows)
     if any(label is None for label in labels):  # which scikit-learn's check does not survive
         raise UserError("y has no label for some trials (None, or masked); drop those or give them one")
     _check_kind(labels)
@@ -70,7 +70,7 @@ def _check_kind(labels: NDArray[Any]) -> None:
             raise UserError(f"y holds {shown(labels.tolist())}; give numbers alone or text alone") from None
 
 
-def _columns(of_user: object, raw: Raw, n_trials: int) -> tuple[list[Any] | None, dict[str, list[Any]]]:
+def _columns(of_user: object, raw: Raw, n_windows: int) -> tuple[list[Any] | None, dict[str, list[Any]]]:
     """Return the session of each trial, if known, and other columns, from the epochs' metadata and from the user."""
     columns: dict[Any, object] = dict(raw.columns) if isinstance(raw.columns, dict) else {}
     columns |= {} if raw.session is None else {"session": raw.session}
@@ -83,11 +83,11 @@ def _columns(of_user: object, raw: Raw, n_trials: int) -> tuple[list[Any] | None
         columns |= dict(items())
     lists = {name: as_list(values, f"the column {shown(name)}") for name, values in columns.items()}
     for name, values in lists.items():
-        check_length(len(values), n_trials, f"the column {shown(name)}")
+        check_length(len(values), n_windows, f"the column {shown(name)}")
     return lists.pop("session", None), lists
 
 
-def ids_of(subjects: object, groups: object, of_epochs: object, n_trials: int) -> list[Any]:
+def ids_of(subjects: object, groups: object, of_epochs: object, n_windows: int) -> list[Any]:
     """Return the subject id of each trial, from the argument that was given or from the epochs' metadata."""
     if subjects is not None and groups is not None:
         raise UserError("subjects and groups were given, but they mean the same here; pass one of them")
@@ -99,8 +99,8 @@ def ids_of(subjects: object, groups: object, of_epochs: object, n_trials: int) -
             "in cross_val_score: params={'subjects': ids}, in a pipeline: STEP__subjects=ids"
         )
     ids = as_list(known[name], name)
-    check_length(len(ids), n_trials, name)
-    if n_trials == 1:
+    check_length(len(ids), n_windows, name)
+    if n_windows == 1:
         raise UserError("X holds 1 sample, a single trial; training needs trials of at least two subjects")
     return ids
 

@@ -74,18 +74,18 @@ class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]
         asked = {name: getattr(self, name) for name in ("adaptation", "kinds", "folds", "at_least")}
         options = describe_run({"source": DATA, "target": REGRESSION} | asked)
         raw = raw_windows(X)
-        n_trials = raw.X.shape[0]
+        n_windows = raw.X.shape[0]
         if y is None:
             raise UserError("fit requires y to be passed, but the target y is None; give one number per window")
-        values = numbers(column_of(y), n_trials)
-        ids = ids_of(subjects, groups, raw.subject, n_trials)
+        values = numbers(column_of(y), n_windows)
+        ids = ids_of(subjects, groups, raw.subject, n_windows)
         rate = agreed_rate(self.sfreq, raw.sfreq)
         recordings = recordings_with_targets(
             replace(raw, y=values, classes=None, subject=ids, subjects=None, sfreq=rate)
         )
         self.model_ = self._perform(recordings, options, None, verbose=self.verbose)
         predicted: Floats = self.held_out_
-        self.held_out_: Floats = np.full(n_trials, np.nan)
+        self.held_out_: Floats = np.full(n_windows, np.nan)
         self.held_out_[np.isfinite(values)] = predicted
         self._keep_features(recordings, raw.channels is not None)
         return self

@@ -58,7 +58,7 @@ class RunEstimator(WindowEstimator):
             Lock(folder),
             _run(folder, recordings, options, encoders, print if verbose else None, kept=kept) as run,
         ):
-            if run.ledger.recall("complete", bool):
+            if run.database.recall("complete", bool):
                 choice = read_choice(folder)
             else:
                 choice = conduct(run, print if verbose else lambda _: None, shown=verbose)
@@ -74,10 +74,10 @@ class RunEstimator(WindowEstimator):
             self.results_ = results_of(run)
             self._keep(run, choice)
         self.choice_, self.verdict_ = schema.to_values(choice), choice.verdict
-        metric, expected = choice.task.metric(choice.metric), choice.next_person
+        metric, expected = choice.task.metric(choice.metric), choice.next_subject
         limits = (metric.lowest, metric.highest)
         self.next_subject_ = limits if expected is None else (expected.low, expected.high)
-        self.best_setting_ = model.parts[int(np.argmax(model.card.exponents))].setting
+        self.best_setting_ = model.parts[int(np.argmax(model.card.weights))].setting
         return model
 
     def _keep(self, run: Run, choice: Choice) -> None:
@@ -111,7 +111,7 @@ def _run(
     folder: Path, recordings: Recordings, options: RunOptions, encoders: Encoders | None, tell: Tell | None, *,
     kept: bool,
 ) -> Iterator[Run]:  # fmt: skip
-    """Yield the run in the folder, continued if there is one; its ledger is closed afterwards.
+    """Yield the run in the folder, continued if there is one; its database is closed afterwards.
 
     kept: the folder outlives fit, so the arrays are put there, and `autotransfer resume` can go on with it.
     """
@@ -127,7 +127,7 @@ def _run(
     try:
         yield run
     finally:
-        run.ledger.close()
+        run.database.close()
 
 
 def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
@@ -135,7 +135,7 @@ def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
     known, asked = run.recordings, in_units(recordings, run.options.hold_out)
     same_names = (known.classes, known.subjects, known.sfreq) == (asked.classes, asked.subjects, asked.sfreq)
     digests = {name: digest for name, digest in column_digests(asked).items() if digest}  # those left out are the run's
-    stored = run.ledger.recall("asked", RunOptions)
+    stored = run.database.recall("asked", RunOptions)
     if stored is None:  # it was begun in another way
         stored, options = run.options, resolved(options, run.recordings)
     begun, wanted = stored.to_dict(), options.to_dict()

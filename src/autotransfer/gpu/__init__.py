@@ -137,7 +137,7 @@ def tile(side: int) -> int:
 def norm_pool_forward(
     v: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, times: int, pool: int, eps: float, squared: bool = False
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
-    """Normalisation by batch statistics, ELU, mean over `pool` neighbours, dropout.
+    """Normalization by batch statistics, ELU, mean over `pool` neighbors, dropout.
 
     v (P, F, B·T), gamma and beta (P, F) -> output (P, F, B, T // pool), with `squared` the mean squares of v in the
     same shape, mean and variance (P, F).
@@ -177,7 +177,7 @@ def norm_pool_backward(
 def elu_pool(
     v: Tensor, scale: Tensor, shift: Tensor, times: int, pool: int, squared: bool = False
 ) -> tuple[Tensor, Tensor | None]:
-    """ELU of scale · v + shift, (P, F) numbers, and its mean over `pool` neighbours: v (P, F, B·T) -> (P, F, B, T //
+    """ELU of scale · v + shift, (P, F) numbers, and its mean over `pool` neighbors: v (P, F, B·T) -> (P, F, B, T //
     pool), with `squared` the mean squares of v in the same shape. Without a gradient."""
     members, features, n = v.shape
     out = v.new_empty(members, features, n // times, times // pool)

@@ -59,7 +59,7 @@ def adamw(
     values: Tensor, first: Tensor, second: Tensor, steps: Tensor, grads: Tensor, lr: Tensor, weight_decay: Tensor,
     active: Tensor, betas: tuple[float, float], eps: float,
 ) -> None:  # fmt: skip
-    """Compute training.optimiser.update."""
+    """Compute training.optimizer.update."""
     members, n = values.shape
     each = Given(weight_decay, (members,)), Given(active, (members,), torch.bool)
     block = 4 * _BLOCK

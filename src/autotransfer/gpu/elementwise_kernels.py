@@ -42,7 +42,7 @@ def adamw(
     values, first, second, steps, grads, lr, weight_decay, active, n, LOG_1: tl.constexpr, LOG_2: tl.constexpr,
     BETA_1: tl.constexpr, BETA_2: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """training.optimiser.update: nothing is read or written for members that take no step."""
+    """training.optimizer.update: nothing is read or written for members that take no step."""
     member = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = (at < n) & (tl.load(active + member) != 0)

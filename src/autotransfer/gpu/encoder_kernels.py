@@ -40,7 +40,7 @@ def multiply(
 
 @triton.jit
 def _elu_of(v, mean, scale, shift):
-    """ELU of the normalised signal, and its slope."""
+    """ELU of the normalized signal, and its slope."""
     h = (v - mean) * scale + shift
     slope = tl.exp(tl.minimum(h, 0.0))
     return tl.maximum(h, 0.0) + slope - 1.0, slope
@@ -214,8 +214,8 @@ def stretches_backward(
     grad_level, grad_square, v, level, means, grad_v, batch, TIMES: tl.constexpr, LENGTH: tl.constexpr,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of stretches_forward. Centring takes the gradient's mean away, which the stretches tell: the sum of
-    a stretch's centred samples is known."""
+    """The gradient of stretches_forward. Centering takes the gradient's mean away, which the stretches tell: the sum of
+    a stretch's centered samples is known."""
     row = tl.program_id(0).to(tl.int64)
     steps: tl.constexpr = TIMES // LENGTH
     places: tl.constexpr = (TIMES + LENGTH - 1) // LENGTH

@@ -181,12 +181,12 @@ def perplexity(d2, mask, out, rows, target, least, bracket, steps, BLOCK: tl.con
     inside = lane < rows
     others = (tl.load(mask + (at + i) * rows + lane, mask=inside, other=0) != 0) & (lane != i)
     distance = tl.load(d2 + (member * rows + i) * rows + lane, mask=inside, other=0.0)
-    neighbours = tl.sum(tl.where(others, 1.0, 0.0), 0)
-    mean = tl.sum(tl.where(others, distance, 0.0), 0) / tl.maximum(neighbours, 1.0)
+    neighbors = tl.sum(tl.where(others, 1.0, 0.0), 0)
+    mean = tl.sum(tl.where(others, distance, 0.0), 0) / tl.maximum(neighbors, 1.0)
     mean = tl.where(mean > 0.0, mean, 1.0)
     nearest = tl.min(tl.where(others, distance, float("inf")), 0)
     near = tl.where(others, (nearest - distance) / mean, -1e30)
-    wanted = tl.log(tl.minimum(tl.maximum(neighbours / 3.0, least), target))
+    wanted = tl.log(tl.minimum(tl.maximum(neighbors / 3.0, least), target))
     low, high = -bracket, bracket
     for _ in range(steps):
         middle = (low + high) / 2
@@ -197,7 +197,7 @@ def perplexity(d2, mask, out, rows, target, least, bracket, steps, BLOCK: tl.con
         low = tl.where(entropy > wanted, middle, low)
         high = tl.where(entropy > wanted, high, middle)
     beta = tl.exp((low + high) / 2) / mean
-    tl.store(out + at + i, tl.where(neighbours > 1.0, beta, 0.5 / mean))
+    tl.store(out + at + i, tl.where(neighbors > 1.0, beta, 0.5 / mean))
 
 
 @triton.jit

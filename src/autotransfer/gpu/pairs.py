@@ -55,7 +55,7 @@ def _masks(mask: Tensor, d2: Tensor) -> Given:
 def score_matrices(d2: Tensor, beta: Tensor, mask: Tensor, *, paired: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """For score estimators, from distances (P, B, B), inverse scales (R·P, B) and masks of blocks (R·P, B, B):
 
-    the normalised kernel K̃ = D^{-1/2} K D^{-1/2} and the pulls D^{-1/2} W, W = 2βK (R·P, B, B), the sums of
+    the normalized kernel K̃ = D^{-1/2} K D^{-1/2} and the pulls D^{-1/2} W, W = 2βK (R·P, B, B), the sums of
     the pulls' rows and the block sizes n (R·P, B). Masks r·P + p belong to the distances p. paired: a pair has the
     mean of its rows' inverse scales; otherwise all rows of a block have the same.
     """

@@ -97,7 +97,7 @@ class AnyModule(Stack):
         self, x: Tensor, *, group: Tensor | None = None, noise: Tensor | None = None, active: Tensor | None = None,
         **_: object,
     ) -> Tensor:  # fmt: skip
-        """Return latent codes (P, B, D); keywords as in EEGNet, of which `moments` and `drop` are ignored."""
+        """Return latent latents (P, B, D); keywords as in EEGNet, of which `moments` and `drop` are ignored."""
         if x.dim() == 3:
             x = x.expand(self.members, *x.shape)
         elif group is not None:
@@ -133,8 +133,8 @@ class AnyModule(Stack):
             with torch.random.fork_rng(devices=devices):
                 torch.manual_seed(seed)
                 outputs.append(self._run_member(weights, stats, x[member], keys[member]))
-        codes, states = zip(*outputs, strict=True)
-        return torch.stack(codes), {name: torch.stack([state[name] for state in states]) for name in buffers}
+        latents, states = zip(*outputs, strict=True)
+        return torch.stack(latents), {name: torch.stack([state[name] for state in states]) for name in buffers}
 
     def _run_member(
         self, parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, key: Tensor

@@ -1,6 +1,6 @@
 """Blocks of a network as one step each with a backward pass of its own, by kernels for a CPU.
 
-The same as mix_signals or mix_levelled, filter_times, and BatchNorm, elu_pool and `kept`, or Shallow's power, one after
+The same as mix_signals or mix_leveled, filter_times, and BatchNorm, elu_pool and `kept`, or Shallow's power, one after
 the other, which are the plain path and its oracle. Signals stay in the cache; of all of them only those that are
 normalized are kept.
 """
@@ -29,7 +29,7 @@ from ..cpu.blocks import (
 from ..gpu import Dropping
 from ..gpu.autograd import apply
 from .layers import BatchNorm, transposed
-from .moments import Levelled, padding
+from .moments import Leveled, padding
 
 
 class _Block(Function):
@@ -64,7 +64,7 @@ class _Block(Function):
 
 
 def laid_out(
-    x: Tensor | Levelled, group: Tensor | None, taps: int, pool: int = 1, most: int | None = None
+    x: Tensor | Leveled, group: Tensor | None, taps: int, pool: int = 1, most: int | None = None
 ) -> LaidOut | None:
     """Return windows (G, B, C, T) as kernels of the block read them; None where there are none for these windows,
     filters or this width of pooling, or there are more than `most` channels. group: (P,), None where G = P."""
@@ -77,14 +77,14 @@ def laid_out(
 
 
 def first_block(
-    norm: BatchNorm, x: Tensor | Levelled, windows: LaidOut, spatial: Tensor, w: Tensor, form: Form,
+    norm: BatchNorm, x: Tensor | Leveled, windows: LaidOut, spatial: Tensor, w: Tensor, form: Form,
     dropping: Dropping | None = None, offset: Tensor | None = None, active: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Map windows x, mixed by `spatial` (P, F, C + L) and filtered by w (P, F / depth, K), to units (P, F, B, T')
     and mean squares of stretches (P, F, B, S), of which a form may have but one. `offset` and `active` as in
     BatchNorm, which is in training mode and stands behind the filters."""
     constant = None
-    if isinstance(x, Levelled):
+    if isinstance(x, Leveled):
         channels = x.signals.shape[2]
         levels = transposed(x.levels[windows.group])
         constant = torch.bmm(spatial[..., channels:], levels)  # (P, F, B)

@@ -1,7 +1,7 @@
 """Encoders without an optimizer: their statistics are computed from the training windows in closed form.
 
 A code is a fixed function of the window, every number of it standardized with mean and deviation of the training rows.
-A classifier on such codes has a solution: see training/closed_form.py.
+A classifier on such latents has a solution: see training/closed_form.py.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ClosedFormOptions(EncoderOptions):
             raise UserError(f"shrinkage is {shown(share)}; it must be 'auto' or lie in [0, 1]")
 
     def member_bytes(self, size: Size, batch: int, itemsize: int) -> int:
-        """Estimate the bytes of codes of a batch, and of the classifier with its snapshots."""
+        """Estimate the bytes of latents of a batch, and of the classifier with its snapshots."""
         return itemsize * self.latent_dim(size) * (2 * batch + 8 * size.classes + 8)
 
     @abstractmethod
@@ -45,7 +45,7 @@ class ClosedFormOptions(EncoderOptions):
 
 
 class ClosedFormEncoder(Stack):
-    """P members; x: (B, C, T), (P or 1, B, C, T), or (G, B, C, T) with group (P,) -> codes (P, B, D)."""
+    """P members; x: (B, C, T), (P or 1, B, C, T), or (G, B, C, T) with group (P,) -> latents (P, B, D)."""
 
     shift: Tensor  # (P, D) of the training rows
     inv_std: Tensor
@@ -58,7 +58,7 @@ class ClosedFormEncoder(Stack):
 
     @abstractmethod
     def raw(self, x: Tensor, members: slice = slice(None)) -> Tensor:
-        """Map windows (M or 1, B, C, T) of M members to codes before they are standardized (M or 1, B, D)."""
+        """Map windows (M or 1, B, C, T) of M members to latents before they are standardized (M or 1, B, D)."""
 
     def raw_in_graph(self, x: Tensor) -> Tensor:
         """Compute `raw` of all members in operations of all export formats; overridden where `raw` has others."""
@@ -68,7 +68,7 @@ class ClosedFormEncoder(Stack):
         """Estimate what `raw` needs from the training windows of these members."""
 
     def standardize_(self, members: Sequence[int], rows: Tensor) -> Tensor:
-        """Standardize by the raw codes (n, D) of the training rows of these members; return these rows standardized,
+        """Standardize by the raw latents (n, D) of the training rows of these members; return these rows standardized,
         float64. A number that is the same in all of them becomes 0."""
         exact = rows.double()
         shift = exact.mean(0)
@@ -77,27 +77,27 @@ class ClosedFormEncoder(Stack):
         inv_std = torch.where(varies, 1 / spread, 0.0).clamp(max=torch.finfo(self.inv_std.dtype).max)
         for member in members:
             self.shift[member], self.inv_std[member] = shift.to(self.shift), inv_std.to(self.inv_std)
-        # With the numbers as they are stored, so that training sees the codes that a prediction will.
+        # With the numbers as they are stored, so that training sees the latents that a prediction will.
         first = members[0]
         return (exact - self.shift[first].double()) * self.inv_std[first].double()
 
     def head(self) -> Tensor | None:
-        """Return weights (K, D) of the classifier where the codes imply them; None: it is solved."""
+        """Return weights (K, D) of the classifier where the latents imply them; None: it is solved."""
         return None
 
     def forward(self, x: Tensor, *, group: Tensor | None = None, **_: Any) -> Tensor:
-        """Return codes (P, B, D). The other keywords of a Stack serve training and are ignored."""
+        """Return latents (P, B, D). The other keywords of a Stack serve training and are ignored."""
         if x.dim() == 3:
             x = x[None]
         elif group is not None:
             x = x[group]
-        # One member after the other: intermediate signals may be much larger than codes.
+        # One member after the other: intermediate signals may be much larger than latents.
         members = [slice(member, member + 1) for member in range(len(self.shift))]
         raw = [self.raw(x if len(x) == 1 else x[member], member) for member in members]
         return self.standardized(raw[0] if len(raw) == 1 else torch.cat(raw))
 
     def standardized(self, raw: Tensor) -> Tensor:
-        """Map raw codes (P or 1, B, D) to codes (P, B, D)."""
+        """Map raw latents (P or 1, B, D) to latents (P, B, D)."""
         return (raw - self.shift[:, None]) * self.inv_std[:, None]
 
     def graph(self) -> nn.Module:
@@ -121,7 +121,7 @@ class Flattened(ClosedFormEncoder):
 
 
 class AllAtOnce(nn.Module):
-    """For graphs: windows (P or 1, N, C, T) -> codes (P, N, D)."""
+    """For graphs: windows (P or 1, N, C, T) -> latents (P, N, D)."""
 
     def __init__(self, net: ClosedFormEncoder) -> None:
         super().__init__()

@@ -22,10 +22,10 @@ from ..kernels import kernels_for
 from .blocks import first_block, laid_out, second_block
 from .encoder import ConvolutionalOptions, temporal_kernel_for
 from .filtering import filter_times
-from .layers import BatchNorm, elu_pool, fill_uniform, mix_channels, mix_levelled, mix_signals
-from .moments import Levelled, Moments, levelled_moments, padding, window_moments
+from .layers import BatchNorm, elu_pool, fill_uniform, mix_channels, mix_leveled, mix_signals
+from .moments import Leveled, Moments, leveled_moments, padding, window_moments
 from .norm_pool import Draws, draws_of, dropped, norm_pool
-from .power import codes_of_power, log_of, pooled_again, square_pool
+from .power import latents_of_power, log_of, pooled_again, square_pool
 from .stack import Size, Stack
 
 MIN_TIMES = 8
@@ -83,7 +83,7 @@ class EEGNet(Stack):
     Windows need at least 8 samples.
     """
 
-    levelled = True
+    leveled = True
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class EEGNet(Stack):
 
     def forward(
         self,
-        x: Tensor | Levelled,
+        x: Tensor | Leveled,
         *,
         group: Tensor | None = None,
         moments: Moments | None = None,
@@ -145,7 +145,7 @@ class EEGNet(Stack):
     ) -> Tensor:
         """Return latent features. The keywords are for stacked training only.
 
-        x: (B, C, T) shared by all members, (P, B, C, T), (G, B, C, T) with group, or Levelled
+        x: (B, C, T) shared by all members, (P, B, C, T), (G, B, C, T) with group, or Leveled
         group: (P,) which of the G batches a member reads
         moments: of the windows of x, if already known (fields (G, ...))
         noise: (G,) int32 keys; dropout is then a function of key and position, not of torch's generator
@@ -163,16 +163,16 @@ class EEGNet(Stack):
         h, power = self._first_block(x, group, moments, draws, active)
         z = self._second_block(h, draws, active)
         if self.power_norm is not None and power is not None:
-            codes = codes_of_power(self.power_norm, power, 3, draws, self.dropout, active, self.training)
-            z = torch.cat([z, codes], -1)
+            latents = latents_of_power(self.power_norm, power, 3, draws, self.dropout, active, self.training)
+            z = torch.cat([z, latents], -1)
         return z[0] if self.members is None else z
 
     def _first_block(
-        self, x: Tensor | Levelled, group: Tensor | None, moments: Moments | None, draws: Draws | None,
+        self, x: Tensor | Leveled, group: Tensor | None, moments: Moments | None, draws: Draws | None,
         active: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-        """Map windows to units (P, F, B, T') and, if codes have power, mean squares of stretches (P, F, B, S)."""
-        _, batch, _, times = (x.signals if isinstance(x, Levelled) else x).shape
+        """Map windows to units (P, F, B, T') and, if latents have power, mean squares of stretches (P, F, B, S)."""
+        _, batch, _, times = (x.signals if isinstance(x, Leveled) else x).shape
         spatial = self.spatial.reshape(-1, *self.spatial.shape[-2:])
         members, wide, _ = spatial.shape
         temporal = self.temporal.reshape(members, self.filters, self.kernel)
@@ -190,8 +190,8 @@ class EEGNet(Stack):
             )
             dropping = draws.of_layer(1, wide * batch * steps)
             return first_block(self.norm2, x, windows, spatial, w, form, dropping, offset, active)
-        if isinstance(x, Levelled):
-            u = mix_levelled(spatial, x, group)
+        if isinstance(x, Leveled):
+            u = mix_leveled(spatial, x, group)
         else:
             u = mix_signals(spatial, x.transpose(1, 2).flatten(2), group)
         u = u.view(members * self.filters, self.depth * batch, times)
@@ -200,7 +200,7 @@ class EEGNet(Stack):
         return h, None if squares is None else pooled_again(squares, self.pools[1])
 
     def _second_block(self, h: Tensor, draws: Draws | None, active: Tensor | None) -> Tensor:
-        """Map units (P, F, B, T') to codes (P, B, D)."""
+        """Map units (P, F, B, T') to latents (P, B, D)."""
         members, wide, batch, times = h.shape
         w, pointwise = self.depthwise.reshape(members, wide, -1), self.pointwise.reshape(members, -1, wide)
         if draws is not None:
@@ -233,15 +233,15 @@ class EEGNet(Stack):
         return dropped(h, layer, draws, self.dropout, self.training), square_pool(signal, pool) if squared else None
 
     def _first_norm(
-        self, w: Tensor, x: Tensor | Levelled, group: Tensor | None, moments: Moments | None, active: Tensor | None
+        self, w: Tensor, x: Tensor | Leveled, group: Tensor | None, moments: Moments | None, active: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Return the normalization after the temporal filters w (P, F1, K) as (P, F1) scale and shift."""
         norm = self.norm1
         if not norm.training:
             return norm.stored(w.shape[:2])
         if moments is None:
-            if isinstance(x, Levelled):
-                moments = levelled_moments(x, self.kernel)
+            if isinstance(x, Leveled):
+                moments = leveled_moments(x, self.kernel)
             else:
                 moments = window_moments(x.transpose(1, 2).flatten(1, 2), self.kernel)
         first, second = moments.mean, moments.covariance
@@ -257,7 +257,7 @@ class EEGNet(Stack):
 
 
 class EEGNetGraph(nn.Module):
-    """For deployment, in ordinary operations: windows (P or 1, N, C, T) -> codes (P, N, D).
+    """For deployment, in ordinary operations: windows (P or 1, N, C, T) -> latents (P, N, D).
 
     All normalizations use stored statistics, so they are folded into the filters next to them, in float64, and all
     members are one chain of convolutions; axis 1 of every signal is member × filter.

@@ -27,7 +27,7 @@ class EncoderOptions:
         check_types(self)
 
     def module(self, size: Size) -> nn.Module:
-        """Return one network from windows (B, channels, times) to codes (B, ...), newly initialized."""
+        """Return one network from windows (B, channels, times) to latents (B, ...), newly initialized."""
         raise NotImplementedError(f"{type(self).__name__} has neither module nor stack")
 
     def stack(self, size: Size, members: int, seeds: Sequence[int]) -> Stack:

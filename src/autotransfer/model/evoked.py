@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..preprocessing.represent.base import centred
+from ..preprocessing.represent.base import centered
 from ..preprocessing.represent.tangent import logarithm, logarithm_by_roots, tangent_of
 from .stack import Size
 from .templates import Templates, TemplatesOptions
@@ -40,14 +40,14 @@ class EvokedOptions(TemplatesOptions):
 
 class Evoked(Templates):
     def raw(self, x: Tensor, members: slice = slice(None)) -> Tensor:
-        return self.codes(x, members, logarithm)
+        return self.latents(x, members, logarithm)
 
-    def codes(self, x: Tensor, members: slice, log_of: Callable[[Tensor], Tensor]) -> Tensor:
-        """Compute codes. log_of: matrices (..., 2F, 2F) -> their logarithms."""
-        signals, _ = centred(self.filters[members, None].to(torch.float64) @ x.to(torch.float64))  # (M, B, F, T)
+    def latents(self, x: Tensor, members: slice, log_of: Callable[[Tensor], Tensor]) -> Tensor:
+        """Compute latents. log_of: matrices (..., 2F, 2F) -> their logarithms."""
+        signals, _ = centered(self.filters[members, None].to(torch.float64) @ x.to(torch.float64))  # (M, B, F, T)
         responses = self.templates[members, None].to(torch.float64).expand_as(signals)
         both = torch.cat([responses, signals], -2)
         return tangent_of(both, int(x.shape[-1]), log_of)[..., 0, :].to(x.dtype)
 
     def raw_in_graph(self, x: Tensor) -> Tensor:
-        return self.codes(x, slice(None), logarithm_by_roots)
+        return self.latents(x, slice(None), logarithm_by_roots)

@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 from .. import cpu, gpu
 from ..gpu.autograd import apply
 from ..kernels import kernels_for
-from .moments import Levelled
+from .moments import Leveled
 
 
 def transposed(matrix: Tensor) -> Tensor:
@@ -99,7 +99,7 @@ def mix_signals(w: Tensor, x: Tensor, group: Tensor | None) -> Tensor:
     return torch.bmm(w, x if group is None else x[group])
 
 
-def mix_levelled(w: Tensor, x: Levelled, group: Tensor | None) -> Tensor:
+def mix_leveled(w: Tensor, x: Leveled, group: Tensor | None) -> Tensor:
     """Mix windows by each member's w (P, out, C + L) to (P, out, B·T); group: (P,), None where G = P. Channels of one
     value a window are not drawn out over time."""
     channels = x.signals.shape[2]
@@ -120,25 +120,25 @@ class _Normalize(Function):
         ctx: Any, v: Tensor, gamma: Tensor, beta: Tensor, offset: Tensor | None, eps: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         mean = v.mean(-1)
-        centred = v - mean[..., None]
-        var = (centred * centred).mean(-1)
+        centered = v - mean[..., None]
+        var = (centered * centered).mean(-1)
         inverse = (var + eps).rsqrt()
-        ctx.save_for_backward(centred, inverse, gamma)
+        ctx.save_for_backward(centered, inverse, gamma)
         ctx.mark_non_differentiable(mean, var)
         ctx.has_offset = offset is not None
-        return torch.addcmul(beta[..., None], centred, (gamma * inverse)[..., None]), mean, var
+        return torch.addcmul(beta[..., None], centered, (gamma * inverse)[..., None]), mean, var
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None, None]:
-        centred, inverse, gamma = ctx.saved_tensors
-        n = centred.shape[-1]
+        centered, inverse, gamma = ctx.saved_tensors
+        n = centered.shape[-1]
         grad_beta = grad.sum(-1)
-        along = (grad * centred).sum(-1)
+        along = (grad * centered).sum(-1)
         scale = gamma * inverse
-        # gv = scale * (g - mean(g) - centred / (var + eps) * mean(g * centred))
+        # gv = scale * (g - mean(g) - centered / (var + eps) * mean(g * centered))
         grad_v = torch.addcmul((scale * grad_beta / -n)[..., None], grad, scale[..., None])
-        grad_v.addcmul_(centred, (scale * inverse * inverse * along / -n)[..., None])
+        grad_v.addcmul_(centered, (scale * inverse * inverse * along / -n)[..., None])
         no_offset = torch.zeros_like(grad_beta) if ctx.has_offset else None
         return grad_v, along * inverse, grad_beta, no_offset, None
 

@@ -23,7 +23,7 @@ PIECE = 64  # rows that a kernel sums up in float32
 PRODUCTS = 1024  # small ones, that keep a GPU busy
 
 
-class Levelled(NamedTuple):
+class Leveled(NamedTuple):
     """Windows whose last channels have one value each throughout a window."""
 
     signals: Tensor  # (G, B, C, T) the channels before these, channel-major in memory
@@ -33,10 +33,10 @@ class Levelled(NamedTuple):
     def n_channels(self) -> int:
         return self.signals.shape[2] + self.levels.shape[2]
 
-    def times(self, factors: Tensor) -> Levelled:
+    def times(self, factors: Tensor) -> Leveled:
         """Return every channel multiplied by its factor (G, B, C + L)."""
         channels = self.signals.shape[2]
-        return Levelled(self.signals * factors[..., :channels, None], self.levels * factors[..., channels:])
+        return Leveled(self.signals * factors[..., :channels, None], self.levels * factors[..., channels:])
 
 
 class Moments(NamedTuple):
@@ -109,7 +109,7 @@ def linear_sums(kernel: int, device: torch.device) -> Tensor:
     return ((place == 0) | ((place > kernel) & (place < 2 * kernel))).to(device)
 
 
-def levelled_moments(x: Levelled, kernel: int) -> Moments:
+def leveled_moments(x: Leveled, kernel: int) -> Moments:
     """Return moments of the padded windows of each of G groups."""
     _, batch, _, times = x.signals.shape
     rows = x.signals.transpose(1, 2).flatten(1, 2)

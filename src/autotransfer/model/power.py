@@ -15,7 +15,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from .. import cpu
-from ..cpu.blocks import KeptCodes, codes_backward, codes_forward
+from ..cpu.blocks import KeptLatents, latents_backward, latents_forward
 from ..gpu import Dropping
 from ..gpu.autograd import apply
 from .layers import BatchNorm
@@ -66,41 +66,41 @@ def log_of(power: Tensor) -> Tensor:
     return (power + FLOOR).log()
 
 
-class _Codes(Function):
-    """Logarithms, BatchNorm and dropout by a kernel, in the order of codes."""
+class _Latents(Function):
+    """Logarithms, BatchNorm and dropout by a kernel, in the order of latents."""
 
     @staticmethod
     def forward(
         ctx: Any, power: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, eps: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         power, gamma, beta = power.contiguous(), gamma.contiguous(), beta.contiguous()
-        codes, kept = codes_forward(power, gamma, beta, dropping, FLOOR, eps)
+        latents, kept = latents_forward(power, gamma, beta, dropping, FLOOR, eps)
         ctx.save_for_backward(power, gamma, beta, *kept)
         ctx.mark_non_differentiable(kept.mean, kept.variance)
         ctx.dropping, ctx.eps = dropping, eps
-        return codes, kept.mean, kept.variance
+        return latents, kept.mean, kept.variance
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         power, gamma, beta, *kept = ctx.saved_tensors
-        grads = codes_backward(grad, power, gamma, beta, ctx.dropping, KeptCodes(*kept), FLOOR, ctx.eps)
+        grads = latents_backward(grad, power, gamma, beta, ctx.dropping, KeptLatents(*kept), FLOOR, ctx.eps)
         return *grads, None, None
 
 
-def codes_of_power(
+def latents_of_power(
     norm: BatchNorm, power: Tensor, layer: int, draws: Draws | None, usual: float, active: Tensor | None, training: bool
 ) -> Tensor:
-    """Map power (P, F, B, S) to codes (P, B, F·S): logarithms, normalized, with dropout, by a kernel where one serves
+    """Map power (P, F, B, S) to latents (P, B, F·S): logarithms, normalized, with dropout, by a kernel where one serves
     and the normalization learns. layer, draws, usual and training: as of `Draws` and `dropped`."""
     if draws is not None and norm.training and cpu.available(power):
         size = power.shape[:2]
         gamma, beta = norm.weight.reshape(size), norm.bias.reshape(size)
-        codes: Tensor
+        latents: Tensor
         dropping = draws.of_layer(layer, power[0].numel())
-        codes, mean, variance = apply(_Codes, power, gamma, beta, dropping, norm.eps)
+        latents, mean, variance = apply(_Latents, power, gamma, beta, dropping, norm.eps)
         norm.track(mean, variance, power[0, 0].numel(), active)
-        return codes
+        return latents
     power = log_of(power)
     power = norm(power.flatten(2), None, active).view(power.shape)
     return dropped(power, layer, draws, usual, training).transpose(1, 2).flatten(2)

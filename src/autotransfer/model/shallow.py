@@ -30,7 +30,7 @@ from .filtering import filter_times
 from .layers import BatchNorm, fill_uniform, mix_signals
 from .moments import padding
 from .norm_pool import draws_of
-from .power import FLOOR, codes_of_power
+from .power import FLOOR, latents_of_power
 from .stack import Size, Stack
 
 MIN_TIMES = 8
@@ -77,22 +77,22 @@ class _Stretches(Function):
     def forward(ctx: Any, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         level = v.mean(-1)
         mean = level.mean((1, 2))
-        centred = v - mean[:, None, None, None]
+        centered = v - mean[:, None, None, None]
         level -= mean[:, None, None]
-        ctx.save_for_backward(centred, level)
+        ctx.save_for_backward(centered, level)
         ctx.mark_non_differentiable(mean)
-        return level.clone(), (centred * centred).mean(-1), mean
+        return level.clone(), (centered * centered).mean(-1), mean
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_level: Tensor, grad_square: Tensor, _: Tensor) -> Tensor:
-        centred, level = ctx.saved_tensors
-        length = centred.shape[-1]
+        centered, level = ctx.saved_tensors
+        length = centered.shape[-1]
         slope = grad_square * (2.0 / length)
         constant = grad_level / length
-        # Centring takes the mean of the gradient away; inside a stretch that of `centred` is known.
+        # Centering takes the mean of the gradient away; inside a stretch that of `centered` is known.
         constant -= torch.addcmul(constant, slope, level).mean((1, 2), keepdim=True)
-        return torch.addcmul(constant[..., None], centred, slope[..., None])
+        return torch.addcmul(constant[..., None], centered, slope[..., None])
 
 
 class _KernelStretches(Function):
@@ -153,7 +153,7 @@ class Shallow(Stack):
         self, x: Tensor, *, group: Tensor | None = None, noise: Tensor | None = None, drop: Tensor | None = None,
         active: Tensor | None = None, **_: object,
     ) -> Tensor:  # fmt: skip
-        """Return latent codes (P, B, D); keywords as in EEGNet, of which `moments` is ignored."""
+        """Return latent latents (P, B, D); keywords as in EEGNet, of which `moments` is ignored."""
         members = self.spatial.shape[0]
         if x.dim() == 3:
             x, group = x[None], torch.zeros(members, dtype=torch.long, device=x.device)
@@ -164,7 +164,7 @@ class Shallow(Stack):
         else:
             power = self._plain_power(x, group, active)
         draws = draws_of(noise, group, drop, power, self.dropout) if self.training else None
-        return codes_of_power(self.power_norm, power, 1, draws, self.dropout, active, self.training)
+        return latents_of_power(self.power_norm, power, 1, draws, self.dropout, active, self.training)
 
     def _plain_power(self, x: Tensor, group: Tensor | None, active: Tensor | None) -> Tensor:
         """Map windows (G, B, C, T) to mean squares (P, F, B, S) of the normalized signals."""
@@ -200,7 +200,7 @@ class Shallow(Stack):
 
 
 class ShallowGraph(nn.Module):
-    """For deployment, in ordinary operations: windows (P or 1, N, C, T) -> codes (P, N, D).
+    """For deployment, in ordinary operations: windows (P or 1, N, C, T) -> latents (P, N, D).
 
     The first normalization is folded into the temporal filters, in float64; axis 1 of every signal is member × filter.
     """

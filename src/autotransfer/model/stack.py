@@ -22,7 +22,7 @@ class Size(NamedTuple):
 class Stack(nn.Module):
     """P members of one encoder: parameters and floating buffers have the member on axis 0.
 
-    Windows (B, C, T), (P, B, C, T), or (G, B, C, T) with group (P,) -> codes (P, B, D). What other keywords `forward`
+    Windows (B, C, T), (P, B, C, T), or (G, B, C, T) with group (P,) -> latents (P, B, D). What other keywords `forward`
     takes in training: see EEGNet.
     """
 
@@ -33,7 +33,7 @@ class Stack(nn.Module):
 
     @abstractmethod
     def graph(self) -> nn.Module:
-        """Map windows (P or 1, N, C, T) to codes (P, N, D) in plain operations, in eval mode, for export."""
+        """Map windows (P or 1, N, C, T) to latents (P, N, D) in plain operations, in eval mode, for export."""
 
 
 def member_of(stack: nn.Module, member: int) -> nn.Module:

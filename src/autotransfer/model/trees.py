@@ -1,4 +1,4 @@
-"""Trees: extremely randomised ones (Geurts et al. 2006) vote for classes; the code is the logarithm of their votes.
+"""Trees: extremely randomized ones (Geurts et al. 2006) vote for classes; the code is the logarithm of their votes.
 
 For features that were made by hand, which differ in kind and scale and matter in combinations: statistics of wearables,
 shapes of heartbeats. scikit-learn grows the trees; they are kept as tables of one shape, so that members stack, weights
@@ -32,7 +32,7 @@ DOUBT = 0.02  # share of the votes that all classes get alike: a logarithm of no
 class TreesOptions(ClosedFormOptions):
     """Hyperparameters of `Trees`. There is no covariance to shrink."""
 
-    kind_names = ("Trees", "randomised trees")
+    kind_names = ("Trees", "randomized trees")
 
     trees: int = 100  # that vote
     depth: int = 9  # levels of a tree, at most

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from ..folds import Fold
 from ..model.encoders import Encoders
-from ..preprocessing.centre import Centre
+from ..preprocessing.center import Center
 from ..recordings import Recordings
 from ..recordings.signals import typical_scale
 from ..settings import Setting
 from ..tasks import task_of
 from ..tasks.classification import CLASSIFICATION
-from ..training.centring import Centring, CentringRule, fit_centring, stacked_centring
+from ..training.centering import Centering, CenteringRule, fit_centering, stacked_centering
 from ..training.effects import Effects, fit_effects, stacked
 from ..training.represented import represented
 from .candidate import Candidate, size_of_candidate
@@ -32,7 +32,7 @@ MadeCandidates = dict[Setting, Candidate]
 
 
 class Part(NamedTuple):
-    """Trained states of a candidate, and its exponent.
+    """Trained states of a candidate, and its weight.
 
     states: encoder and classifier of each member, without a member axis. folds: what each state was trained on;
     statistics of their training rows are part of the model.
@@ -41,17 +41,17 @@ class Part(NamedTuple):
     setting: Setting
     states: Sequence[dict[str, Tensor]]
     folds: Sequence[Fold]
-    exponent: float = 1.0
+    weight: float = 1.0
 
 
 def assemble(
     recordings: Recordings, parts: Sequence[Part], *, scores: dict[str, Any], encoders: Encoders | None = None,
     target: str = CLASSIFICATION, made: MadeCandidates | None = None,
 ) -> Model:  # fmt: skip
-    """Make the model of these parts, ready to be used or saved. Parts with the exponent 0 are left out, unless all are:
+    """Make the model of these parts, ready to be used or saved. Parts with the weight 0 are left out, unless all are:
     they would be computed for nothing. target: what is predicted, as --target names it. made: candidates by setting
     that were made of the same fits before; those of this call are added."""
-    used = [part for part in parts if part.exponent != 0] or list(parts)
+    used = [part for part in parts if part.weight != 0] or list(parts)
     candidates = [_candidate(recordings, part, encoders, made) for part in used]
     is_numeric = task_of(target).is_numeric
     card = ModelCard(
@@ -66,7 +66,7 @@ def assemble(
         scores=scores,
         filter=None if recordings.filter is None else recordings.filter.as_dict(),
         scale=recordings.once("scale", lambda: typical_scale(recordings.X)),
-        exponents=[float(part.exponent) for part in used],
+        weights=[float(part.weight) for part in used],
         parts=[candidate.card for candidate in candidates],
     )
     return Model(card, candidates)
@@ -77,22 +77,22 @@ def with_online(
     model: Model,
     shared: Sequence[float],
     parts: Sequence[Part],
-    rule: CentringRule,
+    rule: CenteringRule,
     *,
     session: bool,
     all_windows: bool,
     encoders: Encoders | None = None,
     made: MadeCandidates | None = None,
 ) -> Model:
-    """Add the online ensemble. shared: exponents of the model's candidates in it; parts: further ones, of which those
+    """Add the online ensemble. shared: weights of the model's candidates in it; parts: further ones, of which those
     that center people begin at the center of the training people; made: as in `assemble`."""
     candidates = []
     for part in parts:
         if part.setting.adaptation == "online":
-            part = part._replace(setting=part.setting.replace(centre="train"))
+            part = part._replace(setting=part.setting.replace(center="train"))
         candidates.append(_candidate(recordings, part, encoders, made))
     card = OnlineCard(
-        exponents=[*map(float, shared), *(part.exponent for part in parts)],
+        weights=[*map(float, shared), *(part.weight for part in parts)],
         parts=[candidate.card for candidate in candidates],
         rule=rule,
         session=session,
@@ -123,48 +123,48 @@ def candidate_of(recordings: Recordings, part: Part, encoders: Encoders | None =
         return candidate
     candidate = replace(candidate, effects=effects_of(candidate, recordings, folds))
     # Whether windows are centered by the mean of the training people, whoever's they are.
-    if any(isinstance(step, Centre) and step.kind == "train" for step in setting.preprocessing.transforms):
-        candidate = replace(candidate, centring=centring_of(candidate, recordings, folds))
+    if any(isinstance(step, Center) and step.kind == "train" for step in setting.preprocessing.transforms):
+        candidate = replace(candidate, centering=centering_of(candidate, recordings, folds))
     return candidate
 
 
 @torch.no_grad()
-def centring_of(candidate: Candidate, recordings: Recordings, folds: Sequence[Fold]) -> Centring:
+def centering_of(candidate: Candidate, recordings: Recordings, folds: Sequence[Fold]) -> Centering:
     """Fit the centers of training people's logits, for each member."""
     rows, members = _spread_rows(recordings), candidate.members
-    logits = members.classifier(_codes(candidate, recordings, rows))  # (members, n, C)
+    logits = members.classifier(_latents(candidate, recordings, rows))  # (members, n, C)
     zero = torch.zeros(1, candidate.size.channels, candidate.size.times)  # a person's mean, once they are centered
     reference = members.classifier(members.net(zero))[:, 0]
     y, people = recordings.y[rows], recordings.subject[rows]
-    centrings = []
+    centerings = []
     for member_logits, member_reference, fold in zip(logits, reference, folds, strict=True):
         used = torch.isin(rows, torch.from_numpy(fold.train))
-        centrings.append(fit_centring(member_logits[used], member_reference, y[used], people[used]))
-    return stacked_centring(centrings)
+        centerings.append(fit_centering(member_logits[used], member_reference, y[used], people[used]))
+    return stacked_centering(centerings)
 
 
 def effects_of(candidate: Candidate, recordings: Recordings, folds: Sequence[Fold]) -> Effects | None:
-    """Fit how training people differ in the codes of each member; None if there are fewer than two people."""
+    """Fit how training people differ in the latents of each member; None if there are fewer than two people."""
     rows = _spread_rows(recordings)
     y, people = recordings.y[rows], recordings.subject[rows]
     effects: list[Effects] = []
-    for codes, fold in zip(_codes(candidate, recordings, rows, people), folds, strict=True):
+    for latents, fold in zip(_latents(candidate, recordings, rows, people), folds, strict=True):
         used = torch.isin(rows, torch.from_numpy(fold.train))
-        if len(people[used].unique()) < 2 or not torch.isfinite(codes[used]).all():  # type: ignore[no-untyped-call]  # torch's
+        if len(people[used].unique()) < 2 or not torch.isfinite(latents[used]).all():  # type: ignore[no-untyped-call]  # torch's
             return None
         try:
-            effects.append(fit_effects(codes[used], y[used], people[used], recordings.n_classes))
-        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # codes too far apart in size to be compared
+            effects.append(fit_effects(latents[used], y[used], people[used], recordings.n_classes))
+        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # latents too far apart in size to be compared
             return None
     return stacked(effects)
 
 
-def _codes(candidate: Candidate, recordings: Recordings, rows: Tensor, subject: Tensor | None = None) -> Tensor:
-    """Compute codes (members, n, D) of these rows of the training recordings, from a known representation if any."""
+def _latents(candidate: Candidate, recordings: Recordings, rows: Tensor, subject: Tensor | None = None) -> Tensor:
+    """Compute latents (members, n, D) of these rows of the training recordings, from a known representation if any."""
     ready = represented(recordings, candidate.setting.preprocessing)
     start, X = (0, recordings.X) if ready is None else ready
-    (codes,) = Ensemble([candidate], [1.0]).codes(X[rows], subject, start)
-    return codes
+    (latents,) = Ensemble([candidate], [1.0]).latents(X[rows], subject, start)
+    return latents
 
 
 def _spread_rows(recordings: Recordings) -> Tensor:

@@ -23,7 +23,7 @@ def lost_with(card: ModelCard, labels: int) -> str | None:
     tried = _tried(labels)
     if card.calibrates is None or tried in card.calibrates:
         return None
-    return f"held-out people did not gain by {tried} labelled window{'s' * (tried > 1)} of each class"
+    return f"held-out people did not gain by {tried} labeled window{'s' * (tried > 1)} of each class"
 
 
 def trust_in(card: ModelCard, labels: int) -> tuple[float, float]:
@@ -39,12 +39,12 @@ def _tried(labels: int) -> int:
 
 def labels_of(classes: Sequence[Any], y: object, n_windows: int, names: object = None) -> Tensor:
     """Return labels y (n,) as indices of a model's classes; unknown ones are refused. names: as in Recordings."""
-    codes, labels = encode(y, n_windows, "y", names)
+    latents, labels = encode(y, n_windows, "y", names)
     known = {label: place for place, label in enumerate(classes)}
     for label in labels:
         if label not in known:
             raise UserError(unknown_class_words(label, known))
-    return torch.tensor([known[label] for label in labels])[codes]
+    return torch.tensor([known[label] for label in labels])[latents]
 
 
 def known_and_unknown(
@@ -52,11 +52,11 @@ def known_and_unknown(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return indices of the classes y (N,), and their probabilities (N, C): 0 for classes that the model does not know.
     y must hold at least one that it knows. probability (N, classes): of the known ones."""
-    codes, labels = encode(y, len(probability), "y")
+    latents, labels = encode(y, len(probability), "y")
     known = {value: place for place, value in enumerate(classes)}
     if labels and known.keys().isdisjoint(labels):
         raise UserError(unknown_class_words(labels[0], known))
-    places = np.array([known.setdefault(value, len(known)) for value in labels], dtype=np.int64)[codes.numpy()]
+    places = np.array([known.setdefault(value, len(known)) for value in labels], dtype=np.int64)[latents.numpy()]
     return places, np.hstack([probability, np.zeros((len(probability), len(known) - len(classes)))])
 
 

@@ -15,7 +15,7 @@ from ..preprocessing import FittedPreprocessing
 from ..preprocessing.transform import with_prefix
 from ..recordings.windows import MadeFor
 from ..settings import Setting
-from ..training.centring import Centring
+from ..training.centering import Centering
 from ..training.effects import Effects
 from ..training.members import Members
 from .card import CandidateCard
@@ -33,8 +33,8 @@ class Correction(NamedTuple):
 class Candidate:
     """P members of one setting.
 
-    effects: how people differ in the members' codes; None where nobody has looked
-    centring: where the logits of training people lie; of candidates that are centred by person in a session
+    effects: how people differ in the members' latents; None where nobody has looked
+    centering: where the logits of training people lie; of candidates that are centered by person in a session
     correction: what is known of one person; None: the model is everybody's
     """
 
@@ -43,7 +43,7 @@ class Candidate:
     preprocessing: FittedPreprocessing
     members: Members
     effects: Effects | None = None
-    centring: Centring | None = None
+    centering: Centering | None = None
     correction: Correction | None = None
 
     @classmethod
@@ -59,7 +59,7 @@ class Candidate:
         members.load_stacked(tensors)
         members.net.eval()
         known: dict[str, Any] = {
-            kind.__name__.lower(): _restored(kind, tensors) for kind in (Effects, Centring, Correction)
+            kind.__name__.lower(): _restored(kind, tensors) for kind in (Effects, Centering, Correction)
         }
         candidate = cls(setting, size, preprocessing, members, **known)
         candidate._check_people(size.classes)
@@ -73,7 +73,7 @@ class Candidate:
         """Return what is saved, by name."""
         tensors = self.members.tensors()
         groups = {
-            "preprocessing": self.preprocessing.state_dict(), "effects": self.effects, "centring": self.centring,
+            "preprocessing": self.preprocessing.state_dict(), "effects": self.effects, "centering": self.centering,
             "correction": self.correction,
         }  # fmt: skip
         for prefix, group in groups.items():
@@ -92,10 +92,10 @@ class Candidate:
                 raise ValueError("a variance of effects is not above 0")
         if self.correction is not None:
             check_tensors(self.correction, [(members, dim, classes), (members, classes)])
-        if self.centring is not None:
-            check_tensors(self.centring, [(members, classes), (members, classes, classes), *[(members,)] * 3])
-            if any((scale < 0).any() for scale in self.centring[2:]):
-                raise ValueError("a scale of centring is below 0")
+        if self.centering is not None:
+            check_tensors(self.centering, [(members, classes), (members, classes, classes), *[(members,)] * 3])
+            if any((scale < 0).any() for scale in self.centering[2:]):
+                raise ValueError("a scale of centering is below 0")
 
 
 def size_of_candidate(setting: Setting, made_for: MadeFor, n_outputs: int) -> Size:

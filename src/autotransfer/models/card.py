@@ -15,12 +15,12 @@ from ..errors import UserError, check_positive, shown
 from ..recordings.filters import filter_of
 from ..tasks import Task, task_of
 from ..tasks.classification import CLASSIFICATION
-from ..training.centring import CentringRule
+from ..training.centering import CenteringRule
 from ..training.conformal import Intervals, Thresholds
 
 DIGEST = "digest"  # the field beside those of a card as a file holds it (see binding.py)
 UNTRIED = "untried"  # `follows` of a run that had no time to try adaptation and labels on held-out people
-MOST = 1e6  # an exponent; with the smallest logarithm it is still a number
+MOST = 1e6  # an weight; with the smallest logarithm it is still a number
 
 
 @dataclass(frozen=True)
@@ -39,21 +39,21 @@ class CandidateCard:
 class OnlineCard:
     """The online ensemble, in the card of its model."""
 
-    exponents: list[float]  # (K + E,): of the model's candidates, then of its own
+    weights: list[float]  # (K + E,): of the model's candidates, then of its own
     parts: list[CandidateCard]  # (E,)
-    rule: CentringRule
+    rule: CenteringRule
     session: bool  # whether held-out people gained by it window after window, in every order
     all_windows: bool  # whether they did with all windows at once
 
     def __post_init__(self) -> None:
-        check_exponents(self.exponents)
+        check_weights(self.weights)
 
 
-def check_exponents(exponents: Sequence[float]) -> None:
-    """Raise unless every exponent is from 0 to MOST."""
-    for value in exponents:
+def check_weights(weights: Sequence[float]) -> None:
+    """Raise unless every weight is from 0 to MOST."""
+    for value in weights:
         if not 0 <= value <= MOST:
-            raise UserError(f"an exponent of the model is {shown(value)}; it must be from 0 to {MOST:g}")
+            raise UserError(f"an weight of the model is {shown(value)}; it must be from 0 to {MOST:g}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class ModelCard:
     classes: list[Any]  # none if a number is predicted
     subjects: int  # whom it was trained on
     scores: dict[str, Any]
-    exponents: list[float]  # (K,); weights if a number is predicted
+    weights: list[float]  # (K,); weights if a number is predicted
     parts: list[CandidateCard]  # (K,)
     constant: float = 0.0  # predicted number that has the rest of the weight: the mean of the training targets
     filter: dict[str, Any] | None = None  # how its recordings were filtered, where that is known
@@ -81,7 +81,7 @@ class ModelCard:
     calibrates: list[int] | None = None  # labeled windows of each class that they gained by
     thresholds: Thresholds | None = None  # for sets and abstention; None: too few people were held out
     intervals: Intervals | None = None  # about numbers; None: too few people were held out
-    # For each number of `calibrates`: the share of a correction that counts, and what exponents are multiplied by.
+    # For each number of `calibrates`: the share of a correction that counts, and what weights are multiplied by.
     trust: dict[str, Any] = field(default_factory=dict)
     online: OnlineCard | None = None  # None: there is no online ensemble
 
@@ -91,15 +91,15 @@ class ModelCard:
         if not self.channels:
             raise UserError("the model has no channels; make it again with resume")
         check_trust(self.trust)
-        check_exponents(self.exponents)
+        check_weights(self.weights)
         if self.task.is_numeric != (not self.classes):
             raise UserError("the model has no classes, or too many for its target; restore it from a copy")
         if not math.isfinite(self.constant):
             raise UserError("the constant of the model is not finite; restore it from a copy")
-        if not self.parts or len(self.exponents) != len(self.parts):
-            raise UserError(f"the model has {len(self.exponents)} exponents for {len(self.parts)} candidates")
-        if self.online is not None and len(self.online.exponents) != len(self.part_cards()):
-            raise UserError("the online ensemble of the model has another number of exponents than of candidates")
+        if not self.parts or len(self.weights) != len(self.parts):
+            raise UserError(f"the model has {len(self.weights)} weights for {len(self.parts)} candidates")
+        if self.online is not None and len(self.online.weights) != len(self.part_cards()):
+            raise UserError("the online ensemble of the model has another number of weights than of candidates")
 
     @property
     def task(self) -> Task:

@@ -21,7 +21,7 @@ from ..errors import UserError
 from ..model.encoders import ENCODERS
 from ..preprocessing import Batch, FittedPreprocessing, Person, strongest
 from ..settings import Setting
-from ..training.centring import Centring
+from ..training.centering import Centering
 from ..training.effects import Effects
 from ..training.members import Members
 from .candidate import Candidate, Correction
@@ -29,28 +29,28 @@ from .candidate import Candidate, Correction
 STEP = 16  # windows that are prepared and encoded at once
 TINY = 1e-300  # probabilities below count as this: 0 has no logarithm
 Floats = NDArray[np.float64]
-# Effects of P members and projected codes (P, n, R) -> the posterior, weight and bias of a correction
+# Effects of P members and projected latents (P, n, R) -> the posterior, weight and bias of a correction
 Learn = Callable[[Effects, Tensor], tuple[Effects, Tensor, Tensor]]
-Known = TypeVar("Known", Effects, Correction, Centring)
+Known = TypeVar("Known", Effects, Correction, Centering)
 
 
 class Ensemble:
-    """log p(class | window) = Σ exponent · log p of each candidate, up to a number for each window. A candidate's p is
+    """log p(class | window) = Σ weight · log p of each candidate, up to a number for each window. A candidate's p is
     the mean over its members.
 
-    exponents: (K,) of the candidates
+    weights: (K,) of the candidates
     constant: if a number is predicted, the one that has the rest of the weight; None: classes are predicted
     """
 
     def __init__(
-        self, candidates: Sequence[Candidate], exponents: Sequence[float], constant: float | None = None
+        self, candidates: Sequence[Candidate], weights: Sequence[float], constant: float | None = None
     ) -> None:
         alike: dict[object, list[int]] = {}
         for place, candidate in enumerate(candidates):
             alike.setdefault(_likeness(candidate), []).append(place)
         self.stacks = [CandidateStack([candidates[place] for place in places]) for places in alike.values()]
         self.places = [place for places in alike.values() for place in places]  # of the candidates, in stack order
-        in_order = [exponents[place] for place in self.places]
+        in_order = [weights[place] for place in self.places]
         self.combination = (
             Combination(self.stacks, in_order)
             if constant is None
@@ -68,52 +68,52 @@ class Ensemble:
         """Map raw windows (N, channels, times) of subjects (N,), None: of one, to log-probabilities (N, classes), up to
         a number for each window, or to numbers (N, 1). The windows of a subject are in order."""
         log_p = torch.empty(len(X), self.combination.n_classes, dtype=torch.float64)
-        for rows, codes in self._codes_of_subjects(X, subject):
-            log_p[rows] = self.combination(codes)
+        for rows, latents in self._latents_of_subjects(X, subject):
+            log_p[rows] = self.combination(latents)
         return log_p
 
     @torch.inference_mode()
-    def codes(self, X: Tensor, subject: Tensor | None = None, start: int = 0) -> list[Tensor]:
-        """Return the codes of each stack (P, N, D); X and subject as of `predict`. start: how many of the transforms
+    def latents(self, X: Tensor, subject: Tensor | None = None, start: int = 0) -> list[Tensor]:
+        """Return the latents of each stack (P, N, D); X and subject as of `predict`. start: how many of the transforms
         the windows have been through."""
-        codes = [torch.empty(0) for _ in self.stacks]
-        for rows, found in self._codes_of_subjects(X, subject, start):
+        latents = [torch.empty(0) for _ in self.stacks]
+        for rows, found in self._latents_of_subjects(X, subject, start):
             for place, z in enumerate(found):
-                if not len(codes[place]):
-                    codes[place] = z.new_empty(z.shape[0], len(X), z.shape[2])
-                codes[place][:, rows] = z
-        return codes
+                if not len(latents[place]):
+                    latents[place] = z.new_empty(z.shape[0], len(X), z.shape[2])
+                latents[place][:, rows] = z
+        return latents
 
     @torch.inference_mode()
     def read(self, X: Tensor, people: Sequence[Person]) -> tuple[list[Tensor], Tensor]:
-        """Map the next raw windows (n, channels, times) of a person to the codes of each stack (P, n, D) and
+        """Map the next raw windows (n, channels, times) of a person to the latents of each stack (P, n, D) and
         log-probabilities (n, classes), up to a number for each window."""
-        pieces = [codes for _, codes in self._codes_of_person(X, people)]
-        codes = pieces[0] if len(pieces) == 1 else [torch.cat(of_stack, 1) for of_stack in zip(*pieces, strict=True)]
-        return codes, torch.cat([self.combination(piece) for piece in pieces])
+        pieces = [latents for _, latents in self._latents_of_person(X, people)]
+        latents = pieces[0] if len(pieces) == 1 else [torch.cat(of_stack, 1) for of_stack in zip(*pieces, strict=True)]
+        return latents, torch.cat([self.combination(piece) for piece in pieces])
 
-    def _codes_of_subjects(
+    def _latents_of_subjects(
         self, X: Tensor, subject: Tensor | None, start: int = 0
     ) -> Iterator[tuple[Tensor | slice, list[Tensor]]]:
-        """Yield rows of X and the codes of each stack (P, n, D), in pieces."""
+        """Yield rows of X and the latents of each stack (P, n, D), in pieces."""
         if subject is None or self.adaptation == "none":
-            yield from self._codes_of_person(X, self.follow(start))
+            yield from self._latents_of_person(X, self.follow(start))
             return
         for one in subject.unique():  # type: ignore[no-untyped-call]  # torch's
             rows = (subject == one).nonzero()[:, 0]
-            for piece, codes in self._codes_of_person(X[rows], self.follow(start)):
-                yield rows[piece], codes
+            for piece, latents in self._latents_of_person(X[rows], self.follow(start)):
+                yield rows[piece], latents
 
-    def _codes_of_person(self, X: Tensor, people: Sequence[Person]) -> Iterator[tuple[slice, list[Tensor]]]:
-        """Yield rows of a person's next windows and the codes of each stack (P, n, D), in pieces."""
+    def _latents_of_person(self, X: Tensor, people: Sequence[Person]) -> Iterator[tuple[slice, list[Tensor]]]:
+        """Yield rows of a person's next windows and the latents of each stack (P, n, D), in pieces."""
         at_once = [person.feed(X.to(torch.float32)) if person.at_once else None for person in people]
         for begin in range(0, len(X), STEP):
             rows = slice(begin, begin + STEP)
             windows, known = X[rows].to(torch.float32), dict[object, Batch]()
-            codes = []
+            latents = []
             for stack, person, keys, ready in zip(self.stacks, people, self.shared_transforms, at_once, strict=True):
-                codes.append(stack.codes(person.feed(windows, keys, known) if ready is None else ready[:, rows]))
-            yield rows, codes
+                latents.append(stack.latents(person.feed(windows, keys, known) if ready is None else ready[:, rows]))
+            yield rows, latents
 
     # ---- corrections for one person ----------------------------------------------------------------------------------
 
@@ -122,9 +122,9 @@ class Ensemble:
         given. share: of the correction that counts."""
         corrected = {}
         places = iter(self.places)
-        for stack, codes in zip(self.stacks, self.codes(X), strict=True):
+        for stack, latents in zip(self.stacks, self.latents(X), strict=True):
             assert stack.effects is not None, "checked"
-            posterior, weight, bias = learn(stack.effects, stack.effects.project(codes))
+            posterior, weight, bias = learn(stack.effects, stack.effects.project(latents))
             correction = Correction(share * (stack.effects.projection @ weight), share * bias)
             if stack.correction is not None:
                 correction = Correction(*map(torch.add, correction, stack.correction))
@@ -146,25 +146,25 @@ class Ensemble:
         directions = max(known.means.shape[-1] for known in effects)
         return [known.wide(directions) for known in effects], list(weights)
 
-    def project(self, codes: Sequence[Tensor]) -> Tensor:
-        """Map codes (P, n, D) of each stack to (n, P of all stacks, R)."""
+    def project(self, latents: Sequence[Tensor]) -> Tensor:
+        """Map latents (P, n, D) of each stack to (n, P of all stacks, R)."""
         effects, _ = self.effects
-        return torch.cat([known.project(z) for known, z in zip(effects, codes, strict=True)]).transpose(0, 1)
+        return torch.cat([known.project(z) for known, z in zip(effects, latents, strict=True)]).transpose(0, 1)
 
 
 class Combination(nn.Module):
-    """Codes of the members of all stacks -> log-probabilities of the ensemble, up to a number for each window.
+    """Latents of the members of all stacks -> log-probabilities of the ensemble, up to a number for each window.
 
     Single precision has no room for the probabilities that sharp candidates give to classes they rule out, and others
     may outvote them, so all but the logits is in double precision.
     """
 
     mean: Tensor  # (K, P) the mean over the members of each candidate
-    exponents: Tensor  # (K,)
+    weights: Tensor  # (K,)
     member_weights: Tensor  # (P,) of members' corrections
     tiny: Tensor  # a buffer: exporters write a number of `clamp` in single precision, where it is 0
 
-    def __init__(self, stacks: Sequence[CandidateStack], exponents: Sequence[float]) -> None:
+    def __init__(self, stacks: Sequence[CandidateStack], weights: Sequence[float]) -> None:
         super().__init__()
         self.is_corrected = any(stack.correction is not None for stack in stacks)
         for place, (weight, bias) in enumerate(stack.head(self.is_corrected) for stack in stacks):
@@ -174,47 +174,47 @@ class Combination(nn.Module):
         sizes = torch.tensor([len(candidate.members) for stack in stacks for candidate in stack.candidates])
         members = torch.arange(len(sizes)).repeat_interleave(sizes)
         self.register_buffer("mean", (members == torch.arange(len(sizes))[:, None]).double() / sizes[:, None])
-        self.register_buffer("exponents", torch.tensor(exponents, dtype=torch.float64))
-        self.register_buffer("member_weights", self.exponents @ self.mean)
+        self.register_buffer("weights", torch.tensor(weights, dtype=torch.float64))
+        self.register_buffer("member_weights", self.weights @ self.mean)
         self.register_buffer("tiny", torch.tensor(TINY, dtype=torch.float64))
 
-    def forward(self, codes: Sequence[Tensor]) -> Tensor:
-        """Map codes of each stack (P, n, D) to log-probabilities (n, classes) float64."""
-        logits = self.logits(codes)
+    def forward(self, latents: Sequence[Tensor]) -> Tensor:
+        """Map latents of each stack (P, n, D) to log-probabilities (n, classes) float64."""
+        logits = self.logits(latents)
         if not self.is_corrected:
-            return self.pool(logits, self.mean, self.exponents)
+            return self.pool(logits, self.mean, self.weights)
         logits, corrections = logits.chunk(2, -1)
         added = (self.member_weights[:, None, None] * corrections).sum(0)
-        return self.pool(logits, self.mean, self.exponents) + added
+        return self.pool(logits, self.mean, self.weights) + added
 
-    def logits(self, codes: Sequence[Tensor]) -> Tensor:
-        """Map codes of each stack (P, n, D) to logits (P of all, n, classes) float64, followed by corrections, if there
-        are any, along the last axis."""
-        heads = [(getattr(self, f"bias{place}"), getattr(self, f"weight{place}")) for place in range(len(codes))]
-        parts = [torch.baddbmm(bias, z, weight) for z, (bias, weight) in zip(codes, heads, strict=True)]
+    def logits(self, latents: Sequence[Tensor]) -> Tensor:
+        """Map latents of each stack (P, n, D) to logits (P of all, n, classes) float64, followed by corrections, if
+        there are any, along the last axis."""
+        heads = [(getattr(self, f"bias{place}"), getattr(self, f"weight{place}")) for place in range(len(latents))]
+        parts = [torch.baddbmm(bias, z, weight) for z, (bias, weight) in zip(latents, heads, strict=True)]
         return torch.cat(parts).double()
 
-    def pool(self, logits: Tensor, mean: Tensor, exponents: Tensor) -> Tensor:
-        """Map logits (P, n, classes) of the members of K candidates, whose mean is (K, P) and exponents (K,), to
+    def pool(self, logits: Tensor, mean: Tensor, weights: Tensor) -> Tensor:
+        """Map logits (P, n, classes) of the members of K candidates, whose mean is (K, P) and weights (K,), to
         log-probabilities (n, classes)."""
         probability = torch.matmul(mean, logits.softmax(-1).flatten(1))  # (K, n · classes)
-        log_p: Tensor = torch.matmul(exponents, probability.maximum(self.tiny).log()).view(-1, self.n_classes)
+        log_p: Tensor = torch.matmul(weights, probability.maximum(self.tiny).log()).view(-1, self.n_classes)
         return log_p
 
 
 class NumberCombination(Combination):
-    """Codes of the members of all stacks -> constant + Σ exponent · (number of a candidate − constant), (n, 1)."""
+    """Latents of the members of all stacks -> constant + Σ weight · (number of a candidate − constant), (n, 1)."""
 
     constant: Tensor  # ()
 
-    def __init__(self, stacks: Sequence[CandidateStack], exponents: Sequence[float], constant: float) -> None:
-        super().__init__(stacks, exponents)
+    def __init__(self, stacks: Sequence[CandidateStack], weights: Sequence[float], constant: float) -> None:
+        super().__init__(stacks, weights)
         self.register_buffer("constant", torch.tensor(constant, dtype=torch.float64))
 
-    def pool(self, logits: Tensor, mean: Tensor, exponents: Tensor) -> Tensor:
+    def pool(self, logits: Tensor, mean: Tensor, weights: Tensor) -> Tensor:
         """Map outputs (P, n, 1) of the members of K candidates to numbers (n, 1)."""
         numbers = torch.matmul(mean, logits.flatten(1))  # (K, n)
-        weighted: Tensor = self.constant + torch.matmul(exponents, numbers - self.constant)
+        weighted: Tensor = self.constant + torch.matmul(weights, numbers - self.constant)
         return weighted[:, None]
 
 
@@ -244,20 +244,20 @@ class CandidateStack:
         self.bias = tensors["classifier.bias"][:, None]  # (P, 1, classes)
         self.correction = _of_all([candidate.correction for candidate in candidates])
         self.effects = _of_all([candidate.effects for candidate in candidates])
-        self.centring = _of_all([candidate.centring for candidate in candidates])
+        self.centering = _of_all([candidate.centering for candidate in candidates])
 
     def __len__(self) -> int:
         return sum(len(candidate.members) for candidate in self.candidates)
 
-    def codes(self, x: Tensor) -> Tensor:
-        """Map prepared windows (G or 1, n, C, T) to codes (P, n, D)."""
+    def latents(self, x: Tensor) -> Tensor:
+        """Map prepared windows (G or 1, n, C, T) to latents (P, n, D)."""
         if x.shape[0] > 1:
             x = x.index_select(0, self.group)
         z: Tensor = self.encoder(x if self.is_folded or x.shape[0] > 1 else x[0])
         return z
 
     def head(self, corrected: bool) -> tuple[Tensor, Tensor]:
-        """Return weight (P, D, classes) and bias (P, 1, classes) from codes to logits. corrected: with those of a
+        """Return weight (P, D, classes) and bias (P, 1, classes) from latents to logits. corrected: with those of a
         person's correction after them along the last axis, 0 where there is none."""
         if not corrected:
             return self.weight, self.bias
@@ -272,7 +272,7 @@ def _likeness(candidate: Candidate) -> object:
     if setting.encoder not in ENCODERS:  # the user's own, of which nothing is known
         return id(candidate)
     directions = None if candidate.effects is None else candidate.effects.shift.shape[1]
-    known = candidate.correction is not None, directions, candidate.centring is not None
+    known = candidate.correction is not None, directions, candidate.centering is not None
     return setting.preprocessing, setting.encoder, setting.network.program(candidate.size.sfreq), known
 
 

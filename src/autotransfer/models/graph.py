@@ -26,7 +26,7 @@ class Graph(nn.Module):
 
 
 class StackGraph(nn.Module):
-    """Module of a stack: windows (N, channels, times) -> codes (P, N, D)."""
+    """Module of a stack: windows (N, channels, times) -> latents (P, N, D)."""
 
     group: Tensor  # (P,) which of the prepared windows a member reads
 

@@ -18,7 +18,7 @@ from .hub import download
 from .model import Model
 from .saving import CARD, UNREADABLE, read_folder
 
-LEDGER = "ledger.sqlite"  # of a run
+DATABASE = "run.sqlite"  # of a run
 MARK = "autotransfer_version"  # in every exported file, as plain text
 
 
@@ -32,7 +32,7 @@ def save_model(model: object, path: str | os.PathLike[str]) -> None:
     if not isinstance(model, Model):
         raise UserError(f"save_model needs a model or a fitted estimator, not {shown(model)}")
     try:
-        if (Path(path) / LEDGER).exists():
+        if (Path(path) / DATABASE).exists():
             raise UserError(f"{path} is the folder of a run, which has a model of its own; choose another folder")
         model.save(path)
     except UserError:
@@ -101,7 +101,7 @@ def _no_model(asked: Path, missing: Path) -> str:
     run = home.parent if home.name == "model" else home
     if not run.exists():
         return f"there is no folder or file {asked}"
-    if (run / LEDGER).exists():
+    if (run / DATABASE).exists():
         return (
             f"{run} has no model: a run that is at work has one when its first stage has ended (autotransfer status "
             f"{run}), an interrupted one makes it with: autotransfer resume {run}; a lost one must be restored from a "

@@ -47,13 +47,13 @@ from .seen import calibration_seen
 
 
 class Model:
-    """Weighted ensemble of candidates, log p(class | window) = Σ exponent · log p of each candidate, normalized.
+    """Weighted ensemble of candidates, log p(class | window) = Σ weight · log p of each candidate, normalized.
 
     It takes raw windows; every candidate has its own preprocessing. A single network or linear model is an ensemble of
     one candidate. For regression the prediction is constant + Σ weight · (prediction of a candidate − constant), with
     the mean of the training targets as the constant.
 
-    parts: the candidates (K,), with the exponents in the card: weights divided by the temperature
+    parts: the candidates (K,), with the weights in the card: weights divided by the temperature
     online_parts: further candidates (E,) of the online ensemble
     """
 
@@ -135,7 +135,7 @@ class Model:
     @cached_property
     def ensemble(self) -> Ensemble:
         """Return the candidates arranged for prediction."""
-        return Ensemble(self.parts, self.card.exponents, self.card.constant if self.card.task.is_numeric else None)
+        return Ensemble(self.parts, self.card.weights, self.card.constant if self.card.task.is_numeric else None)
 
     @cached_property
     def online(self) -> OnlineEnsemble | None:
@@ -147,7 +147,7 @@ class Model:
     def online_ensemble(self, rule: Any) -> OnlineEnsemble:
         """Return the online ensemble with another rule, or with several."""
         assert self.card.online is not None, "asked for if there is one"
-        return OnlineEnsemble([*self.parts, *self.online_parts], self.card.online.exponents, rule)
+        return OnlineEnsemble([*self.parts, *self.online_parts], self.card.online.weights, rule)
 
     @property
     def is_calibrated(self) -> bool:
@@ -193,9 +193,9 @@ class Model:
 
         # Sharpness with further labels is relative to the model, and divided by it.
         trust = {number: [share, sharp / sharpness] for number, (share, sharp) in self.card.trust.items()}
-        exponents = [sharpness * exponent for exponent in self.card.exponents]
+        weights = [sharpness * weight for weight in self.card.weights]
         own = self.corrected(X, learn, share)
-        own.card = replace(self.card, exponents=exponents, trust=trust, seen=calibration_seen(self.card.seen, X))
+        own.card = replace(self.card, weights=weights, trust=trust, seen=calibration_seen(self.card.seen, X))
         return own
 
     def corrected(self, X: Tensor, learn: Learn, share: float = 1.0) -> Self:
@@ -300,8 +300,8 @@ class Model:
     def features(self, X: object, subjects: object = None) -> Tensor:
         """Return the latent features of all members of all candidates (N, n_features), as `predict_proba` does."""
         windows = self.check(X)
-        codes = self.ensemble.codes(windows, people_of_windows(subjects, len(windows)))
-        return torch.cat([z.transpose(0, 1).flatten(1) for z in codes], 1)
+        latents = self.ensemble.latents(windows, people_of_windows(subjects, len(windows)))
+        return torch.cat([z.transpose(0, 1).flatten(1) for z in latents], 1)
 
     @property
     def n_features(self) -> int:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from html import escape
 from typing import Any
 
-from ..training.intervals import NextPerson, next_words
+from ..training.intervals import NextSubject, next_words
 from ..words import printable
 from .card import ModelCard
 
@@ -75,7 +75,7 @@ def _measured(card: ModelCard) -> Iterable[str]:
         return
     yield _markdown(sentence, SENTENCE)
     with suppress(TypeError, ValueError):
-        expected = NextPerson(**card.scores["next_person"]) if card.scores.get("next_person") else None
+        expected = NextSubject(**card.scores["next_subject"]) if card.scores.get("next_subject") else None
         if forecast := next_words(expected, hold_out):
             yield f"\n{_markdown(forecast, SENTENCE)}"
     unit = "each of these people" if hold_out == "subject" else "these windows"

@@ -1,9 +1,10 @@
-"""Adaptation without labels: a session follows a person in the codes of a model, window after window.
+"""Adaptation without labels: a session follows a person in the latents of a model, window after window.
 
-There are several methods, and held-out people who are played back choose among them (search/following.py). Each turns
+There are several methods, and held-out people who are played back choose among them (search/online_adaptation.py).
+Each turns
 the windows so far into a correction of the logits that is linear in the code, 0 as long as nothing is known:
 
-    shift          how far the person's codes lie from those of the training people (training/effects.py). A window
+    shift          how far the person's latents lie from those of the training people (training/effects.py). A window
                    counts for each class with the probability that the model gives it, so a person who shows one class
                    alone is not taken for somebody whose classes all look like that one
     self-training  the same, and effects of the person on each class, with predictions as soft labels. These effects
@@ -11,7 +12,7 @@ the windows so far into a correction of the logits that is linear in the code, 0
                    windows that are mistaken for another would move the wrong class
     prototypes     shift and effects on each class, from windows of which the model is sure (after T3A, Iwasawa and
                    Matsuo 2021)
-    statistics     mean and variance of the codes become those of the training people, as in batch normalization with
+    statistics     mean and variance of the latents become those of the training people, as in batch normalization with
                    the statistics of the person (after AdaBN, Li et al. 2018). Imbalanced classes mislead it
     entropy        the classes' logits move so that the model is surer of each window, while all classes stay in use
                    (after TENT, Wang et al. 2021, and SHOT, Liang et al. 2020). It pauses while most windows are of one
@@ -44,7 +45,7 @@ State = dict[str, Tensor]  # what is known of a person
 class AdaptationMethod(ABC):
     """Method that learns from the unlabeled windows of one person, and returns a correction of the logits.
 
-    P members, R directions of the projected codes (training/effects.py), C classes; `...` are leading axes for people
+    P members, R directions of the projected latents (training/effects.py), C classes; `...` are leading axes for people
     who are followed side by side.
     """
 
@@ -61,7 +62,8 @@ class AdaptationMethod(ABC):
 
     @abstractmethod
     def count(self, known: State, x: Tensor, p: Tensor) -> State:
-        """Return the state after one more window: its projected codes (..., P, R) and class probabilities (..., C)."""
+        """Return the state after one more window: its projected latents (..., P, R) and class probabilities (...,
+        C)."""
 
     def posterior(self, known: State) -> Effects:
         """Return effects that include what is known of the person."""
@@ -190,7 +192,7 @@ def entropy(p: Tensor) -> Tensor:
 
 
 def all_members(stacks: Sequence[Effects]) -> Effects:
-    """Return effects of the members of all stacks, with equally many directions; without projections, whose codes
+    """Return effects of the members of all stacks, with equally many directions; without projections, whose latents
     differ."""
     _, *fields = zip(*stacks, strict=True)
     return Effects(torch.empty(0), *map(torch.cat, fields))
@@ -222,7 +224,7 @@ class Adaptation:
         self._correction = weight.flatten(-3, -2), (self._weights[:, None] * bias).sum(-2)
 
     def follow(self, x: Tensor, log_p: Tensor) -> Tensor:
-        """Map projected codes (n, ..., P, R) and log-probabilities (n, ..., C) of the next windows, up to a
+        """Map projected latents (n, ..., P, R) and log-probabilities (n, ..., C) of the next windows, up to a
         constant, to those of the person (n, ..., C). Each is corrected by the windows before it, then counts itself."""
         corrected = []
         for code, of_window in zip(x, log_p, strict=True):
@@ -233,11 +235,11 @@ class Adaptation:
             self._correct()
         return torch.stack(corrected)
 
-    def calibration(self, codes: Sequence[Tensor], y: Tensor, known: Tensor) -> Tensor:
-        """Return what labels would add to the log-probabilities of all windows (n, C): codes (P, n, D) of each stack,
-        classes (n,), `known` (n,): which of them are labelled."""
+    def calibration(self, latents: Sequence[Tensor], y: Tensor, known: Tensor) -> Tensor:
+        """Return what labels would add to the log-probabilities of all windows (n, C): latents (P, n, D) of each stack,
+        classes (n,), `known` (n,): which of them are labeled."""
         total = torch.zeros(())
-        for effects, z, weights in zip(self.effects, codes, self.weights, strict=True):
+        for effects, z, weights in zip(self.effects, latents, self.weights, strict=True):
             x, n_classes = effects.project(z), effects.means.shape[1]
             evidence = effects.evidence(x[:, known], torch.nn.functional.one_hot(y[known], n_classes))
             weight, bias = effects.correction(effects.given(evidence))

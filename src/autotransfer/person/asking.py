@@ -24,7 +24,7 @@ from ..models.calibration import LABELS, lost_with, trust_in
 from ..training.effects import Evidence
 from .labels import Labels
 
-RECENT = 48  # windows of the person that a label is judged by, and that can be labelled afterwards
+RECENT = 48  # windows of the person that a label is judged by, and that can be labeled afterwards
 LIKELY = 4  # classes that are considered for a window: less probable ones matter little
 WORTH = 0.02  # expected gain from which a label is worth asking for
 
@@ -34,23 +34,23 @@ class Reading:
     """A window as the model read it when it came."""
 
     window: Tensor  # (channels, times)
-    codes: list[Tensor]  # (P, 1, D) of each stack
+    latents: list[Tensor]  # (P, 1, D) of each stack
     log_p: Tensor  # (C,), of the model before any correction for the person
-    projected: Tensor | None = None  # codes (P, R), once they were needed
+    projected: Tensor | None = None  # latents (P, R), once they were needed
 
 
 class Recent:
-    """The last windows of a person. project: codes (P, n, D) of each stack -> (n, P, R)."""
+    """The last windows of a person. project: latents (P, n, D) of each stack -> (n, P, R)."""
 
     def __init__(self, project: Callable[[Sequence[Tensor]], Tensor]) -> None:
         self._project = project
         self._kept: deque[Reading] = deque(maxlen=RECENT)
 
-    def add(self, X: Tensor, codes: Sequence[Tensor], log_p: Tensor) -> None:
-        """Add the next windows (n, channels, times), codes (P, n, D) of each stack and log-probabilities (n, C)."""
+    def add(self, X: Tensor, latents: Sequence[Tensor], log_p: Tensor) -> None:
+        """Add the next windows (n, channels, times), latents (P, n, D) of each stack and log-probabilities (n, C)."""
         n = X.shape[0]
         for row in range(max(0, n - RECENT), n):
-            self._kept.append(Reading(X[row].clone(), [z[:, row : row + 1] for z in codes], log_p[row]))
+            self._kept.append(Reading(X[row].clone(), [z[:, row : row + 1] for z in latents], log_p[row]))
 
     @property
     def latest(self) -> Reading:
@@ -60,20 +60,22 @@ class Recent:
         """Return the latest that is this window (channels, times); None where it is not among them."""
         return next((reading for reading in reversed(self._kept) if torch.equal(reading.window, window)), None)
 
-    def projected_codes(self, reading: Reading) -> Tensor:
-        """Return projected codes (P, R), of one window at a time: together they would round otherwise."""
+    def projected_latents(self, reading: Reading) -> Tensor:
+        """Return projected latents (P, R), of one window at a time: together they would round otherwise."""
         if reading.projected is None:
-            reading.projected = self._project(reading.codes)[0]
+            reading.projected = self._project(reading.latents)[0]
         return reading.projected
 
     def together(self, more: Reading | None = None) -> tuple[Tensor, Tensor]:
-        """Return projected codes (n, P, R) and log-probabilities (n, C) of all of them, and of one more."""
+        """Return projected latents (n, P, R) and log-probabilities (n, C) of all of them, and of one more."""
         readings = [*self._kept, *([] if more is None else [more])]
-        return torch.stack([*map(self.projected_codes, readings)]), torch.stack([reading.log_p for reading in readings])
+        return torch.stack([*map(self.projected_latents, readings)]), torch.stack(
+            [reading.log_p for reading in readings]
+        )
 
 
 def expected_gain(labels: Labels, x: Tensor, log_p: Tensor, recent_x: Tensor, recent_log_p: Tensor) -> float:
-    """Return the gain of a label of a window with the projected codes x (P, R) and log-probabilities (C,), judged by
+    """Return the gain of a label of a window with the projected latents x (P, R) and log-probabilities (C,), judged by
     the person's last windows (n, P, R) and (n, C). 0 where held-out people gained by no number of labels."""
     helped = [number for number in LABELS if lost_with(labels.card, number) is None]
     if not helped:
@@ -82,9 +84,9 @@ def expected_gain(labels: Labels, x: Tensor, log_p: Tensor, recent_x: Tensor, re
     share, sharpness = trust_in(labels.card, max(helped))
     sums, counts = labels.evidence
 
-    def probabilities(evidence: Evidence, codes: Tensor, log_p: Tensor) -> Tensor:
+    def probabilities(evidence: Evidence, latents: Tensor, log_p: Tensor) -> Tensor:
         _, weight, bias = labels.correction(evidence, share)
-        return (sharpness * (log_p.to(weight) + codes.flatten(1) @ weight + bias[..., None, :])).softmax(-1)
+        return (sharpness * (log_p.to(weight) + latents.flatten(1) @ weight + bias[..., None, :])).softmax(-1)
 
     p, likely = probabilities(labels.evidence, x[None], log_p[None])[0].topk(min(LIKELY, len(counts)))
     before = probabilities(labels.evidence, recent_x, recent_log_p)  # (n, C)

@@ -59,7 +59,7 @@ def adapt_model(model: Model, X: Tensor) -> Model:
         warnings.warn("held-out people did not gain by adaptation: the model stays as it is", stacklevel=3)
         return model
     guess = torch.from_numpy(model.predict_checked(X)).float()
-    total = sum(model.card.exponents)
+    total = sum(model.card.weights)
 
     def follow(effects: Effects, x: Tensor) -> tuple[Effects, Tensor, Tensor]:
         """Learn from all windows, in any order."""

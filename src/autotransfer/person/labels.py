@@ -53,7 +53,7 @@ class Labels:
         return int(self.evidence.counts.sum())
 
     def add(self, x: Tensor, y: Tensor) -> None:
-        """Add projected codes (n, P, R) of windows of classes (n,)."""
+        """Add projected latents (n, P, R) of windows of classes (n,)."""
         more = self.everyone.evidence(x.transpose(0, 1), torch.nn.functional.one_hot(y, len(self.evidence.counts)))
         self.evidence = Evidence(self.evidence.sums + more.sums, self.evidence.counts + more.counts)
         self._correct()
@@ -78,7 +78,7 @@ class Labels:
         return posterior, weight.flatten(-3, -2), share * (self._weights[:, None] * bias).sum(-2)
 
     def correct(self, x: Tensor, log_p: Tensor) -> Tensor:
-        """Map projected codes (n, P, R) and log-probabilities (n, C), up to a number for each window, to those of
+        """Map projected latents (n, P, R) and log-probabilities (n, C), up to a number for each window, to those of
         the person."""
         if not self.counted:
             return log_p

@@ -23,7 +23,7 @@ from ..models.online import OnlineEnsemble, softmax
 from ..preprocessing import check_online
 from ..preprocessing.transform import with_prefix
 from ..runs.lock import refuse_links
-from ..training.centring import Known
+from ..training.centering import Known
 from ..training.conformal import decisions
 from ..words import count
 from .adaptation import Adaptation
@@ -103,7 +103,7 @@ class Session:
         self._people = self._ensemble.follow()
         method = delivered_adaptation(self.model.card) if self.adapts and self._online is None else None
         self._adaptation = None if method is None else Adaptation(*self._ensemble.effects, method)
-        self._online_state: Known = {} if self._online is None else self._online.centred.begin()
+        self._online_state: Known = {} if self._online is None else self._online.centered.begin()
         self._unread: list[Tensor] = []  # windows predicted by the average for sessions, not yet in `_recent`
         self._recent = Recent(self._ensemble.project)
         self._labels: Labels | None = None  # made with the first label: not every model can take any
@@ -127,19 +127,19 @@ class Session:
     def _read(self, windows: Tensor) -> NDArray[np.float64]:
         """Predict the person's next windows (n, channels, times): (n, classes). Each is corrected by what is known of
         the person before it."""
-        codes, log_p = self._keep(windows)
+        latents, log_p = self._keep(windows)
         if self._labels is not None and self._labels.counted:
-            log_p = self._labels.correct(self._ensemble.project(codes), log_p)
+            log_p = self._labels.correct(self._ensemble.project(latents), log_p)
         if self._adaptation is not None:
-            log_p = self._adaptation.follow(self._ensemble.project(codes), log_p)
+            log_p = self._adaptation.follow(self._ensemble.project(latents), log_p)
         return softmax(log_p.numpy())
 
     def _keep(self, windows: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Let the model read the person's next windows (n, channels, times), which can be labelled afterwards: codes
+        """Let the model read the person's next windows (n, channels, times), which can be labeled afterwards: latents
         (P, n, D) of each stack, and log-probabilities (n, classes)."""
-        codes, log_p = self._ensemble.read(windows, self._people)
-        self._recent.add(windows, codes, log_p)
-        return codes, log_p
+        latents, log_p = self._ensemble.read(windows, self._people)
+        self._recent.add(windows, latents, log_p)
+        return latents, log_p
 
     def _check(self, window: object) -> tuple[Tensor, bool]:
         """Return windows (n, channels, times) that the model takes, and whether a single one was given."""
@@ -179,7 +179,7 @@ class Session:
         classes = labels_of(self.classes_.tolist(), [y] if single else y, len(windows))
         labels = self._taking_labels()
         readings = [self._recent.find(window) or self._next_window(window) for window in windows]
-        labels.add(torch.stack([*map(self._recent.projected_codes, readings)]), classes)
+        labels.add(torch.stack([*map(self._recent.projected_latents, readings)]), classes)
         self._follow_labels()
 
     def expected_gain(self, window: object) -> float:
@@ -195,7 +195,7 @@ class Session:
             recent = self._recent.find(windows[0])
             reading = recent or self._look(windows[0])
             of_recent, log_p = self._recent.together(None if recent else reading)
-            return expected_gain(labels, self._recent.projected_codes(reading), reading.log_p, of_recent, log_p)
+            return expected_gain(labels, self._recent.projected_latents(reading), reading.log_p, of_recent, log_p)
 
     def ask(self, window: object, at_least: float = WORTH) -> bool:
         """Tell whether a label of this window (channels, times) is worth recording: whether its `expected_gain` is
@@ -234,8 +234,8 @@ class Session:
         copies = self._ensemble.follow()
         for copied, person in zip(copies, self._people, strict=True):
             copied.restore({name: tensor.clone() for name, tensor in person.state().items()})
-        codes, log_p = self._ensemble.read(window[None], copies)
-        return Reading(window, codes, log_p[0])
+        latents, log_p = self._ensemble.read(window[None], copies)
+        return Reading(window, latents, log_p[0])
 
     def _state(self) -> dict[str, Tensor]:
         """Return tensors that windows have moved, as stacks.0.TRANSFORM.NAME, adaptation.NAME or online.NAME."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..errors import UserError, is_off, plain_value
 from .align import Align
 from .append_scale import AppendScale
-from .centre import Centre
+from .center import Center
 from .delays import Delays
 from .represent import Represent
 from .standardize import Standardize
@@ -33,7 +33,7 @@ TRANSFORMS: dict[str, type[Transform]] = {
     "align": Align,
     "append_scale": AppendScale,
     "represent": Represent,
-    "centre": Centre,
+    "center": Center,
 }
 
 STEP = 64  # windows of a new person worked on at once
@@ -276,6 +276,6 @@ def check_online(spec: Preprocessing) -> None:
     """Raise where windows cannot come one by one."""
     if spec.adaptation == "transductive":
         raise UserError(
-            "the model takes all of a person's windows at once (standardize, align or centre 'transductive'); "
+            "the model takes all of a person's windows at once (standardize, align or center 'transductive'); "
             "give them to predict_proba together, or train with 'online'"
         )

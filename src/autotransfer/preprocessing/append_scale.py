@@ -56,8 +56,8 @@ class WithScale(Fitted):
             return cpu.append_scale(x, FLAT, QUIET)
         exact = x.double()  # what float32 leaves of a flat channel less its mean would become its shape
         mean = exact.mean(-1, keepdim=True)
-        centred = exact - mean
-        deviation = centred.square().mean(-1, keepdim=True).sqrt()
+        centered = exact - mean
+        deviation = centered.square().mean(-1, keepdim=True).sqrt()
         scale = torch.cat([mean, (deviation + QUIET).log()], -2).to(x.dtype)
-        shapes = (centred / deviation.clamp(min=FLAT)).to(x.dtype)
+        shapes = (centered / deviation.clamp(min=FLAT)).to(x.dtype)
         return torch.cat([shapes, scale.expand(*scale.shape[:-1], x.shape[-1])], -2)

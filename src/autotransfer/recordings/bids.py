@@ -38,11 +38,11 @@ def bids_files(text: str, cutting: Cutting) -> Files:
     if cutting.pattern is not None:
         raise UserError("names of files in a BIDS folder have their meaning; leave --pattern out")
     need("mne_bids", "reading BIDS folders", "mne-bids")
-    labelled = [
+    labeled = [
         (path, {name: found[short] for name, short in LABELS.items() if short in found})
         for path, found in _chosen(folder, options)
     ]
-    return Files(labelled, folder.resolve().name, {}, is_bids=True)
+    return Files(labeled, folder.resolve().name, {}, is_bids=True)
 
 
 def _chosen(folder: Path, options: dict[str, str]) -> list[tuple[Path, dict[str, str]]]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..errors import shown
 from .copies import shared_samples, stretches
-from .labels import encode, without_unlabelled
+from .labels import encode, without_unlabeled
 from .raw import Array, Label, Raw
 from .signals import Ints, clipped_share, signals_of
 from .windows import channel_names, window_array
@@ -43,18 +43,18 @@ class Study(NamedTuple):
     classes: tuple[Label, ...]
     counts: Ints  # (people, classes)
     channels: tuple[str, ...]
-    unlabelled: int  # windows that are left out
+    unlabeled: int  # windows that are left out
 
     @classmethod
     def of(cls, raw: Raw) -> Study:
-        raw, unlabelled = without_unlabelled(replace(raw, X=window_array(raw.X)))
+        raw, unlabeled = without_unlabeled(replace(raw, X=window_array(raw.X)))
         n, n_channels = int(raw.X.shape[0]), int(raw.X.shape[1])
         person, people = codes_of(raw.subject, n, "subject", raw.subjects)
         label, classes = codes_of(raw.y, n, "y", raw.classes)
         counts = np.zeros((len(people), len(classes)), np.int64)
         np.add.at(counts, (person, label), 1)
         names = channel_names(raw.channels, n_channels)
-        return cls(raw, raw.X, person, people, label, classes, counts, names, unlabelled)
+        return cls(raw, raw.X, person, people, label, classes, counts, names, unlabeled)
 
 
 def concerns(study: Study) -> list[str]:

@@ -1,4 +1,4 @@
-"""Recordings: labelled windows of several subjects, validated when created."""
+"""Recordings: labeled windows of several subjects, validated when created."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from ..errors import UserError, shown
 from ..words import count
 from .filters import Filter, filter_of
-from .labels import Column, encode, encode_columns, encode_session, unlabelled_warning, without_unlabelled
+from .labels import Column, encode, encode_columns, encode_session, unlabeled_warning, without_unlabeled
 from .raw import STORED, Label, Raw
 from .units import Units
 from .windows import axes_concern, channel_names, float32_windows, window_array
@@ -78,25 +78,25 @@ class Recordings:
         source = window_array(X)
         names = channel_names(channels, source.shape[1])
         raw = Raw(X=source, y=y, subject=subject, session=session, columns=columns, classes=classes)
-        raw, missing = without_unlabelled(raw)
-        warned = [unlabelled_warning(missing, source.shape[0]), axes_concern(source.shape, names)]
+        raw, missing = without_unlabeled(raw)
+        warned = [unlabeled_warning(missing, source.shape[0]), axes_concern(source.shape, names)]
         source, y, subject, session, columns = raw.X, raw.y, raw.subject, raw.session, raw.columns
-        n_trials = source.shape[0]
-        y_codes, class_names = encode(y, n_trials, "y", classes)
+        n_windows = source.shape[0]
+        y_codes, class_names = encode(y, n_windows, "y", classes)
         if (fraction := measurement_in(class_names)) is not None:
             raise UserError(
                 f"y holds {len(class_names)} different numbers such as {fraction:g}: measurements, and this is for "
                 "classes only; to predict numbers: autotransfer run --target continuous (AutoTransferRegressor)"
             )
-        subject_codes, subject_names = encode(subject, n_trials, "subject", subjects)
+        subject_codes, subject_names = encode(subject, n_windows, "subject", subjects)
         _check_enough(class_names, subject_names)
         for warning in (warning for warning in warned if warning is not None):
             warnings.warn(warning, stacklevel=2)
         fields = {
             "y": y_codes,
             "subject": subject_codes,
-            "session": None if session is None else encode_session(session, n_trials),
-            "columns": encode_columns(columns, n_trials),
+            "session": None if session is None else encode_session(session, n_windows),
+            "columns": encode_columns(columns, n_windows),
             "sfreq": check_sfreq(sfreq),
             "channels": names,
             "classes": class_names,
@@ -130,7 +130,7 @@ class Recordings:
     @classmethod
     def of(cls, raw: Raw) -> Recordings:
         """Make recordings from what a reader returned, and validate them."""
-        return cls(**raw.labelled())
+        return cls(**raw.labeled())
 
     def raw(self) -> Raw:
         """Return the data in the form in which a reader returns them, without y if it holds numbers."""
@@ -172,7 +172,7 @@ class Recordings:
         return self.y if self.targets is None else self.targets
 
     @property
-    def n_trials(self) -> int:
+    def n_windows(self) -> int:
         return self.X.shape[0]
 
     @property
@@ -206,7 +206,7 @@ class Recordings:
         if self.targets is not None:
             predicted = f"target from {self.targets.min():g} to {self.targets.max():g}"
         return (
-            f"<Recordings {self.name!r}: {self.n_trials} trials × {self.n_channels} channels × {window}, "
+            f"<Recordings {self.name!r}: {self.n_windows} trials × {self.n_channels} channels × {window}, "
             f"{predicted}, {len(self.people)} subjects{sessions}>"
         )
 

@@ -28,7 +28,7 @@ from .edf import open_with_mne
 from .epochs import open_epochs
 from .filters import filter_of
 from .npy import readable
-from .pattern import EXAMPLE, KNOWN, Files, by_name, files_below, labelled_files, matcher
+from .pattern import EXAMPLE, KNOWN, Files, by_name, files_below, labeled_files, matcher
 from .raw import Raw
 from .wfdb_records import open_wfdb
 from .xdf import open_xdf
@@ -103,7 +103,7 @@ def one_file(path: Path, options: Options, cutting: Cutting) -> Files:
 def files_in(folder: Path, options: Options, cutting: Cutting) -> Files:
     """Return the files of a folder that fit the pattern or, without one, all files of one format."""
     if cutting.pattern is not None:
-        files = labelled_files(folder, cutting.pattern)
+        files = labeled_files(folder, cutting.pattern)
     else:
         files = [(path, by_name(_stem(path))) for path in recordings_in(folder)]
         _check_plain(folder, [path for path, _ in files], cutting)
@@ -165,9 +165,9 @@ def reading(path: Path) -> Iterator[None]:
         yield
 
 
-def opened(path: Path, labelled: Files, cutting: Cutting) -> Continuous | Block:
+def opened(path: Path, labeled: Files, cutting: Cutting) -> Continuous | Block:
     """Open one of the files; refuse a rate that contradicts the file's, and options for windows that are cut."""
-    found = open_bids(path) if labelled.is_bids else format_of(path).open(path, cutting, labelled.options)
+    found = open_bids(path) if labeled.is_bids else format_of(path).open(path, cutting, labeled.options)
     found.sfreq = agreed_rate(found.sfreq, cutting.sfreq, str(path))
     if isinstance(found, Block):
         check_uncut(str(path), replace(cutting, pattern=None, sfreq=None))
@@ -193,15 +193,15 @@ def check_uncut(what: str, cutting: Cutting) -> None:
         )
 
 
-def read_labelled(labelled: Files, cutting: Cutting) -> Raw:
+def read_labeled(labeled: Files, cutting: Cutting) -> Raw:
     """Return the windows of files whose labels are known."""
-    by_file = any("class" in labels for _, labels in labelled.files)
+    by_file = any("class" in labels for _, labels in labeled.files)
     if by_file and cutting.events is not None:
         raise UserError("both events and {class} in the pattern say what the class is; give one of them")
     events, notes = Counter[str](), Counter[str]()
-    raw = stacked(_blocks(labelled, cutting, events, notes), name=labelled.name)
+    raw = stacked(_blocks(labeled, cutting, events, notes), name=labeled.name)
     hint = f"{HOW_TO_MAP}; {_listed(events)}" if events else f"give {{class}} in a pattern, {EXAMPLE}, or {HOW_TO_MAP}"
-    n_files = len(labelled.files)
+    n_files = len(labeled.files)
     told = tuple(note if n == n_files else f"{note} ({n} of {n_files} files)" for note, n in notes.items())
     raw = replace(raw, hints={"y": hint}, notes=told)
     band = filter_of(cutting.filter)
@@ -211,12 +211,12 @@ def read_labelled(labelled: Files, cutting: Cutting) -> Raw:
     return replace(raw, filter=band.designed(raw.sfreq).as_dict())
 
 
-def _blocks(labelled: Files, cutting: Cutting, events: Counter[str], notes: Counter[str]) -> Iterator[Block]:
+def _blocks(labeled: Files, cutting: Cutting, events: Counter[str], notes: Counter[str]) -> Iterator[Block]:
     """Yield the windows of each file, and count events and notes. Files without a whole window are left out."""
     empty: list[str] = []
-    for path, labels in labelled.files:
+    for path, labels in labeled.files:
         with reading(path):
-            found = opened(path, labelled, cutting)
+            found = opened(path, labeled, cutting)
             block = found if isinstance(found, Block) else cut(found, cutting, path, labels.get("class"))
         events.update(block.events)
         notes.update(block.notes)
@@ -237,10 +237,10 @@ def _blocks(labelled: Files, cutting: Cutting, events: Counter[str], notes: Coun
         raise UserError(f"no event is called {missing[0]!r}; {_listed(events)}")
     if cutting.window is None and events and empty:
         raise UserError(
-            f"{shown(labelled.name, 200)} is continuous: say how long windows are and which events are classes; "
+            f"{shown(labeled.name, 200)} is continuous: say how long windows are and which events are classes; "
             f"{_listed(events)}"
         )
-    if len(empty) == len(labelled.files):
+    if len(empty) == len(labeled.files):
         raise UserError(f"{empty[0]} holds no whole window as asked for; give a shorter --window or another --offset")
     if empty:
         names = shown(", ".join(empty), 200)

@@ -81,14 +81,14 @@ def is_empty(value: Any) -> bool:
         return True
 
 
-def encode(values: object, n_trials: int, what: str, names: object = None) -> tuple[Tensor, tuple[Label, ...]]:
+def encode(values: object, n_windows: int, what: str, names: object = None) -> tuple[Tensor, tuple[Label, ...]]:
     """Return integers 0..K-1, (N,) int64, and the K labels they stand for.
 
     Labels are in sorted order, or in the order of their first appearance where there are numbers and text.
     With `names`, values that are integers in range(len(names)) are indices into them; values that are
     themselves among the names keep the names' order. Names that do not occur are left out.
     """
-    labels = as_list(values, what, n_trials)
+    labels = as_list(values, what, n_windows)
     strange = (n for n, label in enumerate(labels) if not isinstance(label, (str, int, float)) or label != label)
     if (first := next(strange, None)) is not None:
         wrong = shown(labels[first])
@@ -104,22 +104,22 @@ def encode(values: object, n_trials: int, what: str, names: object = None) -> tu
     return torch.tensor([code[label] for label in labels], dtype=torch.int64), known
 
 
-def named(values: object, n_trials: int, what: str, names: object = None) -> list[Label]:
+def named(values: object, n_windows: int, what: str, names: object = None) -> list[Label]:
     """Return labels (N,), as names where they count into `names`."""
-    codes, known = encode(values, n_trials, what, names)
+    codes, known = encode(values, n_windows, what, names)
     return [known[code] for code in codes.tolist()]
 
 
-def encode_session(values: object, n_trials: int) -> Tensor:
+def encode_session(values: object, n_windows: int) -> Tensor:
     """Return sessions (N,) int64: integers stay as they are, anything else is numbered like labels."""
     labels = as_list(values, "session")
     if labels and all(isinstance(label, int) and -(2**63) <= label < 2**63 for label in labels):
-        check_length(len(labels), n_trials, "session")
+        check_length(len(labels), n_windows, "session")
         return torch.tensor(labels, dtype=torch.int64)
-    return encode(labels, n_trials, "session")[0]
+    return encode(labels, n_windows, "session")[0]
 
 
-def encode_columns(columns: object, n_trials: int) -> dict[str, Column]:
+def encode_columns(columns: object, n_windows: int) -> dict[str, Column]:
     """Return columns by name, from a dict or a DataFrame of anything that gives one value per trial."""
     if columns is None:
         return {}
@@ -133,15 +133,15 @@ def encode_columns(columns: object, n_trials: int) -> dict[str, Column]:
                 f"a column is called {shown(name)}; give it a short printable name without / and \\ that no "
                 "argument or array of Recordings has"
             )
-        encoded[name] = _column(values, n_trials, f"the column {shown(name)}")
+        encoded[name] = _column(values, n_windows, f"the column {shown(name)}")
     return encoded
 
 
-def _column(values: object, n_trials: int, what: str) -> Column:
+def _column(values: object, n_windows: int, what: str) -> Column:
     if isinstance(values, Column):
-        check_length(len(values.values), n_trials, what)
+        check_length(len(values.values), n_windows, what)
         return values
-    given = as_list(values, what, n_trials)
+    given = as_list(values, what, n_windows)
     plain = plain_values(given)
     if plain is None:
         raise UserError(f"{what} holds {shown(given)}; give numbers alone or text alone, at least one of them")
@@ -153,12 +153,12 @@ def _column(values: object, n_trials: int, what: str) -> Column:
     return Column(np.array([code[value] for value in plain], dtype=np.int64), labels)
 
 
-def check_length(length: int, n_trials: int, what: str) -> None:
-    if length != n_trials:
-        raise UserError(f"{what} has {length} entries but X has {n_trials} trials; give one entry per trial")
+def check_length(length: int, n_windows: int, what: str) -> None:
+    if length != n_windows:
+        raise UserError(f"{what} has {length} entries but X has {n_windows} trials; give one entry per trial")
 
 
-def as_list(values: object, what: str, n_trials: int | None = None) -> list[Label]:
+def as_list(values: object, what: str, n_windows: int | None = None) -> list[Label]:
     """Return plain Python values from a list, an array, a Series or a tensor with one axis, one for each trial."""
     if isinstance(values, (str, bytes, dict, set, frozenset)) or not isinstance(values, Iterable):
         raise UserError(f"{what} is {shown(values)}; give a list or an array with one axis")
@@ -169,8 +169,8 @@ def as_list(values: object, what: str, n_trials: int | None = None) -> list[Labe
         values = np.char.decode(values, "utf-8", errors="replace")
     to_list = getattr(values, "tolist", None)  # numpy, torch and pandas: far quicker than iterating
     plain = [_plain(value) for value in (to_list() if callable(to_list) else values)]
-    if n_trials is not None:
-        check_length(len(plain), n_trials, what)
+    if n_windows is not None:
+        check_length(len(plain), n_windows, what)
     return plain
 
 
@@ -217,9 +217,9 @@ def check_distinct(values: list[Label], what: str) -> None:
         known.add(value)
 
 
-def without_unlabelled(raw: Raw) -> tuple[Raw, int]:
+def without_unlabeled(raw: Raw) -> tuple[Raw, int]:
     """Return the windows that have a label, and how many have none; if y is unknown all are kept."""
-    missing = unlabelled_windows(raw)
+    missing = unlabeled_windows(raw)
     if not missing.any():
         return raw, 0
     if missing.all():
@@ -227,7 +227,7 @@ def without_unlabelled(raw: Raw) -> tuple[Raw, int]:
     return rows_of(raw, np.flatnonzero(~missing)), int(missing.sum())
 
 
-def unlabelled_windows(raw: Raw) -> NDArray[np.bool_]:
+def unlabeled_windows(raw: Raw) -> NDArray[np.bool_]:
     """Return whether each window (N,) has no label; False for all if y is unknown.
 
     A label is missing if it is None, NaN or empty text, or if it is -1 and y counts into the names of classes.
@@ -253,8 +253,8 @@ def rows_of(raw: Raw, rows: NDArray[np.int64]) -> Raw:
     return replace(raw, X=raw.X[rows], **parts)
 
 
-def unlabelled_warning(missing: int, n_trials: int) -> str | None:
-    return f"{missing} of {n_trials} windows have no label: they are left out of training" if missing else None
+def unlabeled_warning(missing: int, n_windows: int) -> str | None:
+    return f"{missing} of {n_windows} windows have no label: they are left out of training" if missing else None
 
 
 def _some(values: object, rows: NDArray[np.int64], what: str) -> object:

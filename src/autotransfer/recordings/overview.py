@@ -9,7 +9,7 @@ from dataclasses import replace
 from ..words import count, printable
 from .concerns import UNKNOWN_RATE, Study, concerns
 from .container import check_sfreq, measurement_in
-from .labels import as_list, unlabelled_warning
+from .labels import as_list, unlabeled_warning
 from .raw import Raw
 from .windows import axes_concern
 
@@ -23,9 +23,9 @@ def overview(raw: Raw) -> Iterator[str]:
     study, missing = Study.of(raw), []
     if raw.y is not None and raw.classes is None and measurement_in(study.classes) is not None:
         study, missing = Study.of(replace(raw, y=None)), [MEASUREMENTS]
-    (raw, X, person, people, _, classes, counts, channels, unlabelled) = study
+    (raw, X, person, people, _, classes, counts, channels, unlabeled) = study
     n, n_channels, n_times = (int(size) for size in X.shape)
-    read = [axes_concern(tuple(X.shape), channels), unlabelled_warning(unlabelled, n + unlabelled)]
+    read = [axes_concern(tuple(X.shape), channels), unlabeled_warning(unlabeled, n + unlabeled)]
     found = [*(line for line in read if line), *[UNKNOWN_RATE] * (raw.sfreq is None), *concerns(study)]
     if raw.y is None and not missing:
         missing.append(f"no classes are known; to train, {raw.hints.get('y', 'y must give one per trial')}")

@@ -31,7 +31,7 @@ class Files(NamedTuple):
     is_bids: bool = False
 
 
-def labelled_files(folder: Path, pattern: str) -> list[tuple[Path, Labels]]:
+def labeled_files(folder: Path, pattern: str) -> list[tuple[Path, Labels]]:
     """Return the files below a folder whose path fits, in order, with what their names say."""
     fits = matcher(pattern)
     files = [(path, labels) for path in files_below(folder) if (labels := fits(path.relative_to(folder).as_posix()))]

@@ -36,7 +36,7 @@ class Raw:
     hints: Mapping[str, str] = field(default_factory=dict)  # by "y" or "subject": what to do if it is missing
     notes: tuple[str, ...] = ()  # what a reader decided, such as which columns are no channels
 
-    def labelled(self) -> dict[str, Any]:
+    def labeled(self) -> dict[str, Any]:
         """Return the arguments of Recordings; y and subject are required."""
         for name in ("y", "subject"):
             if getattr(self, name) is None:

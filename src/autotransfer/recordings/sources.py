@@ -22,7 +22,7 @@ from .continuous import (
     files_in,
     holds_epochs,
     one_file,
-    read_labelled,
+    read_labeled,
     recordings_in,
 )
 from .cutting import Cutting
@@ -70,7 +70,7 @@ READERS: dict[str, Callable[[str], Raw]] = {
 
 BIDS = "bids:"  # before a folder, to choose some of it
 PATH = 400  # letters of a path that a message shows
-COLUMN = 18  # letters of a name in the catalogue
+COLUMN = 18  # letters of a name in the catalog
 
 
 def load(
@@ -139,7 +139,7 @@ def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:
         raise UserError(f"cannot load {shown(source)}; give a path or the name of an embedded set: {_listed(SETS)}")
     text, asked = os.fspath(source), cutting or Cutting()
     if is_read_by_format(text, asked):
-        return read_labelled(find_files(text, asked), asked)
+        return read_labeled(find_files(text, asked), asked)
     check_uncut(text, replace(asked, sfreq=None))
     raw = _read_windows(text)
     return raw if asked.sfreq is None else replace(raw, sfreq=agreed_rate(raw.sfreq, asked.sfreq, text))
@@ -211,7 +211,7 @@ def _parts(source: str) -> tuple[str, Path, str]:
     return prefix, Path(path), mark + options
 
 
-def catalogue() -> Iterator[str]:
+def catalog() -> Iterator[str]:
     """Yield lines on what can be loaded by name: description and source of each set."""
     entries: dict[str, tuple[str, ...]] = {name: (known.description, known.obtained) for name, known in SETS.items()}
     entries["moabb:NAME"] = (

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..errors import UserError, shown
 from .container import Recordings
-from .labels import Column, as_list, is_empty, named, rows_of, unlabelled_warning
+from .labels import Column, as_list, is_empty, named, rows_of, unlabeled_warning
 from .raw import Raw
 from .windows import window_array
 
@@ -35,7 +35,7 @@ def recordings_with_targets(raw: Raw, column: str | None = None) -> Recordings:
     known = np.isfinite(values)
     if not known.any():
         raise UserError("no window has a target; y must give a number for those that train")
-    if (warning := unlabelled_warning(int((~known).sum()), len(known))) is not None:
+    if (warning := unlabeled_warning(int((~known).sum()), len(known))) is not None:
         warnings.warn(warning, stacklevel=2)
         raw, values = rows_of(raw, np.flatnonzero(known)), values[known]
     if values.min() == values.max():
@@ -72,12 +72,12 @@ def with_target(raw: Raw, name: str | None = None) -> tuple[Raw, Floats | None]:
     raise UserError(f"there is no column and no channel {shown(name)} for the target; there are {there[:400]}")
 
 
-def numbers(y: object, n_trials: int, what: str = "y") -> Floats:
+def numbers(y: object, n_windows: int, what: str = "y") -> Floats:
     """Return floats (N,) from numbers, or from text that is numbers; NaN where one is missing."""
     dtype = getattr(y, "dtype", None)
     if getattr(dtype, "kind", None) in ("m", "M"):  # which would be taken for counts of its unit
         raise UserError(f"{what} holds times ({dtype}); give numbers, such as the seconds since a start")
-    values = as_list(y, what, n_trials)
+    values = as_list(y, what, n_windows)
     return np.array([_number(value, n, what) for n, value in enumerate(values)], dtype=np.float64)
 
 

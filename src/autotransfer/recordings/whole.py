@@ -38,13 +38,13 @@ def read_whole(source: str, cutting: Cutting | None = None) -> list[WholeRecordi
     cutting = cutting or Cutting()
     if not is_continuous(source):
         raise UserError(f"{shown(source, 400)} holds no continuous recordings; give files of {', '.join(endings())}")
-    labelled = find_files(source, cutting)
-    return [_whole(path, labels, labelled, cutting) for path, labels in labelled.files]
+    labeled = find_files(source, cutting)
+    return [_whole(path, labels, labeled, cutting) for path, labels in labeled.files]
 
 
-def _whole(path: Path, labels: Labels, labelled: Files, cutting: Cutting) -> WholeRecording:
+def _whole(path: Path, labels: Labels, labeled: Files, cutting: Cutting) -> WholeRecording:
     with reading(path):
-        recording = opened(path, labelled, cutting)
+        recording = opened(path, labeled, cutting)
         assert isinstance(recording, Continuous), "epochs are no recordings to be cut"
         n, sfreq = recording.n_times, known_rate(recording.sfreq, path)
         with np.errstate(over="ignore"):  # overflow gives infinite values, which count as lost
@@ -55,6 +55,6 @@ def _whole(path: Path, labels: Labels, labelled: Files, cutting: Cutting) -> Who
     if "class" in labels:  # the file is one event
         recording.events = [Event(0.0, float(times[-1]) + 1 / sfreq, labels["class"])]
     return WholeRecording(
-        name=path.name, study=labelled.name, subject=labels["subject"], values=values, times=times,
+        name=path.name, study=labeled.name, subject=labels["subject"], values=values, times=times,
         channels=recording.channels, sfreq=sfreq, events=tuple(sorted(recording.events)),
     )  # fmt: skip

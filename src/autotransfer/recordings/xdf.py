@@ -16,7 +16,7 @@ from .pace import Clock, timed
 
 def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
     """Open a recording. `options["stream"]` names the stream of samples where there are several. Clocks are
-    synchronised by pyxdf; which samples are lost is found as in a stream, from the stamps as they were recorded."""
+    synchronized by pyxdf; which samples are lost is found as in a stream, from the stamps as they were recorded."""
     streams, signal, values = sampled_stream(path, options.get("stream"))
     stamps, rate = np.asarray(signal["time_stamps"], dtype=np.float64), _rate(signal)
     clock = Clock(stamps, rate, cutting.window)

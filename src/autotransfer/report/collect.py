@@ -1,4 +1,4 @@
-"""Collect a Summary from a run: scores from the ledger, and leakage from the stored weights."""
+"""Collect a Summary from a run: scores from the database, and leakage from the stored weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import UserError
 from ..runs.choice import read_choice
-from ..runs.ledger import FINISHED, Entry
+from ..runs.database import FINISHED, Entry
 from ..runs.results import trained
 from ..runs.run import Run
 from ..runs.study import command_of
@@ -31,14 +31,14 @@ PROBED_TRIALS = 2000  # of a fold's training trials at most, the same for both m
 def collect(run: Run, *, weights: bool = True, until: float = math.inf) -> Summary:
     """Collect everything that the page shows.
 
-    weights: include leakage, which takes time and is kept in the ledger. until: time of the monotonic clock after which
-    fewer folds are probed.
+    weights: include leakage, which takes time and is kept in the database. until: time of the monotonic clock after
+    which fewer folds are probed.
     """
-    data, ledger, options = run.data, run.ledger, run.options
-    entries = ledger.entries()
+    data, database, options = run.data, run.database, run.options
+    entries = database.entries()
     done = [entry for entry in entries if entry.status in FINISHED]
     shown = [entry for entry in entries if entry.stage in SHOWN]
-    complete = bool(ledger.recall("complete", bool))
+    complete = bool(database.recall("complete", bool))
     choice = read_choice(run.folder) if (run.folder / "choice.json").exists() else None
     summary = Summary(
         name=data.name,
@@ -46,14 +46,14 @@ def collect(run: Run, *, weights: bool = True, until: float = math.inf) -> Summa
         command=command_of(run.folder),
         jobs_done=len(done),
         jobs_total=len(entries),
-        started=ledger.recall("started", str) or "",
+        started=database.recall("started", str) or "",
         seconds=sum(entry.record.seconds for entry in done if entry.record is not None),
         device=str(resolve_device(options.device)),
-        versions=ledger.recall("versions", dict[str, str]) or {},
+        versions=database.recall("versions", dict[str, str]) or {},
         options=options,
         data=data,
         folds=len({entry.test for entry in shown}),
-        trainings=tuple(trained(shown, data.subjects, options.name_of, run.groups)),
+        fits=tuple(trained(shown, data.subjects, options.name_of, run.groups)),
         choice=choice,
     )
     if choice is None or not weights or not complete:
@@ -63,7 +63,7 @@ def collect(run: Run, *, weights: bool = True, until: float = math.inf) -> Summa
 
 def _leakage(run: Run, networks: dict[str, Setting], entries: Sequence[Entry], until: float) -> dict[str, list[Leak]]:
     """Probe the stored weights, once per run; nothing is added if the recordings are not available."""
-    known = run.ledger.recall("leakage", dict[str, list[Leak]]) or {}
+    known = run.database.recall("leakage", dict[str, list[Leak]]) or {}
     found = dict(known)
     for role, setting in networks.items():
         # A failed fit has left no weights.
@@ -81,7 +81,7 @@ def _leakage(run: Run, networks: dict[str, Setting], entries: Sequence[Entry], u
                 break
             found[role] += _probe(run, done[place])
     if found != known:
-        run.ledger.remember(leakage=found)
+        run.database.remember(leakage=found)
     return found
 
 

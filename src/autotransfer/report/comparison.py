@@ -105,7 +105,7 @@ def ranking(choice: Choice) -> list[str]:
 def scores_on_test(summary: Summary, names: Sequence[str]) -> Scores:
     """Return the scores of candidates on every test subject: means over seeds and over the units of a subject."""
     values: dict[str, dict[str, list[float]]] = {name: {} for name in names}
-    for training in summary.trainings:
+    for training in summary.fits:
         if training.name in values and not training.failed:
             for subject, score in finite_scores(training.scores).items():
                 values[training.name].setdefault(subject, []).append(score)

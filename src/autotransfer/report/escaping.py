@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 from ..errors import plain_value
 
-# Controls, lone surrogates (they have no UTF-8) and direction overrides (they reorder their neighbours).
+# Controls, lone surrogates (they have no UTF-8) and direction overrides (they reorder their neighbors).
 _UNSHOWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
 
 

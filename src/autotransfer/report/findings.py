@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from ..folds import SESSION, SUBJECT
 from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION
-from ..runs.choice import HARM, Choice, Ensemble, Playback
+from ..runs.choice import HARM, Choice, Ensemble, ReplayResult
 from ..runs.verdict import MOST_NAMES, mean, shown_name
 from ..tasks import label_of
 from ..training.intervals import next_words
@@ -33,7 +33,7 @@ def headline(choice: Choice) -> list[str]:
     intervals about numbers."""
     metric = named_metric(choice)
     worst = worst_words(choice.estimate, choice.below, choice.at_least, metric) if choice.estimate else None
-    lines = (choice.verdict, next_words(choice.next_person, choice.hold_out, metric=metric), worst)
+    lines = (choice.verdict, next_words(choice.next_subject, choice.hold_out, metric=metric), worst)
     more = [interval_words(choice)] if choice.task.is_numeric else replay_words(choice)
     return [*(line for line in lines if line), *more]
 
@@ -71,7 +71,7 @@ def worst_words(
 
 def replay_words(choice: Choice) -> list[str]:
     """Say what held-out people gained in replayed sessions, without labels and with a few."""
-    played = choice.playback
+    played = choice.replay
     if played is None:
         if choice.adaptation == "transductive":
             return []
@@ -94,7 +94,7 @@ def replay_words(choice: Choice) -> list[str]:
     return lines
 
 
-def session_words(played: Playback) -> str:
+def session_words(played: ReplayResult) -> str:
     """Say whether a session of the delivered model adapts to unlabeled windows, and how."""
     if played.session == NO_ADAPTATION:
         return "a session does not adapt to unlabeled windows"
@@ -102,7 +102,7 @@ def session_words(played: Playback) -> str:
     return f"a session adapts to unlabeled windows ({method})"
 
 
-def harm_words(played: Playback) -> str:
+def harm_words(played: ReplayResult) -> str:
     """Say how many people lose by online adaptation and by calibration."""
     parts = {"an online session": played.harmed}
     parts |= {f"calibration with {n} of each class": part for n, part in played.harmed_by_labels.items()}
@@ -134,7 +134,7 @@ def hold_out_words(hold_out: str) -> str:
 
 def average_words(ensemble: Ensemble) -> str:
     """Return, for example, 'average of 12 candidates of 5 kinds'."""
-    return f"average of {count(len(ensemble.weights), 'candidate')} of {count(len(ensemble.kinds), 'kind')}"
+    return f"average of {count(len(ensemble.candidates), 'candidate')} of {count(len(ensemble.kinds), 'kind')}"
 
 
 def delivered_words(choice: Choice) -> str:
@@ -172,10 +172,10 @@ def estimate_words(choice: Choice) -> str:
     elif choice.task.is_numeric:
         found = "strengths and weights were found again without that person"
     else:
-        found = "weights and temperature were found again without the trainings that held that person out"
+        found = "weights and temperature were found again without the fits that held that person out"
     return (
-        f"Scores are nested: for each person {found}. Their labels took part in the other trainings, so a little "
-        "optimism may remain."
+        f"Scores are nested: for each person {found}. Their labels took part in the other fits, so a little "
+        "optimizm may remain."
     )
 
 

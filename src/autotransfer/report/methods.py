@@ -40,7 +40,7 @@ def _of_classes(summary: Summary, choice: Choice) -> dict[str, str]:
     """Describe target, split, candidates and model of a run that predicts classes."""
     classes = summary.data.classes
     named = ", ".join(classes[:MOST_CLASSES]) + (", …" if len(classes) > MOST_CLASSES else "")
-    networks = (each for each in summary.trainings if each.stage == "folds" and not each.setting.network.closed_form)
+    networks = (each for each in summary.fits if each.stage == "folds" and not each.setting.network.closed_form)
     seeds = sorted({training.seed for training in networks})
     trained = "no network was among them"
     if seeds:
@@ -53,7 +53,7 @@ def _of_classes(summary: Summary, choice: Choice) -> dict[str, str]:
         model = (
             "log-probabilities of the candidates, averaged with weights that minimize the class-balanced log-loss on "
             f"held-out people, and a temperature ({choice.ensemble.temperature:.2f}); for each person's own score, "
-            "weights and temperature were found again without the trainings that held them out (nested). Weights of "
+            "weights and temperature were found again without the fits that held them out (nested). Weights of "
             f"the delivered model: {_weights(choice.ensemble)}."
         )
     return {
@@ -91,8 +91,8 @@ def _weights(ensemble: Ensemble) -> str:
     return "; ".join(
         f"{one.name} ({one.kind}) {share(one.share)}"
         if one.strength is None
-        else f"{one.name} (strength {one.strength:g}) {share(one.exponent)}"
-        for one in ensemble.weights
+        else f"{one.name} (strength {one.strength:g}) {share(one.weight)}"
+        for one in ensemble.candidates
     )
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from ..errors import UserError
 from ..folds import SUBJECT
 from ..runs.choice import read_choice
-from ..runs.results import Trained, read_trainings
+from ..runs.results import Trained, read_fits
 
 # Names and order as of moabb.analysis.Results.to_dataframe.
 COLUMNS = [
@@ -32,7 +32,7 @@ def moabb_results(run: str | Path) -> pd.DataFrame:
     "all" and n_sessions is 1.
     """
     folder = Path(run)
-    seen = read_trainings(folder)
+    seen = read_fits(folder)
     if not seen.complete:
         raise UserError(f"{folder} is not finished; continue it with: autotransfer resume {folder}")
     if seen.options.hold_out != SUBJECT:
@@ -42,14 +42,14 @@ def moabb_results(run: str | Path) -> pd.DataFrame:
     candidates = {candidate.name for candidate in choice.shortlist}
     rows: list[tuple[str, str, float, float, float]] = []
 
-    def samples(trainings: list[Trained]) -> float:
+    def samples(fits: list[Trained]) -> float:
         """Return the mean number of training windows: those of subjects who were not held out."""
-        counts = [data.n_trials - sum(trials[name] for name in done.held_out) for done in trainings]
+        counts = [data.n_windows - sum(trials[name] for name in done.held_out) for done in fits]
         return float(np.mean(counts)) if counts else math.nan
 
     by_candidate: dict[tuple[str, str], list[tuple[Trained, float]]] = {}
     by_person: dict[str, list[Trained]] = {}
-    for done in seen.trainings:
+    for done in seen.fits:
         if done.name not in candidates or done.failed:
             continue
         for subject, score in done.scores.items():
@@ -57,13 +57,13 @@ def moabb_results(run: str | Path) -> pd.DataFrame:
                 by_candidate.setdefault((done.name, subject), []).append((done, score))
                 by_person.setdefault(subject, []).append(done)
     for subject, score in choice.estimate.items():
-        trainings = by_person.get(subject, [])
-        seconds = sum(done.record.seconds for done in trainings)
-        rows.append((DELIVERED, subject, score, seconds, samples(trainings)))
+        fits = by_person.get(subject, [])
+        seconds = sum(done.record.seconds for done in fits)
+        rows.append((DELIVERED, subject, score, seconds, samples(fits)))
     for (name, subject), scored in by_candidate.items():
-        trainings = [done for done, _ in scored]
-        seconds = float(np.mean([done.record.seconds for done in trainings]))
-        rows.append((name, subject, float(np.mean([score for _, score in scored])), seconds, samples(trainings)))
+        fits = [done for done, _ in scored]
+        seconds = float(np.mean([done.record.seconds for done in fits]))
+        rows.append((name, subject, float(np.mean([score for _, score in scored])), seconds, samples(fits)))
     table = pd.DataFrame(rows, columns=["pipeline", "subject", "score", "time", "samples"])
     table["samples_test"] = [float(trials[subject]) for subject in table["subject"]]
     table = table.assign(n_classes=float(len(data.classes)), channels=data.n_channels, dataset=data.name)

@@ -119,7 +119,7 @@ def reliability(summary: Summary) -> Figure | None:
 
 def labels(summary: Summary) -> Figure | None:
     """Draw the score against the number of labeled windows of each class."""
-    played = None if summary.choice is None else summary.choice.playback
+    played = None if summary.choice is None else summary.choice.replay
     if played is None or not played.calibrated:
         return None
     lines: dict[str, tuple[dict[str, Scores], str, str]] = {
@@ -151,7 +151,7 @@ def labels(summary: Summary) -> Figure | None:
 
 def adaptation(summary: Summary) -> Figure | None:
     """Draw what people gain in an online session, by the order in which their windows come."""
-    played = None if summary.choice is None else summary.choice.playback
+    played = None if summary.choice is None else summary.choice.replay
     if played is None:
         return None
     orders = {
@@ -191,7 +191,7 @@ def curves(summary: Summary) -> Figure | None:
     for role, setting in summary.networks.items():
         if role == "uncensored":
             continue
-        histories = [training.record.history for training in summary.trainings if training.setting == setting]
+        histories = [training.record.history for training in summary.fits if training.setting == setting]
         for key, dash in (("train_loss", "dot"), ("validation_loss", "solid")):
             known = [np.array(history[key]) for history in histories if np.isfinite(history[key]).any()]
             length = int(np.median([len(history) for history in known])) if known else 0

@@ -81,7 +81,7 @@ def document(run: Summary, *, plotly: Markup | None = None) -> str:
         title=f"{run.mark}{run.name} – AutoTransfer report",
         run=run,
         size=[
-            count(len(data.people), "subject"), count(data.n_trials, "window"),
+            count(len(data.people), "subject"), count(data.n_windows, "window"),
             predicted, count(data.n_channels, "channel"),
             count(data.n_times, "sample") + (f" at {data.sfreq:g} Hz" if data.sfreq else ""),
         ],
@@ -93,7 +93,7 @@ def document(run: Summary, *, plotly: Markup | None = None) -> str:
         missing=[] if choice is None else missing_words(choice),
         notes=[] if choice is None else notes(choice),
         standing=standing(choice),
-        failed=sum(training.failed for training in run.trainings),
+        failed=sum(training.failed for training in run.fits),
         facts=_facts(run),
         plotly=plotly_library() if plotly is None else plotly,
     )  # fmt: skip

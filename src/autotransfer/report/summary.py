@@ -38,7 +38,7 @@ class Summary:
     options: RunOptions
     data: Data
     folds: int = 0
-    trainings: tuple[Trained, ...] = ()
+    fits: tuple[Trained, ...] = ()
     choice: Choice | None = None  # None: the run is not finished
     # By role, as `networks`: what probes read.
     leakage: dict[str, list[Leak]] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Summary:
         settings |= {} if choice.paper_network_won else {"chosen": chosen}
         if chosen.penalty is not None:
             folds: dict[Setting, set[int]] = {}
-            for training in self.trainings:
+            for training in self.fits:
                 folds.setdefault(training.setting, set()).add(training.fold)
             twins = (chosen.uncensored(batches) for batches in (chosen.training.batches, "shuffled"))
             twin = next((twin for twin in twins if folds.get(chosen, set()) <= folds.get(twin, set())), paper)

@@ -1,4 +1,4 @@
-"""A run's trainings as TensorBoard's event files, one folder for each, while it works or afterwards."""
+"""A run's fits as TensorBoard's event files, one folder for each, while it works or afterwards."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import UserError, one_line
 from ..jobs import HISTORY
 from ..recordings.optional import need
-from ..runs.results import Trained, read_trainings
+from ..runs.results import Trained, read_fits
 
 EVERY = 5.0  # seconds between looks at a run that is at work
 
@@ -27,7 +27,7 @@ def import_summary_writer() -> Any:
 class EventFiles:
     """Writer of event files: curves by epoch, scores and hyperparameters of every finished training, each written once.
 
-    with EventFiles(run, target): starts a thread that looks for new trainings until the block ends, and EventFiles(run,
+    with EventFiles(run, target): starts a thread that looks for new fits until the block ends, and EventFiles(run,
     target).update() writes all that are there now.
     """
 
@@ -40,8 +40,8 @@ class EventFiles:
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def update(self) -> int:
-        """Write new trainings; returns how many are written in all."""
-        for training in read_trainings(self.run, self.written).trainings:
+        """Write new fits; returns how many are written in all."""
+        for training in read_fits(self.run, self.written).fits:
             self._write(training)
             self.written.add(training.key)
         return len(self.written)

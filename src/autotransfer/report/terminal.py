@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..errors import UserError
 from ..runs.choice import Choice, read_choice
-from ..runs.ledger import Ledger
+from ..runs.database import RunDatabase
 from ..runs.progress import longer_words
 from .comparison import choice_rows
 from .escaping import short
@@ -79,9 +79,9 @@ def comparison_lines(first: Path, second: Path) -> list[str]:
 
 def _finished(folder: Path) -> tuple[str, Choice]:
     """Return the fingerprint of a finished run's recordings, and its choice."""
-    with closing(Ledger(folder / "ledger.sqlite", read_only=True)) as ledger:
-        windows = ledger.recall("fingerprint", str) or ""
-        complete = ledger.recall("complete", bool)
+    with closing(RunDatabase(folder / "run.sqlite", read_only=True)) as database:
+        windows = database.recall("fingerprint", str) or ""
+        complete = database.recall("complete", bool)
     if not complete:
         raise UserError(f"{folder} is not finished; continue it with: autotransfer resume {folder}")
     return windows, read_choice(folder)

@@ -16,9 +16,9 @@ from ..preprocessing import TRANSFORMS
 from ..settings import Setting
 from ..tasks import Task, task_of
 from ..tasks.classification import BALANCED_ACCURACY, CLASSIFICATION
-from ..training.centring import CentringRule
+from ..training.centering import CenteringRule
 from ..training.conformal import REPORTED, Intervals, Thresholds
-from ..training.intervals import NextPerson, bootstrap_interval, check_at_least, next_person
+from ..training.intervals import NextSubject, bootstrap_interval, check_at_least, next_subject
 from .verdict import BestBaseline, best_baseline, verdict
 
 Scores = dict[str, float]  # by subject or by the name of a setting
@@ -51,45 +51,47 @@ class NamedSetting:
 
 
 @dataclass(frozen=True)
-class Weighted:
+class WeightedCandidate:
     """A candidate in the weighted ensemble."""
 
     name: str
     kind: str  # eegnet, shallow, features, tangent, templates, or the name of a user's encoder
     share: float  # of the weights; all shares sum to 1
-    exponent: float  # of its probabilities: the share over the temperature; if a number is predicted, its weight
+    weight: float  # of its probabilities: the share over the temperature; if a number is predicted, its weight
     strength: float | None = None  # of the ridge penalty, if a number is predicted
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ensemble:
-    """Exponents of candidates, which multiply their log-probabilities."""
+    """Weights of candidates, which multiply their log-probabilities."""
 
-    weights: list[Weighted]  # the heaviest first
-    nested: dict[str, dict[str, float]]  # by subject, found without them: exponents by name
+    candidates: list[WeightedCandidate]  # the heaviest first
+    nested: dict[str, dict[str, float]]  # by subject, found without them: weights by name
     nested_uncensored: dict[str, dict[str, float]] = field(default_factory=dict)  # of candidates without a penalty
 
     def __post_init__(self) -> None:
-        every = [self.exponents, *self.nested.values(), *self.nested_uncensored.values()]
+        every = [self.weights, *self.nested.values(), *self.nested_uncensored.values()]
         finite = all(beta >= 0 and math.isfinite(beta) for found in every for beta in found.values())
-        is_numeric = any(weighted.strength is not None for weighted in self.weights)  # a constant may have all weight
+        is_numeric = any(
+            weighted.strength is not None for weighted in self.candidates
+        )  # a constant may have all weight
         if not (finite and (is_numeric or all(sum(found.values()) > 0 for found in every))):
-            raise UserError("exponents of the weighted ensemble are not finite and positive")
+            raise UserError("weights of the weighted ensemble are not finite and positive")
 
     @property
-    def exponents(self) -> dict[str, float]:
-        return {weighted.name: weighted.exponent for weighted in self.weights}
+    def weights(self) -> dict[str, float]:
+        return {weighted.name: weighted.weight for weighted in self.candidates}
 
     @property
     def temperature(self) -> float:
         """Return the temperature, which divides the weighted log-probabilities."""
-        return 1 / (sum(self.exponents.values()) or 1.0)
+        return 1 / (sum(self.weights.values()) or 1.0)
 
     @property
     def kinds(self) -> dict[str, float]:
         """Return the share of each kind of candidate, the heaviest first."""
         shares: dict[str, float] = {}
-        for weighted in self.weights:
+        for weighted in self.candidates:
             shares[weighted.kind] = shares.get(weighted.kind, 0.0) + weighted.share
         return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
@@ -128,7 +130,7 @@ def _harmed(gains: list[float]) -> tuple[float, int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Playback:
+class ReplayResult:
     """Scores of held-out people whose windows are replayed, by case and subject. Fits and weights are those that left
     the person out."""
 
@@ -144,7 +146,7 @@ class Playback:
     # The average that uses a person's windows; nothing where there is none.
     online: dict[str, Scores] = field(default_factory=dict)  # by order, by the rule that others choose
     all_windows: Scores = field(default_factory=dict)  # the same with all windows of a person at once
-    rule: CentringRule | None = None  # that everybody chooses
+    rule: CenteringRule | None = None  # that everybody chooses
     online_session: bool = False  # whether a session of the delivered model learns with it
     online_all_windows: bool = False  # whether adapt="all" uses it
 
@@ -267,12 +269,12 @@ class Selection:
 
     @property
     def delivered(self) -> dict[Setting, float]:
-        """Return the exponents of the delivered candidates."""
-        return {self.chosen.setting: 1.0} if self.ensemble is None else self.by_setting(self.ensemble.exponents)
+        """Return the weights of the delivered candidates."""
+        return {self.chosen.setting: 1.0} if self.ensemble is None else self.by_setting(self.ensemble.weights)
 
-    def by_setting(self, exponents: dict[str, float]) -> dict[Setting, float]:
-        """Return the exponents by setting, in the order of candidates."""
-        return {named.setting: exponents[named.name] for named in self.shortlist if named.name in exponents}
+    def by_setting(self, weights: dict[str, float]) -> dict[Setting, float]:
+        """Return the weights by setting, in the order of candidates."""
+        return {named.setting: weights[named.name] for named in self.shortlist if named.name in weights}
 
     @property
     def paper_network_won(self) -> bool:
@@ -323,7 +325,7 @@ class Diagnosis:
 class Choice(Diagnosis, Evaluation, Selection):
     """The result of a run, as choice.json has it: what was selected, how it scores, and what the report draws."""
 
-    playback: Playback | None = None  # None: nobody could be played back
+    replay: ReplayResult | None = None  # None: nobody could be played back
     left_out: list[str] = field(default_factory=list)  # what a run with --time had no time for
     stages: list[StageScore] = field(default_factory=list)  # what is in it, in order; empty: trained all at once
     ended: str | None = None  # why a run that answers in stages did no more; None: it goes on, or has no stages
@@ -333,7 +335,7 @@ class Choice(Diagnosis, Evaluation, Selection):
     # What follows from the scores, for readers of choice.json; whatever is given is replaced.
     verdict: str = ""
     best_baseline: BestBaseline | None = None
-    next_person: NextPerson | None = None
+    next_subject: NextSubject | None = None
 
     @classmethod
     def of(cls, selection: Selection, evaluation: Evaluation, diagnosis: Diagnosis, **facts: Any) -> Choice:
@@ -356,9 +358,9 @@ class Choice(Diagnosis, Evaluation, Selection):
             self.estimate, baseline, task=self.task, interval=self.interval, guesses=self.guesses, metric=self.metric,
             chance=self.chance, hold_out=self.hold_out, skipped=bool(self.skipped_baselines),
         )  # fmt: skip
-        expected = next_person(list(self.estimate.values()), lowest=lowest, highest=metric.highest)
+        expected = next_subject(list(self.estimate.values()), lowest=lowest, highest=metric.highest)
         object.__setattr__(self, "best_baseline", baseline)
-        object.__setattr__(self, "next_person", expected)
+        object.__setattr__(self, "next_subject", expected)
         object.__setattr__(self, "verdict", sentence)
 
     @property

@@ -17,7 +17,7 @@ class Data:
     """The recordings in numbers and names."""
 
     name: str = "recordings"  # of the data set
-    n_trials: int
+    n_windows: int
     n_channels: int
     n_times: int
     sfreq: float | None
@@ -31,7 +31,7 @@ class Data:
     def of(cls, rec: Recordings) -> Self:
         return cls(
             name=rec.name,
-            n_trials=rec.n_trials,
+            n_windows=rec.n_windows,
             n_channels=rec.n_channels,
             n_times=rec.n_times,
             sfreq=rec.sfreq,
@@ -48,7 +48,7 @@ class Data:
         return self.subjects if self.units is None else self.units.everybody
 
     @property
-    def trials_by_person(self) -> tuple[int, ...]:
+    def windows_by_subject(self) -> tuple[int, ...]:
         if self.units is None:
             return self.trials
         trials = dict.fromkeys(self.units.everybody, 0)

@@ -24,7 +24,7 @@ from ..training.train import run as train_population
 from ..training.trainer import Trainer
 from ..training.windows import release, windows_for
 from .checkpoint import restore, save_checkpoint
-from .ledger import FINISHED, Entry, Ledger, OpenPopulation
+from .database import FINISHED, Entry, OpenPopulation, RunDatabase
 from .options import RunOptions
 from .signals import asked_to_stop, raise_if_asked, signals_wait
 
@@ -37,7 +37,7 @@ class Work(Protocol):
     """Interface of a run for an executor."""
 
     folder: Path
-    ledger: Ledger
+    database: RunDatabase
     options: RunOptions
     encoders: Encoders | None
 
@@ -59,7 +59,7 @@ class Executor(Protocol):
         """Return the device whose memory limits a population."""
 
     def train(self, run: Work, bar: Progress) -> None:
-        """Train every population of the ledger that has not ended, and note each job the moment it is finished."""
+        """Train every population of the database that has not ended, and note each job the moment it is finished."""
 
 
 PROBE = 0.2  # share of the time left for a stage, after which its pace is believed
@@ -81,7 +81,7 @@ class LocalExecutor:
     def train(self, run: Work, bar: Progress) -> None:
         device = resolve_device(run.options.device)
         try:
-            while populations := run.ledger.open_populations():
+            while populations := run.database.open_populations():
                 first = populations[0]
                 try:
                     self._train(run, first, device, bar)
@@ -101,7 +101,7 @@ class LocalExecutor:
     def _train(self, run: Work, open_population: OpenPopulation, device: torch.device, bar: Progress) -> None:
         """Train one population, from its checkpoint if it has one."""
         path = run.folder / f"population-{open_population.number}.checkpoint"
-        known = {entry.key: entry for entry in run.ledger.entries(records=False)}
+        known = {entry.key: entry for entry in run.database.entries(records=False)}
         todo = [key for key in open_population.keys if known[key].status not in FINISHED]
         if todo:
             if time.monotonic() > self.until:
@@ -109,7 +109,7 @@ class LocalExecutor:
             with signals_wait():
                 self._train_members(run, todo, known, path, device, bar)
         path.unlink(missing_ok=True)
-        run.ledger.end_population(open_population.number)
+        run.database.end_population(open_population.number)
 
     def _train_members(
         self, run: Work, todo: list[str], known: dict[str, Entry], path: Path, device: torch.device, bar: Progress
@@ -126,7 +126,7 @@ class LocalExecutor:
             if population.jobs and due:
                 save_checkpoint(path, population, [members[id(job)] for job in population.jobs])
                 if math.isfinite(bar.left):
-                    run.ledger.remember(pulse=[bar.left, time.time()])
+                    run.database.remember(pulse=[bar.left, time.time()])
                 last = time.monotonic()
             if population.jobs and over:
                 raise OutOfTime
@@ -134,7 +134,7 @@ class LocalExecutor:
 
         for outcome in train_population(population, after_epoch=after_epoch):
             key = members[id(outcome.job)]
-            run.ledger.finish(key, outcome.record(), tensors_of(outcome))
+            run.database.finish(key, outcome.record(), tensors_of(outcome))
             bar.finished(outcome)
 
     def _is_late(self, bar: Progress) -> bool:
@@ -162,7 +162,7 @@ class LocalExecutor:
             population.select(alive)
             keys = [keys[place] for place in alive]
         else:
-            run.ledger.begin(todo)
+            run.database.begin(todo)
             population = population_of([jobs[key] for key in todo], windows, run.encoders)
             keys = todo
         return population, {id(job): key for job, key in zip(population.jobs, keys, strict=True)}
@@ -173,7 +173,7 @@ class NumberExecutor(LocalExecutor):
 
     def train(self, run: Work, bar: Progress) -> None:
         nothing = np.zeros((1, 1), dtype=np.int64)
-        for entry in run.ledger.entries(records=False):
+        for entry in run.database.entries(records=False):
             if entry.status in FINISHED:
                 continue
             start, fold = time.perf_counter(), job_of(run.recordings, entry, run.options.n_folds).fold
@@ -183,18 +183,18 @@ class NumberExecutor(LocalExecutor):
                 test_confusion=nothing, history={name: [] for name in HISTORY}, seconds=time.perf_counter() - start,
                 population=1,
             )  # fmt: skip
-            run.ledger.finish(entry.key, record, save({LOG_PROBS: predicted}))
+            run.database.finish(entry.key, record, save({LOG_PROBS: predicted}))
             bar.elsewhere([entry.setting.max_epochs], [False])
             raise_if_asked()
 
 
 def train_halves(run: Work, population: OpenPopulation, reason: str) -> None:
     """Train the halves of a population that did not fit into memory; a single member that does not is an error."""
-    statuses = run.ledger.statuses()
+    statuses = run.database.statuses()
     todo = [key for key in population.keys if statuses[key] not in FINISHED]
     if len(todo) < 2:
         raise no_room(reason)
-    run.ledger.halve_population(population.number, todo[: len(todo) // 2], todo[len(todo) // 2 :])
+    run.database.halve_population(population.number, todo[: len(todo) // 2], todo[len(todo) // 2 :])
 
 
 def tensors_of(outcome: Outcome) -> bytes:

@@ -99,13 +99,13 @@ class Lock:
             self.file.close()
 
 
-def no_run(folder: Path, ledger: str = "ledger.sqlite") -> UserError:
+def no_run(folder: Path, database: str = "run.sqlite") -> UserError:
     """Return the error for a folder without a run database, in which a run may be about to begin."""
     if in_use(folder):
         return UserError(f"a run is starting in {folder}; ask again in a few seconds")
     return UserError(
-        f"{folder} is not a run: it has no {ledger}; start one with autotransfer run, or wait a few seconds if it has "
-        "just been started"
+        f"{folder} is not a run: it has no {database}; start one with autotransfer run, or wait a few seconds "
+        "if it has just been started"
     )
 
 

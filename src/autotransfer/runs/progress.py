@@ -6,8 +6,8 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from ..words import clock, printable, trainings_words
-from .ledger import Ledger
+from ..words import clock, fits_words, printable
+from .database import RunDatabase
 from .lock import in_use
 
 OVER = "there was no time for the next stage"  # why a run ended that `resume --time` continues
@@ -20,30 +20,30 @@ def longer_words(ended: str | None, folder: Path) -> str:
 
 def status_lines(folder: Path) -> list[str]:
     """Return lines that say what is done, running, waiting and failed, and how long the stage at work may take."""
-    with closing(Ledger(folder / "ledger.sqlite", read_only=True)) as ledger:
-        working, complete = in_use(folder), bool(ledger.recall("complete", bool))
-        answers = ledger.recall("answered", int) or 0
+    with closing(RunDatabase(folder / "run.sqlite", read_only=True)) as database:
+        working, complete = in_use(folder), bool(database.recall("complete", bool))
+        answers = database.recall("answered", int) or 0
         done = f"{answers} stage{'s' * (answers != 1)} done, predict can be used" if answers else ""
         if complete:
-            ended = ledger.recall("ended", str) or ""
+            ended = database.recall("ended", str) or ""
             state = printable("; ".join(filter(None, ["finished", ended]))) + longer_words(ended, folder)
         elif working:
-            state = "; ".join(filter(None, [f"at work, {ledger.stage_words() or 'models and report'}", done]))
+            state = "; ".join(filter(None, [f"at work, {database.stage_words() or 'models and report'}", done]))
         else:
             state = "; ".join(filter(None, ["interrupted", done, f"continue with: autotransfer resume {folder}"]))
         lines = [
             f"{folder}: {state}",
-            _job_words(ledger.counts(), working=working, staged=bool(answers) and not complete),
+            _job_words(database.counts(), working=working, staged=bool(answers) and not complete),
         ]
         if working:
-            started, left = ledger.recall("started", str) or "", _seconds_left(ledger)
+            started, left = database.recall("started", str) or "", _seconds_left(database)
             about = "" if left is None else f", about {clock(left)} left of this stage"
             lines.append(printable(f"started {started}{about}"))
-        return lines + _failure_lines(ledger)
+        return lines + _failure_lines(database)
 
 
-def _failure_lines(ledger: Ledger) -> list[str]:
-    failures = ledger.failures()
+def _failure_lines(database: RunDatabase) -> list[str]:
+    failures = database.failures()
     if not failures:
         return []
     from ..settings import Setting  # which takes seconds to import, with torch
@@ -52,20 +52,20 @@ def _failure_lines(ledger: Ledger) -> list[str]:
 
 
 def _job_words(counts: dict[str, int], *, working: bool, staged: bool) -> str:
-    """Return '8 of 120 trainings done, 4 running, 108 waiting, 0 failed'."""
-    done = trainings_words(counts.get("done", 0), sum(counts.values()))
-    if staged:  # a stage's trainings are counted from its beginning on
+    """Return '8 of 120 fits done, 4 running, 108 waiting, 0 failed'."""
+    done = fits_words(counts.get("done", 0), sum(counts.values()))
+    if staged:  # a stage's fits are counted from its beginning on
         done = f"in the stages so far {done}"
     running = f"{counts.get('running', 0)} {'running' if working else 'begun'}"
     return f"{done}, {running}, {counts.get('waiting', 0)} waiting, {counts.get('failed', 0)} failed"
 
 
-def _seconds_left(ledger: Ledger) -> float | None:
+def _seconds_left(database: RunDatabase) -> float | None:
     """Return the seconds that are left of the stage at work, at most those of the run; None if nothing is known yet."""
 
     def noted_seconds(name: str) -> float | None:
         """Return seconds that were left when they were noted, less the time since then."""
-        noted = ledger.recall(name, list[float])
+        noted = database.recall(name, list[float])
         if not noted or len(noted) != 2:
             return None
         left, moment = noted

@@ -15,7 +15,7 @@ from ..folds import held_out_groups, name_of
 from ..jobs import Record
 from ..settings import Setting, field_names
 from .data_facts import Data
-from .ledger import FINISHED, Entry, Ledger, check_entries
+from .database import FINISHED, Entry, RunDatabase, check_entries
 from .options import RunOptions
 
 COLUMNS = [
@@ -86,11 +86,11 @@ def trained(
     ]  # fmt: skip
 
 
-def results_table(trainings: Sequence[Trained]) -> pd.DataFrame:
+def results_table(fits: Sequence[Trained]) -> pd.DataFrame:
     """Return a row for each job or, if several people are tested together, for each of them. The swapped_ columns are
     the same fit with validation and test subjects exchanged."""
     rows: list[dict[str, Any]] = []
-    for training in trainings:
+    for training in fits:
         record, swapped = training.record, training.record.swapped
         alone = len(training.scores) == 1
         rows += [
@@ -122,20 +122,20 @@ class Snapshot:
     complete: bool
     options: RunOptions
     data: Data
-    trainings: list[Trained]
+    fits: list[Trained]
 
 
-def read_trainings(folder: Path, known: Collection[str] = ()) -> Snapshot:
-    """Return the finished trainings of a run, which another process may be writing. known: keys of those to leave
+def read_fits(folder: Path, known: Collection[str] = ()) -> Snapshot:
+    """Return the finished fits of a run, which another process may be writing. known: keys of those to leave
     out."""
-    with closing(Ledger(folder / "ledger.sqlite", read_only=True)) as ledger:
-        options, data = ledger.require("options", RunOptions), ledger.require("data", Data)
+    with closing(RunDatabase(folder / "run.sqlite", read_only=True)) as database:
+        options, data = database.require("options", RunOptions), database.require("data", Data)
         entries = [
-            replace(entry, record=ledger.record(entry.key)) if entry.status in FINISHED else entry
-            for entry in ledger.entries(records=False)
+            replace(entry, record=database.record(entry.key)) if entry.status in FINISHED else entry
+            for entry in database.entries(records=False)
             if entry.key not in known
         ]
         groups = held_out_groups(len(data.subjects), data.units, options.n_folds)
-        check_entries(ledger, entries, len(groups))
-        complete = bool(ledger.recall("complete", bool))
+        check_entries(database, entries, len(groups))
+        complete = bool(database.recall("complete", bool))
         return Snapshot(complete, options, data, trained(entries, data.subjects, options.name_of, groups))

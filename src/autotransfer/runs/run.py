@@ -1,4 +1,4 @@
-"""A run: a folder, its ledger, the recordings, and the jobs that are left, which an Executor trains."""
+"""A run: a folder, its database, the recordings, and the jobs that are left, which an Executor trains."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from ..training.packing import pack
 from ..training.progress import Progress
 from ..versions import versions
 from .data_facts import Data, changed_column, column_digests, fingerprint
+from .database import FINISHED, REMEDY, Entry, RunDatabase, check_entries
 from .executor import DTYPE, LOG_PROBS, Executor, LocalExecutor, NumberExecutor, job_of
-from .ledger import FINISHED, REMEDY, Entry, Ledger, check_entries
 from .lock import in_use, no_run, remove_database
 from .options import RunOptions
 from .preparation import Preparation, check_encoder
@@ -50,12 +50,12 @@ class Run:
     def __init__(
         self,
         folder: Path,
-        ledger: Ledger,
+        database: RunDatabase,
         options: RunOptions,
         prepared: Preparation | Callable[[], Preparation],
         encoders: Encoders | None = None,
     ) -> None:
-        self.folder, self.ledger, self.options, self._prepared = folder, ledger, options, prepared
+        self.folder, self.database, self.options, self._prepared = folder, database, options, prepared
         self.encoders = encoders
         self.executor: Executor = NumberExecutor() if options.task.is_numeric else LocalExecutor()
 
@@ -73,7 +73,7 @@ class Run:
     @property
     def data(self) -> Data:
         """Return the numbers and names of the recordings that the run database holds."""
-        return self.ledger.require("data", Data)
+        return self.database.require("data", Data)
 
     @classmethod
     def start(cls, folder: Path, prepared: Preparation) -> Run:
@@ -90,12 +90,12 @@ class Run:
         }
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            ledger = begin_ledger(folder / "ledger.sqlite", facts)
+            database = begin_ledger(folder / "run.sqlite", facts)
             if source:  # otherwise the data are arrays in Python
                 write_atomically(folder / NAME, study_text(options))
         except OSError as error:
             raise UserError(f"cannot write to {folder} ({error.strerror}); choose another folder") from None
-        return cls(folder, ledger, options, prepared, prepared.encoders)
+        return cls(folder, database, options, prepared, prepared.encoders)
 
     @classmethod
     def open(
@@ -115,28 +115,28 @@ class Run:
         it. lazy: the data are loaded when they are first needed; a report may never need them. read_only: nothing is
         written to the run database, not even where the data are now.
         """
-        ledger = Ledger(folder / "ledger.sqlite", read_only=read_only)
+        database = RunDatabase(folder / "run.sqlite", read_only=read_only)
         try:
-            options = ledger.require("options", RunOptions)
+            options = database.require("options", RunOptions)
             options = options if source is None else replace(options, source=absolute(source))
             check_encoder(options, encoders)
 
             def find() -> Preparation:
                 loaded = _load_again(folder, options) if recordings is None else recordings
                 loaded = in_units(loaded.for_target(options.target), options.hold_out)
-                check_same_data(ledger, options, loaded)
+                check_same_data(database, options, loaded)
                 return Preparation(options, loaded, encoders)
 
-            run = cls(folder, ledger, options, find, encoders)
+            run = cls(folder, database, options, find, encoders)
             if not lazy:
-                ledger.check()
+                database.check()
             if not lazy or source is not None:
                 _ = run.prepared
-            check_entries(ledger, ledger.entries(hidden=True), len(run.groups))
+            check_entries(database, database.entries(hidden=True), len(run.groups))
             if source is not None and not read_only:
-                ledger.remember(options=options)
+                database.remember(options=options)
         except BaseException:
-            ledger.close()
+            database.close()
             raise
         return run
 
@@ -174,10 +174,10 @@ class Run:
     def weights(self, key: str) -> dict[str, Tensor]:
         """Return the tensors that a finished job has left: best.* and final.*"""
         try:
-            return load_tensors(self.ledger.tensors(key))
+            return load_tensors(self.database.tensors(key))
         except (SafetensorError, TypeError, ValueError):
             raise UserError(
-                f"the ledger {self.ledger.path} has a job without weights (key {key!r}); {REMEDY}"
+                f"the database {self.database.path} has a job without weights (key {key!r}); {REMEDY}"
             ) from None
 
     def held_out_log_probs(self, entry: Entry) -> Tensor:
@@ -190,7 +190,7 @@ class Run:
         """Return the predictions that a finished job has left; raise unless they are finite numbers of this shape."""
         stored = self.weights(key).get(LOG_PROBS)
         if stored is None or stored.shape != shape or not stored.isfinite().all():
-            raise UserError(f"the ledger {self.ledger.path} has damaged predictions (key {key!r}); {REMEDY}")
+            raise UserError(f"the database {self.database.path} has damaged predictions (key {key!r}); {REMEDY}")
         return stored
 
     def work(
@@ -201,14 +201,14 @@ class Run:
         label: what progress calls it. counted: the jobs that progress counts, finished or not; default: all that are
         known.
         """
-        self.ledger.remember(pulse=[])  # that of an earlier stage
+        self.database.remember(pulse=[])  # that of an earlier stage
         self._pack_waiting()
-        known = self.ledger.entries(records=False)
+        known = self.database.entries(records=False)
         left = [entry for entry in known if entry.status not in FINISHED]
         total = sum(entry.setting.max_epochs for entry in left)
         keys = None if counted is None else {entry.key for entry in counted}
         counts = Counter(entry.status for entry in known if keys is None or entry.key in keys)
-        label = self.ledger.stage_words() if label is None else label
+        label = self.database.stage_words() if label is None else label
         until = self.executor.until if isinstance(self.executor, LocalExecutor) else math.inf
         with Progress(
             total, counts.total(), shown=shown, label=label, before=(counts["done"], counts["failed"]),
@@ -220,8 +220,8 @@ class Run:
         """Compose populations of the jobs that are in none, and store the composition."""
         if self.options.task.is_numeric:
             return
-        placed = {key for population in self.ledger.open_populations() for key in population.keys}
-        entries = self.ledger.entries(records=False)
+        placed = {key for population in self.database.open_populations() for key in population.keys}
+        entries = self.database.entries(records=False)
         waiting = [entry for entry in entries if entry.status not in FINISHED and entry.key not in placed]
         if not waiting:
             return
@@ -231,7 +231,7 @@ class Run:
             dtype=DTYPE, encoders=self.encoders, at_least=self.executor.workers,
         )  # fmt: skip
         compositions = [[waiting[position].key for position in positions] for positions in packs]
-        self.ledger.add_populations(compositions)
+        self.database.add_populations(compositions)
 
 
 def _load_again(folder: Path, options: RunOptions) -> Recordings:
@@ -242,13 +242,13 @@ def _load_again(folder: Path, options: RunOptions) -> Recordings:
     return options.load()
 
 
-def check_same_data(ledger: Ledger, options: RunOptions, recordings: Recordings) -> None:
+def check_same_data(database: RunDatabase, options: RunOptions, recordings: Recordings) -> None:
     """Raise unless the recordings are those that a run was begun with."""
-    folder, where = ledger.path.parent, ""
-    same = fingerprint(recordings) == ledger.require("fingerprint", str)
-    if same and (column := changed_column(ledger.require("columns", dict[str, str]), recordings)) is not None:
+    folder, where = database.path.parent, ""
+    same = fingerprint(recordings) == database.require("fingerprint", str)
+    if same and (column := changed_column(database.require("columns", dict[str, str]), recordings)) is not None:
         same, where = False, f" in the column {shown(column)}"
-    if not same or ledger.require("data", Data) != Data.of(recordings):
+    if not same or database.require("data", Data) != Data.of(recordings):
         raise UserError(
             f"{options.source or 'the data'} is not what {folder} was begun with{where}; restore it, give --data FILE, "
             "or start a new run"
@@ -264,12 +264,12 @@ def _taken(folder: Path) -> UserError:
     return UserError(f"{folder} already holds a run; continue it with: autotransfer resume {folder}")
 
 
-def begin_ledger(path: Path, facts: dict[str, Any]) -> Ledger:
+def begin_ledger(path: Path, facts: dict[str, Any]) -> RunDatabase:
     """Create a run database that holds the facts from the start: it is written under another name, then linked."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     remove_database(part)
     try:
-        with closing(Ledger(part, create=True)) as fresh:
+        with closing(RunDatabase(part, create=True)) as fresh:
             fresh.remember(**facts)
             fresh.empty_log()  # which is not linked
         try:
@@ -281,12 +281,12 @@ def begin_ledger(path: Path, facts: dict[str, Any]) -> Ledger:
     finally:
         remove_database(part)
     sync_folder(path.parent)
-    return Ledger(path)
+    return RunDatabase(path)
 
 
 def is_run(folder: Path) -> bool:
     """Return whether a folder holds a run."""
-    return (folder / "ledger.sqlite").exists()
+    return (folder / "run.sqlite").exists()
 
 
 def holds_run(folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""The weighted ensemble: exponents of candidates, from predictions of held-out subjects."""
+"""The weighted ensemble: weights of candidates, from predictions of held-out subjects."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ LEAST = 0.01  # share of the weights below which a candidate is not worth waitin
 
 
 def find_weights(evidence: Evidence, among: Sequence[int]) -> Floats:
-    """Return exponents (K,) of all candidates, 0 for those that are not `among` the ones to weigh or hardly count. They
+    """Return weights (K,) of all candidates, 0 for those that are not `among` the ones to weigh or hardly count. They
     are equal if nobody is left to fit them on, or no candidate helps to predict anybody."""
-    kept, exponents = np.asarray(among), np.zeros(len(evidence.candidates))
+    kept, weights = np.asarray(among), np.zeros(len(evidence.candidates))
     if not evidence.people:
-        exponents[kept] = 1 / len(kept)
-        return exponents
+        weights[kept] = 1 / len(kept)
+        return weights
     log_p, y, weight = _rows(evidence)
     beta = fit(log_p[kept], y, weight)
     # The heaviest, and none that hardly counts. They are weighed again without the others.
@@ -39,8 +39,8 @@ def find_weights(evidence: Evidence, among: Sequence[int]) -> Floats:
     pools = [evidence.pool(person)[kept] for person in people]
     labels = [evidence.y[person] for person in people]
     shares = beta / beta.sum() if beta.any() else np.full(len(kept), 1 / len(kept))
-    exponents[kept] = shares * sharpness_for_others([combine_log_probs(shares, pool) for pool in pools], labels)
-    return exponents
+    weights[kept] = shares * sharpness_for_others([combine_log_probs(shares, pool) for pool in pools], labels)
+    return weights
 
 
 def _rows(evidence: Evidence) -> tuple[NDArray[np.float32], NDArray[np.int64], Floats]:
@@ -61,26 +61,26 @@ def _rows(evidence: Evidence) -> tuple[NDArray[np.float32], NDArray[np.int64], F
 class OnlineWeights(NamedTuple):
     """The ensemble for online sessions: candidates, and linear models that center subjects as windows come."""
 
-    exponents: dict[Setting, float]
+    weights: dict[Setting, float]
     nested: dict[int, dict[Setting, float]]  # by subject, found without them
 
 
-def find_online(run: Run, candidates: Sequence[Setting], centred: Sequence[Setting]) -> OnlineWeights | None:
+def find_online(run: Run, candidates: Sequence[Setting], centered: Sequence[Setting]) -> OnlineWeights | None:
     """Return None if no model centers subjects, or none of these has a weight."""
-    if not centred:
+    if not centered:
         return None
-    settings = [*candidates, *centred]
+    settings = [*candidates, *centered]
     named = [NamedSetting(run.options.name_of(setting), setting) for setting in settings]
     evidence = Evidence.of(run, named, finished_entries(run, settings, run.folds()))
 
     def found(known: Evidence) -> dict[Setting, float]:
-        exponents = find_weights(known, known.trained).tolist()
-        return {setting: beta for setting, beta in zip(settings, exponents, strict=True) if beta}
+        weights = find_weights(known, known.trained).tolist()
+        return {setting: beta for setting, beta in zip(settings, weights, strict=True) if beta}
 
-    exponents = found(evidence)
-    if exponents.keys().isdisjoint(centred):
+    weights = found(evidence)
+    if weights.keys().isdisjoint(centered):
         return None
     nested: dict[int, dict[Setting, float]] = {}
     for block in evidence.blocks:
         nested |= dict.fromkeys(block, found(evidence.without(block)))
-    return OnlineWeights(exponents, nested)
+    return OnlineWeights(weights, nested)

@@ -1,7 +1,7 @@
 """Simple models on the same folds, for comparison: what a few lines of code give.
 
 Some are closed forms ("built in"), two for any signal and those that the signal's field would try first. Where they are
-candidates of the run, their trainings are used. The others are entries of BASELINES. To add one, write a function that
+candidates of the run, their fits are used. The others are entries of BASELINES. To add one, write a function that
 predicts the test rows of a fold from its training rows, and add a line. Where a run may use unlabeled windows of a new
 person, so may the baselines that know how to.
 """
@@ -23,8 +23,8 @@ from ..jobs import Job, Outcome
 from ..preprocessing.delays import Delays
 from ..recordings import Recordings
 from ..runs.choice import Scores
+from ..runs.database import Entry
 from ..runs.executor import DTYPE
-from ..runs.ledger import Entry
 from ..runs.options import RunOptions
 from ..runs.run import Run
 from ..settings import Setting
@@ -38,7 +38,7 @@ from .kinds import closed_forms
 LDA = "Features + LDA (built in)"  # band power and means of stretches
 TANGENT = "Tangent space + LDA (built in)"
 PYRIEMANN = "pyRiemann tangent space + LDA"
-RECENTRED = "pyRiemann, re-centred by person"
+RECENTERED = "pyRiemann, re-centered by person"
 CLOSED = {  # by the kind of a setting
     "features": LDA, "tangent": TANGENT, "tdar": "Time domain, autoregression + LDA (built in)",
     "rhythms": "Correlation with sines + LDA (built in)", "bands": "Band power + LDA (built in)",
@@ -73,9 +73,9 @@ def baseline_scores(run: Run, *, every: bool = True) -> tuple[dict[str, Scores],
     every: fit those that are no candidates of the run, or are not fitted yet
     """
     if run.options.task.is_numeric:
-        by_candidate = run.ledger.require("scores", dict[str, Scores])
+        by_candidate = run.database.require("scores", dict[str, Scores])
         return {RIDGE: next(iter(by_candidate.values()))}, {}
-    known = run.ledger.recall("baselines", dict[str, Scores]) or {}
+    known = run.database.recall("baselines", dict[str, Scores]) or {}
     compute: dict[str, Callable[[], Scores]] = {}
     compute |= {name: partial(_solved, run, setting, every) for name, setting in closed_baselines(run).items()}
     compute |= {name: partial(_predicted, run, baseline, every) for name, baseline in _others(run).items()}
@@ -88,7 +88,7 @@ def baseline_scores(run: Run, *, every: bool = True) -> tuple[dict[str, Scores],
         except Exception as error:
             skipped[name] = f"it failed: {one_line(error)}"
     run.recordings.derived.pop(COVARIANCES, None)
-    run.ledger.remember(baselines=scores)
+    run.database.remember(baselines=scores)
     return scores, skipped
 
 
@@ -118,7 +118,7 @@ def closed_baselines(run: Run) -> dict[str, Setting]:
 
 def _solved(run: Run, setting: Setting, every: bool) -> Scores:
     """Return the scores of a linear model, from its fits if it is a candidate of the run."""
-    done = {entry.key: entry for entry in run.ledger.entries(records=False) if entry.status == "done"}
+    done = {entry.key: entry for entry in run.database.entries(records=False) if entry.status == "done"}
     if not every and any(Entry.of("", setting, *fold, run.options.seed).key not in done for fold in run.folds()):
         raise Skipped(LATER)
 
@@ -181,7 +181,7 @@ def tangent_space(recordings: Recordings, fold: Fold) -> Floats:
     return _in_tangent_space(_scaled(recordings, fold), recordings, fold)
 
 
-def recentred(recordings: Recordings, fold: Fold) -> Floats:
+def recentered(recordings: Recordings, fold: Fold) -> Floats:
     """Predict by pyRiemann's pipeline after each person's mean covariance is brought to the identity, from all of their
     windows without labels (Zanini et al. 2018)."""
     from pyriemann.geometry.base import invsqrtm
@@ -236,8 +236,8 @@ def _covariances(X: Tensor, copies: int, lag: int) -> Floats:
     for rows in np.array_split(np.arange(len(X)), max(1, X.numel() * copies // PART)):
         x = X[torch.from_numpy(rows)].double().numpy()
         delayed = np.concatenate([x[:, :, n * lag : n * lag + length] for n in range(copies)], 1)
-        centred = delayed - delayed.mean(2, keepdims=True)
-        parts.append(centred @ centred.transpose(0, 2, 1) / length)
+        centered = delayed - delayed.mean(2, keepdims=True)
+        parts.append(centered @ centered.transpose(0, 2, 1) / length)
     return np.concatenate(parts)
 
 
@@ -259,5 +259,5 @@ def _too_wide(recordings: Recordings) -> str | None:
 
 BASELINES: dict[str, Baseline] = {
     PYRIEMANN: Baseline(tangent_space, _too_wide),
-    RECENTRED: Baseline(recentred, _too_wide, uses="transductive"),
+    RECENTERED: Baseline(recentered, _too_wide, uses="transductive"),
 }

@@ -21,7 +21,7 @@ from ..training.conformal import (
     held_out_coverage,
     sets_at,
 )
-from .evaluation import AnyEvidence, Predictions, delivered_predictions, nested_exponents
+from .evaluation import AnyEvidence, Predictions, delivered_predictions, nested_weights
 from .evidence import Evidence
 from .number_evidence import NumberEvidence
 from .weights import Floats, combine_log_probs, equal_classes
@@ -82,8 +82,8 @@ def calibration(ensemble: Ensemble, evidence: Evidence, log_probs: Predictions) 
     """Compare confidence with accuracy, with the same weight for every person and class."""
     confidence, right, weight, before = [], [], [], []
     for person, log_p in log_probs.items():
-        y, exponents = evidence.y[person], nested_exponents(ensemble, evidence, person)
-        plain = combine_log_probs(exponents / exponents.sum(), evidence.pool(person))
+        y, weights = evidence.y[person], nested_weights(ensemble, evidence, person)
+        plain = combine_log_probs(weights / weights.sum(), evidence.pool(person))
         confidence.append(np.exp(log_p.max(1)))
         before.append(np.exp(plain.max(1)))
         right.append(log_p.argmax(1) == y)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..folds import not_scored
 from ..runs.choice import Ensemble, Evaluation, Scores, Selection
-from ..runs.ledger import Entry
+from ..runs.database import Entry
 from ..runs.run import Run
 from ..tasks import Metric
 from ..tasks.classification import BALANCED_ACCURACY
@@ -75,13 +75,11 @@ def delivered_predictions(selection: Selection, evidence: AnyEvidence, *, uncens
     """Return predictions of each subject by what was selected without them."""
     if (ensemble := selection.ensemble) is None:
         return _by_candidate(evidence, selection.nested_choices)
-    return {
-        who: evidence.combine(nested_exponents(ensemble, evidence, who, uncensored), who) for who in evidence.people
-    }
+    return {who: evidence.combine(nested_weights(ensemble, evidence, who, uncensored), who) for who in evidence.people}
 
 
-def nested_exponents(ensemble: Ensemble, evidence: AnyEvidence, who: int, uncensored: bool = False) -> Floats:
-    """Return exponents (K,) of all candidates that were found without a subject."""
+def nested_weights(ensemble: Ensemble, evidence: AnyEvidence, who: int, uncensored: bool = False) -> Floats:
+    """Return weights (K,) of all candidates that were found without a subject."""
     nested = (ensemble.nested_uncensored if uncensored else {}) or ensemble.nested
     weights = nested[evidence.subjects[who]]
     return np.array([weights.get(named.name, 0.0) for named in evidence.candidates])

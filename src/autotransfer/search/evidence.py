@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..folds import scorable
 from ..runs.choice import NamedSetting, Scores
-from ..runs.ledger import Entry
+from ..runs.database import Entry
 from ..runs.run import Run
 from ..tasks import Metric
 from ..tasks.classification import BALANCED_ACCURACY
@@ -112,9 +112,9 @@ class Evidence:
             self.pools[subject] = logarithm(np.mean(fits, 0))
         return self.pools[subject]
 
-    def combine(self, exponents: Floats, subject: int) -> Floats:
-        """Return log-probabilities (n, classes) of a subject by the candidates with these exponents (K,)."""
-        return combine_log_probs(exponents, self.pool(subject))
+    def combine(self, weights: Floats, subject: int) -> Floats:
+        """Return log-probabilities (n, classes) of a subject by the candidates with these weights (K,)."""
+        return combine_log_probs(weights, self.pool(subject))
 
     def scores_of(self, metric: Metric, log_probs: Mapping[int, NDArray[np.floating]]) -> Scores:
         """Score log-probabilities (n, classes) by subject."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..runs.ledger import Entry
+from ..runs.database import Entry
 from ..runs.run import Run
 from ..settings import Setting
 from ..tasks import Metric
@@ -70,7 +70,7 @@ def logarithm(p: Array) -> Array:
 def finished_entries(run: Run, settings: Sequence[Setting], folds: Sequence[tuple[int, int]]) -> list[Entry]:
     """Return the finished jobs of these settings and folds with every seed, whichever stage trained them."""
     keys = {Entry.of("", s, *fold, seed).key for s in settings for fold in folds for seed in run.options.every_seed}
-    return [entry for entry in run.ledger.entries() if entry.key in keys]
+    return [entry for entry in run.database.entries() if entry.key in keys]
 
 
 def measured_scores(run: Run, entries: Sequence[Entry], *, both: bool = True) -> list[Score]:

@@ -30,11 +30,11 @@ EEGNET: dict[str, Any] = {"encoder": "eegnet", "append_scale": True, "log_power"
 SHALLOW: dict[str, Any] = {"encoder": "shallow"}
 
 # By what may be used of a new person: networks that meet every penalty of the grid, and networks without.
-PENALISED: dict[str, tuple[dict[str, Any], ...]] = {
+PENALIZED: dict[str, tuple[dict[str, Any], ...]] = {
     used: ({"standardize": statistics} | EEGNET, {"standardize": statistics} | SHALLOW)
     for used, statistics in (("zero-shot", "train"), ("online", "online"), ("transductive", "transductive"))
 }
-UNPENALISED: dict[str, tuple[dict[str, Any], ...]] = {
+UNPENALIZED: dict[str, tuple[dict[str, Any], ...]] = {
     "zero-shot": (),
     "online": ({"align": "online", "encoder": "eegnet", "log_power": True},),
     "transductive": ({"align": "transductive", "encoder": "eegnet", "log_power": True},),
@@ -146,14 +146,14 @@ def networks(
     settings: of the grid, the paper's network first. which: of the further networks, "all", "main" or "one". encoder:
     takes the place of EEGNet, without the options that only EEGNet has.
     """
-    plain, penalised = settings[0], PENALISED[adaptation]
-    unpenalised: list[dict[str, Any]] = []
+    plain, penalized = settings[0], PENALIZED[adaptation]
+    unpenalized: list[dict[str, Any]] = []
     if which == "all":
         taken_up = TAKEN_UP.get(signal_of(recordings), {})
-        unpenalised += UNPENALISED[adaptation]
-        unpenalised += [penalised[0] | {augment: value} for augment, value in taken_up.items()]
-    pairs = [(setting, network) for network in penalised[: 1 if which == "one" else None] for setting in settings]
-    pairs += [(plain, network) for network in unpenalised]
+        unpenalized += UNPENALIZED[adaptation]
+        unpenalized += [penalized[0] | {augment: value} for augment, value in taken_up.items()]
+    pairs = [(setting, network) for network in penalized[: 1 if which == "one" else None] for setting in settings]
+    pairs += [(plain, network) for network in unpenalized]
     return list(dict.fromkeys([plain, *(_with_network(setting, network, encoder) for setting, network in pairs)]))
 
 
@@ -200,13 +200,13 @@ def closed_forms(
         linear = [*usual, *responses, *special]
     else:
 
-        def centred(plain: list[dict[str, Any]]) -> list[dict[str, Any]]:
-            return [fields | {"centre": adaptation} for fields in plain]
+        def centered(plain: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            return [fields | {"center": adaptation} for fields in plain]
 
         aligned = [fields | {"standardize": "none", "align": adaptation} for fields in responses]
-        linear = [*usual, *centred(usual), *responses, *aligned]
-        linear += [*special, *centred(special)]
-        trees += centred(trees)
+        linear = [*usual, *centered(usual), *responses, *aligned]
+        linear += [*special, *centered(special)]
+        trees += centered(trees)
     solvable = [one for one in linear if one["encoder"] != "linear" or _entries(one, recordings) <= MOST_ENTRIES]
     shrunk = [fields | {"shrinkage": much} for fields in solvable for much in SHRINKAGES]
     return [Setting(**fields) for fields in (*shrunk, *trees)]
@@ -259,7 +259,7 @@ def _fields_of(name: str, recordings: Recordings, *, asked: bool) -> dict[str, A
         entries = _entries(LINEAR | fields, recordings)
     except UserError:  # its frequencies are not in these recordings
         return None
-    few = kind.costly and recordings.n_trials < entries
+    few = kind.costly and recordings.n_windows < entries
     return None if few or _seconds(recordings) < kind.seconds else fields
 
 

@@ -1,8 +1,8 @@
-"""Labels of held-out people: which windows are labelled, what a classifier of the labels alone gives, and how much
+"""Labels of held-out people: which windows are labeled, what a classifier of the labels alone gives, and how much
 labels count in a calibrated model.
 
 Windows of a group (a column `group`: a run, a trial, a repetition) overlap or follow each other, and the label of one
-tells much about the next. So a group is either labelled or scored, never both.
+tells much about the next. So a group is either labeled or scored, never both.
 
 A window has several representations (band power, tangent vectors, …), each with its linear discriminant. For a
 classifier of one person's labels alone, cross-validation within the labels chooses the representation.
@@ -87,8 +87,8 @@ def personal_log_probs(
 
 
 def discriminant(z: Tensor, y: Tensor, others: Tensor, n_classes: int) -> Tensor:
-    """Return log-probabilities (m, C) of codes `others` (m, D) by a linear discriminant of codes (n, D) with classes
-    (n,)."""
+    """Return log-probabilities (m, C) of latents `others` (m, D) by a linear discriminant of latents (n, D) with
+    classes (n,)."""
     weight, bias = Classes(z, y, n_classes).solve(SHRINKAGE)
     return (others @ weight.T + bias).log_softmax(-1)
 

@@ -17,7 +17,7 @@ from ..models.assembly import Part, assemble, with_online
 from ..models.card import UNTRIED
 from ..models.seen import training_seen
 from ..runs.choice import Choice
-from ..runs.ledger import Entry
+from ..runs.database import Entry
 from ..runs.run import Run
 from ..settings import Setting
 from ..training.ridge import fit_ridge
@@ -31,20 +31,20 @@ State = dict[str, Tensor]
 
 
 def build_models(run: Run, choice: Choice, online: Mapping[Setting, float] | None = None) -> None:
-    """Write RUN/model. online: exponents of the ensemble for online sessions."""
+    """Write RUN/model. online: weights of the ensemble for online sessions."""
     if choice.task.is_numeric and choice.ensemble is not None:
-        fits = [(choice.settings[one.name], one.strength or 1.0, one.exponent) for one in choice.ensemble.weights]
+        fits = [(choice.settings[one.name], one.strength or 1.0, one.weight) for one in choice.ensemble.candidates]
         parts = [Part(setting, *_ridge_on_everybody(run, setting, size), weight) for setting, size, weight in fits]
         _save(run, parts, choice, None)
         return
-    exponents = choice.delivered
-    networks = sum(not setting.network.closed_form for setting in exponents)
+    weights = choice.delivered
+    networks = sum(not setting.network.closed_form for setting in weights)
     most = None if choice.ensemble is None else most_of_each(networks)
-    parts = [Part(setting, *_trained(run, setting, most), exponent) for setting, exponent in exponents.items()]
-    played, more = choice.playback, None
+    parts = [Part(setting, *_trained(run, setting, most), weight) for setting, weight in weights.items()]
+    played, more = choice.replay, None
     if online is not None and played is not None and played.rule is not None:
-        further = [Part(s, *_trained(run, s, most), exponent) for s, exponent in online.items() if s not in exponents]
-        more = [online.get(setting, 0.0) for setting in exponents], further
+        further = [Part(s, *_trained(run, s, most), weight) for s, weight in online.items() if s not in weights]
+        more = [online.get(setting, 0.0) for setting in weights], further
     _save(run, parts, choice, more)
 
 
@@ -58,14 +58,14 @@ def card_scores(choice: Choice) -> dict[str, Any]:
         "subjects": len(choice.estimate),
         "better_than_guessing": None if choice.chance is None else not choice.guesses,
         "verdict": choice.verdict,
-        "next_person": None if choice.next_person is None else asdict(choice.next_person),
+        "next_subject": None if choice.next_subject is None else asdict(choice.next_subject),
         "worst": min(choice.estimate.values(), default=None),
         "hold_out": choice.hold_out,
     } | ({"stages": [stage.name for stage in choice.stages], "ended": choice.ended} if choice.stages else {})
 
 
 def _save(run: Run, parts: Sequence[Part], choice: Choice, more: tuple[list[float], list[Part]] | None) -> None:
-    """Write the model. more: exponents of the parts in the online ensemble, and its further parts."""
+    """Write the model. more: weights of the parts in the online ensemble, and its further parts."""
     rec = run.recordings
     model = assemble(rec, parts, scores=card_scores(choice), encoders=run.encoders, target=choice.target)
     model.card = replace(
@@ -74,7 +74,7 @@ def _save(run: Run, parts: Sequence[Part], choice: Choice, more: tuple[list[floa
         intervals=None if choice.intervals is None else choice.intervals.intervals,
         follows=None if choice.task.is_numeric else UNTRIED,
     )  # fmt: skip
-    if (played := choice.playback) is not None:
+    if (played := choice.replay) is not None:
         helped = played.calibrates if played.calibrated else None  # nobody had windows to try labels with
         model.card = replace(model.card, follows=played.follows, calibrates=helped, trust=played.trust)
         if more is not None and more[1] and played.rule is not None:
@@ -95,7 +95,7 @@ def _trained(run: Run, setting: Setting, most: int | None) -> tuple[list[State],
     everybody."""
     if setting.network.closed_form:
         return _solve_on_everybody(run, setting)
-    entries = [e for e in run.ledger.entries(records=False) if e.status == "done" and e.setting == setting]
+    entries = [e for e in run.database.entries(records=False) if e.status == "done" and e.setting == setting]
     if not entries:
         name = run.options.name_of(setting)
         raise UserError(
@@ -118,7 +118,7 @@ def states_and_folds(run: Run, entries: Sequence[Entry]) -> tuple[list[State], l
 
 def _solve_on_everybody(run: Run, setting: Setting) -> tuple[list[State], list[Fold]]:
     """Fit a linear classifier on everybody."""
-    fold = Fold(np.arange(run.recordings.n_trials, dtype=np.int64))
+    fold = Fold(np.arange(run.recordings.n_windows, dtype=np.int64))
     job = Job(setting, fold, run.options.seed)
     (outcome,) = train(run.recordings, [job], run.options.device, progress=False, encoders=run.encoders)
     state = {k: t for k, t in outcome.final_state.items() if not k.startswith("censor.")}
@@ -127,7 +127,7 @@ def _solve_on_everybody(run: Run, setting: Setting) -> tuple[list[State], list[F
 
 def _ridge_on_everybody(run: Run, setting: Setting, strength: float) -> tuple[list[State], list[Fold]]:
     """Fit a ridge regression on everybody."""
-    fold = Fold(np.arange(run.recordings.n_trials, dtype=np.int64))
+    fold = Fold(np.arange(run.recordings.n_windows, dtype=np.int64))
     _, head = fit_ridge(run.recordings, setting, fold.train, (strength,))
     weights, bias = torch.from_numpy(head.weight), torch.from_numpy(head.bias)
     zero = torch.zeros(weights.shape[1], dtype=torch.float64)  # the ridge takes latents as they are

@@ -21,7 +21,7 @@ from scipy.optimize import nnls
 from ..folds import scorable
 from ..recordings.units import Units
 from ..runs.choice import NamedSetting, Scores
-from ..runs.ledger import Entry
+from ..runs.database import Entry
 from ..runs.run import Run
 from ..tasks import Metric
 from ..training.ridge import STRENGTHS
@@ -126,10 +126,10 @@ class NumberEvidence:
             self.pools[subject] = np.stack([self.predicted[k, s, rows] for k, s in enumerate(strengths)])
         return self.pools[subject]
 
-    def combine(self, exponents: Floats, subject: int) -> Floats:
+    def combine(self, weights: Floats, subject: int) -> Floats:
         """Return predictions (n,) of a subject by the candidates with these weights (K,)."""
         constant = self.constant[self.rows[subject]]
-        return np.asarray(constant + exponents @ (self.pool(subject) - constant))
+        return np.asarray(constant + weights @ (self.pool(subject) - constant))
 
     def scores_of(self, metric: Metric, predictions: Mapping[int, NDArray[np.floating]]) -> Scores:
         """Score predictions (n,) by subject, of those who can be scored."""

@@ -29,7 +29,7 @@ PLAN = "plan.json"
 
 
 @dataclass(frozen=True)
-class PlannedTraining:
+class PlannedFit:
     """Candidate with one seed, to be fitted on every fold."""
 
     setting: Setting
@@ -44,20 +44,20 @@ class Stage:
     """Fits on every fold before the next interim result."""
 
     name: str
-    trainings: list[PlannedTraining]
+    fits: list[PlannedFit]
     always: bool = False  # whether it is completed if time is over
-    online: list[PlannedTraining] = field(default_factory=list)  # only for the average for sessions
+    online: list[PlannedFit] = field(default_factory=list)  # only for the average for sessions
 
     @classmethod
     def of(cls, name: str, settings: Iterable[Setting], seeds: Sequence[int]) -> Stage:
         """Return a stage of these settings with every seed. Linear models do not depend on it: they have the first."""
         settings = list(settings)
         pairs = [(s, seed) for seed in seeds for s in settings if seed == seeds[0] or not s.network.closed_form]
-        return cls(name, [PlannedTraining(*pair) for pair in pairs])
+        return cls(name, [PlannedFit(*pair) for pair in pairs])
 
     @property
     def settings(self) -> list[Setting]:
-        return list(dict.fromkeys(training.setting for training in self.trainings))
+        return list(dict.fromkeys(training.setting for training in self.fits))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +72,11 @@ class Plan:
     fixed: bool = False  # performed again: neither the clock nor the expected gain ends it
 
     @property
-    def trainings(self) -> int:
+    def fits(self) -> int:
         """Return the number of fits of networks, at most."""
         if self.searched:
             return self.searched + self.candidates * (self.folds * self.options.seeds - 1)
-        return self.folds * sum(not t.setting.network.closed_form for stage in self.stages for t in stage.trainings)
+        return self.folds * sum(not t.setting.network.closed_form for stage in self.stages for t in stage.fits)
 
     def as_performed(self, delivered: int) -> Plan:
         """Return the plan of the first stages, to be performed again whatever the clock says."""
@@ -85,7 +85,7 @@ class Plan:
     def for_recordings(self, prepared: Preparation) -> Plan:
         """Return the plan for these recordings, to be performed again. Raise if a fit cannot be done on them, before
         any is begun. prepared: with the encoder as the user gave it."""
-        every = [training for stage in self.stages for training in (*stage.trainings, *stage.online)]
+        every = [training for stage in self.stages for training in (*stage.fits, *stage.online)]
         settings = list(dict.fromkeys(training.setting for training in every))
         try:
             prepared.check_settings(settings)
@@ -131,7 +131,7 @@ def read_plan(path: Path) -> Plan:
         raise UserError(f"cannot read {path} ({error.strerror}); give another --plan") from None
     except (UserError, ValueError) as error:
         raise UserError(f"{path} is no plan ({error}); give the {PLAN} that a run has left") from None
-    if not plan.stages or not all(stage.trainings for stage in plan.stages):
+    if not plan.stages or not all(stage.fits for stage in plan.stages):
         raise UserError(f"{path} has no stages to perform; give the {PLAN} that a run has left")
     return plan.as_performed(len(plan.stages))
 
@@ -147,7 +147,7 @@ def limit_words(options: RunOptions) -> list[str]:
 def stage_lines(plan: Plan) -> Iterator[str]:
     """Yield a line for each stage."""
     for number, stage in enumerate(plan.stages, 1):
-        fits = plan.folds * (len(stage.trainings) + len(stage.online))
+        fits = plan.folds * (len(stage.fits) + len(stage.online))
         yield f"  {number}. {stage.name}: {count(fits, 'fit')}"
 
 
@@ -157,20 +157,20 @@ def work_words(plan: Plan) -> str:
     seeds = f"{options.seeds} seed{'s' * (options.seeds != 1)}"
     if plan.searched:
         return (
-            f"{plan.trainings} trainings of up to {options.max_epochs} epochs: {plan.searched} settings on one split, "
+            f"{plan.fits} fits of up to {options.max_epochs} epochs: {plan.searched} settings on one split, "
             f"then at most {plan.candidates} candidates on {plan.folds} folds with {seeds}"
         )
     settings = list(dict.fromkeys(s for stage in plan.stages for s in stage.settings))
     solved = sum(s.network.closed_form for s in settings)
     closed = f"{solved} model{'s' * (solved != 1)} in closed form"
-    again = len({t.setting for stage in plan.stages for t in stage.online})  # counted in trainings, too
+    again = len({t.setting for stage in plan.stages for t in stage.online})  # counted in fits, too
     online = f", {again} of them once more for sessions" if again else ""
     n = len(settings) - solved
     if not n:
         return f"{closed} on {plan.folds} folds{online}"
     more = f", and {closed}{online}" if solved else ""
     return (
-        f"{plan.trainings} training{'s' * (plan.trainings != 1)} of up to {options.max_epochs} epochs: {n} "
+        f"{plan.fits} fit{'s' * (plan.fits != 1)} of up to {options.max_epochs} epochs: {n} "
         f"candidate{'s' * (n != 1)} on {plan.folds} folds with {seeds}{more}"
     )
 

@@ -18,7 +18,7 @@ from ..runs.preparation import Preparation, prepare
 from ..runs.run import Run, Tell, check_unused
 from ..settings import Setting
 from .kinds import Candidates, candidates_of, list_of
-from .plan import Plan, PlannedTraining, Stage, limit_words, why_folds
+from .plan import Plan, PlannedFit, Stage, limit_words, why_folds
 from .stages import SHORTLIST_PER_METHOD
 
 
@@ -45,12 +45,12 @@ def _staged(plan: Plan, candidates: Candidates) -> Plan:
     for setting in sorted(linear, key=lambda setting: setting.adaptation != options.adaptation):
         by_kind.setdefault(setting.kind, setting)
     two = list(by_kind.values())[:2]
-    unpenalised = [setting for setting in settings if setting.penalty is None]
-    own = unpenalised[:1] if options.encoder != USUAL_ENCODER else []
-    kinds = [setting.kind for setting in unpenalised]
-    main = [s for place, s in enumerate(unpenalised) if place and kinds.index(s.kind, 1) == place]
-    main = main or unpenalised[len(own) :]
-    rest = [setting for setting in unpenalised if setting not in (*own, *main)]
+    unpenalized = [setting for setting in settings if setting.penalty is None]
+    own = unpenalized[:1] if options.encoder != USUAL_ENCODER else []
+    kinds = [setting.kind for setting in unpenalized]
+    main = [s for place, s in enumerate(unpenalized) if place and kinds.index(s.kind, 1) == place]
+    main = main or unpenalized[len(own) :]
+    rest = [setting for setting in unpenalized if setting not in (*own, *main)]
     networks = [setting for setting in (*own, *main, *rest) if not setting.network.closed_form]
 
     def stage(setting: Setting, seed: int, *, always: bool = False) -> Stage:
@@ -78,7 +78,7 @@ def _linear_stage(name: str, settings: Sequence[Setting], options: RunOptions) -
     stage = Stage.of(name, settings, [options.seed])
     if options.adaptation != "zero-shot":
         return stage
-    centered = [PlannedTraining(s.replace(centre="online"), options.seed) for s in settings if s.encoder == "linear"]
+    centered = [PlannedFit(s.replace(center="online"), options.seed) for s in settings if s.encoder == "linear"]
     return replace(stage, online=centered)
 
 
@@ -107,15 +107,15 @@ def network_name(setting: Setting, seed: int, plain: Setting) -> str:
 
 def give_more(run: Run, seconds: float | None) -> None:
     """Let a run go on for so many seconds more than it took so far; None: until everything is trained."""
-    plan = run.ledger.recall("plan", Plan)
+    plan = run.database.recall("plan", Plan)
     if plan is None or not run.options.staged:
         raise UserError("the run has no interim results, and ends when everything is trained; leave --time out")
     if plan.fixed:
         raise UserError("the run performs the plan of another, however long that takes; leave --time out")
-    if run.ledger.recall("answered", int) == len(plan.stages):
+    if run.database.recall("answered", int) == len(plan.stages):
         raise UserError("everything in its plan was trained; leave --time out")
-    spent = run.ledger.recall("spent", float) or 0.0
-    run.ledger.remember(allowed=math.inf if seconds is None else spent + seconds, complete=False)
+    spent = run.database.recall("spent", float) or 0.0
+    run.database.remember(allowed=math.inf if seconds is None else spent + seconds, complete=False)
 
 
 def begin(
@@ -140,5 +140,5 @@ def begin(
         for line in lines:
             tell(line)
     run = Run.start(folder, prepared)
-    run.ledger.remember(plan=plan, asked=options, spent=time.monotonic() - start)
+    run.database.remember(plan=plan, asked=options, spent=time.monotonic() - start)
     return run

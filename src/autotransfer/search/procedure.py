@@ -21,8 +21,8 @@ from ..csv_tables import csv_of
 from ..files import write_atomically
 from ..machine import FEW, cores, threads
 from ..runs.choice import Choice, Ensemble, NamedSetting, Scores, Selection, StageScore
+from ..runs.database import FINISHED, Entry
 from ..runs.executor import LocalExecutor, OutOfTime
-from ..runs.ledger import FINISHED, Entry
 from ..runs.preparation import check_packages
 from ..runs.progress import OVER
 from ..runs.results import results_table, trained
@@ -41,7 +41,7 @@ from .models import build_models
 from .number_evidence import NumberEvidence
 from .plan import Plan, write_plan
 from .planning import plan_of, with_candidate_stages
-from .playback import play_back
+from .replay import replay_subjects
 from .selection import select
 from .stages import shortlist
 from .stopping import expects_gain, stopped_at
@@ -56,7 +56,7 @@ def conduct(run: Run, tell: Tell, *, shown: bool | None = None, answered: Answer
     each stage. answered: called when all of these are written."""
     check_packages(run.options)
     with threads(cores()):
-        plan = run.ledger.recall("plan", Plan)
+        plan = run.database.recall("plan", Plan)
         plan = plan_of(run.prepared) if plan is None else plan
         if plan.searched:
             shortlist = search_stage(run, tell, shown=shown)
@@ -75,7 +75,7 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
         settings = tpe_search(run, tell, shown=shown)
     else:
         settings = candidates_of(run.prepared).networks
-        run.ledger.add(Entry.of("search", setting, *split, options.seed) for setting in settings)
+        run.database.add(Entry.of("search", setting, *split, options.seed) for setting in settings)
         tell(f"stage one: {len(settings)} setting{'s' * (len(settings) != 1)} on one split")
         run.work(shown=shown)
     first = [entry for entry in finished_entries(run, settings, [split]) if entry.seed == options.seed]
@@ -97,16 +97,16 @@ class Conductor:
     def __init__(self, run: Run, plan: Plan, tell: Tell, *, shown: bool | None, answered: Answered | None) -> None:
         self.run, self.plan, self.tell, self.shown = run, plan, tell, shown
         self.answered = answered
-        self.start = time.monotonic() - (run.ledger.recall("spent", float) or 0.0)
+        self.start = time.monotonic() - (run.database.recall("spent", float) or 0.0)
         limit = None if plan.fixed else run.options.seconds
-        self.allowed = run.ledger.recall("allowed", float) or limit or math.inf  # seconds
+        self.allowed = run.database.recall("allowed", float) or limit or math.inf  # seconds
         self.stops = run.options.staged and math.isfinite(self.allowed)  # before the limit, if no gain is expected
-        self.delivered = run.ledger.recall("answered", int) or 0  # stages
-        self.answers = run.ledger.recall("answers", list[StageScore]) or []
-        self.nested = run.ledger.recall("nested", list[dict[str, dict[str, float]]]) or []  # weights after each stage
+        self.delivered = run.database.recall("answered", int) or 0  # stages
+        self.answers = run.database.recall("answers", list[StageScore]) or []
+        self.nested = run.database.recall("nested", list[dict[str, dict[str, float]]]) or []  # weights after each stage
         self.answering = 0.0  # seconds that the slowest interim result took
         self.chosen: tuple[Choice, Predictions] | None = None  # after the last completed stage
-        run.ledger.remember(plan=plan)
+        run.database.remember(plan=plan)
 
     @property
     def spent(self) -> float:
@@ -122,7 +122,7 @@ class Conductor:
         staged, stages = self.run.options.staged, self.plan.stages
         for number in range(len(stages)):
             if number < self.delivered:
-                self.run.ledger.add(self._entries(number))  # jobs are numbered in the order in which they are added
+                self.run.database.add(self._entries(number))  # jobs are numbered in the order in which they are added
                 continue
             if not self._train(number):
                 break
@@ -139,7 +139,7 @@ class Conductor:
         stage = self.plan.stages[number]
         return [
             Entry.of(name, training.setting, *fold, training.seed)
-            for name, every in (("folds", stage.trainings), ("sessions", stage.online))
+            for name, every in (("folds", stage.fits), ("sessions", stage.online))
             for training in every
             for fold in self.run.folds()
         ]
@@ -151,9 +151,9 @@ class Conductor:
             self._set_aside(number)
             return False
         always = number == 0 or stage.always
-        run.ledger.add(entries)
+        run.database.add(entries)
         until = math.inf if always else time.monotonic() + self.seconds_left
-        run.ledger.remember(limit=[until - time.monotonic(), time.time()] if math.isfinite(until) else [])
+        run.database.remember(limit=[until - time.monotonic(), time.time()] if math.isfinite(until) else [])
         self.tell(f"stage {number + 1} of {len(self.plan.stages)}: {stage.name} on {len(run.folds())} folds")
         if isinstance(run.executor, LocalExecutor):
             run.executor.until = until
@@ -166,19 +166,19 @@ class Conductor:
             self.tell(f"{stage.name} takes too long and is not delivered: {spent} of {whole} were spent on it")
             return False
         finally:
-            run.ledger.remember(spent=self.spent)
+            run.database.remember(spent=self.spent)
         return True
 
     def _has_time(self, number: int) -> bool:
         """Return whether a stage may begin: if time is left, and as much as its fits take if they take as long as
         finished ones of the same kind. Kinds without finished fits, and stages that were begun before, need 0 s."""
-        statuses, entries = self.run.ledger.statuses(), self._entries(number)
+        statuses, entries = self.run.database.statuses(), self._entries(number)
         of_stage = {statuses.get(entry.key) for entry in entries}
         if number == 0 or self.plan.stages[number].always or of_stage <= {*FINISHED}:
             return True
         seconds: dict[str, list[float]] = {}
         if not of_stage & {"running", *FINISHED}:
-            for entry in self.run.ledger.entries():
+            for entry in self.run.database.entries():
                 if entry.record is not None:
                     seconds.setdefault(entry.setting.kind, []).append(entry.record.seconds)
         return self.seconds_left > sum(fmean(seconds.get(entry.setting.kind, [0.0])) for entry in entries)
@@ -187,7 +187,7 @@ class Conductor:
         """Hide the fits of a stage that was not completed. They stay in the run database for `resume`."""
         delivered = {entry.key for n in range(self.delivered) for entry in self._entries(n)}
         keys = [entry.key for entry in self._entries(number) if entry.key not in delivered]
-        self.run.ledger.set_aside(keys)
+        self.run.database.set_aside(keys)
 
     def _scores_baselines(self, *, last: bool) -> bool:
         """Whether baselines that need fits of their own are scored: they wait for the first network or, in a run
@@ -219,17 +219,17 @@ class Conductor:
         baselines = {name: run.by_person(scores) for name, scores in scored.items()}
         choice = replace(choice, baselines=baselines, skipped_baselines=skipped)
         if choice.ensemble is not None and last and not run.options.task.is_numeric:
-            centred = [training.setting for stage in self.plan.stages[: self.delivered] for training in stage.online]
+            centered = [training.setting for stage in self.plan.stages[: self.delivered] for training in stage.online]
             with working("weights for online sessions", shown=self.shown):
-                online = find_online(run, candidates, list(dict.fromkeys(centred)))
+                online = find_online(run, candidates, list(dict.fromkeys(centered)))
             with working("replaying held-out subjects", shown=self.shown):
-                choice = replace(choice, playback=play_back(run, choice, predictions, online))
+                choice = replace(choice, replay=replay_subjects(run, choice, predictions, online))
         if ended == OVER or not staged:
             choice = replace(choice, left_out=[stage.name for stage in self.plan.stages[self.delivered :]])
         if staged:
             choice = replace(choice, stages=self.answers, ended=ended)
         with working("building models", shown=self.shown):
-            build_models(run, choice, None if online is None else online.exponents)
+            build_models(run, choice, None if online is None else online.weights)
         if staged and since is None:  # predict can use it from now on
             self.answers[-1] = replace(self.answers[-1], seconds=self.spent)
             choice = replace(choice, stages=self.answers)
@@ -237,7 +237,7 @@ class Conductor:
         write_plan(run.folder, self.plan.as_performed(self.delivered))
         facts: dict[str, Any] = {"complete": True, "ended": ended or ""} if last else {}
         facts |= {"answers": self.answers, "nested": self.nested, "answered": self.delivered}
-        run.ledger.remember(spent=self.spent, choice=choice, **facts)
+        run.database.remember(spent=self.spent, choice=choice, **facts)
         if self.answered is not None:
             self.answered(run, choice)
         if staged and not last:
@@ -265,7 +265,7 @@ class Conductor:
         evidence: AnyEvidence
         if run.options.task.is_numeric:
             evidence = NumberEvidence.of(run, named)
-            run.ledger.remember(scores=evidence.single_scores)  # which records of fits have not
+            run.database.remember(scores=evidence.single_scores)  # which records of fits have not
         else:
             evidence = Evidence.of(run, named, entries)
         selection = select(evidence, run.options.task.rule or run.options.rule, paper)
@@ -294,8 +294,8 @@ class Conductor:
 
 def results_of(run: Run) -> pd.DataFrame:
     """Return results.csv: a row for each finished job and test subject."""
-    table = results_table(trained(run.ledger.entries(), run.data.subjects, run.options.name_of, run.groups))
-    if (scores := run.ledger.recall("scores", dict[str, Scores])) is not None:  # which records of numbers have not
+    table = results_table(trained(run.database.entries(), run.data.subjects, run.options.name_of, run.groups))
+    if (scores := run.database.recall("scores", dict[str, Scores])) is not None:  # which records of numbers have not
         pairs = zip(table["setting"], table["test_subject"].astype(str), strict=True)
         table["test_score"] = [scores.get(setting, {}).get(subject, math.nan) for setting, subject in pairs]
     return table

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..preprocessing import strongest
-from ..runs.choice import Ensemble, NamedSetting, Selection, Weighted
+from ..runs.choice import Ensemble, NamedSetting, Selection, WeightedCandidate
 from .average import find_weights
 from .evidence import Evidence
 from .number_evidence import NumberEvidence
@@ -24,7 +24,7 @@ class Rule:
     """Rule by which a run selects from evidence among some candidates."""
 
     best: Callable[[Any, Sequence[int]], int]  # the best candidate
-    weigh: Callable[[Any, Sequence[int]], Floats] | None = None  # exponents; None: the best is delivered alone
+    weigh: Callable[[Any, Sequence[int]], Floats] | None = None  # weights; None: the best is delivered alone
 
 
 def _by_scores(rank: Callable[[Sequence[Score], Sequence[str]], str]) -> Callable[[Evidence, Sequence[int]], int]:
@@ -58,7 +58,7 @@ def select(evidence: Evidence | NumberEvidence, rule: str, paper_network: NamedS
     chosen = candidates[best(evidence, everything)]
     ensemble = None if weigh is None else _ensemble(evidence, chosen, weigh)
     validation = {named.name: evidence.validation(k) for k, named in enumerate(candidates)}
-    used = [chosen] if ensemble is None else [named for named in candidates if named.name in ensemble.exponents]
+    used = [chosen] if ensemble is None else [named for named in candidates if named.name in ensemble.weights]
     return Selection(
         shortlist=list(candidates),
         chosen=chosen,
@@ -80,8 +80,8 @@ def _ensemble(
     candidates, among = evidence.candidates, list(evidence.trained)
     uncensored = evidence.uncensored(among) or among
 
-    def named(exponents: Floats) -> dict[str, float]:
-        return {candidate.name: beta for candidate, beta in zip(candidates, exponents.tolist(), strict=True) if beta}
+    def named(weights: Floats) -> dict[str, float]:
+        return {candidate.name: beta for candidate, beta in zip(candidates, weights.tolist(), strict=True) if beta}
 
     nested, nested_uncensored = dict[str, dict[str, float]](), dict[str, dict[str, float]]()
     for block in evidence.blocks:
@@ -89,15 +89,17 @@ def _ensemble(
         nested |= dict.fromkeys(names, named(weigh(rest, among)))
         if uncensored != among:
             nested_uncensored |= dict.fromkeys(names, named(weigh(rest, uncensored)))
-    exponents = named(weigh(evidence, among)) or {best.name: 0.0}
-    total = sum(exponents.values()) or 1.0
-    weights = [
-        Weighted(one.name, one.setting.kind, exponents[one.name] / total, exponents[one.name], evidence.strength(k))
+    weights = named(weigh(evidence, among)) or {best.name: 0.0}
+    total = sum(weights.values()) or 1.0
+    weighted = [
+        WeightedCandidate(
+            one.name, one.setting.kind, weights[one.name] / total, weights[one.name], evidence.strength(k)
+        )
         for k, one in enumerate(candidates)
-        if one.name in exponents
+        if one.name in weights
     ]
     return Ensemble(
-        weights=sorted(weights, key=lambda weighted: -weighted.exponent),
+        candidates=sorted(weighted, key=lambda one: -one.weight),
         nested=nested,
         nested_uncensored=nested_uncensored,
     )

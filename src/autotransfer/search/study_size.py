@@ -239,19 +239,19 @@ class Sums(NamedTuple):
         training windows, one shrunk covariance, classes equally likely. A class without training windows is never
         predicted."""
         n, dim = self.counts.sum(), codes.shape[1]
-        centre = self.totals.sum(0) / n
-        variance = self.products.diagonal() / n - centre.square()
+        center = self.totals.sum(0) / n
+        variance = self.products.diagonal() / n - center.square()
         varies = variance > 1e-9 * (self.products.diagonal() / n).clamp(min=1e-300)
         scale = torch.where(varies, variance, 1.0).rsqrt() * varies
         means = self.totals / self.counts.clamp(min=1)[:, None]
         within = (self.products - (self.counts[:, None] * means).T @ means) / n
         within = within * scale * scale[:, None]
-        means = (means - centre) * scale
+        means = (means - center) * scale
         level = within.diagonal().sum() / dim
         matrix = (1 - SHRINKAGE) * within
         matrix.diagonal().add_(SHRINKAGE * level if level > 0 else 1.0)
         weight = torch.cholesky_solve(means.T, torch.linalg.cholesky(matrix)).T
-        logits = (codes - centre) * scale @ weight.T - 0.5 * (weight * means).sum(1)
+        logits = (codes - center) * scale @ weight.T - 0.5 * (weight * means).sum(1)
         return torch.log_softmax(logits.masked_fill(self.counts == 0, ABSENT), 1)
 
 

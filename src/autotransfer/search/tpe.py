@@ -1,7 +1,7 @@
 """Stage one by Optuna's TPE: settings sampled from continuous spaces, a population at a time.
 
 Trials are asked for and told in batches. A batch is a function of the seed, its number and the scores of the batches
-before it, so a killed search asks for the same settings again and finds their trainings in the ledger.
+before it, so a killed search asks for the same settings again and finds their fits in the database.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ..censoring import CENSORS, MODES
-from ..runs.ledger import Entry
+from ..runs.database import Entry
 from ..runs.run import Run, Tell
 from ..settings import Setting
 
@@ -36,7 +36,7 @@ def tpe_search(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
     study = optuna.create_study(direction="maximize")
     options, fold = run.options, run.scored_split()
     settings = [options.apply(Setting())]
-    run.ledger.add([Entry.of("search", settings[0], *fold, options.seed)])
+    run.database.add([Entry.of("search", settings[0], *fold, options.seed)])
     for number, first in enumerate(range(0, options.trials, BATCH)):
         study.sampler = optuna.samplers.TPESampler(
             seed=options.seed * 10_007 + number, constant_liar=True, multivariate=True
@@ -45,9 +45,9 @@ def tpe_search(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
         batch = [options.apply(suggest(trial)) for trial in trials]
         tell(f"stage one: batch {number + 1} of the tpe search, {len(batch)} settings")
         keys = [Entry.of("search", setting, *fold, options.seed).key for setting in batch]
-        run.ledger.add(Entry.of("search", setting, *fold, options.seed) for setting in batch)
+        run.database.add(Entry.of("search", setting, *fold, options.seed) for setting in batch)
         run.work(shown=shown)
-        known = {entry.key: entry.record for entry in run.ledger.entries()}
+        known = {entry.key: entry.record for entry in run.database.entries()}
         for trial, key in zip(trials, keys, strict=True):
             record = known[key]
             assert record is not None, "work ends when every job has"

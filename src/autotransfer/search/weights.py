@@ -1,12 +1,12 @@
-"""Weights of candidates, fitted on people whom their trainings held out.
+"""Weights of candidates, fitted on people whom their fits held out.
 
-    log p(class) = Σ_k β_k log p_k(class) − normaliser,   β_k ≥ 0
+    log p(class) = Σ_k β_k log p_k(class) − normalizer,   β_k ≥ 0
 
-β minimises the log-loss, in which every person and every class count the same, plus
+β minimizes the log-loss, in which every person and every class count the same, plus
 
     λ · mean_k (β_k / β₀ − 1)²
 
-where β₀ is the best exponent that is the same for all. Without that term, few people are overfitted: the weights of the
+where β₀ is the best weight that is the same for all. Without that term, few people are overfitted: the weights of the
 luckiest candidates would grow. λ is a constant, chosen on validation people of five data sets before it was used.
 """
 
@@ -26,7 +26,7 @@ KNOWN = 2  # how many people that is worth beside those at hand
 
 
 def fit(log_p: NDArray[np.floating], y: NDArray[np.int64], weight: Floats, shrinkage: float = SHRINKAGE) -> Floats:
-    """Fit exponents β (K,) of log-probabilities log_p (K, N, C) of rows with classes y (N,) and weights (N,) that sum
+    """Fit weights β (K,) of log-probabilities log_p (K, N, C) of rows with classes y (N,) and weights (N,) that sum
     to 1."""
     K = len(log_p)
     equal = sharpness(log_p.mean(0), y, weight) / K

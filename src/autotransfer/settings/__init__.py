@@ -1,4 +1,4 @@
-"""Setting: every number that can change the outcome of one training, in parts, written as one flat list of keywords."""
+"""Setting: every number that can change the outcome of one fit, in parts, written as one flat list of keywords."""
 
 from __future__ import annotations
 

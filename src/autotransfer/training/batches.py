@@ -16,7 +16,7 @@ from ..randomness import bits, fold_in, uniform
 Ints = NDArray[np.int64]
 
 # A network needs steps, not epochs: an epoch of 600 windows is four of them, one of 16,000 more than a hundred.
-STEPS = 2500  # of the optimiser, where the number of epochs is not given
+STEPS = 2500  # of the optimizer, where the number of epochs is not given
 EPOCHS = (10, 500)  # the fewest and the most that these make
 
 

@@ -14,12 +14,12 @@ from ..censoring.critics import CriticOptions
 from ..randomness import key_of
 from ..settings import Setting
 from .flat import Flat
-from .optimiser import AdamW
+from .optimizer import AdamW
 from .program import Branches
 
 
 class _Part:
-    """One code path: its members, its censor, and the critics' optimiser if it has critics."""
+    """One code path: its members, its censor, and the critics' optimizer if it has critics."""
 
     def __init__(
         self, settings: list[Setting], index: list[int], seeds: Sequence[int], *, latent_dim: int, n_classes: int,

@@ -60,18 +60,18 @@ class ClosedForm(Trainer):
 
         net.fit_(members, batches)
         first = slice(members[0], members[0] + 1)
-        codes = net.standardize_(members, torch.cat([net.raw(x[None], first)[0].double() for x, _ in batches()]))
+        latents = net.standardize_(members, torch.cat([net.raw(x[None], first)[0].double() for x, _ in batches()]))
         y = self.y[rows]
         n_classes, given = self.classifier.weight.shape[1], net.head()
-        classes = Classes(codes, y, n_classes)
+        classes = Classes(latents, y, n_classes)
         for member in members:
             options = cast(ClosedFormOptions, self.jobs[member].setting.network)
             weight, bias = (
-                classes.solve(options.shrinkage) if given is None else (given.to(codes), codes.new_zeros(n_classes))
+                classes.solve(options.shrinkage) if given is None else (given.to(latents), latents.new_zeros(n_classes))
             )
             self.classifier.weight.data[member] = weight.to(self.classifier.weight)
             self.classifier.bias.data[member] = bias.to(self.classifier.bias)
-            logits = codes @ weight.T + bias
+            logits = latents @ weight.T + bias
             loss = mean_loss(self.row_loss, logits[None], y[None], self.weights[member : member + 1].double())
             self.losses[0, member] = loss[0] * self.groups.steps_of[group]  # the mean over steps is reported
 
@@ -84,15 +84,15 @@ class ClosedForm(Trainer):
 
 
 class Classes:
-    """Codes (n, D) of K classes: their means, and how rows lie about them. float64."""
+    """Latents (n, D) of K classes: their means, and how rows lie about them. float64."""
 
-    def __init__(self, codes: Tensor, y: Tensor, n_classes: int) -> None:
+    def __init__(self, latents: Tensor, y: Tensor, n_classes: int) -> None:
         count = torch.bincount(y, minlength=n_classes)
-        total = codes.new_zeros(n_classes, codes.shape[1]).index_add_(0, y, codes)
+        total = latents.new_zeros(n_classes, latents.shape[1]).index_add_(0, y, latents)
         self.present = count > 0
         self.means = total / count.clamp(min=1)[:, None]  # (K, D)
-        self.rows = codes - self.means[y]
-        self.by_rows = len(codes) < codes.shape[1]  # the smaller of the two products tells all
+        self.rows = latents - self.means[y]
+        self.by_rows = len(latents) < latents.shape[1]  # the smaller of the two products tells all
         self.product = self.rows @ self.rows.T if self.by_rows else self.rows.T @ self.rows
         level = self.product.diagonal().sum() / self.rows.numel()  # tr(S)/D
         self.level = level if level > 0 else torch.ones_like(level)  # 1 where every row is its class's mean
@@ -109,7 +109,7 @@ class Classes:
     def solve(self, shrinkage: float | str) -> tuple[Tensor, Tensor]:
         """Return weights (K, D) and bias (K,) of the logits."""
         share = max(self.shrinkage() if isinstance(shrinkage, str) else shrinkage, LEAST)
-        # Where codes are not finite there is no root: weights become nan, and the member fails alone.
+        # Where latents are not finite there is no root: weights become nan, and the member fails alone.
         root, info = torch.linalg.cholesky_ex(self._shrunk(self.product, share))
         root = torch.where(info == 0, root, torch.nan)
         if not self.by_rows:

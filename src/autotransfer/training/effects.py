@@ -1,7 +1,7 @@
-"""How people differ in a model's codes, and the posterior for one person, given windows of theirs.
+"""How people differ in a model's latents, and the posterior for one person, given windows of theirs.
 
 In a few directions of the code, those in which the means of people and classes lie furthest apart, a window of person
-p and class c is modelled as
+p and class c is modeled as
 
     x = μ_c + δ_p + ε_pc + noise        δ_p ~ N(0, b)    ε_pc ~ N(0, e)    noise ~ N(0, 1)
 
@@ -25,7 +25,7 @@ from torch import Tensor
 from .closed_form import Classes
 
 DIRECTIONS = 64  # of the code that are kept
-KNOWN = 3.0  # windows that count as one: neighbours in time resemble each other
+KNOWN = 3.0  # windows that count as one: neighbors in time resemble each other
 GUESSED = 10.0  # the same where classes are predicted, and may be wrong
 POOLED = 0.3  # share of the mean over directions in each direction's variance: people are few
 LEAST = 1e-3  # variance between people, relative to 1 within a cell
@@ -35,14 +35,14 @@ RIDGE = 0.02  # share of the mean variance that is added to the covariance withi
 class Evidence(NamedTuple):
     """Windows of one person, each counting for every class with a weight."""
 
-    sums: Tensor  # (P, C, R): of their projected codes
+    sums: Tensor  # (P, C, R): of their projected latents
     counts: Tensor  # (C,)
 
 
 class Effects(NamedTuple):
-    """P members, C classes, codes of D numbers, R directions."""
+    """P members, C classes, latents of D numbers, R directions."""
 
-    projection: Tensor  # (P, D, R): codes -> directions in which windows of a cell have the variance 1
+    projection: Tensor  # (P, D, R): latents -> directions in which windows of a cell have the variance 1
     means: Tensor  # (P, C, R): μ
     shift: Tensor  # (P, R): b
     interaction: Tensor  # (P, R): e
@@ -53,17 +53,17 @@ class Effects(NamedTuple):
         return Evidence(torch.zeros_like(self.means), self.means.new_zeros(self.means.shape[1]))
 
     def wide(self, directions: int) -> Effects:
-        """Return the effects with so many directions. Codes are 0 in those that are added."""
+        """Return the effects with so many directions. Latents are 0 in those that are added."""
         more = (0, directions - self.shift.shape[-1])
         pairs = zip(self, (0.0, 0.0, 1.0, 1.0), strict=True)
         return Effects(*(torch.nn.functional.pad(tensor, more, value=value) for tensor, value in pairs))
 
     def project(self, z: Tensor) -> Tensor:
-        """Project codes (P, n, D) to (P, n, R)."""
+        """Project latents (P, n, D) to (P, n, R)."""
         return z.to(self.projection) @ self.projection
 
     def evidence(self, x: Tensor, weight: Tensor) -> Evidence:
-        """Return the evidence of projected codes (P, n, R) that count (n, C) for the classes."""
+        """Return the evidence of projected latents (P, n, R) that count (n, C) for the classes."""
         return Evidence(weight.T.to(x) @ x, weight.sum(0).to(x))
 
     @property
@@ -96,21 +96,22 @@ class Effects(NamedTuple):
         return now - then, half
 
 
-def fit_effects(codes: Tensor, y: Tensor, people: Tensor, n_classes: int) -> Effects:
-    """Fit one member (P = 1): codes (n, D) of the windows of at least two people (n,), classes (n,). float64 inside."""
-    codes = codes.double()
+def fit_effects(latents: Tensor, y: Tensor, people: Tensor, n_classes: int) -> Effects:
+    """Fit one member (P = 1): latents (n, D) of the windows of at least two people (n,), classes (n,). float64
+    inside."""
+    latents = latents.double()
     _, who = people.unique(return_inverse=True)  # type: ignore[no-untyped-call]  # torch's
     n_people = int(who.max()) + 1
-    cells = Classes(codes, who * n_classes + y, n_people * n_classes)
+    cells = Classes(latents, who * n_classes + y, n_people * n_classes)
     count = torch.bincount(who * n_classes + y, minlength=n_people * n_classes).view(n_people, n_classes).double()
     there = (count > 0).double()[..., None]
     means = cells.means.view(n_people, n_classes, -1)
     of_class = (means * there).sum(0) / there.sum(0).clamp(min=1)  # (C, D)
     seen = there.sum(0) > 0
-    centre = (of_class * seen).sum(0) / seen.sum()
-    of_class = torch.where(seen, of_class, centre)
+    center = (of_class * seen).sum(0) / seen.sum()
+    of_class = torch.where(seen, of_class, center)
     root = torch.linalg.cholesky(cells.covariance(max(cells.shrinkage(), RIDGE)))
-    white = torch.linalg.solve_triangular(root, ((means - centre) * there).flatten(0, 1).T, upper=False).T
+    white = torch.linalg.solve_triangular(root, ((means - center) * there).flatten(0, 1).T, upper=False).T
     _, spread, axes = torch.linalg.svd(white, full_matrices=False)
     kept = min(DIRECTIONS, len(spread))
     projection = torch.linalg.solve_triangular(root.T, axes[:kept].T, upper=True)  # (D, R)

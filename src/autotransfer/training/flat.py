@@ -1,6 +1,6 @@
 """All parameters of a stacked module as one matrix: (P, n), with the member on axis 0.
 
-Optimiser steps, best snapshots, checkpoints and the leaving of members are then single operations on
+Optimizer steps, best snapshots, checkpoints and the leaving of members are then single operations on
 whole rows. The module's own parameters and buffers become views of the matrices, so it runs as before.
 """
 

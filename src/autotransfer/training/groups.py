@@ -140,7 +140,7 @@ def _keys(jobs: Sequence[Job]) -> Tensor:
 def _training_subjects(recordings: Recordings, job: Job) -> NDArray[np.int64]:
     """Return subjects (N,) as 0, 1, ... in the training rows, else -1; for the control, shuffled within class."""
     rows = job.fold.train
-    labels = np.full(recordings.n_trials, -1, dtype=np.int64)
+    labels = np.full(recordings.n_windows, -1, dtype=np.int64)
     labels[rows] = np.unique(recordings.subject.numpy()[rows], return_inverse=True)[1]
     if job.setting.penalty is None or not job.setting.penalty.shuffle_subjects:
         return labels

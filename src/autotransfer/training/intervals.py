@@ -44,7 +44,7 @@ def expanded_tail(n: int, level: float) -> float:
 
 
 @dataclass(frozen=True)
-class NextPerson:
+class NextSubject:
     """Where the score of one more person will lie, with the probability `level`."""
 
     low: float
@@ -61,9 +61,9 @@ class NextPerson:
         return f"from {self.people} people, {assumed}"
 
 
-def next_person(
+def next_subject(
     scores: ArrayLike, *, level: float = PREDICTED, lowest: float = 0.0, highest: float = 1.0
-) -> NextPerson | None:
+) -> NextSubject | None:
     """Return the prediction interval for one more score from those of n people (n,), within [lowest, highest]; None for
     n < 2, and where all of fewer than 19 are alike, which says nothing of how people differ. A person without a score
     is left out.
@@ -79,16 +79,16 @@ def next_person(
         return None
     k = math.floor((n + 1) * (1 - level) / 2 + 1e-9)
     if k >= 1:
-        return NextPerson(float(values[k - 1]), float(values[n - k]), level, n, "nothing")
+        return NextSubject(float(values[k - 1]), float(values[n - k]), level, n, "nothing")
     t = float(stdtrit(n - 1, (1 + level) / 2))
     if values[0] == values[-1]:
         return None
     reach = t * float(values.std(ddof=1)) * math.sqrt(1 + 1 / n)
     mean = float(values.mean())
-    return NextPerson(max(lowest, LOWEST, mean - reach), min(highest, mean + reach), level, n, "normal")
+    return NextSubject(max(lowest, LOWEST, mean - reach), min(highest, mean + reach), level, n, "normal")
 
 
-def next_words(expected: NextPerson | None, hold_out: str = "subject", *, metric: str = "") -> str | None:
+def next_words(expected: NextSubject | None, hold_out: str = "subject", *, metric: str = "") -> str | None:
     """Say what to expect of one more person; None if there was only one.
 
     hold_out: what people were scored on. metric: 'R²', if the sentence must say it.

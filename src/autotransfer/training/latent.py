@@ -1,4 +1,4 @@
-"""Latent codes and class probabilities of trained models, read back from their states."""
+"""Latent latents and class probabilities of trained models, read back from their states."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def encode_states(
     dtype: torch.dtype = torch.float32,
     encoders: Encoders | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return codes and logits as `encode` does, from stored states."""
+    """Return latents and logits as `encode` does, from stored states."""
     try:
         place = torch.device(device)
         first = jobs[0].setting
@@ -62,19 +62,19 @@ def encode_states(
         members.net.eval()
         training = [job.fold.train for job in jobs]
         prepared = Prepared(windows, training, [_unseen(recordings, train, rows) for train in training])
-        codes, logits = [], []
+        latents, logits = [], []
         for start in range(0, len(rows), CHUNK):
             chunk = torch.as_tensor(rows[start : start + CHUNK], device=place)
             z = members.net(prepared.mixed(chunk.expand(len(jobs), -1)))
-            codes.append(z)
+            latents.append(z)
             logits.append(members.classifier(z))
     finally:
         release(recordings)
-    return torch.cat(codes, 1), torch.cat(logits, 1)
+    return torch.cat(latents, 1), torch.cat(logits, 1)
 
 
 def _unseen(recordings: Recordings, train: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Everything of the people among these rows whom a model was not trained on."""
-    others = np.setdiff1d(np.arange(recordings.n_trials), train)
+    others = np.setdiff1d(np.arange(recordings.n_windows), train)
     who = recordings.subject.numpy()
     return others[np.isin(who[others], who[np.intersect1d(rows, others)])]

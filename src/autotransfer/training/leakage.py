@@ -21,7 +21,7 @@ class Leakage:
     chance: float  # 1 / number of subjects
     bits: float  # lower bound on the mutual information I(z; s); at least 0
     n_subjects: int
-    n_trials: int
+    n_windows: int
 
     @property
     def excess(self) -> float:
@@ -44,18 +44,18 @@ def leakage(z: Any, s: Any, *, folds: int = 5, seed: int = 0) -> Leakage:
     from sklearn.preprocessing import StandardScaler
     from threadpoolctl import ThreadpoolController
 
-    codes, subjects, counts = _checked(z, s)
+    latents, subjects, counts = _checked(z, s)
     n_subjects = len(counts)
     splits = min(folds, int(counts.min()))
     log_p = np.zeros((len(subjects), n_subjects))
     threads = ThreadpoolController()  # looks through every loaded library: once is enough
-    for train, test in StratifiedKFold(splits, shuffle=True, random_state=seed).split(codes, subjects):
+    for train, test in StratifiedKFold(splits, shuffle=True, random_state=seed).split(latents, subjects):
         probe = make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced", max_iter=200))
         # 200 iterations are enough to read what there is to read; products this small lose time with more threads.
         with warnings.catch_warnings(), threads.limit(limits=1):
             warnings.simplefilter("ignore")
-            probe.fit(codes[train], subjects[train])
-        log_p[test] = probe.predict_log_proba(codes[test])
+            probe.fit(latents[train], subjects[train])
+        log_p[test] = probe.predict_log_proba(latents[test])
     hit = log_p.argmax(1) == subjects
     true_log_p = np.maximum(log_p[np.arange(len(subjects)), subjects], math.log(1e-12))
     accuracy = float(np.mean(np.bincount(subjects, hit) / counts))
@@ -64,14 +64,14 @@ def leakage(z: Any, s: Any, *, folds: int = 5, seed: int = 0) -> Leakage:
 
 
 def _checked(z: ArrayLike, s: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return codes, subjects as 0, 1, ... and their counts."""
+    """Return latents, subjects as 0, 1, ... and their counts."""
     z, s = (values.detach().cpu() if hasattr(values, "detach") else values for values in (z, s))
-    codes, labels = np.asarray(z, dtype=np.float64), np.asarray(s)
-    if codes.ndim != 2 or labels.shape != (len(codes),):
-        raise UserError(f"leakage needs z (N, D) and s (N,), not {codes.shape} and {labels.shape}")
-    if not np.isfinite(codes).all():
+    latents, labels = np.asarray(z, dtype=np.float64), np.asarray(s)
+    if latents.ndim != 2 or labels.shape != (len(latents),):
+        raise UserError(f"leakage needs z (N, D) and s (N,), not {latents.shape} and {labels.shape}")
+    if not np.isfinite(latents).all():
         raise UserError("z has values that are not finite; a probe cannot read them")
     _, subjects, counts = np.unique(labels, return_inverse=True, return_counts=True)
     if len(counts) < 2 or counts.min() < 2:
         raise UserError(f"leakage needs at least 2 subjects with 2 trials each, not {counts.tolist()} trials")
-    return codes, subjects.astype(np.int64), counts
+    return latents, subjects.astype(np.int64), counts

@@ -22,4 +22,4 @@ def first_line(error: BaseException) -> str:
 
 
 def no_room(reason: str) -> UserError:
-    return UserError(f"not even one training fits into memory ({reason}); use a smaller batch_size or shorter windows")
+    return UserError(f"not even one fit fits into memory ({reason}); use a smaller batch_size or shorter windows")

@@ -48,7 +48,7 @@ def room_beside(
     training; below 0 where the windows themselves do not fit."""
     channels, times = preprocessing.shape(recordings.n_channels, recordings.n_times)
     size = max(channels * times, recordings.n_channels * recordings.n_times)
-    return SHARE * free_memory(device) / (recordings.n_trials * dtype.itemsize) - size
+    return SHARE * free_memory(device) / (recordings.n_windows * dtype.itemsize) - size
 
 
 def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders: Encoders | None = None) -> int:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from ..folds import Rows
-from ..model.moments import Levelled, Moments, edge_sums, level_sums, moments_of, n_sums
+from ..model.moments import Leveled, Moments, edge_sums, level_sums, moments_of, n_sums
 from .held_out_windows import HeldOutWindows
 from .windows import Windows, channel_major, gathered
 
@@ -69,12 +69,12 @@ class Prepared:
             x, start = gathered(windows.X, rows, *affine).transpose(1, 2), start + 1
         return x if start == len(steps) else channel_major(self.fitted(x, windows.subject[rows], start=start))
 
-    def levelled(self, rows: Tensor) -> Levelled | None:
+    def leveled(self, rows: Tensor) -> Leveled | None:
         """Return what `gather` gives without drawing levels out over time; None without a table of shapes."""
         if self.shapes is None:
             return None
         signals = gathered(self.shapes.x, rows, None, None).transpose(1, 2)
-        return Levelled(signals, self.shapes.levels(rows, *self._scale()))
+        return Leveled(signals, self.shapes.levels(rows, *self._scale()))
 
     def _scale(self) -> tuple[Tensor, Tensor]:
         """Return shift and scale (G, C) of every group."""
@@ -118,14 +118,14 @@ class Prepared:
         # Channel-major, as the encoder likes it, and never the buffer itself.
         return x.transpose(1, 2).clone(memory_format=torch.contiguous_format).transpose(1, 2)
 
-    def moments(self, x: Tensor | Levelled, rows: Tensor) -> Moments | None:
+    def moments(self, x: Tensor | Leveled, rows: Tensor) -> Moments | None:
         """Return the moments of gathered windows x (G, B, C, T), from the table where there is one. None: nobody needs
         them, or the encoder works them out."""
         windows = self.windows
-        levelled = x if isinstance(x, Levelled) else self.levelled(rows)
-        if levelled is not None:
-            return self.moments_of_shapes(levelled, rows)
-        assert not isinstance(x, Levelled)
+        leveled = x if isinstance(x, Leveled) else self.leveled(rows)
+        if leveled is not None:
+            return self.moments_of_shapes(leveled, rows)
+        assert not isinstance(x, Leveled)
         if windows.sums is not None:
             sums = embedding_bag(rows, windows.sums, mode="sum")
         elif self.lags is not None:
@@ -134,8 +134,8 @@ class Prepared:
             return None
         return moments_of(self._with_edges(sums, x), windows.kernel, x[0].numel())
 
-    def moments_of_shapes(self, x: Levelled, rows: Tensor, factors: Tensor | None = None) -> Moments:
-        """factors: (G, B, channels) that channels of `levelled` were multiplied by to give x."""
+    def moments_of_shapes(self, x: Leveled, rows: Tensor, factors: Tensor | None = None) -> Moments:
+        """factors: (G, B, channels) that channels of `leveled` were multiplied by to give x."""
         assert self.shapes is not None
         _, batch, channels, times = x.signals.shape
         kernel = self.windows.kernel

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..folds import name_of
 from ..jobs import Outcome
-from ..words import clock, trainings_words
+from ..words import clock, fits_words
 
 if TYPE_CHECKING:
     from .trainer import Trainer
@@ -114,7 +114,7 @@ class Progress:
         spent = time.perf_counter() - self.start
         if self.began is None:
             self.began = spent, self.done
-        note = trainings_words(self.well, self.members, self.failed)
+        note = fits_words(self.well, self.members, self.failed)
         if self.bar is not None:
             self.bar.update(self.task, completed=self.done, note=note, left=clock(self.left))
         # After the last epoch, members that leave may change nothing that is shown.

@@ -1,4 +1,4 @@
-"""Ridge regression in closed form, for many strengths at once: on codes, and on recordings."""
+"""Ridge regression in closed form, for many strengths at once: on latents, and on recordings."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ TINY = 1e-12  # of a number's largest size: a smaller deviation is rounding
 
 
 class Ridge(NamedTuple):
-    """Targets as linear functions of raw codes x (D,), one for each of S strengths: weight · x + bias."""
+    """Targets as linear functions of raw latents x (D,), one for each of S strengths: weight · x + bias."""
 
     weight: Floats  # (S, D)
     bias: Floats  # (S,)
 
-    def predict(self, codes: NDArray[np.floating]) -> Floats:
-        """Predict targets (S, n) from codes (n, D)."""
-        return np.asarray(self.weight @ codes.T.astype(np.float64) + self.bias[:, None])
+    def predict(self, latents: NDArray[np.floating]) -> Floats:
+        """Predict targets (S, n) from latents (n, D)."""
+        return np.asarray(self.weight @ latents.T.astype(np.float64) + self.bias[:, None])
 
 
-def ridge(codes: NDArray[np.floating], target: Floats, strengths: Sequence[float]) -> Ridge:
-    """Minimise the mean over rows of (target − prediction)² + strength · |w|², with w the weights of standardized codes
-    (n, D); the intercept is free. A number that is the same in all rows has weight 0.
+def ridge(latents: NDArray[np.floating], target: Floats, strengths: Sequence[float]) -> Ridge:
+    """Minimize the mean over rows of (target − prediction)² + strength · |w|², with w the weights of standardized
+    latents (n, D); the intercept is free. A number that is the same in all rows has weight 0.
 
     One decomposition of the smaller of the products ZᵀZ and ZZᵀ serves all strengths.
     """
-    exact = np.asarray(codes, dtype=np.float64)
+    exact = np.asarray(latents, dtype=np.float64)
     shift = exact.mean(0)
     rows = exact - shift
     spread = np.sqrt(np.square(rows).mean(0))
@@ -70,7 +70,7 @@ def held_out_numbers(recordings: Recordings, setting: Setting, fold: Fold) -> Fl
     """Return predictions (S, n) with each strength for the test rows of a fold."""
     fitted, head = fit_ridge(recordings, setting, fold.train, STRENGTHS)
     (start, windows), rows = _ready(recordings, setting), torch.from_numpy(fold.test)
-    return head.predict(_new_codes(fitted, windows[rows], recordings.subject[rows], start).numpy())
+    return head.predict(_new_latents(fitted, windows[rows], recordings.subject[rows], start).numpy())
 
 
 def fit_ridge(
@@ -79,8 +79,8 @@ def fit_ridge(
     """Fit ridge regressions with each strength on training rows (n,)."""
     ready = _ready(recordings, setting)
     fitted = setting.preprocessing.fit(recordings.X, recordings.subject, [train], recordings.derived, ready=ready)
-    codes = _codes(fitted, *ready, recordings.subject, train)
-    return RidgeFit(fitted, ridge(codes, recordings.truth.numpy()[train], strengths))
+    latents = _latents(fitted, *ready, recordings.subject, train)
+    return RidgeFit(fitted, ridge(latents, recordings.truth.numpy()[train], strengths))
 
 
 def _ready(recordings: Recordings, setting: Setting) -> tuple[int, Tensor]:
@@ -89,10 +89,10 @@ def _ready(recordings: Recordings, setting: Setting) -> tuple[int, Tensor]:
 
 
 @torch.no_grad()
-def _codes(
+def _latents(
     fitted: FittedPreprocessing, start: int, windows: Tensor, subject: Tensor, rows: NDArray[np.int64]
 ) -> Floats:
-    """Return codes (n, D) of training people's windows (n,), which have been through the first transforms."""
+    """Return latents (n, D) of training people's windows (n,), which have been through the first transforms."""
     parts = []
     for chunk in row_chunks(len(rows), windows[0].numel()):
         places = torch.from_numpy(rows[chunk])
@@ -101,13 +101,13 @@ def _codes(
     return torch.cat(parts).numpy()
 
 
-def _new_codes(fitted: FittedPreprocessing, X: Tensor, subject: Tensor, start: int) -> Tensor:
-    """Return codes (N, D), float64, of windows (N, channels, times) of people (N,) who are new."""
+def _new_latents(fitted: FittedPreprocessing, X: Tensor, subject: Tensor, start: int) -> Tensor:
+    """Return latents (N, D), float64, of windows (N, channels, times) of people (N,) who are new."""
     X = X.to(torch.float32)
     if fitted.spec.adaptation == "none":
         return fitted.follow(start).feed(X)[0].flatten(1).double()
     people = [(subject == person).nonzero()[:, 0] for person in subject.unique()]  # type: ignore[no-untyped-call]  # torch's
     found = torch.cat([fitted.follow(start).feed(X[rows])[0].flatten(1) for rows in people])
-    codes = torch.empty_like(found, dtype=torch.float64)
-    codes[torch.cat(people)] = found.double()
-    return codes
+    latents = torch.empty_like(found, dtype=torch.float64)
+    latents[torch.cat(people)] = found.double()
+    return latents

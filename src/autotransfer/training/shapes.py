@@ -82,8 +82,8 @@ class Shapes:
 def _shapes(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """x: (n, C, T) float64 -> shapes, means (n, C) and deviations (n, C), 0 where a channel is constant."""
     mean = x.mean(-1)
-    centred = x - mean[..., None]
-    deviation = centred.square().mean(-1).sqrt()
+    centered = x - mean[..., None]
+    deviation = centered.square().mean(-1).sqrt()
     constant = deviation <= CONSTANT * x.abs().amax(-1)
-    shape = torch.where(constant[..., None], 0.0, centred / torch.where(constant, 1.0, deviation)[..., None])
+    shape = torch.where(constant[..., None], 0.0, centered / torch.where(constant, 1.0, deviation)[..., None])
     return shape, mean, deviation.masked_fill(constant, 0.0)

@@ -107,9 +107,9 @@ def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
         seen.add(job.fold.key)
         held_out = job.fold.held_out_rows
         rows = np.concatenate([job.fold.train, held_out])
-        if ((rows < 0) | (rows >= recordings.n_trials)).any():
+        if ((rows < 0) | (rows >= recordings.n_windows)).any():
             raise UserError(
-                f"a fold names rows {rows.min()} to {rows.max()}, but there are {recordings.n_trials} trials; "
+                f"a fold names rows {rows.min()} to {rows.max()}, but there are {recordings.n_windows} trials; "
                 "make the folds from the same recordings"
             )
         if len(both := np.intersect1d(job.fold.train, held_out)):
@@ -139,7 +139,7 @@ def _check_whole_subjects(recordings: Recordings, jobs: Sequence[Job]) -> None:
         if split.any():
             name = recordings.subjects[int(split.argmax())]
             raise UserError(
-                f"a fold trains on some of subject {name!r}'s windows only; standardize, align or centre "
+                f"a fold trains on some of subject {name!r}'s windows only; standardize, align or center "
                 "'online' needs folds that leave out whole subjects"
             )
 

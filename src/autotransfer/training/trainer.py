@@ -1,4 +1,4 @@
-"""Trainer: the members of a population with their optimiser, critics, snapshots and the training step."""
+"""Trainer: the members of a population with their optimizer, critics, snapshots and the training step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..gpu import using_kernels
 from ..gpu.autograd import with_gradient
 from ..jobs import Job
 from ..model.encoders import Encoders
-from ..model.moments import Levelled, Moments
+from ..model.moments import Leveled, Moments
 from ..randomness import fold_in, key_of
 from ..tasks import task_of
 from ..tasks.classification import weighted_nll
@@ -27,13 +27,13 @@ from .member_options import MemberOptions
 from .members import Members, size_of
 from .memory import out_of_memory
 from .metrics import class_weights, mean_loss
-from .optimiser import AdamW
+from .optimizer import AdamW
 from .packing import program_of
 from .prepared import Prepared
 from .program import Program, quick_products
 from .windows import Windows
 
-# Kernels are compiled once for many trainings of a user: ten seconds, for what takes a second or more without them.
+# Kernels are compiled once for many fits of a user: ten seconds, for what takes a second or more without them.
 SAVED_BY_KERNELS, WORTH_KERNELS = 1e-5, 1.0
 AUGMENTED = 1000  # random keys of augmentations are numbered from here on, those of dropout below
 _kernels_serve: dict[tuple[object, ...], bool] = {}  # by the kinds of steps that this process has tried
@@ -66,13 +66,13 @@ class Trainer:
         )  # fmt: skip
         self.net, self.classifier = self.members.net, self.members.classifier
         scaled = all(isinstance(step, Scaling) for step in self.augmentation)
-        self.levelled = scaled and bool(getattr(self.net, "levelled", False))
-        if self.levelled and self.augmentation and self.prepared.shapes is not None:
+        self.leveled = scaled and bool(getattr(self.net, "leveled", False))
+        if self.leveled and self.augmentation and self.prepared.shapes is not None:
             self.prepared.shapes.tabulate_channels()  # from which moments of multiplied channels follow
         self.flat = Flat(**self.members.modules)
         steps = sum(setting.max_epochs for setting in settings) * max(self.groups.steps_of)
         self.kernels = steps * SAVED_BY_KERNELS > WORTH_KERNELS
-        self.optimiser = AdamW(self.flat, self.options.weight_decay)
+        self.optimizer = AdamW(self.flat, self.options.weight_decay)
         n_groups = [self.groups.n_subjects[group] for group in self.groups.of_member.tolist()]
         critic_seeds = [key_of("critic", job.fold.trajectory, job.seed) for job in jobs]  # alike for all settings
         self.censors = Censors(
@@ -167,14 +167,14 @@ class Trainer:
         rows = self.plan.index_select(0, self.tick.view(1))[0]
         self._step(rows, self._gather(rows))
 
-    def _gather(self, rows: Tensor) -> Tensor | Levelled:
+    def _gather(self, rows: Tensor) -> Tensor | Leveled:
         """Return windows of rows (G, B), without drawing levels out over time if the encoder needs no such windows."""
-        levelled = self.prepared.levelled(rows) if self.levelled else None
-        return self.prepared.gather(rows) if levelled is None else levelled
+        leveled = self.prepared.leveled(rows) if self.leveled else None
+        return self.prepared.gather(rows) if leveled is None else leveled
 
     def _augmented(
-        self, x: Tensor | Levelled, noise: Tensor, rows: Tensor, batch: TrainingBatch
-    ) -> tuple[Tensor | Levelled, Moments | None]:
+        self, x: Tensor | Leveled, noise: Tensor, rows: Tensor, batch: TrainingBatch
+    ) -> tuple[Tensor | Leveled, Moments | None]:
         """Return changed windows, with their moments if these follow from tables. noise: (G,) keys of the step."""
         factors: Tensor | None = None
         for place, augment in enumerate(self.augmentation):
@@ -190,7 +190,7 @@ class Trainer:
         x = x.times(factors)
         return x, self.prepared.moments_of_shapes(x, rows, factors)
 
-    def _step(self, rows: Tensor, x: Tensor | Levelled) -> None:
+    def _step(self, rows: Tensor, x: Tensor | Leveled) -> None:
         """Take one step of every member that has one left: rows (G, B), their windows x (G, B, channels, times)."""
         group = self.groups.of_member
         active = (self.tick < self.groups.steps)[group]
@@ -202,23 +202,23 @@ class Trainer:
         else:
             moments = self.prepared.moments(x, rows)
         with quick_products(rows.device):
-            codes = self.net(
+            latents = self.net(
                 x, group=self.groups.shared, moments=moments, noise=noise, drop=self.options.drop, active=active
             )  # fmt: skip
 
-        z = codes.detach().requires_grad_()
+        z = latents.detach().requires_grad_()
         self.censors.train_critics(z, y, s, active, self.decay)
         task = mean_loss(self.row_loss, self.classifier(z), y, self.weights)
         penalty = self.censors.penalty(z, y, s)
         loss = task + self.options.strength_in(self.clock) * penalty
         grad, *classifier = torch.autograd.grad(loss.sum(), [z, *self.classifier.parameters()])
         with quick_products(rows.device):
-            started = with_gradient(codes, grad)
+            started = with_gradient(latents, grad)
             encoder = torch.autograd.grad(started, list(self.net.parameters()), materialize_grads=True)
         gradient = torch.cat([grad.flatten(1) for grad in (*encoder, *classifier)], 1)
-        self.optimiser.step(gradient, self.options.lr * self.decay, active)
+        self.optimizer.step(gradient, self.options.lr * self.decay, active)
         if self.average is not None:
-            self.average.follow(self.flat.values, self.optimiser.steps, active)
+            self.average.follow(self.flat.values, self.optimizer.steps, active)
         self.censors.after_step(active)
         self.losses += torch.where(active, torch.stack([task, penalty]).detach(), 0.0)
         self.tick += 1
@@ -314,7 +314,7 @@ class Trainer:
         self.prepared.select(stay)
         self.flat.select(keep)
         self.net.members = len(members)
-        self.optimiser.select(keep)
+        self.optimizer.select(keep)
         self.censors.select(keep)
         self.snapshots.select(keep, filled)
         if self.average is not None:
@@ -325,7 +325,7 @@ class Trainer:
         """Return everything that training has changed, by name; `load` continues from it."""
         parts = {
             "flat": {"values": self.flat.values, "stats": self.flat.stats},
-            "optimiser": self.optimiser.state(),
+            "optimizer": self.optimizer.state(),
             "snapshots": self.snapshots.state(),
             "censors": self.censors.state(),
         }
@@ -341,7 +341,7 @@ class Trainer:
             return {name.removeprefix(start): t.to(device) for name, t in tensors.items() if name.startswith(start)}
 
         self.flat.load(**part("flat"))
-        self.optimiser.load(part("optimiser"))
+        self.optimizer.load(part("optimizer"))
         self.snapshots.load(part("snapshots"))
         self.censors.load(part("censors"))
         if self.average is not None:

@@ -58,7 +58,9 @@ class Windows:
             # Recordings keep an array as it was given; rows of channels are gathered from contiguous memory.
             self.X = recordings.X.to(device=device, dtype=dtype).contiguous()
         if preprocessing.by_fold > self.done:
-            everybody = partial(self.fit([np.arange(recordings.n_trials)]), start=self.done, stop=preprocessing.by_fold)
+            everybody = partial(
+                self.fit([np.arange(recordings.n_windows)]), start=self.done, stop=preprocessing.by_fold
+            )
             parts = [everybody(self.X[rows][None], self.subject[rows][None])[0] for rows in self.chunks]
             self.X, self.done = torch.cat(parts), preprocessing.by_fold
         edges = _has_edges(self.X[0].numel(), kernel)

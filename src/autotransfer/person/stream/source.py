@@ -132,10 +132,10 @@ class NpzSource(StoredSource):
         if len(people) > 1:
             raise UserError(f"{path} holds {len(people)} people, and a session is one person's; keep the rows of one")
         self.name, self.X = str(path), np.asarray(window_array(raw.X))
-        n_trials, self.n_channels, n_times = self.X.shape
-        self.trial = n_times if n_trials > 1 else None
-        session = [None] * n_trials if raw.session is None else as_list(raw.session, "session")
-        self.follows = [False, *(before == after for before, after in pairwise(session))]  # (n_trials,)
+        n_windows, self.n_channels, n_times = self.X.shape
+        self.trial = n_times if n_windows > 1 else None
+        session = [None] * n_windows if raw.session is None else as_list(raw.session, "session")
+        self.follows = [False, *(before == after for before, after in pairwise(session))]  # (n_windows,)
         self.channels = None if raw.channels is None else channel_names(raw.channels, self.n_channels)
         self.sfreq = check_sfreq(raw.sfreq)
 

@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .base import Representation, centred
+from .base import Representation, centered
 from .spectra import Band, Bins, bands_within, fourier, segment_length, segments
 from .tangent import logarithm, logarithm_by_roots, tangent_of
 
@@ -46,7 +46,7 @@ class BandTangent(Representation):
 
     def _numbers(self, x: Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:
         length, bins = segment_length(self.rate, int(x.shape[-1])), self._bins(int(x.shape[-1]))
-        cut = segments(centred(x)[0], length)
+        cut = segments(centered(x)[0], length)
         coefficients = cut @ fourier(length, sum(bins, ())).to(cut)  # (..., C, n, 2 bins)
         inside = _inside(tuple(map(len, bins))).to(cut)
         of_bands = (coefficients[..., None, :, :, :] * inside[:, None, None]).flatten(-2)  # (..., bands, C, n · 2 bins)

@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .base import Representation, centred, log_power
+from .base import Representation, centered, log_power
 from .spectra import Band, Bins, bands_within, fourier, segment_length, segments
 
 FLOOR = 1e-12  # of the mean power of a window: what is less is rounding
@@ -39,7 +39,7 @@ class Bands(Representation):
         return bands_within(self.name, self.bands, self.rate, times)
 
     def numbers(self, x: Tensor) -> Tensor:
-        signals, _ = centred(x)
+        signals, _ = centered(x)
         if references(int(x.shape[-2])) > 1:
             signals = torch.cat([signals, signals - signals.mean(-2, keepdim=True)], -2)
         bins, length = self._bins(int(x.shape[-1])), segment_length(self.rate, int(x.shape[-1]))

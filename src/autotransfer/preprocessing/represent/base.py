@@ -3,7 +3,7 @@
 A file has one representation, a frozen dataclass with `shape` and `numbers`. What it must know of the recordings, their
 sampling rate or a few constants, it `reads` from the setting; statistics of training rows, without labels, it fits: see
 `fit`. Where a person's amplitudes would be factors a representation takes logarithms: what differs between people is
-then a shift, which `centre` can take away.
+then a shift, which `center` can take away.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def stretches(x: Tensor, most: int = POINTS) -> Tensor:
     return torch.cat([part.mean(-1) for part in parts], -1)
 
 
-def centred(x: Tensor) -> tuple[Tensor, Tensor]:
+def centered(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return windows (..., C, T) in float64 less their means, and the means (..., C, 1). Exactly 0 for a flat
     channel: less its first sample it has no rounding left to be taken for a signal."""
     exact = x.to(torch.float64)
@@ -134,7 +134,7 @@ def centred(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def deviation(x: Tensor) -> Tensor:
     """Return the deviation (...) of (..., T) about the mean."""
-    return centred(x)[0].square().mean(-1).sqrt()
+    return centered(x)[0].square().mean(-1).sqrt()
 
 
 def log(x: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .base import Representation, centred, log, stretches
+from .base import Representation, centered, log, stretches
 
 AROUND = 0.3  # seconds before and after
 SHAPE = 32  # stretches
@@ -33,7 +33,7 @@ class Beats(Representation):
         return max(1, round(AROUND * self.rate))
 
     def numbers(self, x: Tensor) -> Tensor:
-        signal, _ = centred(x)
+        signal, _ = centered(x)
         times, half = int(x.shape[-1]), self._half
         spread = signal.square().mean(-1, keepdim=True).sqrt()
         unit = signal / (spread + (spread == 0).to(spread.dtype))

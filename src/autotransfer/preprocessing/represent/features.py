@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .base import POINTS, Representation, centred, deviation, log, log_power, stretches
+from .base import POINTS, Representation, centered, deviation, log, log_power, stretches
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Features(Representation):
 
 def features(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
     """Map (..., C, T) to (..., C, means + bands + 2), float64. power_of: as `spectrum`."""
-    signal, mean = centred(x)
+    signal, mean = centered(x)
     means = stretches(signal) + mean
     bands = stretches(power_of(signal))
     spread = signal.square().mean(-1, keepdim=True).sqrt()

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ...errors import UserError
-from .base import Representation, centred
+from .base import Representation, centered
 
 LOWS = (3.0, 11.0, 19.0)  # Hz, where the sub-bands begin
 BEYOND = 1.5  # times the highest frequency, where all of them end
@@ -56,7 +56,7 @@ class Rhythms(Representation):
         return self._numbers(x, whitened_by_elimination)
 
     def _numbers(self, x: Tensor, whiten: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        windows, _ = centred(x)
+        windows, _ = centered(x)
         bank = self._bank(int(x.shape[-1]))
         signals = (windows @ bank.basis.to(windows))[..., None, :, :] * bank.inside.to(windows)  # (..., S, C, M)
         size = signals.square().sum(-1, keepdim=True).sqrt()

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .base import Representation, centred, log, log_power
+from .base import Representation, centered, log, log_power
 from .features import products, spectrum
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -58,7 +58,7 @@ class Statistics(Representation):
 
 def statistics(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
     """Map (..., C, T) to (..., 1, 26 C + C(C − 1)/2), float64. power_of: as `features.spectrum`."""
-    signal, mean = centred(x)
+    signal, mean = centered(x)
     channels, times = int(x.shape[-2]), int(x.shape[-1])
     fixed = _fixed(channels, times, x.device)
     spread = signal.square().mean(-1, keepdim=True).sqrt()

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .base import QUIET, Representation, centred
+from .base import QUIET, Representation, centered
 
 SMALLEST = 1e-9  # eigenvalue of a correlation by its trace that the logarithm in a graph is made for
 ROOTS = 6  # square roots that it takes: eigenvalues are at least 1e-9^(1/64) = .72 by then
@@ -30,10 +30,10 @@ class Tangent(Representation):
         return 1, channels + channels * (channels + 1) // 2
 
     def numbers(self, x: Tensor) -> Tensor:
-        return tangent_of(centred(x)[0], int(x.shape[-1]), logarithm)
+        return tangent_of(centered(x)[0], int(x.shape[-1]), logarithm)
 
     def numbers_in_graph(self, x: Tensor) -> Tensor:
-        return tangent_of(centred(x)[0], int(x.shape[-1]), logarithm_by_roots)
+        return tangent_of(centered(x)[0], int(x.shape[-1]), logarithm_by_roots)
 
 
 def tangent_of(signals: Tensor, samples: int | Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:

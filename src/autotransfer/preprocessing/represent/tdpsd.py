@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .base import QUIET, Representation, centred, log
+from .base import QUIET, Representation, centered, log
 from .time_domain import deviation_of, difference
 
 POWER = 0.1  # to which moments are raised, so that they hardly depend on amplitude
@@ -33,7 +33,7 @@ class TDPSD(Representation):
         return 12 * channels * times
 
     def numbers(self, x: Tensor) -> Tensor:
-        signal, _ = centred(x)
+        signal, _ = centered(x)
         spread = deviation_of(signal)
         unit = signal / spread[..., None]
         a, b = (moments(of) for of in (unit, (unit.square() + FLOOR).log()))

@@ -19,7 +19,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .base import QUIET, Representation, centred, log
+from .base import QUIET, Representation, centered, log
 
 ORDER = 4  # of the autoregression
 
@@ -38,7 +38,7 @@ class TimeDomain(Representation):
         return 8 * channels * times
 
     def numbers(self, x: Tensor) -> Tensor:
-        signal, _ = centred(x)
+        signal, _ = centered(x)
         return torch.stack(self.features(signal, difference(signal)), -1)
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """How a session learns from a person without labels: chosen on held-out people who are played back.
 
-Every method is tried in every order of the windows: the average for sessions (training/centring.py), and adaptation
-methods on codes (person/adaptation.py). They are compared one after the other, beginning with no adaptation: a method
+Every method is tried in every order of the windows: the average for sessions (training/centering.py), and adaptation
+methods on latents (person/adaptation.py). They are compared one after the other, beginning with no adaptation: a method
 takes the place of the one before it where it is clearly better for these people,
 
     on average   by a lower bound of the mean difference over all orders together, one standard error below the mean
@@ -33,16 +33,16 @@ from ..models.model import Model
 from ..models.online import softmax
 from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION, Adaptation
 from ..tasks import Metric
-from ..training.centring import CENTRING_RULES, CentringRule
+from ..training.centering import CENTERING_RULES, CenteringRule
 from .labels import window_score
 
 FEWEST = 2  # people who can show anything
 SURE = 0.84  # level of lower bounds: about one standard error
 ROUNDING = 1e-9  # of a mean of scores
-RULES = {rule.name: rule for rule in CENTRING_RULES}
+RULES = {rule.name: rule for rule in CENTERING_RULES}
 
 
-class Followed(NamedTuple):
+class AdaptationScores(NamedTuple):
     """Scores of one subject by adaptation method, with a score for each order of their windows."""
 
     scores: dict[str, NDArray[np.float64]]  # by method, also "none" and rules of the online ensemble: (orders,)
@@ -57,36 +57,38 @@ class Followed(NamedTuple):
         return self.scores[method] - self.zero_shot
 
 
-def follow_all(
-    ensemble: Ensemble, codes: Sequence[Sequence[Tensor]], log_p: Tensor, y: Tensor, metric: Metric
-) -> Followed:
-    """Score every adaptation method. codes: of each order, (P, n, D) of each stack; log_p: (orders, n, C) up to a
+def score_methods(
+    ensemble: Ensemble, latents: Sequence[Sequence[Tensor]], log_p: Tensor, y: Tensor, metric: Metric
+) -> AdaptationScores:
+    """Score every adaptation method. latents: of each order, (P, n, D) of each stack; log_p: (orders, n, C) up to a
     constant for each window; y: (orders, n)."""
-    x = torch.stack([ensemble.project(z) for z in codes], 1)  # (n, orders, P, R), the same in all methods
+    x = torch.stack([ensemble.project(z) for z in latents], 1)  # (n, orders, P, R), the same in all methods
     in_order = log_p.transpose(0, 1)
     adapted = [Adaptation(*ensemble.effects, name).follow(x, in_order).transpose(0, 1) for name in ADAPTATION_METHODS]
     scores = _scores(torch.stack([log_p, *adapted]).numpy(), y.numpy(), metric)
-    return Followed(dict(zip([NO_ADAPTATION, *ADAPTATION_METHODS], scores, strict=True)), {})
+    return AdaptationScores(dict(zip([NO_ADAPTATION, *ADAPTATION_METHODS], scores, strict=True)), {})
 
 
-def follow_online(
-    followed: Followed, model: Model, X: Tensor, log_p: Tensor, y: NDArray[np.int64],
+def score_rules(
+    followed: AdaptationScores, model: Model, X: Tensor, log_p: Tensor, y: NDArray[np.int64],
     orders: Sequence[NDArray[np.int64]], metric: Metric,
-) -> Followed:  # fmt: skip
+) -> AdaptationScores:  # fmt: skip
     """Score the online ensemble with every rule, too: raw windows (n, channels, times) of classes (n,), with log_p
     (n, C) of the model as delivered."""
-    online = model.online_ensemble(CENTRING_RULES)
+    online = model.online_ensemble(CENTERING_RULES)
     windows, truth = online.zero_shot(X), y[np.stack(orders)]  # (orders, n)
     answered = _scores(online.side_by_side(windows, orders), truth, metric)
     whole = _scores(online.all_at_once(windows, softmax(log_p.numpy()))[:, None], y[None], metric)[:, 0]
     rules = dict(zip(RULES, answered, strict=True))
-    return Followed(followed.scores | rules, dict(zip(RULES, whole.tolist(), strict=True)))
+    return AdaptationScores(followed.scores | rules, dict(zip(RULES, whole.tolist(), strict=True)))
 
 
-def without_rules(followed: Followed) -> Followed:
+def without_rules(followed: AdaptationScores) -> AdaptationScores:
     """Return scores of a subject for whom the online ensemble centers nothing: every rule is zero-shot."""
     zero_shot = followed.zero_shot
-    return Followed(followed.scores | dict.fromkeys(RULES, zero_shot), dict.fromkeys(RULES, float(zero_shot[0])))
+    return AdaptationScores(
+        followed.scores | dict.fromkeys(RULES, zero_shot), dict.fromkeys(RULES, float(zero_shot[0]))
+    )
 
 
 def _scores(log_p: NDArray[np.floating], y: NDArray[np.int64], metric: Metric) -> NDArray[np.float64]:
@@ -96,14 +98,14 @@ def _scores(log_p: NDArray[np.floating], y: NDArray[np.int64], metric: Metric) -
     )
 
 
-class FollowedGroup(NamedTuple):
+class GroupScores(NamedTuple):
     """Scores of several subjects, each as one array, because methods are selected without every one of them."""
 
     scores: dict[str, NDArray[np.float64]]  # by method: (people, orders)
     rules: NDArray[np.float64] | None  # (people, rules, orders + 1) gains, also with all windows at once
 
     @classmethod
-    def of(cls, people: Sequence[Followed]) -> FollowedGroup:
+    def of(cls, people: Sequence[AdaptationScores]) -> GroupScores:
         if not people:
             return cls({}, None)
         scores = {method: np.stack([person.scores[method] for person in people]) for method in people[0].scores}
@@ -115,12 +117,12 @@ class FollowedGroup(NamedTuple):
     def size(self) -> int:
         return len(next(iter(self.scores.values()), ()))
 
-    def without(self, person: int) -> FollowedGroup:
+    def without(self, person: int) -> GroupScores:
         scores = {method: np.delete(values, person, 0) for method, values in self.scores.items()}
-        return FollowedGroup(scores, None if self.rules is None else np.delete(self.rules, person, 0))
+        return GroupScores(scores, None if self.rules is None else np.delete(self.rules, person, 0))
 
 
-def chosen(people: FollowedGroup, among: Sequence[str] | None = None) -> str:
+def chosen(people: GroupScores, among: Sequence[str] | None = None) -> str:
     """Return the best method for these people; among: compared in this order, all methods unless given."""
     best = NO_ADAPTATION
     if people.size < FEWEST:
@@ -132,7 +134,7 @@ def chosen(people: FollowedGroup, among: Sequence[str] | None = None) -> str:
     return best
 
 
-def delivered_method(people: FollowedGroup, among: Sequence[str] | None = None) -> str:
+def delivered_method(people: GroupScores, among: Sequence[str] | None = None) -> str:
     """Return the method for a new person: none if these people did not gain by the methods that the others chose."""
     scores = people.scores
     methods = [chosen(people.without(n), among) for n in range(people.size)]
@@ -140,7 +142,7 @@ def delivered_method(people: FollowedGroup, among: Sequence[str] | None = None) 
     return chosen(people, among) if gains and np.mean(gains) > ROUNDING else NO_ADAPTATION
 
 
-def _sequence(people: FollowedGroup) -> list[str]:
+def _sequence(people: GroupScores) -> list[str]:
     """Return the online ensemble by its best rule, if there is one, then every adaptation method."""
     return [*([] if people.rules is None else [rule_of(people)]), *ADAPTATION_METHODS]
 
@@ -152,14 +154,14 @@ def least_mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(values.mean(0) - stdtrit(n - 1, SURE) * error)
 
 
-def rule_of(people: FollowedGroup) -> str:
+def rule_of(people: GroupScores) -> str:
     """The rule of the average for sessions whose worst order is best, where all windows at once count as one more
     order. Without people, the default rule."""
     if people.rules is None or not people.size:
-        return CentringRule().name
+        return CenteringRule().name
     return list(RULES)[int(people.rules.mean(0).min(1).argmax())]
 
 
-def all_gain(person: Followed, rule: str) -> float:
+def all_gain(person: AdaptationScores, rule: str) -> float:
     """Return the gain of a person with all windows at once over the delivered model."""
     return person.all_windows[rule] - float(person.zero_shot[0])

@@ -23,13 +23,13 @@ from ..models.model import Model
 from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION, Adaptation
 from ..recordings import Recordings
 from ..recordings.units import Units
-from ..runs.choice import Playback, Scores, Selection
+from ..runs.choice import ReplayResult, Scores, Selection
 from ..runs.run import Run
 from ..settings import Setting
 from ..tasks import Metric
 from ..tasks.classification import BALANCED_ACCURACY, METRICS
-from ..training.centring import CentringRule
-from . import following
+from ..training.centering import CenteringRule
+from . import online_adaptation
 from .average import OnlineWeights
 from .evaluation import Predictions
 from .labels import (
@@ -50,9 +50,9 @@ NETWORKS = 2  # of each candidate, where there are more seeds
 ORDERS = ("recorded", "balanced", "one-sided", "one class first")
 
 
-def play_back(
+def replay_subjects(
     run: Run, selection: Selection, log_probs: Predictions, online: OnlineWeights | None = None
-) -> Playback | None:
+) -> ReplayResult | None:
     """Return what held-out subjects gain; None if their windows cannot be replayed.
 
     That is so if a model needs all windows of a subject at once, or has no effects of subjects. log_probs: those of the
@@ -62,7 +62,7 @@ def play_back(
     nested = {} if selection.ensemble is None else selection.ensemble.nested
     tables: dict[str, dict[str, Scores]] = {}
     trials: dict[str, dict[str, TrustTrial]] = {}  # by the number of labels and the person
-    followed: dict[str, following.Followed] = {}
+    followed: dict[str, online_adaptation.AdaptationScores] = {}
     made: dict[tuple[int, ...], MadeCandidates] = defaultdict(dict)  # by who is held out together
     held_out_with = {person: tuple(group) for group in run.groups for person in group}
     for person, log_p in log_probs.items():
@@ -73,7 +73,7 @@ def play_back(
         if model is None or any(part.effects is None for part in model.parts):
             return None
         rows = np.flatnonzero(recordings.subject.numpy() == person)
-        scores, tried, followed[name] = play_person(model, recordings, rows, log_p, run.options.scoring)
+        scores, tried, followed[name] = replay_subject(model, recordings, rows, log_p, run.options.scoring)
         for (table, case), score in scores.items():
             tables.setdefault(table, {}).setdefault(case, {})[name] = score
         for labels, trial in tried.items():
@@ -81,7 +81,7 @@ def play_back(
     if not followed:
         return None
     if any(person.all_windows for person in followed.values()):  # others' weights have no part that centers subjects
-        followed = {name: f if f.all_windows else following.without_rules(f) for name, f in followed.items()}
+        followed = {name: f if f.all_windows else online_adaptation.without_rules(f) for name, f in followed.items()}
     for labels, of_people in trials.items():
         for name, trial in of_people.items():  # the others decide how much labels count
             share, _ = best_trust([other for whose, other in of_people.items() if whose != name])
@@ -93,7 +93,7 @@ def play_back(
     before, calibrated, own = (tables.get(name, {}) for name in ("before", "calibrated", "own"))
     every: dict[str, Any] = {"before": before, "calibrated": calibrated, "own": own} | scores_of(followed)
     merged: dict[str, Any] = {name: _merged(table, recordings.units) for name, table in every.items()}
-    return Playback(
+    return ReplayResult(
         **merged,
         **decisions_of(followed),
         calibrates=calibrates(before, calibrated),
@@ -110,7 +110,7 @@ def _merged(table: dict[str, Any], units: Units | None) -> dict[str, Any]:
     return units.by_person(table)
 
 
-def scores_of(followed: dict[str, following.Followed]) -> dict[str, dict[str, Any]]:
+def scores_of(followed: dict[str, online_adaptation.AdaptationScores]) -> dict[str, dict[str, Any]]:
     """Return scores by order of windows: `zero_shot`, `adapted` by the method that the others select, `ways` by every
     adaptation method, and `online`, with `all_windows`, by the rule of the online ensemble that the others select."""
 
@@ -121,56 +121,56 @@ def scores_of(followed: dict[str, following.Followed]) -> dict[str, dict[str, An
             for k, order in enumerate(ORDERS)
         }
 
-    people, adapted = _without_each(followed, following.delivered_method)
+    people, adapted = _without_each(followed, online_adaptation.delivered_method)
     tables: dict[str, dict[str, Any]] = {
         "zero_shot": by_order(dict.fromkeys(followed, NO_ADAPTATION)),
         "adapted": by_order(adapted),
         "ways": {method: by_order(dict.fromkeys(followed, method)) for method in ADAPTATION_METHODS},
     }
     if people.rules is not None:
-        _, rules = _without_each(followed, following.rule_of)
+        _, rules = _without_each(followed, online_adaptation.rule_of)
         whole = {name: person.all_windows[rules[name]] for name, person in followed.items()}
         tables |= {"online": by_order(rules), "all_windows": whole}
     return tables
 
 
 def _without_each(
-    followed: dict[str, following.Followed], select: Callable[[following.FollowedGroup], str]
-) -> tuple[following.FollowedGroup, dict[str, str]]:
+    followed: dict[str, online_adaptation.AdaptationScores], select: Callable[[online_adaptation.GroupScores], str]
+) -> tuple[online_adaptation.GroupScores, dict[str, str]]:
     """Return all subjects, and what is selected for each of them by the other ones."""
-    people = following.FollowedGroup.of(list(followed.values()))
+    people = online_adaptation.GroupScores.of(list(followed.values()))
     return people, {name: select(people.without(place)) for place, name in enumerate(followed)}
 
 
-def decisions_of(followed: dict[str, following.Followed]) -> dict[str, Any]:
+def decisions_of(followed: dict[str, online_adaptation.AdaptationScores]) -> dict[str, Any]:
     """Return how an online session of the delivered model adapts: not at all unless subjects gained by what the others
     selected."""
-    people, methods = _without_each(followed, following.delivered_method)
+    people, methods = _without_each(followed, online_adaptation.delivered_method)
     gain = np.mean([followed[name].gains(method).mean() for name, method in methods.items()])
-    method = following.delivered_method(people) if gain > following.ROUNDING else NO_ADAPTATION
+    method = online_adaptation.delivered_method(people) if gain > online_adaptation.ROUNDING else NO_ADAPTATION
     follows = method
-    if method in following.RULES:  # models without the online ensemble adapt too
-        follows = following.delivered_method(people, list(ADAPTATION_METHODS))
+    if method in online_adaptation.RULES:  # models without the online ensemble adapt too
+        follows = online_adaptation.delivered_method(people, list(ADAPTATION_METHODS))
     if people.rules is None:
         return {"follows": follows}
-    _, rules = _without_each(followed, following.rule_of)
-    whole = [following.all_gain(followed[name], rule) for name, rule in rules.items()]
+    _, rules = _without_each(followed, online_adaptation.rule_of)
+    whole = [online_adaptation.all_gain(followed[name], rule) for name, rule in rules.items()]
     return {
         "follows": follows,
-        "rule": following.RULES[following.rule_of(people)],
-        "online_session": method in following.RULES,
+        "rule": online_adaptation.RULES[online_adaptation.rule_of(people)],
+        "online_session": method in online_adaptation.RULES,
         "online_all_windows": float(np.mean(whole)) >= 0,
     }
 
 
 def model_without(
-    run: Run, exponents: Mapping[Setting, float], person: int, made: MadeCandidates | None = None
+    run: Run, weights: Mapping[Setting, float], person: int, made: MadeCandidates | None = None
 ) -> Model | None:
     """Return the ensemble of fits that had the person as their test subject. made: candidates of these fits by setting,
     which are the same for everybody who is held out with the person."""
-    if any(setting.adaptation == "transductive" for setting in exponents):
+    if any(setting.adaptation == "transductive" for setting in weights):
         return None
-    parts = _parts_without(run, exponents, person)
+    parts = _parts_without(run, weights, person)
     return assemble(run.recordings, parts, scores={}, encoders=run.encoders, made=made) if parts else None
 
 
@@ -179,45 +179,45 @@ def online_without(
 ) -> Model:
     """Return the model with the online ensemble, from the same fits; unchanged if no part of the ensemble centers
     people."""
-    exponents = online.nested[person]
+    weights = online.nested[person]
     shared = [part.setting for part in model.parts]
-    parts = _parts_without(run, {s: exponent for s, exponent in exponents.items() if s not in shared}, person)
+    parts = _parts_without(run, {s: weight for s, weight in weights.items() if s not in shared}, person)
     if not any(part.setting.adaptation == "online" for part in parts):
         return model
     return with_online(
-        run.recordings, model, [exponents.get(setting, 0.0) for setting in shared], parts, CentringRule(), session=True,
+        run.recordings, model, [weights.get(setting, 0.0) for setting in shared], parts, CenteringRule(), session=True,
         all_windows=True, encoders=run.encoders, made=made,
     )  # fmt: skip
 
 
-def _parts_without(run: Run, exponents: Mapping[Setting, float], person: int) -> list[Part]:
+def _parts_without(run: Run, weights: Mapping[Setting, float], person: int) -> list[Part]:
     """Return the parts of the model from fits that had the person as their test subject."""
-    entries = [e for e in run.ledger.entries(records=False) if e.status == "done" and person in run.groups[e.test]]
+    entries = [e for e in run.database.entries(records=False) if e.status == "done" and person in run.groups[e.test]]
     parts = []
-    for setting, exponent in exponents.items():
+    for setting, weight in weights.items():
         by_seed = {e.seed: e for e in entries if e.setting == setting}
         used = list(by_seed.values())[: 1 if setting.network.closed_form else NETWORKS]
         if used:
-            parts.append(Part(setting, *states_and_folds(run, used), exponent))
+            parts.append(Part(setting, *states_and_folds(run, used), weight))
     return parts
 
 
 class DecodedWindows(NamedTuple):
-    """Codes and log-probabilities of a person's windows in one order."""
+    """Latents and log-probabilities of a person's windows in one order."""
 
-    codes: list[Tensor]  # (P, n, D) of each stack
+    latents: list[Tensor]  # (P, n, D) of each stack
     log_p: Tensor  # (n, C) up to a number for each window
     y: NDArray[np.int64]  # (n,)
 
     def in_order(self, order: Rows) -> DecodedWindows:
-        return DecodedWindows([z[:, order] for z in self.codes], self.log_p[order], self.y[order])
+        return DecodedWindows([z[:, order] for z in self.latents], self.log_p[order], self.y[order])
 
 
 @torch.inference_mode()
-def play_person(
+def replay_subject(
     model: Model, recordings: Recordings, rows: Rows, log_p: NDArray[np.floating] | None = None,
     metric: Metric = METRICS[BALANCED_ACCURACY],
-) -> tuple[dict[tuple[str, str], float], dict[str, TrustTrial], following.Followed]:  # fmt: skip
+) -> tuple[dict[tuple[str, str], float], dict[str, TrustTrial], online_adaptation.AdaptationScores]:  # fmt: skip
     """Replay the windows of one person. log_p: log-probabilities (n, C) in the order of recording; None: the model's.
 
     Return scores by model and number of labels, how calibration does by number of labels and by how much they count,
@@ -238,10 +238,12 @@ def play_person(
         again |= {name: read(order) for name, order in orders.items() if name != "recorded"}
     readings = list(again.values())
     in_orders, truth = torch.stack([r.log_p for r in readings]), torch.from_numpy(np.stack([r.y for r in readings]))
-    followed = following.follow_all(ensemble, [reading.codes for reading in readings], in_orders, truth, metric)
+    followed = online_adaptation.score_methods(
+        ensemble, [reading.latents for reading in readings], in_orders, truth, metric
+    )
     if model.online is not None and model.adaptation == "none":
         windows = (recordings.X[rows], recorded.log_p, y)
-        followed = following.follow_online(followed, model, *windows, list(orders.values()), metric)
+        followed = online_adaptation.score_rules(followed, model, *windows, list(orders.values()), metric)
     return scores, trials, followed
 
 
@@ -264,13 +266,15 @@ def _with_labels(
     y, n_classes = torch.from_numpy(read.y), read.log_p.shape[1]
     person = Adaptation(*ensemble.effects)
     solved = [
-        z[0].double() for z, stack in zip(read.codes, ensemble.stacks, strict=True) if stack.setting.encoder == "linear"
+        z[0].double()
+        for z, stack in zip(read.latents, ensemble.stacks, strict=True)
+        if stack.setting.encoder == "linear"
     ]
     for labels in LABELS:
         known, left = labeled_and_scored(read.y, groups, labels)
         if len(np.unique(read.y[left])) < len(np.unique(read.y)):
             continue
-        correction = person.calibration(read.codes, y, torch.from_numpy(known))
+        correction = person.calibration(read.latents, y, torch.from_numpy(known))
         trials[str(labels)] = try_all(read.log_p[left], correction[left], y[left], metric)
         scores["before", str(labels)] = window_score(metric, read.y[left], read.log_p[left].numpy())
         if solved:

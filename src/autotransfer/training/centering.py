@@ -1,8 +1,8 @@
 """The offset of one person's logits from those of the training people, learned from windows without labels.
 
-A closed form whose training people were centred (`centre="online"`) is linear in the window: to centre a new person is
+A closed form whose training people were centered (`center="online"`) is linear in the window: to center a new person is
 to take an offset δ from its logits. With nothing known δ is 0, and the person is treated as training people are on
-average. With u the logits less what they are at the centre of the training people, n windows and the sum s of their u,
+average. With u the logits less what they are at the center of the training people, n windows and the sum s of their u,
 
     plain      δ = s / (m + n)
     balanced   δ = (s − (1 − r) Σ_c n_c μ_c) / (m + n)
@@ -35,7 +35,7 @@ RULES = ("plain", "balanced", "cautious")
 PRIORS = (2.0, 8.0, 32.0)  # windows; tried on held-out people
 FORGETTING = (0.0, 0.01)  # tried as well
 MOST_PRIOR = 1e6
-BEYOND = 2.0  # times as far from the centre as any window of the training people
+BEYOND = 2.0  # times as far from the center as any window of the training people
 TINY = 1e-12
 
 Floats = NDArray[np.float64]
@@ -43,8 +43,8 @@ Known = dict[str, Floats]  # of one person, or of several side by side on leadin
 
 
 @dataclass(frozen=True)
-class CentringRule:
-    """Rule by which windows of a person move the offset: chosen on held-out people (search/following.py)."""
+class CenteringRule:
+    """Rule by which windows of a person move the offset: chosen on held-out people (search/online_adaptation.py)."""
 
     kind: str = "balanced"  # one of RULES
     prior_windows: float = 8.0  # m
@@ -64,24 +64,24 @@ class CentringRule:
         return f"online {self.kind}, prior {self.prior_windows:g}{fades}"
 
 
-CENTRING_RULES = tuple(
-    CentringRule(kind, prior, share) for kind in RULES for prior in PRIORS for share in FORGETTING
+CENTERING_RULES = tuple(
+    CenteringRule(kind, prior, share) for kind in RULES for prior in PRIORS for share in FORGETTING
 )  # what is tried on held-out people
 
 
-class Centring(NamedTuple):
+class Centering(NamedTuple):
     """Centers of P members and C classes. The mean over classes is subtracted from logits, which changes no
     probability."""
 
-    reference: Tensor  # (P, C): at the centre of the training people
+    reference: Tensor  # (P, C): at the center of the training people
     classes: Tensor  # (P, C, C): mean of u for windows of each class, every person counting the same
     within: Tensor  # (P,): mean squared distance of u from its person's mean in its class
     between: Tensor  # (P,): the same of these means from the person's mean over classes
     farthest: Tensor  # (P,): the largest |u| of a training window
 
 
-def fit_centring(logits: Tensor, reference: Tensor, y: Tensor, people: Tensor) -> Centring:
-    """Fit one member (P = 1): logits (n, C) of windows of people (n,) and classes (n,), with the centre of the training
+def fit_centering(logits: Tensor, reference: Tensor, y: Tensor, people: Tensor) -> Centering:
+    """Fit one member (P = 1): logits (n, C) of windows of people (n,) and classes (n,), with the center of the training
     people at the logits `reference` (C,)."""
     reference = _even(reference.double())
     u = _even(logits.double()) - reference
@@ -99,26 +99,26 @@ def fit_centring(logits: Tensor, reference: Tensor, y: Tensor, people: Tensor) -
     of_class = (means * there[..., None]).sum(0) / there.sum(0).clamp(min=1)[:, None]
     scatter = [(distance.view_as(there) * there).sum() / there.sum() for distance in (within, apart)]
     tensors = (reference, of_class, *scatter, u.norm(dim=1).amax())
-    return Centring(*(tensor[None] for tensor in tensors))
+    return Centering(*(tensor[None] for tensor in tensors))
 
 
 def _even(logits: Tensor) -> Tensor:
     return logits - logits.mean(-1, keepdim=True)
 
 
-def stacked_centring(members: list[Centring]) -> Centring:
-    return Centring(*map(torch.cat, zip(*members, strict=True)))
+def stacked_centering(members: list[Centering]) -> Centering:
+    return Centering(*map(torch.cat, zip(*members, strict=True)))
 
 
-class Centred:
+class Centered:
     """Follows people in the logits of P members. It has no state of a person: `begin` makes one.
 
     rule: one, or several (L,), each with a person of its own on a leading axis of that length
     """
 
-    def __init__(self, centring: Centring, rule: CentringRule | tuple[CentringRule, ...]) -> None:
+    def __init__(self, centering: Centering, rule: CenteringRule | tuple[CenteringRule, ...]) -> None:
         self.reference, self.classes, self.within, self.between, farthest = (
-            np.asarray(tensor.numpy(), dtype=np.float64) for tensor in centring
+            np.asarray(tensor.numpy(), dtype=np.float64) for tensor in centering
         )
         self.limit = BEYOND * farthest
         rules = rule if isinstance(rule, tuple) else (rule,)

@@ -1,4 +1,4 @@
-"""The stacked optimiser equals torch.optim.AdamW, member by member."""
+"""The stacked optimizer equals torch.optim.AdamW, member by member."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import nn
 
 from autotransfer.model.layers import Linear
 from autotransfer.training.flat import Flat
-from autotransfer.training.optimiser import AdamW
+from autotransfer.training.optimizer import AdamW
 
 
 def test_equals_torch_adamw_with_rates_and_decays_per_member() -> None:
@@ -27,12 +27,12 @@ def test_equals_torch_adamw_with_rates_and_decays_per_member() -> None:
         x = torch.randn(members, 5, 3, dtype=torch.float64)
         scale = 1 / (step + 1) ** 0.5
         ours.step(flat.gradient(layer(x).pow(3).mean((1, 2)).sum()), lr * scale, takes_part[step])
-        for i, (parameters, optimiser) in enumerate(zip(references, theirs, strict=True)):
+        for i, (parameters, optimizer) in enumerate(zip(references, theirs, strict=True)):
             if takes_part[step, i]:
-                optimiser.param_groups[0]["lr"] = lr[i].item() * scale
-                optimiser.zero_grad()
+                optimizer.param_groups[0]["lr"] = lr[i].item() * scale
+                optimizer.zero_grad()
                 (x[i] @ parameters[0].T + parameters[1]).pow(3).mean().backward()
-                optimiser.step()
+                optimizer.step()
     for i, parameters in enumerate(references):
         for own, reference in zip(layer.parameters(), parameters, strict=True):
             torch.testing.assert_close(own[i], reference.detach(), atol=1e-12, rtol=0)
@@ -41,11 +41,11 @@ def test_equals_torch_adamw_with_rates_and_decays_per_member() -> None:
 def test_a_gradient_that_is_not_finite_does_not_reach_a_resting_member() -> None:
     layer = Linear(2, 3, 2, seeds=[0, 1])
     flat = Flat(layer=layer)
-    optimiser = AdamW(flat, torch.zeros(2))
+    optimizer = AdamW(flat, torch.zeros(2))
     before = flat.values.clone()
     grads = torch.ones_like(flat.values)
     grads[1] = torch.nan
-    optimiser.step(grads, torch.full((2,), 0.1), torch.tensor([True, False]))
+    optimizer.step(grads, torch.full((2,), 0.1), torch.tensor([True, False]))
     assert torch.equal(flat.values[1], before[1])
-    assert torch.isfinite(optimiser.first).all()
+    assert torch.isfinite(optimizer.first).all()
     assert (flat.values[0] != before[0]).all()

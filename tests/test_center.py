@@ -8,7 +8,7 @@ import torch
 
 from autotransfer.errors import UserError
 from autotransfer.preprocessing import FittedPreprocessing, Preprocessing
-from autotransfer.preprocessing.centre import PRIOR_WINDOWS
+from autotransfer.preprocessing.center import PRIOR_WINDOWS
 from tiny import people, preprocessed
 
 REC = people(n_subjects=4, per=30)
@@ -17,7 +17,7 @@ TRAIN = np.flatnonzero(REC.subject.numpy() > 0)
 
 
 def fitted(kind: str) -> FittedPreprocessing:
-    return Preprocessing.of(BASE | {"centre": kind}).fit(REC.X.double(), REC.subject, [TRAIN])
+    return Preprocessing.of(BASE | {"center": kind}).fit(REC.X.double(), REC.subject, [TRAIN])
 
 
 def plain() -> torch.Tensor:
@@ -27,7 +27,7 @@ def plain() -> torch.Tensor:
 @pytest.mark.parametrize("kind", ["online", "transductive"])
 def test_training_people_lose_their_means(kind: str) -> None:
     z = plain()
-    found = preprocessed(REC.X.double(), REC.subject, TRAIN, **BASE, centre=kind)
+    found = preprocessed(REC.X.double(), REC.subject, TRAIN, **BASE, center=kind)
     for person in range(4):
         own = REC.subject == person
         torch.testing.assert_close(found[own], z[own] - z[own].mean(0))
@@ -52,9 +52,9 @@ def test_online_is_the_running_mean_with_a_prior() -> None:
     torch.testing.assert_close(found, torch.stack(expected))
 
 
-def test_a_graph_centres_one_call_and_refuses_to_remember() -> None:
+def test_a_graph_centers_one_call_and_refuses_to_remember() -> None:
     with pytest.raises(UserError, match=r"every new person.*use the format safetensors"):
         fitted("online").graph()
     X = REC.X[REC.subject == 0][None]
-    spec = Preprocessing.of(BASE | {"centre": "transductive"}).fit(REC.X, REC.subject, [TRAIN])
+    spec = Preprocessing.of(BASE | {"center": "transductive"}).fit(REC.X, REC.subject, [TRAIN])
     torch.testing.assert_close(spec.graph()(X), spec.follow().feed(X[0]), atol=1e-5, rtol=1e-5)

@@ -1,4 +1,4 @@
-"""The run database, or ledger: every job and its result, on disk as soon as it is known (SQLite, WAL)."""
+"""The run database, or database: every job and its result, on disk as soon as it is known (SQLite, WAL)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
-class DamagedLedger(UserError):
+class DamagedDatabase(UserError):
     """Error of a run database that is not as it was written."""
 
     def __init__(self, path: Path, reason: object) -> None:
@@ -70,7 +70,7 @@ def explain_errors(path: Path) -> Iterator[None]:
             raise
         raise known from None
     except UnicodeDecodeError:  # SQLite quotes what is damaged, and Python cannot read the message
-        raise DamagedLedger(path, "it holds text that is none") from None
+        raise DamagedDatabase(path, "it holds text that is none") from None
 
 
 def _in_words(path: Path, error: sqlite3.DatabaseError) -> Exception | None:
@@ -79,7 +79,7 @@ def _in_words(path: Path, error: sqlite3.DatabaseError) -> Exception | None:
     if kind == sqlite3.SQLITE_FULL:
         return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
     if code == sqlite3.SQLITE_IOERR_READ or kind in CORRUPT:
-        return DamagedLedger(path, error)
+        return DamagedDatabase(path, error)
     if kind == sqlite3.SQLITE_IOERR:
         return OSError(errno.EIO, f"cannot write {path} ({error})", str(path))
     if kind in PROTECTED:
@@ -119,7 +119,7 @@ class OpenPopulation(NamedTuple):
     keys: list[str]  # of its jobs
 
 
-class Ledger:
+class RunDatabase:
     """Run database in one SQLite file. Every method that changes it is one transaction."""
 
     def __init__(self, path: Path, *, create: bool = False, read_only: bool = False) -> None:
@@ -130,7 +130,7 @@ class Ledger:
             raise no_run(path.parent, path.name)
         refuse_links(path.parent)
         if not create and path.stat().st_size == 0:  # to SQLite a good beginning
-            raise DamagedLedger(path, "it is empty")
+            raise DamagedDatabase(path, "it is empty")
         # Reading makes an index beside the file, unless SQLite is told that nothing can change.
         archived = not writable(path.parent) and not wal_files(path)[0].exists()
         mode = "immutable=1" if archived else "mode=ro"
@@ -142,7 +142,7 @@ class Ledger:
             except BaseException as error:
                 self.connection.close()
                 if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:  # a file of an unknown kind
-                    raise DamagedLedger(path, error) from None
+                    raise DamagedDatabase(path, error) from None
                 raise
 
     def _prepare(self, create: bool, read_only: bool) -> None:
@@ -166,10 +166,10 @@ class Ledger:
         self._ask("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def check(self) -> None:
-        """Raise DamagedLedger unless SQLite finds every page as it was written."""
+        """Raise DamagedDatabase unless SQLite finds every page as it was written."""
         ((verdict,),) = self._ask("PRAGMA integrity_check(1)")
         if verdict != "ok":
-            raise DamagedLedger(self.path, verdict)
+            raise DamagedDatabase(self.path, verdict)
 
     def _ask(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with explain_errors(self.path):
@@ -201,14 +201,14 @@ class Ledger:
         """Return a fact that every run notes when it is begun."""
         fact = self.recall(name, kind)
         if fact is None:
-            raise DamagedLedger(self.path, f"it has no {name}")
+            raise DamagedDatabase(self.path, f"it has no {name}")
         return fact
 
     def _checked(self, name: str, kind: type[T], value: str) -> T:
         try:
             return schema.from_json(kind, value)
         except UserError as error:
-            raise UserError(f"the ledger {self.path} holds an invalid {name!r} ({error}); {REMEDY}") from None
+            raise UserError(f"the database {self.path} holds an invalid {name!r} ({error}); {REMEDY}") from None
 
     def add(self, entries: Iterable[Entry]) -> None:
         """Note jobs to be done; those already known stay as they are, and those that were set aside are taken up.
@@ -262,7 +262,7 @@ class Ledger:
             entry = Entry(key, stage, Setting.from_json(setting), validation, test, seed, status, starts, parsed)
         except UserError as error:
             raise UserError(
-                f"the ledger {self.path} has a job with {error} (key {str(key)[:60]!r}); {REMEDY}"
+                f"the database {self.path} has a job with {error} (key {str(key)[:60]!r}); {REMEDY}"
             ) from None
         return entry
 
@@ -280,7 +280,7 @@ class Ledger:
         try:
             return [(json.loads(setting), str(json.loads(record)["failure"])) for setting, record in rows]
         except (ValueError, LookupError, TypeError) as error:
-            raise DamagedLedger(self.path, f"a failed job has no {error}") from None
+            raise DamagedDatabase(self.path, f"a failed job has no {error}") from None
 
     def statuses(self) -> dict[str, str]:
         return dict(self._ask("SELECT key, status FROM jobs"))
@@ -346,18 +346,20 @@ def entry_key(setting: Setting, first: int, second: int, seed: int) -> str:
     return f"{setting.key}-{min(first, second)}-{max(first, second)}-{seed}"
 
 
-def check_entries(ledger: Ledger, entries: Sequence[Entry], n_groups: int) -> None:
+def check_entries(database: RunDatabase, entries: Sequence[Entry], n_groups: int) -> None:
     """Raise unless the jobs of a run database agree with the recordings and with its populations.
 
     n_groups: of people who are held out together
     """
     for entry in entries:
         if not _is_sound(entry, n_groups):
-            raise UserError(f"the ledger {ledger.path} has a damaged job (key {str(entry.key)[:60]!r}); {REMEDY}")
-    known = ledger.statuses().keys()
-    for number, keys in ledger.open_populations():
+            raise UserError(f"the database {database.path} has a damaged job (key {str(entry.key)[:60]!r}); {REMEDY}")
+    known = database.statuses().keys()
+    for number, keys in database.open_populations():
         if not set(keys) <= known:
-            raise UserError(f"population {number} of the ledger {ledger.path} has jobs that are not listed; {REMEDY}")
+            raise UserError(
+                f"population {number} of the database {database.path} has jobs that are not listed; {REMEDY}"
+            )
 
 
 def _is_sound(entry: Entry, n_groups: int) -> bool:

@@ -17,10 +17,10 @@ from autotransfer.models.assembly import Part, assemble
 from autotransfer.models.calibration import LABELS
 from autotransfer.models.model import Model
 from autotransfer.person.adaptation import ADAPTATION_METHODS
-from autotransfer.runs.choice import Playback, read_choice
-from autotransfer.search import following, playback
+from autotransfer.runs.choice import ReplayResult, read_choice
+from autotransfer.search import online_adaptation, replay
 from autotransfer.search.labels import SHARES, SHARPNESS, best_trust, try_all
-from autotransfer.search.playback import ORDERS, play_person
+from autotransfer.search.replay import ORDERS, replay_subject
 from autotransfer.settings import Setting
 from autotransfer.training.metrics import balanced_accuracy_of
 from tiny import auto_classifier
@@ -50,11 +50,11 @@ def model(request: pytest.FixtureRequest) -> Model:
 def test_what_is_played_is_what_a_session_does(model: Model) -> None:
     noise = torch.randn(REC.X.shape, generator=torch.Generator().manual_seed(0))
     hard = replace(REC, X=REC.X + 4 * noise)  # to tell ways apart by their scores
-    _, _, played_back = play_person(model, hard, ROWS)
+    _, _, played_back = replay_subject(model, hard, ROWS)
     y = REC.y.numpy()
     drawn = np.random.default_rng(len(ROWS)).permutation(len(ROWS))
     orders = {"recorded": ROWS, "balanced": ROWS[drawn], "one-sided": ROWS[np.argsort(y[ROWS], kind="stable")]}
-    orders["one class first"] = ROWS[playback.window_orders(y[ROWS])["one class first"]]
+    orders["one class first"] = ROWS[replay.window_orders(y[ROWS])["one class first"]]
     for place, order in enumerate(orders.values()):
         for name in ADAPTATION_METHODS:
             model.card = replace(model.card, follows=name)
@@ -67,30 +67,30 @@ def test_what_is_played_is_what_a_session_does(model: Model) -> None:
 
 
 def test_labels_are_used_as_calibrate_uses_them(model: Model) -> None:
-    (found, trials, _), y = play_person(model, REC, ROWS), REC.y.numpy()
+    (found, trials, _), y = replay_subject(model, REC, ROWS), REC.y.numpy()
     before = model.predict_proba(REC.X[ROWS])
     for labels in LABELS:
         known = np.concatenate([ROWS[y[ROWS] == c][:labels] for c in range(REC.n_classes)])
         left = ~np.isin(ROWS, known)
         rest = ROWS[left]
         assert found["before", str(labels)] == balanced_accuracy_of(before[left].argmax(1), y[rest], REC.n_classes)
-        if model.adaptation == "none":  # windows that follow know the labelled ones before them only in a stream
+        if model.adaptation == "none":  # windows that follow know the labeled ones before them only in a stream
             own = model.calibrate_checked(REC.X[np.sort(known)], torch.from_numpy(y[np.sort(known)]))
             said = own.predict_proba(REC.X[rest])
             whole = trials[str(labels)].score[SHARES.index(1.0)]
             assert whole == balanced_accuracy_of(said.argmax(1), y[rest], REC.n_classes)
 
 
-def chosen(people: list[following.Followed], among: list[str] | None = None) -> str:
-    return following.chosen(following.FollowedGroup.of(people), among)
+def chosen(people: list[online_adaptation.AdaptationScores], among: list[str] | None = None) -> str:
+    return online_adaptation.chosen(online_adaptation.GroupScores.of(people), among)
 
 
-def followed(gains: dict[tuple[str, str], float]) -> following.Followed:
+def followed(gains: dict[tuple[str, str], float]) -> online_adaptation.AdaptationScores:
     """Somebody who gains by way and order, and nothing otherwise."""
     scores = {method: np.full(len(ORDERS), 0.5) for method in ("none", *ADAPTATION_METHODS)}
     for (way, order), gain in gains.items():
         scores[way][ORDERS.index(order)] += gain
-    return following.Followed(scores, {})
+    return online_adaptation.AdaptationScores(scores, {})
 
 
 def test_a_later_method_is_taken_where_it_is_better_on_average_and_worse_in_no_order() -> None:
@@ -111,7 +111,7 @@ def test_nobody_chooses_how_they_are_followed() -> None:
     """One person loses by what the others gain by, and gets it all the same."""
     every = {name: followed({("shift", order): 0.2 for order in ORDERS}) for name in "abc"}
     every["d"] = followed({("shift", order): -0.4 for order in ORDERS})
-    found = playback.scores_of(every)
+    found = replay.scores_of(every)
     assert found["adapted"]["recorded"]["d"] == pytest.approx(0.1)
     assert found["adapted"]["recorded"]["a"] == found["zero_shot"]["recorded"]["a"] == 0.5  # d spoils it for them
     assert found["ways"]["shift"]["balanced"]["a"] == pytest.approx(0.7)
@@ -121,24 +121,24 @@ def test_nobody_chooses_how_they_are_followed() -> None:
 def test_a_run_delivers_what_its_people_gained_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The card says what choice.json says, and nobody is played back by a training that saw them."""
     seen: list[tuple[int, set[int]]] = []
-    whole = playback.model_without
+    whole = replay.model_without
 
-    def watched(run, exponents, person, made):  # type: ignore[no-untyped-def]
-        model = whole(run, exponents, person, made)
-        for entry in run.ledger.entries(records=False):
+    def watched(run, weights, person, made):  # type: ignore[no-untyped-def]
+        model = whole(run, weights, person, made)
+        for entry in run.database.entries(records=False):
             if entry.test == person:
                 rows = torch.from_numpy(run.job(entry).fold.train)
                 seen.append((person, set(run.recordings.subject[rows].tolist())))
         return model
 
-    monkeypatch.setattr(playback, "model_without", watched)
+    monkeypatch.setattr(replay, "model_without", watched)
     auto = auto_classifier(max_epochs=1, seeds=1, networks="none", kinds="features", run_folder=tmp_path / "run")
     some = REC.subject.numpy() >= 2
     auto.fit(REC.X.numpy()[some], REC.y.numpy()[some], subjects=REC.subject.numpy()[some])
     choice = read_choice(tmp_path / "run")
-    assert choice.playback is not None
+    assert choice.replay is not None
     card = json.loads((tmp_path / "run" / "model" / "model.json").read_text())
-    told = choice.playback
+    told = choice.replay
     assert card["follows"] == told.follows
     assert card["calibrates"] == told.calibrates
     assert told.online.keys() == told.zero_shot.keys() == set(ORDERS)
@@ -151,7 +151,7 @@ def test_a_run_delivers_what_its_people_gained_by(tmp_path: Path, monkeypatch: p
     assert auto.model_.adaptation == "none"
     assert {person for person, _ in seen} == set(range(4))
     assert all(person not in people for person, people in seen)
-    for scores in choice.playback.zero_shot.values():
+    for scores in choice.replay.zero_shot.values():
         assert scores == choice.nested_test_scores, "the same model on the same windows has one score"
 
 
@@ -181,13 +181,13 @@ def test_labels_that_mislead_count_less() -> None:
 def test_the_bound_of_a_mean_is_that_of_a_t_test() -> None:
     values = np.random.default_rng(0).normal(0.3, 1, (9, 4))
     expected = stats.ttest_1samp(values, 0, alternative="greater").confidence_interval(0.84).low
-    np.testing.assert_allclose(following.least_mean(values), expected)
+    np.testing.assert_allclose(online_adaptation.least_mean(values), expected)
 
 
 def test_a_method_stays_until_another_is_clearly_better_for_the_same_people() -> None:
     """Each gains clearly by itself; what decides is how the two differ, person by person."""
 
-    def people(small: list[float], large: list[float]) -> list[following.Followed]:
+    def people(small: list[float], large: list[float]) -> list[online_adaptation.AdaptationScores]:
         methods = {"statistics": small, "shift": large}
         return [
             followed({(name, order): gains[n] for name, gains in methods.items() for order in ORDERS})
@@ -205,7 +205,7 @@ def test_orders_show_together_what_none_shows_alone_and_none_may_lose() -> None:
     """In each order another person gains nothing, so that no single order is clear."""
     gains = np.where(np.eye(4), -0.06, 0.06)
     people = [followed({("shift", order): gain for order, gain in zip(ORDERS, own, strict=True)}) for own in gains]
-    assert all(following.least_mean(gains) < 0)
+    assert all(online_adaptation.least_mean(gains) < 0)
     assert chosen(people) == "shift"
     *most, last = ORDERS
     clear = {("shift", order): 0.3 for order in most}
@@ -217,7 +217,7 @@ def test_orders_show_together_what_none_shows_alone_and_none_may_lose() -> None:
 def test_harm_is_the_share_of_people_who_lose() -> None:
     values = {"a": 0.5, "b": 0.6, "c": 0.7, "d": 0.8}
     lower = values | {"a": 0.4, "b": 0.585}
-    played = Playback(
+    played = ReplayResult(
         zero_shot={"recorded": values}, adapted={"recorded": lower}, before={"1": values}, calibrated={"1": values},
         follows="none", calibrates=[], ways={}, own={},
     )  # fmt: skip

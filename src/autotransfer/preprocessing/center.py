@@ -23,13 +23,13 @@ from .transform import Adapting, Batch, Fitted, Follower, OnlineOnly, Rows, Stag
 
 
 @dataclass(frozen=True)
-class Centre(Adapting):
+class Center(Adapting):
     kinds = ("none", "train", "online", "transductive")
 
     def check(self, before: Sequence[Transform]) -> None:
         if not any(isinstance(transform, Represent) for transform in before):
             raise UserError(
-                "centre takes a person's mean from representations, not from signals; choose represent='features' or "
+                "center takes a person's mean from representations, not from signals; choose represent='features' or "
                 "'tangent' with it"
             )
 
@@ -41,16 +41,16 @@ class Centre(Adapting):
         means = stage.of_people("means", Tensor.double, len(training))
         table = means.to(stage.like.dtype)
         if self.kind == "transductive":
-            return PersonCentre(mean=table)
+            return PersonCenter(mean=table)
         prior = stage.priors(means, training)
-        return TrainCentre(prior=prior) if self.kind == "train" else OnlineCentre(prior=prior, mean=table)
+        return TrainCenter(prior=prior) if self.kind == "train" else OnlineCenter(prior=prior, mean=table)
 
     @property
     def fitted_class(self) -> type[Fitted]:
-        return {"transductive": PersonCentre, "train": TrainCentre, "online": OnlineCentre}[self.kind]
+        return {"transductive": PersonCenter, "train": TrainCenter, "online": OnlineCenter}[self.kind]
 
 
-class TrainCentre(Fitted):
+class TrainCenter(Fitted):
     """Less the mean of the training people's means, prior (G, C, T) float64, whoever's windows they are."""
 
     statistics = ("prior",)
@@ -60,7 +60,7 @@ class TrainCentre(Fitted):
         return x - self.prior[:, None].to(x.dtype)
 
 
-class PersonCentre(Fitted):
+class PersonCenter(Fitted):
     """Means of the people of the recordings, (G or 1, S, C, T); a new person by the windows of one call."""
 
     mean: Tensor
@@ -71,15 +71,15 @@ class PersonCentre(Fitted):
         return x - entries_of(self.mean, people)
 
 
-class OnlineCentre(OnlineOnly, PersonCentre):
+class OnlineCenter(OnlineOnly, PersonCenter):
     statistics = ("prior",)
     prior: Tensor  # (G, C, T) float64: the mean of the training people's means
 
     def follow(self) -> Follower:
-        return FollowedCentre(self.prior)
+        return FollowedCenter(self.prior)
 
 
-class FollowedCentre(Summing):
+class FollowedCenter(Summing):
     """The mean of each window, those before it and the prior: (m·prior + Σ windows) / (m + n)."""
 
     def __init__(self, prior: Tensor) -> None:
