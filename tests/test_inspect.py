@@ -12,7 +12,8 @@ import pytest
 import autotransfer as at
 from autotransfer.recordings import Raw, save_npz
 from autotransfer.recordings import concerns as wrong
-from autotransfer.recordings.overview import overview
+from autotransfer.recordings.overview import describe, overview
+from autotransfer.recordings.targets import recordings_with_targets
 from faults import call
 from real_data import NAMES, QUICK, real_file
 from tiny import create_run, described, tiny, tiny_file
@@ -68,6 +69,17 @@ def test_nothing_but_what_is_true_is_said_of_real_recordings(name: str) -> None:
     lines = concerns(at.load(real_file(name)).raw())
     assert len(lines) == len(TRUE.get(name, [])), lines
     assert all(part in line for part, line in zip(TRUE.get(name, []), lines, strict=True)), lines
+
+
+def test_one_line_describes_recordings() -> None:
+    study = raw()
+    assert describe(at.Recordings.of(study)) == (
+        "Read 6 subjects, 144 windows of 3 channels × 32 samples (1 s at 32 Hz); classes: rest, move"
+    )
+    many = describe(at.Recordings.of(raw(y=np.arange(144) % 17, classes=None, sfreq=None)))
+    assert many.endswith("(sampling rate unknown); classes: 0, 1, 2, 3, 4 and 12 more")
+    forces = recordings_with_targets(raw(y=np.linspace(0, 2.5, 144), classes=None))
+    assert describe(forces).endswith("target from 0 to 2.5")
 
 
 def test_classes_that_people_tell() -> None:

@@ -8,14 +8,29 @@ from dataclasses import replace
 
 from ..words import count, printable
 from .concerns import UNKNOWN_RATE, Study, concerns
-from .container import check_sfreq, measurement_in
+from .container import Recordings, check_sfreq, measurement_in
 from .labels import as_list, unlabeled_warning
 from .raw import Raw
 from .windows import axes_concern
 
 MOST_PEOPLE = 40  # rows of the table
 MOST_LETTERS = 80  # of a list of names
+MOST_CLASSES = 5  # names of classes in the line of `describe`
 MEASUREMENTS = "y holds measurements, and no classes; to predict them: autotransfer run --target continuous"
+
+
+def describe(recordings: Recordings) -> str:
+    """Return one line on what was read: numbers of subjects and windows, shape, duration and rate, and classes."""
+    sfreq, names = recordings.sfreq, [_short(str(name), 20) for name in recordings.classes]
+    rate = "sampling rate unknown" if sfreq is None else f"{recordings.n_times / sfreq:.3g} s at {sfreq:g} Hz"
+    more = f" and {len(names) - MOST_CLASSES} more" if len(names) > MOST_CLASSES else ""
+    predicted = f"classes: {', '.join(names[:MOST_CLASSES])}{more}"
+    if recordings.targets is not None:
+        predicted = f"target from {recordings.targets.min():g} to {recordings.targets.max():g}"
+    return printable(
+        f"Read {count(len(recordings.people), 'subject')}, {count(recordings.n_windows, 'window')} of "
+        f"{count(recordings.n_channels, 'channel')} × {recordings.n_times} samples ({rate}); {predicted}"
+    )
 
 
 def overview(raw: Raw) -> Iterator[str]:
