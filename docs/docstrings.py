@@ -1,4 +1,8 @@
-"""Docstrings as Markdown: they are written to be read in an editor, where lines and columns are kept."""
+"""Docstrings as Markdown for the API reference.
+
+mkdocstrings parses the sections of the NumPy convention (Parameters, Returns, Attributes, Examples). The text before
+them, and docstrings without sections, are written for an editor, where lines and columns are kept.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,13 @@ COLUMNS = re.compile(r"\S {2,}\S")  # two blanks inside a line: a table drawn wi
 NAME = r"`?[A-Za-z_]\w*`?"
 ENTRY = re.compile(rf"^({NAME}(?:, {NAME})*(?: \([^)]*\))?): ")  # a line that explains one or more names
 COMMENT = re.compile(r"\s# (.*)$")
-OWN_PAGE = ("Setting", "AutoTransferClassifier")  # whose fields are explained elsewhere
+SECTION = re.compile(r"^[A-Z][A-Za-z ]+\n-{3,}$", re.MULTILINE)
+FIELDS = re.compile(r"^(Parameters|Attributes)\n-{3,}$", re.MULTILINE)
+OWN_PAGE = ("Setting",)  # classes whose fields are described on a page of their own
 
 
 class AsWritten(Extension):
-    """Tables and lists of names keep their lines; fields of a dataclass become a table with their comments."""
+    """Extension that keeps lines of tables and lists, and lists the commented fields of a dataclass in a table."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         if obj.docstring is not None:
@@ -25,8 +31,10 @@ class AsWritten(Extension):
     def on_class(self, *, cls: Class, **_: Any) -> None:
         if cls.name in OWN_PAGE or not any("dataclass" in str(decorator.value) for decorator in cls.decorators):
             return
+        if cls.docstring is not None and FIELDS.search(cls.docstring.value):
+            return
         rows = []
-        for name, field in cls.all_members.items():  # inherited ones too, which may stand in another file
+        for name, field in cls.all_members.items():  # also inherited ones, which may be defined in another file
             if not field.is_attribute or field.annotation is None or field.lineno is None:
                 continue
             if "property" in field.labels or "ClassVar" in str(field.annotation):
@@ -42,7 +50,10 @@ class AsWritten(Extension):
 
 
 def as_markdown(text: str) -> str:
-    return "\n\n".join(_paragraph(part) for part in text.split("\n\n"))
+    """Return the text before the first section as Markdown, and the sections as they are."""
+    section = SECTION.search(text)
+    end = len(text) if section is None else section.start()
+    return "\n\n".join(_paragraph(part) for part in text[:end].split("\n\n")) + text[end:]
 
 
 def _paragraph(part: str) -> str:

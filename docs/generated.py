@@ -334,10 +334,10 @@ def choice() -> str:
 
 
 ENSEMBLE = {
-    "weights": "the candidates, the heaviest first: `name`, `kind` (`eegnet`, `shallow`, `features`, `tangent`, "
-    "`templates` or the name of your encoder), `share` of the weights, and `exponent`: the share over the temperature, "
+    "candidates": "the candidates, the heaviest first: `name`, `kind` (`eegnet`, `shallow`, `features`, `tangent`, "
+    "`templates` or the name of your encoder), `share` of the weights, and `weight`: the share over the temperature, "
     "which multiplies the candidate's log-probabilities",
-    "nested": "by subject: the exponent of each candidate, fitted without the subject",
+    "nested": "by subject: the weight of each candidate, fitted without the subject",
     "nested_uncensored": "the same among candidates without a penalty; empty if all are without one",
 }
 
