@@ -40,6 +40,14 @@ def test_commits_are_checked_by_the_ruff_of_the_suite() -> None:
     assert revisions["ruff-pre-commit"] == f"v{pins()['ruff']}"
 
 
+def test_a_commit_subject_has_at_most_72_characters() -> None:
+    hooks = [hook for repo in stored(".pre-commit-config.yaml")["repos"] for hook in repo["hooks"]]
+    (rule,) = [hook["entry"] for hook in hooks if hook.get("stages") == ["commit-msg"]]
+    flags = re.DOTALL | re.MULTILINE  # as pre-commit searches a whole file
+    assert re.search(rule, "a" * 73 + "\n\nbody", flags)
+    assert not re.search(rule, "a" * 72 + "\n\n" + "b" * 100, flags)
+
+
 def test_workflows_install_the_pinned_torch_on_three_systems() -> None:
     jobs = stored(".github/workflows/tests.yml")["jobs"]
     matrix = jobs["suite"]["strategy"]["matrix"]
