@@ -15,7 +15,7 @@ import numpy as np
 
 import autotransfer as at
 from autotransfer.jobs import Record
-from autotransfer.report.summary import Leak, Summary
+from autotransfer.report.summary import ProbeResult, Summary
 from autotransfer.runs.choice import (
     Answering,
     Calibration,
@@ -194,9 +194,11 @@ def _answering(draw: Any, people: list[str], n_classes: int) -> Answering | None
     return answering(found)
 
 
-def _leakage(draw: Any, subjects: tuple[str, ...], level: float) -> list[Leak]:
+def _leakage(draw: Any, subjects: tuple[str, ...], level: float) -> list[ProbeResult]:
     read = np.clip(draw.normal(level, 0.05, len(subjects)), 0, 1).tolist()
-    return [Leak(s, a, 1 / max(len(subjects) - 2, 1), 2 * a * level) for s, a in zip(subjects, read, strict=True)]
+    return [
+        ProbeResult(s, a, 1 / max(len(subjects) - 2, 1), 2 * a * level) for s, a in zip(subjects, read, strict=True)
+    ]
 
 
 KINDS = {"tangent": 0.28, "shallow": 0.14, "features": 0.1, "templates": 0.0, "my_encoder": 0.03}

@@ -218,7 +218,7 @@ def test_an_interrupt_before_there_is_a_run_says_that_nothing_was_written(
     assert not (tmp_path / "run").exists()
     if dry:
         return
-    monkeypatch.setattr("autotransfer.cli.running.writing_events", interrupt)
+    monkeypatch.setattr("autotransfer.cli.run_commands.writing_events", interrupt)
     result = call(*words)
     assert result.returncode == 130
     assert result.stderr.strip().endswith(f"interrupted; continue with: autotransfer resume {tmp_path / 'run'}")

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import autotransfer as at
 from autotransfer import schema
-from autotransfer.cli import app, running
+from autotransfer.cli import app, run_commands
 from autotransfer.errors import UserError
 from autotransfer.recordings import save_npz
 from autotransfer.runs.database import RunDatabase
@@ -53,7 +53,7 @@ def test_version() -> None:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[RunOptions]:
     """The options that dry runs were asked for, none of which is done."""
     found: list[RunOptions] = []
-    monkeypatch.setattr(running, "_dry_run", lambda options, *_: found.append(options))
+    monkeypatch.setattr(run_commands, "_print_plan", lambda options, *_: found.append(options))
     return found
 
 

@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 import autotransfer as at
 from autotransfer.censoring import CENSORS
 from autotransfer.report.collect import collect
-from autotransfer.report.comparison import contenders
+from autotransfer.report.comparison import list_methods
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.run import Run
 from autotransfer.search.evaluation import delivered_predictions
@@ -47,7 +47,7 @@ def test_people_are_scored_by_it_everywhere(run: Run) -> None:
     for person, log_p in delivered_predictions(choice, evidence).items():
         expected = np.mean([roc_auc_score(evidence.y[person] == k, np.exp(log_p[:, k])) for k in (0, 1)])
         assert choice.nested_test_scores[str(person)] == pytest.approx(expected)
-    names = {row.key for row in contenders(collect(run, weights=False))}
+    names = {row.key for row in list_methods(collect(run, weights=False))}
     assert "nested" in names
     assert not names & set(CENSORS)
     assert "pyRiemann tangent space + LDA" in choice.baselines

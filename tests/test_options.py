@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import autotransfer as at
 from autotransfer.augment import AUGMENTATIONS
 from autotransfer.censoring import CENSORS
-from autotransfer.cli import app, running
+from autotransfer.cli import app, run_commands
 from autotransfer.errors import UserError
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.preprocessing import TRANSFORMS
@@ -61,7 +61,7 @@ FITTED |= {key: set() for key in ("time", "device", "at_least", "metric", "clean
 
 def described_by_command(words: list[str], monkeypatch: pytest.MonkeyPatch) -> RunOptions:
     asked: list[RunOptions] = []
-    monkeypatch.setattr(running, "_dry_run", lambda options, *_: asked.append(options))
+    monkeypatch.setattr(run_commands, "_print_plan", lambda options, *_: asked.append(options))
     result = CliRunner().invoke(app, ["run", "x.npz", "--dry-run", *words])
     assert result.exception is None, result.exception
     return asked[0]

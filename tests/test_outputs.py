@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from autotransfer.cli import app
+from autotransfer.cli.console import print_error, print_lines
 from autotransfer.cli.outputs import check_outputs
-from autotransfer.cli.voice import complain, say
 from autotransfer.errors import UserError
 from autotransfer.files import write_atomically
 
@@ -110,7 +110,7 @@ def test_the_longest_name_can_be_written_and_errors_name_the_file(
     assert [path.name for path in tmp_path.iterdir()] == [LONG]
 
 
-@pytest.mark.parametrize("speak", [say, complain])
+@pytest.mark.parametrize("speak", [print_lines, print_error])
 def test_names_control_no_terminal(speak: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:
     speak("Zoë\N{NO-BREAK SPACE}\x1b[2J\x07\x9b, two\nlines")
     told = capsys.readouterr()

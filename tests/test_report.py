@@ -17,7 +17,7 @@ from autotransfer import Setting
 from autotransfer.report import page
 from autotransfer.report.escaping import muted_brackets, plain, plot_text
 from autotransfer.report.page import document, plotly_library, write
-from autotransfer.report.summary import Leak, Summary
+from autotransfer.report.summary import ProbeResult, Summary
 from autotransfer.runs.choice import NamedSetting
 from report_example import EXAMPLES, HOSTILE, empty, finished, hostile
 from report_outline import Outline, example, figure_data, labels, light
@@ -68,7 +68,7 @@ def test_numbers_that_are_not_finite_are_left_out() -> None:
         history = {key: [1.0, math.inf, math.nan] for key in one.record.history}
         record = replace(one.record, validation_score=math.nan, test_score=math.nan, history=history)
         fits[place] = replace(one, record=record)
-    leakage = {"paper_network": [Leak("1", math.nan, 0.2, math.inf)]}
+    leakage = {"paper_network": [ProbeResult("1", math.nan, 0.2, math.inf)]}
     assert run.choice is not None
     choice = replace(run.choice, nested_test_scores=run.choice.nested_test_scores | {"1": math.nan})
     text = light(replace(run, fits=tuple(fits), leakage=leakage, choice=choice))

@@ -45,7 +45,7 @@ def test_a_finished_run_is_told_whole(run: Run) -> None:
     assert sum(summary.data.trials) == summary.data.n_windows == 48
     assert list(summary.leakage) == ["paper_network", "chosen", "uncensored"]
     text = light(summary)
-    assert {figure["key"] for figure in figure_data(text)} >= {"glance", "leakage", "confusion", "curves"}
+    assert {figure["key"] for figure in figure_data(text)} >= {"subjects", "leakage", "confusion", "curves"}
     assert "mmd marginal" in Outline(text).text
 
 

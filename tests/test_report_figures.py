@@ -14,11 +14,11 @@ import pytest
 
 from autotransfer.jobs import Record
 from autotransfer.report import plot
-from autotransfer.report.comparison import contenders, scores_on_test
+from autotransfer.report.comparison import list_methods, scores_on_test
 from autotransfer.report.page import SECTIONS
 from autotransfer.report.plot import Figure
 from autotransfer.report.statistics import paired
-from autotransfer.report.summary import Leak, Summary
+from autotransfer.report.summary import ProbeResult, Summary
 from report_example import EXAMPLES, averaged, finished, in_stages, paper_network_won
 from report_outline import example, figure_data
 
@@ -60,7 +60,7 @@ def with_tests(run: Summary, change: Callable[[float], float]) -> Summary:
 def test_settings_are_picked_by_validation_alone() -> None:
     run = finished(8, seed=9)
     spoiled = with_tests(run, lambda value: 1 - value)
-    assert [row.setting for row in contenders(spoiled)] == [row.setting for row in contenders(run)]
+    assert [row.setting for row in list_methods(spoiled)] == [row.setting for row in list_methods(run)]
 
 
 def test_a_job_shared_by_both_stages_counts_in_each() -> None:
@@ -87,7 +87,7 @@ def test_seeds_are_averaged_per_subject() -> None:
 def test_the_first_figure_has_all_people_under_the_delivered_model_and_what_it_has_to_beat() -> None:
     for run in (finished(), averaged(), paper_network_won()):
         assert run.choice is not None
-        figure = figures(run)["glance"]
+        figure = figures(run)["subjects"]
         subject, delivered, *baselines, plain = figure.columns
         assert subject == "subject"
         assert plain == "EEGNet (paper)"
@@ -100,7 +100,7 @@ def test_the_first_figure_has_all_people_under_the_delivered_model_and_what_it_h
         assert means == sorted(means, reverse=True)
         bands = [shape for shape in figure.layout["shapes"] if shape["type"] == "rect"]
         assert run.choice.interval == (bands[0]["x0"], bands[0]["x1"])
-    assert "glance" not in figures(replace(finished(), choice=None))
+    assert "subjects" not in figures(replace(finished(), choice=None))
 
 
 def test_differences_are_to_the_best_baseline() -> None:
@@ -173,7 +173,7 @@ def test_learning_curves_are_medians_over_folds() -> None:
 
 
 def test_leakage_is_drawn_for_each_network_and_fold() -> None:
-    leakage = {role: [Leak("1", level, 0.1, 1.0), Leak("2", 0.2, 0.5, 0.1)]
+    leakage = {role: [ProbeResult("1", level, 0.1, 1.0), ProbeResult("2", 0.2, 0.5, 0.1)]
                for role, level in {"paper_network": 0.3, "uncensored": 0.9, "chosen": 0.5}.items()}  # fmt: skip
     figure = figures(replace(finished(), leakage=leakage))["leakage"]
     assert [trace["y"] for trace in figure.data] == [[0.3, 0.2], [0.9, 0.2], [0.5, 0.2]]

@@ -10,13 +10,13 @@ import pytest
 
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.preprocessing.represent import REPRESENTATIONS
-from autotransfer.report.comparison import choice_rows
-from autotransfer.report.findings import censoring_words, headline, notes, replay_words
+from autotransfer.report.comparison import list_models
+from autotransfer.report.findings import describe_censoring, describe_replay, headline, notes
 from autotransfer.report.methods import methods_paragraph
 from autotransfer.report.statistics import paired
 from autotransfer.report.summary import Summary
-from autotransfer.report.terminal import answer_lines
-from autotransfer.report.wording import kind_label, kind_words, signed
+from autotransfer.report.terminal import result_lines
+from autotransfer.report.wording import family_label, family_words, signed
 from autotransfer.runs.choice import Choice, Ensemble, NamedSetting
 from autotransfer.settings import Setting
 from report_example import averaged, empty, finished, paper_network_won
@@ -44,9 +44,9 @@ def ensemble_of(run: Summary) -> Ensemble:
 
 @pytest.mark.parametrize("make", [finished, averaged, paper_network_won])
 def test_page_terminal_and_methods_have_the_headline_first(make: Any) -> None:
-    run = make().asking(0.6)
+    run = make().require(0.6)
     lines, text = headline(of(run)), page(run)
-    assert answer_lines(of(run))[: len(lines)] == lines
+    assert result_lines(of(run))[: len(lines)] == lines
     places = [place(line, text) for line in lines]
     assert places == sorted(places)
     assert places[-1] < text.index("Every person it has not seen")
@@ -61,7 +61,7 @@ def test_what_is_not_better_than_guessing_is_called_that_first(make: Any) -> Non
     near_chance = {s: 0.255 + 0.03 * (-1) ** n for n, s in enumerate(of(run).nested_test_scores)}
     guessing = of(run, nested_test_scores=near_chance)
     assert guessing.verdict.startswith("Not clearly better than guessing")
-    assert answer_lines(guessing)[0] == guessing.verdict
+    assert result_lines(guessing)[0] == guessing.verdict
     assert 'class="answer guessing"' in light(replace(run, choice=guessing))
     assert 'class="answer guessing"' not in light(run)
 
@@ -69,7 +69,7 @@ def test_what_is_not_better_than_guessing_is_called_that_first(make: Any) -> Non
 def test_rows_of_the_terminal_are_scores_of_the_choice() -> None:
     for run in (finished(), averaged()):
         choice = of(run)
-        rows, lines = choice_rows(choice), answer_lines(choice)
+        rows, lines = list_models(choice), result_lines(choice)
         assert rows[0].scores == choice.estimate
         assert {row.label: row.scores for row in rows if row.is_baseline} == choice.baselines
         assert rows[-1].scores == choice.test_scores["paper_network"]
@@ -86,7 +86,7 @@ def test_names_cannot_control_the_terminal() -> None:
     run = averaged()
     ensemble = ensemble_of(run)
     rude = replace(ensemble, candidates=[replace(ensemble.candidates[0], kind="a\x1b[31m\nb")])
-    assert all(line.isprintable() for line in answer_lines(of(run, ensemble=rude)))
+    assert all(line.isprintable() for line in result_lines(of(run, ensemble=rude)))
     assert all(line.isprintable() for line in headline(of(run, nested_test_scores={"a\x1b[31m\nb": 0.5})))
 
 
@@ -111,15 +111,15 @@ def test_gains_without_labels_and_with_a_few_are_means_over_people() -> None:
     choice = of(averaged())
     played = choice.replay
     assert played is not None
-    unlabeled, labels = replay_words(choice)
+    unlabeled, labels = describe_replay(choice)
     assert signed(played.gain) in unlabeled
     assert "12 held-out people" in unlabeled
     for n, scores in played.calibrated.items():
         gain = np.mean([value - played.before[n][who] for who, value in scores.items()])
         assert f"{signed(float(gain))} with {n}" in labels
     nobody = replace(choice, replay=None)
-    assert "were tried" in replay_words(nobody)[0]
-    assert replay_words(replace(nobody, adaptation="transductive")) == []
+    assert "were tried" in describe_replay(nobody)[0]
+    assert describe_replay(replace(nobody, adaptation="transductive")) == []
 
 
 def test_the_network_of_the_paper_is_not_mentioned_before_it_was_trained() -> None:
@@ -127,7 +127,7 @@ def test_the_network_of_the_paper_is_not_mentioned_before_it_was_trained() -> No
     choice = of(run)
     without = [{k: v for k, v in t.items() if k != "paper_network"} for t in (choice.test_scores, choice.alternatives)]
     early = replace(run, choice=of(run, paper_network=None, test_scores=without[0], alternatives=without[1]))
-    for tell in (lambda own: "\n".join(answer_lines(of(own))), page, methods_paragraph):
+    for tell in (lambda own: "\n".join(result_lines(of(own))), page, methods_paragraph):
         assert "(paper)" in tell(run)
         assert "(paper)" not in tell(early)
     assert "paper_network" not in early.networks
@@ -139,10 +139,10 @@ def test_the_part_of_censoring_is_the_difference_to_uncensored_candidates() -> N
     plain = {subject: value - 0.01 * (1 + n % 3) for n, (subject, value) in enumerate(nested.items())}
     part = paired(nested, plain)
     assert part is not None
-    (line,) = censoring_words(of(run, alternatives={"uncensored": plain}))
+    (line,) = describe_censoring(of(run, alternatives={"uncensored": plain}))
     assert f"{part.second.mean:.3f}" in line
     assert signed(part.mean) in line
-    assert censoring_words(of(run, alternatives={"uncensored": nested})) == []
+    assert describe_censoring(of(run, alternatives={"uncensored": nested})) == []
     assert "censoring did not help" in page(paper_network_won())
     assert "no censor was tried" in page(paper_network_won(), shortlist=[of(paper_network_won()).paper_network])
 
@@ -151,7 +151,7 @@ def test_the_part_of_censoring_is_the_difference_to_uncensored_candidates() -> N
 def test_scores_of_adapted_models_are_not_called_zero_shot(adaptation: str) -> None:
     run = averaged()
     adapted = replace(run, choice=of(run, adaptation=adaptation))
-    for tell in (lambda own: "\n".join(answer_lines(of(own))), page, methods_paragraph):
+    for tell in (lambda own: "\n".join(result_lines(of(own))), page, methods_paragraph):
         assert f"({adaptation}), so these are not zero-shot scores" in tell(adapted)
         assert "not zero-shot" not in tell(run)
 
@@ -163,20 +163,20 @@ def test_missing_scores_of_an_average_leave_gaps_and_no_claims() -> None:
     text = page(run, **changes)
     assert "nan" not in text.lower().split()
     assert "equal weights" not in text
-    assert all(line for line in answer_lines(of(run, **changes)))
+    assert all(line for line in result_lines(of(run, **changes)))
 
 
 def test_every_kind_of_ours_has_a_name() -> None:
     kinds = {*ENCODERS, *REPRESENTATIONS} - {"linear"}
-    assert sorted(kind for kind in kinds if kind_label(kind) == kind) == []
-    assert len({kind_label(kind) for kind in kinds}) == len({kind_words(kind) for kind in kinds}) == len(kinds)
+    assert sorted(kind for kind in kinds if family_label(kind) == kind) == []
+    assert len({family_label(kind) for kind in kinds}) == len({family_words(kind) for kind in kinds}) == len(kinds)
 
 
 def test_a_users_encoder_has_its_own_name_in_tables_and_not_the_papers() -> None:
     network = NamedSetting("paper_network", Setting(encoder="module:Small"))
     run = finished()
-    labels = [row.label for row in choice_rows(of(run, paper_network=network))]
+    labels = [row.label for row in list_models(of(run, paper_network=network))]
     assert "module:Small as given" in labels
     assert not any("EEGNet" in label for label in labels)
-    assert "EEGNet (paper)" in [row.label for row in choice_rows(of(run))]
+    assert "EEGNet (paper)" in [row.label for row in list_models(of(run))]
     assert "module:Small as given" in page(run, paper_network=network)

@@ -22,7 +22,7 @@ OPENED = "document.querySelectorAll('.part').forEach((part) => part.open = true)
 UNDRAWN = """[...document.querySelectorAll('figure')].filter((figure) =>
     !figure.querySelector('.plot .points path, .plot .lines path, .plot .hm image')).map((one) => one.dataset.figure)"""
 HIDDEN_DOTS = """(() => {
-    const dots = [...document.querySelectorAll('#figure-glance .points path')].map((d) => d.getBoundingClientRect());
+    const dots = [...document.querySelectorAll('#figure-subjects .points path')].map((d) => d.getBoundingClientRect());
     return dots.filter((a, i) => dots.slice(i + 1).some((b) => Math.hypot(a.x - b.x, a.y - b.y) < 6)).length;
 })()"""
 
@@ -79,4 +79,4 @@ def test_hostile_names_are_only_text(browser: Browser, folder: Path) -> None:
     assert "<script>al" in drawn
     assert "var(--ink)" in drawn
     assert browser.evaluate("document.querySelector('h1').textContent") == HOSTILE[0]
-    assert HOSTILE[0] in browser.evaluate("document.querySelector('#figure-glance table').textContent")
+    assert HOSTILE[0] in browser.evaluate("document.querySelector('#figure-subjects table').textContent")

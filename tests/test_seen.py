@@ -23,7 +23,7 @@ from autotransfer.models.seen import MOST, SIZE, seen_words, training_seen, wind
 from autotransfer.person.calibration import calibrated_with, calibration_words
 from autotransfer.person.predictions import probabilities
 from autotransfer.recordings import Raw
-from autotransfer.report.person_scores import PersonScores, card_words
+from autotransfer.report.subject_scores import SubjectScores, card_words
 from autotransfer.tasks.classification import METRICS
 
 REC = at.synthetic(n_subjects=6, trials_per_class=12, n_channels=4, n_times=32)
@@ -54,7 +54,7 @@ def raw_of(rows: np.ndarray, name: str = "other", **changes: object) -> Raw:
 
 def lines(model: Model, raw: Raw) -> list[str]:
     X = model.read(raw)
-    found = PersonScores.of(model, raw, probabilities(model, raw, X=X))
+    found = SubjectScores.of(model, raw, probabilities(model, raw, X=X))
     assert found is not None
     return found.seen_lines(model, X, METRIC)
 

@@ -159,7 +159,7 @@ def test_a_run_says_it_in_the_estimator_the_card_the_page_of_the_model_and_the_f
 
 
 def test_the_methods_paragraph_has_the_facts() -> None:
-    run = averaged().asking(0.6)
+    run = averaged().require(0.6)
     choice = run.choice
     assert choice is not None
     text = methods_paragraph(run)

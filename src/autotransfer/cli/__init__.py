@@ -16,12 +16,12 @@ from autotransfer import __version__
 
 from ..errors import UserError, machine_trouble
 from ..runs.signals import Stopped, signals_stop
-from .reading import datasets, inspect, plan_study
-from .reporting import compare, report
-from .running import demo, resume, run, status
-from .streaming import stream
-from .using import calibrate, export, predict
-from .voice import terminal_text
+from .console import terminal_text
+from .data_commands import datasets, inspect, plan_study
+from .model_commands import calibrate, export, predict
+from .report_commands import compare, report
+from .run_commands import demo, resume, run, status
+from .stream_command import stream
 
 app = typer.Typer(
     name="autotransfer",
@@ -43,7 +43,7 @@ def _version(context: typer.Context, asked: bool) -> None:
 
 
 @app.callback()
-def before(
+def main_options(
     version: Annotated[bool, Option("--version", callback=_version, help="Show the version and exit.")] = False,
     verbose: Annotated[bool, Option("--verbose", is_eager=True, help="With --version: also show kernels.")] = False,
 ) -> None:

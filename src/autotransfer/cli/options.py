@@ -28,13 +28,13 @@ Source = Annotated[
     ),
 ]
 Folder = Annotated[Path, Argument(metavar="RUN", help="Folder of a run.")]
-OwnEncoder = Annotated[
+EncoderFactory = Annotated[
     str, Option("--encoder", show_default="as the run", help="module:function, the factory of your own encoder.")
 ]
 AtLeast = Annotated[
     float | None, Option("--at-least", help="Required score of every subject; subjects below it are listed.")
 ]
-Moved = Annotated[str | None, Option("--data", metavar="FILE", help="The recordings, if they were moved.")]
+MovedData = Annotated[str | None, Option("--data", metavar="FILE", help="The recordings, if they were moved.")]
 ToTensorBoard = Annotated[
     Path | None, Option("--tensorboard", metavar="DIR", help="Folder for TensorBoard event files.")
 ]
@@ -42,7 +42,7 @@ Text = str | None
 Number = float | None
 
 
-def _cut(help: str) -> Any:
+def _cutting_option(help: str) -> Any:
     return Option(help=help, rich_help_panel="Continuous recordings")
 
 
@@ -55,37 +55,39 @@ Sep = Annotated[Text, Option(help="Separator of columns: , ; or tab.", hidden=Tr
 Decimal = Annotated[Text, Option(help="The decimal mark: . or ,", hidden=True)]
 TimeColumn = Annotated[Text, Option(help="The column of times.", hidden=True)]
 CUTTING_OPTIONS: dict[str, Any] = {  # how continuous recordings are read and cut into windows
-    "window": Annotated[Number, _cut("Length of a window in seconds.")],
-    "hop": Annotated[Number, _cut("Seconds from one window to the next; default: one after the other.")],
-    "offset": Annotated[Number, _cut("Seconds from an event, or from the start, to the first window.")],
-    "events": Annotated[Text, _cut("Events and their classes: T1=left,T2=right; T0= only ends the previous event.")],
-    "pattern": Annotated[Text, _cut("Pattern of file names: '{subject}/{session}_{class}_*.csv'.")],
-    "sfreq": Annotated[Number, _cut("Sampling rate in Hz of files without one (.csv).")],
+    "window": Annotated[Number, _cutting_option("Length of a window in seconds.")],
+    "hop": Annotated[Number, _cutting_option("Seconds from one window to the next; default: one after the other.")],
+    "offset": Annotated[Number, _cutting_option("Seconds from an event, or from the start, to the first window.")],
+    "events": Annotated[
+        Text, _cutting_option("Events and their classes: T1=left,T2=right; T0= only ends the previous event.")
+    ],
+    "pattern": Annotated[Text, _cutting_option("Pattern of file names: '{subject}/{session}_{class}_*.csv'.")],
+    "sfreq": Annotated[Number, _cutting_option("Sampling rate in Hz of files without one (.csv).")],
     "sep": Sep,
     "decimal": Decimal,
     "time_column": TimeColumn,
-    "filter": Annotated[Text, _cut("Filter before cutting: a band in Hz and the mains, 5-45,notch:50.")],
+    "filter": Annotated[Text, _cutting_option("Filter before cutting: a band in Hz and the mains, 5-45,notch:50.")],
 }
 
 
-def takes_cutting(command: Callable[..., None]) -> Callable[..., None]:
+def add_cutting_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of CUTTING_OPTIONS, which it receives as one dict, `cutting`."""
     own = inspect.signature(command, eval_str=True)
 
     @wraps(command)
-    def taking(**given: Any) -> None:
+    def wrapper(**given: Any) -> None:
         cutting = {name: given.pop(name) for name in CUTTING_OPTIONS}
         command(**given, cutting=cutting)
 
     parameters = [parameter for name, parameter in own.parameters.items() if name != "cutting"]
     for name, kind in CUTTING_OPTIONS.items():
         parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind))
-    taking.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]  # functions may have one
-    taking.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return taking
+    wrapper.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]  # functions may have one
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return wrapper
 
 
-def given_options(asked: dict[str, Any], constants: Sequence[str], config: Path | None) -> dict[str, Any]:
+def merge_options(asked: dict[str, Any], constants: Sequence[str], config: Path | None) -> dict[str, Any]:
     """Return the options and constants of a run that the user gave, by name: those of a file, unless the command line
     has them, too.
 
@@ -116,7 +118,7 @@ def read_recordings(data: str, cutting: dict[str, Any]) -> Raw:
     return read(data, Cutting.of(**cutting))
 
 
-def read_for(model: Model, data: str, cutting: dict[str, Any]) -> Raw:
+def read_for_model(model: Model, data: str, cutting: dict[str, Any]) -> Raw:
     """Read data for a model: window length and filter are the model's unless the user gives them."""
     from ..recordings import Cutting, is_continuous, read
 
@@ -130,7 +132,7 @@ def read_for(model: Model, data: str, cutting: dict[str, Any]) -> Raw:
     return read(data, Cutting.of(**cutting))
 
 
-def own_encoders(text: str) -> dict[str, Any] | None:
+def import_encoder(text: str) -> dict[str, Any] | None:
     """Import the user's own factory, which the command line names."""
     from ..model.encoders import ENCODERS
 

@@ -18,8 +18,8 @@ def check_outputs(data: str | None = None, **outputs: Path | None) -> None:
     paths = {f"--{option.replace('_', '-')}": path for option, path in outputs.items() if path is not None}
     for option, path in paths.items():
         try:
-            _check_place(option, path)
-            _check_nothing_lost(option, path, data)
+            _check_writable(option, path)
+            _check_no_overwrite(option, path, data)
         except OSError as error:
             raise UserError(f"cannot write {path} ({error.strerror or error}); choose another {option}") from None
     for (first, place), (second, other) in combinations(paths.items(), 2):
@@ -27,7 +27,7 @@ def check_outputs(data: str | None = None, **outputs: Path | None) -> None:
             raise UserError(f"{first} and {second} are both {place}; choose two files")
 
 
-def _check_place(option: str, path: Path) -> None:
+def _check_writable(option: str, path: Path) -> None:
     if path.is_dir():
         raise UserError(f"{option} is {path}, a folder; give the name of a file in it")
     if not path.parent.is_dir():
@@ -38,10 +38,10 @@ def _check_place(option: str, path: Path) -> None:
         raise UserError(f"{option} is {path}, and nothing can be written to {path.parent}; choose another folder")
 
 
-OF_A_RUN = ("choice.json", "run.sqlite", "plan.json", "results.csv", "study.toml")
+RUN_FILES = ("choice.json", "run.sqlite", "plan.json", "results.csv", "study.toml")
 
 
-def _check_nothing_lost(option: str, path: Path, data: str | None) -> None:
+def _check_no_overwrite(option: str, path: Path, data: str | None) -> None:
     from ..recordings.sources import place_of
 
     recordings = None if data is None else place_of(data)
@@ -49,5 +49,5 @@ def _check_nothing_lost(option: str, path: Path, data: str | None) -> None:
         inside = path.resolve().is_relative_to(recordings.resolve())
         if inside or path.samefile(recordings):
             raise UserError(f"{option} is {path}, one of the files of {data}; choose another, it would be overwritten")
-    if path.name in OF_A_RUN and path.exists():
+    if path.name in RUN_FILES and path.exists():
         raise UserError(f"{option} is {path}, a file of a run; choose another name, it would be overwritten")

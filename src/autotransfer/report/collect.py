@@ -20,12 +20,12 @@ from ..settings import Setting
 from ..training.latent import encode_states
 from ..training.leakage import leakage
 from ..training.packing import resolve_device
-from .summary import Leak, Summary
+from .summary import ProbeResult, Summary
 
-SHOWN = ("search", "folds")  # what is solved for sessions is no candidate
-FEWEST = 5  # windows of a subject on which a probe is tested
+REPORTED_STAGES = ("search", "folds")  # what is solved for sessions is no candidate
+FEWEST_WINDOWS = 5  # windows of a subject on which a probe is tested
 PROBED_FOLDS = 6  # leakage is read on this many folds, evenly spread
-PROBED_TRIALS = 2000  # of a fold's training trials at most, the same for both models
+PROBED_WINDOWS = 2000  # of a fold's training trials at most, the same for both models
 
 
 def collect(run: Run, *, weights: bool = True, until: float = math.inf) -> Summary:
@@ -37,7 +37,7 @@ def collect(run: Run, *, weights: bool = True, until: float = math.inf) -> Summa
     data, database, options = run.data, run.database, run.options
     entries = database.entries()
     done = [entry for entry in entries if entry.status in FINISHED]
-    shown = [entry for entry in entries if entry.stage in SHOWN]
+    shown = [entry for entry in entries if entry.stage in REPORTED_STAGES]
     complete = bool(database.recall("complete", bool))
     choice = read_choice(run.folder) if (run.folder / "choice.json").exists() else None
     summary = Summary(
@@ -61,9 +61,11 @@ def collect(run: Run, *, weights: bool = True, until: float = math.inf) -> Summa
     return replace(summary, leakage=_leakage(run, summary.networks, shown, until))
 
 
-def _leakage(run: Run, networks: dict[str, Setting], entries: Sequence[Entry], until: float) -> dict[str, list[Leak]]:
+def _leakage(
+    run: Run, networks: dict[str, Setting], entries: Sequence[Entry], until: float
+) -> dict[str, list[ProbeResult]]:
     """Probe the stored weights, once per run; nothing is added if the recordings are not available."""
-    known = run.database.recall("leakage", dict[str, list[Leak]]) or {}
+    known = run.database.recall("leakage", dict[str, list[ProbeResult]]) or {}
     found = dict(known)
     for role, setting in networks.items():
         # A failed fit has left no weights.
@@ -79,24 +81,24 @@ def _leakage(run: Run, networks: dict[str, Setting], entries: Sequence[Entry], u
         for place in np.unique(np.linspace(0, len(done) - 1, PROBED_FOLDS).astype(int)):
             if found[role] and time.monotonic() > until:
                 break
-            found[role] += _probe(run, done[place])
+            found[role] += _probe_subjects(run, done[place])
     if found != known:
         run.database.remember(leakage=found)
     return found
 
 
-def _probe(run: Run, entry: Entry) -> list[Leak]:
-    """Return the leakage of a fit after its last epoch, from at most PROBED_TRIALS training windows; nothing if a
+def _probe_subjects(run: Run, entry: Entry) -> list[ProbeResult]:
+    """Return the leakage of a fit after its last epoch, from at most PROBED_WINDOWS training windows; nothing if a
     single subject has enough of them."""
     job, recordings = run.job(entry), run.recordings
-    rows = np.random.default_rng(0).permutation(job.fold.train)[:PROBED_TRIALS]
+    rows = np.random.default_rng(0).permutation(job.fold.train)[:PROBED_WINDOWS]
     tensors = run.weights(entry.key)
     state = {name.removeprefix("final."): t for name, t in tensors.items() if name.startswith("final.")}
     z, _ = encode_states(recordings, [job], [state], rows, encoders=run.encoders)
     subjects = recordings.subject.numpy()[rows]
-    often = np.bincount(subjects)[subjects] >= FEWEST
+    often = np.bincount(subjects)[subjects] >= FEWEST_WINDOWS
     if len(np.unique(subjects[often])) < 2:  # a fold of three people trains on one
         return []
     leak = leakage(z[0].numpy()[often], subjects[often])
     where = ", ".join(str(recordings.subjects[person]) for person in run.groups[entry.test])
-    return [Leak(where, leak.accuracy, leak.chance, leak.bits)]
+    return [ProbeResult(where, leak.accuracy, leak.chance, leak.bits)]

@@ -19,7 +19,7 @@ Scores = dict[str, dict[str, float]]  # name of a setting -> subject -> mean sco
 
 
 @dataclass(frozen=True)
-class Contender:
+class ScoredModel:
     """A model and its test scores by subject, mean over seeds."""
 
     key: str  # "nested", "published", "choosing", "equal", "ensemble", "uncensored", "none", a baseline or a method
@@ -37,35 +37,36 @@ class Contender:
         return self.key.startswith(BASELINE)
 
 
-def choice_rows(choice: Choice) -> list[Contender]:
+def list_models(choice: Choice) -> list[ScoredModel]:
     """Return what is delivered, the baselines, alternatives from the same candidates, and the paper's network."""
     tests, others, alone = choice.test_scores, choice.alternatives, choice.ensemble is None
     name = "nested choice" if alone else "average, nested"
-    rows = [Contender(DELIVERED, name, None, choice.estimate)]
+    rows = [ScoredModel(DELIVERED, name, None, choice.estimate)]
     if alone:
-        rows.append(Contender("published", "as published", choice.chosen.name, tests["chosen"]))
+        rows.append(ScoredModel("published", "as published", choice.chosen.name, tests["chosen"]))
     rows += [
-        Contender(f"{BASELINE} {n}", label, None, scores) for n, (label, scores) in enumerate(choice.baselines.items())
+        ScoredModel(f"{BASELINE} {n}", label, None, scores)
+        for n, (label, scores) in enumerate(choice.baselines.items())
     ]
     rows += [
-        Contender("choosing", "best single, nested", None, others.get("best_single", {})),
-        Contender("equal", "equal weights, nested", None, others.get("equal_weights", {})),
-        Contender("ensemble", f"ensemble, {choice.plain_label}", None, others.get("paper_network", {})),
+        ScoredModel("choosing", "best single, nested", None, others.get("best_single", {})),
+        ScoredModel("equal", "equal weights, nested", None, others.get("equal_weights", {})),
+        ScoredModel("ensemble", f"ensemble, {choice.plain_label}", None, others.get("paper_network", {})),
     ]
     if alone and choice.best_uncensored != choice.paper_network:
         scores = tests.get("best_uncensored", {})
-        rows.append(Contender("uncensored", "best uncensored", choice.best_uncensored.name, scores))
+        rows.append(ScoredModel("uncensored", "best uncensored", choice.best_uncensored.name, scores))
     if choice.paper_network is not None:
-        rows.append(Contender("none", choice.plain_label, choice.paper_network.name, tests["paper_network"]))
+        rows.append(ScoredModel("none", choice.plain_label, choice.paper_network.name, tests["paper_network"]))
     return _with_scores(rows)
 
 
-def contenders(summary: Summary) -> list[Contender]:
+def list_methods(summary: Summary) -> list[ScoredModel]:
     """Return the rows of the choice, then each penalty method with the setting that validation ranks first."""
     choice = summary.choice
     if choice is None:
         return []
-    rows = choice_rows(choice)
+    rows = list_models(choice)
     # Records of fits hold balanced accuracies, which cannot be compared with another metric.
     if choice.metric != BALANCED_ACCURACY:
         return rows
@@ -75,21 +76,21 @@ def contenders(summary: Summary) -> list[Contender]:
             best.setdefault(setting.method, name)
     scores = scores_on_test(summary, list(best.values()))
     methods = [method for method in CENSORS if method in best]
-    return rows + _with_scores(Contender(m, CENSORS[m].label, best[m], scores.get(best[m], {})) for m in methods)
+    return rows + _with_scores(ScoredModel(m, CENSORS[m].label, best[m], scores.get(best[m], {})) for m in methods)
 
 
-def _with_scores(rows: Iterable[Contender]) -> list[Contender]:
+def _with_scores(rows: Iterable[ScoredModel]) -> list[ScoredModel]:
     """Return the rows that have finite scores, with these alone."""
-    finite = (Contender(row.key, row.label, row.setting, finite_scores(row.scores)) for row in rows)
+    finite = (ScoredModel(row.key, row.label, row.setting, finite_scores(row.scores)) for row in rows)
     return [row for row in finite if row.scores]
 
 
-def find(rows: Iterable[Contender], key: str) -> Contender | None:
+def find(rows: Iterable[ScoredModel], key: str) -> ScoredModel | None:
     """Return the row with this key; None if there is none."""
     return next((row for row in rows if row.key == key), None)
 
 
-def best_baseline(rows: Iterable[Contender]) -> Contender | None:
+def best_baseline(rows: Iterable[ScoredModel]) -> ScoredModel | None:
     """Return the baseline with the highest mean, or the paper's network if no baseline was scored."""
     rows = list(rows)
     return max((row for row in rows if row.is_baseline), key=lambda row: row.mean, default=find(rows, "none"))

@@ -16,7 +16,7 @@ from ..tasks import label_of
 from ..training.intervals import next_words
 from ..words import count, score, signed
 from .statistics import paired
-from .wording import interval, kind_words, share
+from .wording import family_words, interval, share
 
 NO_BETTER = "No setting is clearly better than the paper's network"
 ADAPTATIONS = {
@@ -32,9 +32,9 @@ def headline(choice: Choice) -> list[str]:
     """Return the verdict, the next person, the worst one, and the gains from unlabeled windows and from labels, or
     intervals about numbers."""
     metric = named_metric(choice)
-    worst = worst_words(choice.estimate, choice.below, choice.at_least, metric) if choice.estimate else None
+    worst = describe_worst(choice.estimate, choice.below, choice.at_least, metric) if choice.estimate else None
     lines = (choice.verdict, next_words(choice.next_subject, choice.hold_out, metric=metric), worst)
-    more = [interval_words(choice)] if choice.task.is_numeric else replay_words(choice)
+    more = [describe_intervals(choice)] if choice.task.is_numeric else describe_replay(choice)
     return [*(line for line in lines if line), *more]
 
 
@@ -43,7 +43,7 @@ def named_metric(choice: Choice) -> str:
     return label_of(choice.metric) if choice.task.is_numeric else ""
 
 
-def interval_words(choice: Choice) -> str:
+def describe_intervals(choice: Choice) -> str:
     """Say how wide 90 % intervals about predicted numbers are, and how many held-out windows they held."""
     check, people = choice.intervals, len(choice.estimate) + len(choice.not_scored)
     if check is None or not math.isfinite(check.radius):
@@ -55,7 +55,7 @@ def interval_words(choice: Choice) -> str:
     return f"Intervals: 90 % intervals (±{check.radius:.3g}) held {held:.0f} % of held-out people's targets."
 
 
-def worst_words(
+def describe_worst(
     scores: Mapping[str, float], below: Mapping[str, float], at_least: float | None, metric: str = ""
 ) -> str:
     """Name the lowest score and, if the user gave a threshold, everybody below it. scores: by person."""
@@ -69,7 +69,7 @@ def worst_words(
     return f"{worst} Below {at_least:g}: {len(below)} of {len(scores)} people ({', '.join(names)})."
 
 
-def replay_words(choice: Choice) -> list[str]:
+def describe_replay(choice: Choice) -> list[str]:
     """Say what held-out people gained in replayed sessions, without labels and with a few."""
     played = choice.replay
     if played is None:
@@ -81,7 +81,7 @@ def replay_words(choice: Choice) -> list[str]:
     who = "held-out people" if choice.hold_out == SUBJECT else f"people with each {held_out} held out"
     lines = [
         f"Unlabeled windows: {signed(played.gain)} in an online session, mean over {people} {who} and "
-        f"orders of all their windows; {session_words(played)}."
+        f"orders of all their windows; {describe_session(played)}."
     ]
     if played.calibrated:
         gains = {n: paired(scores, played.before[n]) for n, scores in played.calibrated.items()}
@@ -94,7 +94,7 @@ def replay_words(choice: Choice) -> list[str]:
     return lines
 
 
-def session_words(played: ReplayResult) -> str:
+def describe_session(played: ReplayResult) -> str:
     """Say whether a session of the delivered model adapts to unlabeled windows, and how."""
     if played.session == NO_ADAPTATION:
         return "a session does not adapt to unlabeled windows"
@@ -102,7 +102,7 @@ def session_words(played: ReplayResult) -> str:
     return f"a session adapts to unlabeled windows ({method})"
 
 
-def harm_words(played: ReplayResult) -> str:
+def describe_losses(played: ReplayResult) -> str:
     """Say how many people lose by online adaptation and by calibration."""
     parts = {"an online session": played.harmed}
     parts |= {f"calibration with {n} of each class": part for n, part in played.harmed_by_labels.items()}
@@ -110,14 +110,14 @@ def harm_words(played: ReplayResult) -> str:
     return f"People who lose more than {HARM:g}: {', '.join(losing)}."
 
 
-def metric_words(choice: Choice) -> str:
+def describe_metric(choice: Choice) -> str:
     """Return, for example, 'balanced accuracy on 12 test subjects (chance .25)'."""
     guessing = "" if choice.chance is None else f" ({choice.task.chance_words(choice.chance)})"
     held_out = "" if choice.hold_out == SUBJECT else f", by held-out {shown_name(choice.hold_out)}"
     return f"{label_of(choice.metric)} on {count(len(choice.estimate), 'test subject')}{held_out}{guessing}"
 
 
-def hold_out_words(hold_out: str) -> str:
+def describe_hold_out(hold_out: str) -> str:
     """Say what was held out and what the scores therefore are about."""
     if hold_out == SUBJECT:
         return "Each person was predicted by models that were trained on other people only."
@@ -132,17 +132,17 @@ def hold_out_words(hold_out: str) -> str:
     )
 
 
-def average_words(ensemble: Ensemble) -> str:
+def describe_ensemble(ensemble: Ensemble) -> str:
     """Return, for example, 'average of 12 candidates of 5 kinds'."""
     return f"average of {count(len(ensemble.candidates), 'candidate')} of {count(len(ensemble.kinds), 'kind')}"
 
 
-def delivered_words(choice: Choice) -> str:
+def describe_model(choice: Choice) -> str:
     """Name the delivered model in a sentence."""
     if choice.ensemble is not None:
         heaviest = next(iter(choice.ensemble.kinds.items()), None)
-        words = "" if heaviest is None else f" Most weight, {share(heaviest[1])}, lies on {kind_words(heaviest[0])}."
-        return f"Delivered: an {average_words(choice.ensemble)}.{words}"
+        words = "" if heaviest is None else f" Most weight, {share(heaviest[1])}, lies on {family_words(heaviest[0])}."
+        return f"Delivered: an {describe_ensemble(choice.ensemble)}.{words}"
     if not choice.paper_network_won:
         return f"Delivered: {choice.chosen.name}, which validation favored."
     censored = any(named.setting.penalty is not None for named in choice.shortlist)
@@ -150,7 +150,7 @@ def delivered_words(choice: Choice) -> str:
     return f"Delivered: the paper's network. {NO_BETTER}; {tried}."
 
 
-def missing_words(choice: Choice) -> list[str]:
+def describe_missing(choice: Choice) -> list[str]:
     """Say which baselines, stages and people have no scores, and why."""
     lines = []
     if choice.skipped_baselines:
@@ -165,7 +165,7 @@ def missing_words(choice: Choice) -> list[str]:
     return lines
 
 
-def estimate_words(choice: Choice) -> str:
+def describe_estimate(choice: Choice) -> str:
     """Say how each person's score was kept free of their own labels."""
     if choice.ensemble is None:
         found = "the setting was chosen again without the validation scores measured on that person"
@@ -179,7 +179,7 @@ def estimate_words(choice: Choice) -> str:
     )
 
 
-def censoring_words(choice: Choice) -> list[str]:
+def describe_censoring(choice: Choice) -> list[str]:
     """Say what an ensemble of the paper's network scores, and how much of the score is due to censoring."""
     others = {
         f"An ensemble of {choice.plain_label}": "paper_network",
@@ -198,7 +198,7 @@ def notes(choice: Choice) -> list[str]:
     """Return what a careful reader wants to know about the numbers, one sentence or two each."""
     adaptation = ADAPTATIONS.get(choice.adaptation)
     lines = [
-        delivered_words(choice), hold_out_words(choice.hold_out), adaptation, estimate_words(choice),
-        *censoring_words(choice), *choice.task.notes,
+        describe_model(choice), describe_hold_out(choice.hold_out), adaptation, describe_estimate(choice),
+        *describe_censoring(choice), *choice.task.notes,
     ]  # fmt: skip
     return [line for line in lines if line]

@@ -10,10 +10,10 @@ from ..runs.choice import Choice, Ensemble
 from ..runs.verdict import mean
 from ..tasks import label_of
 from ..training.ridge import STRENGTHS
-from .findings import ADAPTATIONS, headline, hold_out_words, missing_words
+from .findings import ADAPTATIONS, describe_hold_out, describe_missing, headline
 from .page import text_of
 from .summary import Summary
-from .wording import count, kind_words, score, share
+from .wording import count, family_words, score, share
 
 MOST_CLASSES = 12  # that are named
 
@@ -23,20 +23,22 @@ def methods_paragraph(summary: Summary) -> str:
     choice, options = summary.choice, summary.options
     if choice is None:
         raise UserError("the run is not finished, so there is nothing to report yet; continue it with resume")
-    words = _of_numbers(summary, choice) if choice.task.is_numeric else _of_classes(summary, choice)
-    words["split"] += f" {hold_out_words(options.hold_out)}"
+    words = (
+        _describe_regression(summary, choice) if choice.task.is_numeric else _describe_classification(summary, choice)
+    )
+    words["split"] += f" {describe_hold_out(options.hold_out)}"
     alone = {f"a single {choice.plain_label}": choice.test_scores["paper_network"]} if choice.paper_network else {}
     alone |= {choice.task.guess: choice.guessing} if choice.guessing else {}
     versions = ", ".join(f"{name} {version}" for name, version in summary.versions.items())
     return text_of(
         "methods.txt", data=summary.data, options=options, versions=versions, **words,
-        missing=missing_words(choice), adaptation=ADAPTATIONS.get(choice.adaptation, ""),
-        headline=headline(choice), metric=label_of(choice.metric), baselines=_means(choice.baselines | alone),
+        missing=describe_missing(choice), adaptation=ADAPTATIONS.get(choice.adaptation, ""),
+        headline=headline(choice), metric=label_of(choice.metric), baselines=_list_means(choice.baselines | alone),
         name=summary.name, device=summary.device, command=summary.command,
     )  # fmt: skip
 
 
-def _of_classes(summary: Summary, choice: Choice) -> dict[str, str]:
+def _describe_classification(summary: Summary, choice: Choice) -> dict[str, str]:
     """Describe target, split, candidates and model of a run that predicts classes."""
     classes = summary.data.classes
     named = ", ".join(classes[:MOST_CLASSES]) + (", …" if len(classes) > MOST_CLASSES else "")
@@ -54,25 +56,27 @@ def _of_classes(summary: Summary, choice: Choice) -> dict[str, str]:
             "log-probabilities of the candidates, averaged with weights that minimize the class-balanced log-loss on "
             f"held-out people, and a temperature ({choice.ensemble.temperature:.2f}); for each person's own score, "
             "weights and temperature were found again without the fits that held them out (nested). Weights of "
-            f"the delivered model: {_weights(choice.ensemble)}."
+            f"the delivered model: {_list_weights(choice.ensemble)}."
         )
     return {
         "target": f"{count(len(classes), 'class', 'classes')} ({named})",
         "split": f"{count(summary.folds, 'fold')}; in every fold one part was held out for the test, another for "
         "validation, and the rest trained.",
-        "candidates": f"{len(choice.shortlist)} settings were trained on every fold ({_kinds(choice)}); {trained}.",
+        "candidates": f"{len(choice.shortlist)} settings were trained on every fold "
+        f"({_list_families(choice)}); {trained}.",
         "model": model,
     }
 
 
-def _of_numbers(summary: Summary, choice: Choice) -> dict[str, str]:
+def _describe_regression(summary: Summary, choice: Choice) -> dict[str, str]:
     """Describe target, split, candidates and model of a run that predicts a number."""
     column = summary.options.column
-    weights = "the mean alone" if choice.ensemble is None else _weights(choice.ensemble)
+    weights = "the mean alone" if choice.ensemble is None else _list_weights(choice.ensemble)
     return {
         "target": "a continuous target" + (f" ({column})" if column else ""),
         "split": f"{count(summary.folds, 'group')} of people were held out in turn, and everybody else trained.",
-        "candidates": f"ridge regressions on {count(len(choice.shortlist), 'representation')} ({_kinds(choice)}), "
+        "candidates": f"ridge regressions on {count(len(choice.shortlist), 'representation')} "
+        f"({_list_families(choice)}), "
         f"with {len(STRENGTHS)} strengths from {STRENGTHS[0]:g} to {STRENGTHS[-1]:g}.",
         "model": "the mean of the training people's targets plus deviations that the candidates predict, averaged with "
         "weights of at least 0 and at most 1 together that minimize squared errors on held-out people; for each "
@@ -81,12 +85,12 @@ def _of_numbers(summary: Summary, choice: Choice) -> dict[str, str]:
     }
 
 
-def _kinds(choice: Choice) -> str:
+def _list_families(choice: Choice) -> str:
     kinds = Counter(candidate.setting.kind for candidate in choice.shortlist)
-    return ", ".join(f"{kind_words(kind)} {n}" for kind, n in kinds.items())
+    return ", ".join(f"{family_words(kind)} {n}" for kind, n in kinds.items())
 
 
-def _weights(ensemble: Ensemble) -> str:
+def _list_weights(ensemble: Ensemble) -> str:
     """List weights: shares of an ensemble of classes, and weights with the strength of the ridge of one of numbers."""
     return "; ".join(
         f"{one.name} ({one.kind}) {share(one.share)}"
@@ -96,6 +100,6 @@ def _weights(ensemble: Ensemble) -> str:
     )
 
 
-def _means(scores: Mapping[str, Mapping[str, float]]) -> str:
+def _list_means(scores: Mapping[str, Mapping[str, float]]) -> str:
     means = {name: mean(by_person) for name, by_person in scores.items()}
     return "; ".join(f"{name} {score(value)}" for name, value in means.items() if value is not None) or "none"

@@ -12,7 +12,7 @@ import numpy as np
 from ..runs.choice import Scores
 from . import plot
 from .escaping import plot_text
-from .findings import harm_words, session_words
+from .findings import describe_losses, describe_session
 from .plot import ACCENT, GREY, LOSS, MUTED, Figure, Json
 from .summary import Summary
 from .wording import score, share, signed
@@ -139,7 +139,8 @@ def labels(summary: Summary) -> Figure | None:
     return Figure(
         key="labels",
         title="What a few labels are worth",
-        caption=f"Mean {summary.metric} over held-out people on all windows that are not labeled. {harm_words(played)}",
+        caption=f"Mean {summary.metric} over held-out people on all windows that are not labeled. "
+        f"{describe_losses(played)}",
         data=data,
         layout=plot.scores_over(across, summary.metric, [row[2] for row in rows], summary.chance),
         columns=("model", "labels_of_each_class", "mean", "subjects"),
@@ -175,7 +176,7 @@ def adaptation(summary: Summary) -> Figure | None:
         caption="Windows of held-out people are replayed one by one, without labels, in several orders. A dot is a "
         f"person's {summary.metric} in an online session minus that of the delivered model, over all of their windows; "
         "the large dot is the mean. "
-        f"In the delivered model, {session_words(played)}.",
+        f"In the delivered model, {describe_session(played)}.",
         data=data,
         layout=layout,
         columns=("order", "subject", "gain"),
@@ -200,7 +201,7 @@ def curves(summary: Summary) -> Figure | None:
             drawn = [(int(e) + 1, float(np.median(own))) for e, own in zip(epochs, losses, strict=True) if own]
             if not drawn:
                 continue
-            name = f"{plot_text(summary.role_names[role])}, {'training' if key == 'train_loss' else 'validation'}"
+            name = f"{plot_text(summary.network_labels[role])}, {'training' if key == 'train_loss' else 'validation'}"
             fill, x, y = ACCENT if role == "chosen" else GREY, [x for x, _ in drawn], [y for _, y in drawn]
             data.append(plot.line(x, y, name, stroke=fill, line={"dash": dash}))
             rows += [[name, epoch, loss] for epoch, loss in drawn]
@@ -228,7 +229,7 @@ def leakage(summary: Summary) -> Figure | None:
         return None
     data = []
     for role, found in leaks.items():
-        name, x = plot_text(summary.role_names[role]), [folds.index(leak.test_subject) for leak in found]
+        name, x = plot_text(summary.network_labels[role]), [folds.index(leak.test_subject) for leak in found]
         texts = [f"test subject {plot_text(leak.test_subject)}<br>{name}: {score(leak.accuracy)}" for leak in found]
         y = [leak.accuracy for leak in found]
         data.append(plot.points(x, y, name, fill=fills[role], text=texts, marker={"size": 10}))

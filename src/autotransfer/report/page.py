@@ -19,12 +19,12 @@ from ..files import write_atomically
 from ..recordings.optional import need
 from ..runs.choice import Choice
 from ..tasks import label_of
-from .comparison import contenders, find
+from .comparison import find, list_methods
 from .escaping import muted_brackets, plain, script_json
-from .findings import headline, missing_words, notes
+from .findings import describe_missing, headline, notes
 from .model_figures import adaptation, confusion, curves, labels, leakage, mean_of, reliability
 from .plot import Figure
-from .score_figures import differences, glance, stages
+from .score_figures import differences, draw_subjects, stages
 from .statistics import holm, paired, spread
 from .summary import Summary
 from .wording import count, duration, interval, probability, score, share, signed
@@ -66,10 +66,10 @@ def write(summary: Summary, path: str | os.PathLike[str]) -> Path:
 def document(run: Summary, *, plotly: Markup | None = None) -> str:
     """Return the page as text. plotly: base64 of the gzipped library in the place of the installed one."""
     filled = [
-        (section, _known(section.figures, run), _known(section.tables, run)) for section in SECTIONS if section.inside
+        (section, _build(section.figures, run), _build(section.tables, run)) for section in SECTIONS if section.inside
     ]
     shown = [(section, figures, tables) for section, figures, tables in filled if figures or tables]
-    first = _known(SECTIONS[0].figures, run)
+    first = _build(SECTIONS[0].figures, run)
     drawn = [*first, *(figure for _, figures, _ in shown for figure in figures)]
     fields = ("key", "title", "data", "layout", "height", "legend")
     data, choice = run.data, run.choice
@@ -78,7 +78,7 @@ def document(run: Summary, *, plotly: Markup | None = None) -> str:
     return _environment().get_template("report.html").render(
         policy=POLICY,
         most_rows=MOST_ROWS,
-        title=f"{run.mark}{run.name} – AutoTransfer report",
+        title=f"{run.title_prefix}{run.name} – AutoTransfer report",
         run=run,
         size=[
             count(len(data.people), "subject"), count(data.n_windows, "window"),
@@ -90,20 +90,20 @@ def document(run: Summary, *, plotly: Markup | None = None) -> str:
         drawn=drawn,
         figure_data=script_json([{name: getattr(figure, name) for name in fields} for figure in drawn]),
         headline=[] if choice is None else headline(choice),
-        missing=[] if choice is None else missing_words(choice),
+        missing=[] if choice is None else describe_missing(choice),
         notes=[] if choice is None else notes(choice),
-        standing=standing(choice),
+        standing=rate_result(choice),
         failed=sum(training.failed for training in run.fits),
         facts=_facts(run),
         plotly=plotly_library() if plotly is None else plotly,
     )  # fmt: skip
 
 
-def _known(makers: Sequence[Callable[[Summary], T | None]], run: Summary) -> list[T]:
+def _build(makers: Sequence[Callable[[Summary], T | None]], run: Summary) -> list[T]:
     return [made for make in makers if (made := make(run)) is not None]
 
 
-def standing(choice: Choice | None) -> str:
+def rate_result(choice: Choice | None) -> str:
     """Return the class of the answer: guessing, better, level, worse, few or unknown."""
     if choice is None:
         return "incomplete"
@@ -152,7 +152,7 @@ def plotly_library() -> Markup:
 
 def estimates(summary: Summary) -> Table | None:
     """Compare what is delivered, baselines and every penalty method with the paper's network."""
-    rows = contenders(summary)
+    rows = list_methods(summary)
     base = find(rows, "none")
     if summary.choice is None:
         return None
@@ -218,7 +218,7 @@ def intervals(summary: Summary) -> Table | None:
 
 
 SECTIONS = (
-    Section("", "", (glance,)),
+    Section("", "", (draw_subjects,)),
     Section(
         "Results on what was held out", "every subject, every stage and every method", (differences, stages),
         (estimates,),

@@ -9,7 +9,7 @@ from ..folds import SUBJECT
 from ..tasks import label_of
 from ..training.intervals import bootstrap_interval
 from . import plot
-from .comparison import DELIVERED, best_baseline, choice_rows, find, finite_scores
+from .comparison import DELIVERED, best_baseline, find, finite_scores, list_models
 from .escaping import plot_text
 from .plot import ACCENT, GREY, MUTED, SOFT, Figure, Json
 from .statistics import paired
@@ -17,11 +17,11 @@ from .summary import Summary
 from .wording import duration, interval, score, signed
 
 
-def glance(summary: Summary) -> Figure | None:
+def draw_subjects(summary: Summary) -> Figure | None:
     """Draw the scores of all subjects under the delivered model, the baselines (best first) and the paper's network."""
     if summary.choice is None:
         return None
-    rows = choice_rows(summary.choice)
+    rows = list_models(summary.choice)
     first, plain = find(rows, DELIVERED), find(rows, "none")
     baselines = sorted((row for row in rows if row.is_baseline), key=lambda row: -row.mean)
     shown = [row for row in (first, *baselines, plain) if row is not None]
@@ -44,7 +44,7 @@ def glance(summary: Summary) -> Figure | None:
     others = {label_of(name): finite_scores(scores) for name, scores in metrics}
     head = {"annotations": [plot.note("mean", x=1, y=-0.5, fill=MUTED, xshift=12)], "shapes": bands}
     return Figure(
-        key="glance",
+        key="subjects",
         title="Every person it has not seen" if summary.options.hold_out == SUBJECT else "Every person",
         caption="Dots are people, lines are means, bands are 95 % intervals of the means.",
         data=data,
@@ -69,7 +69,7 @@ def _band(mean: float, limits: tuple[float, float] | None, fill: str, soft: str,
 
 def differences(summary: Summary) -> Figure | None:
     """Draw the delivered model minus the best baseline, by subject, with the interval of the mean."""
-    rows = [] if summary.choice is None else choice_rows(summary.choice)
+    rows = [] if summary.choice is None else list_models(summary.choice)
     best, other = find(rows, DELIVERED), best_baseline(rows)
     pair = None if best is None or other is None else paired(best.scores, other.scores)
     if pair is None or other is None or pair.ties == pair.n:

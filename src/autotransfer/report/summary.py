@@ -13,7 +13,7 @@ from ..tasks import label_of
 
 
 @dataclass(frozen=True)
-class Leak:
+class ProbeResult:
     """Accuracy of a fresh probe that reads the subject from z of a fold's training windows."""
 
     test_subject: str  # of the fold
@@ -41,7 +41,7 @@ class Summary:
     fits: tuple[Trained, ...] = ()
     choice: Choice | None = None  # None: the run is not finished
     # By role, as `networks`: what probes read.
-    leakage: dict[str, list[Leak]] = field(default_factory=dict)
+    leakage: dict[str, list[ProbeResult]] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -59,21 +59,21 @@ class Summary:
         return label_of(self.options.metric if self.choice is None else self.choice.metric)
 
     @property
-    def mark(self) -> str:
+    def title_prefix(self) -> str:
         """Return the prefix of the title of an unfinished run."""
         if self.choice is None:
             return "INCOMPLETE: "
         n = len(self.choice.stages)
         return f"SO FAR, {n} stage{'s' * (n != 1)}: " if n and self.choice.ended is None else ""
 
-    def asking(self, at_least: float | None) -> Summary:
+    def require(self, at_least: float | None) -> Summary:
         """Return the summary with another score required of every person; None: that of the run."""
         if self.choice is None or at_least is None:
             return self
         return replace(self, choice=replace(self.choice, at_least=at_least))
 
     @property
-    def role_names(self) -> dict[str, str]:
+    def network_labels(self) -> dict[str, str]:
         """Return the labels of `networks`."""
         plain = "EEGNet (paper)" if self.choice is None else self.choice.plain_label
         return {"paper_network": plain, "uncensored": "Best single, without its censor", "chosen": "Best single"}

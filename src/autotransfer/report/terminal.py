@@ -9,14 +9,14 @@ from ..errors import UserError
 from ..runs.choice import Choice, read_choice
 from ..runs.database import RunDatabase
 from ..runs.progress import longer_words
-from .comparison import choice_rows
+from .comparison import list_models
 from .escaping import short
-from .findings import ADAPTATIONS, NO_BETTER, average_words, headline, metric_words, missing_words
+from .findings import ADAPTATIONS, NO_BETTER, describe_ensemble, describe_metric, describe_missing, headline
 from .statistics import paired, spread
-from .wording import interval, kind_label, probability, score, signed
+from .wording import family_label, interval, probability, score, signed
 
 
-def answer_lines(choice: Choice, folder: Path | None = None) -> list[str]:
+def result_lines(choice: Choice, folder: Path | None = None) -> list[str]:
     """Return the headline, the delivered model, and its scores with those of baselines and the paper's network.
 
     folder: of the run, to say how it can continue.
@@ -27,14 +27,14 @@ def answer_lines(choice: Choice, folder: Path | None = None) -> list[str]:
         if choice.paper_network_won:
             lines.append(f"{NO_BETTER}, so it was kept.")
     else:
-        used = {short(kind_label(kind), 40): weight for kind, weight in ensemble.kinds.items()}
+        used = {short(family_label(kind), 40): weight for kind, weight in ensemble.kinds.items()}
         shares = ", ".join(f"{label} {100 * weight:.0f} %" for label, weight in used.items())
-        lines.append(f"{average_words(ensemble)}: {shares}")
+        lines.append(f"{describe_ensemble(ensemble)}: {shares}")
     if choice.adaptation in ("online", "transductive"):
         lines.append(f"  {ADAPTATIONS[choice.adaptation]}")
-    rows = {short(row.label, 60): spread(list(row.scores.values())) for row in choice_rows(choice)}
+    rows = {short(row.label, 60): spread(list(row.scores.values())) for row in list_models(choice)}
     width = max(map(len, rows))
-    lines += [f"{metric_words(choice)}:", *(f"  {label:{width}}  {scores}" for label, scores in rows.items())]
+    lines += [f"{describe_metric(choice)}:", *(f"  {label:{width}}  {scores}" for label, scores in rows.items())]
     if ensemble is not None and choice.calibration is not None:
         error, before = choice.calibration.error, choice.calibration.error_before
         lines.append(
@@ -44,7 +44,7 @@ def answer_lines(choice: Choice, folder: Path | None = None) -> list[str]:
         lines.append(f"best single candidate: {choice.chosen.name}")
     longer = "" if folder is None else longer_words(choice.ended, folder)
     ended = [] if choice.ended is None else [f"ended: {choice.ended}{longer}"]
-    return [*lines, *missing_words(choice), *ended]
+    return [*lines, *describe_missing(choice), *ended]
 
 
 def comparison_lines(first: Path, second: Path) -> list[str]:
@@ -60,7 +60,7 @@ def comparison_lines(first: Path, second: Path) -> list[str]:
     names = [short(folder.name or folder, 30) for folder in (first, second)]
     names = names if names[0] != names[1] else [short(folder, 60) for folder in (first, second)]
     everybody = len(before.estimate) == len(after.estimate) == pair.n
-    lines = [f"{metric_words(before)}{'' if everybody else f', the {pair.n} that both runs scored'}:"]
+    lines = [f"{describe_metric(before)}{'' if everybody else f', the {pair.n} that both runs scored'}:"]
     for name, scores, choice in zip(names, (pair.second, pair.first), (before, after), strict=True):
         doubt = f"; not clearly better than {choice.task.guess}" if choice.guesses else ""
         lines.append(f"  {name:{max(map(len, names))}}  {scores}{doubt}")

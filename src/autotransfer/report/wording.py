@@ -13,17 +13,17 @@ from .statistics import Paired
 SIGNIFICANT = 0.05  # corrected p below this is called significant
 
 
-def kind_label(kind: str) -> str:
+def family_label(kind: str) -> str:
     """Return the name of a kind of candidates; a user's encoder has the name that they gave it."""
-    return _kind_names(kind)[0]
+    return _family_names(kind)[0]
 
 
-def kind_words(kind: str) -> str:
+def family_words(kind: str) -> str:
     """Return the name of a kind inside a sentence."""
-    return _kind_names(kind)[1]
+    return _family_names(kind)[1]
 
 
-def _kind_names(kind: str) -> tuple[str, str]:
+def _family_names(kind: str) -> tuple[str, str]:
     registered = REPRESENTATIONS.get(kind) or ENCODERS.get(kind)
     return (registered and registered.kind_names) or (kind, kind)
 

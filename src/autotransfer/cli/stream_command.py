@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from ..errors import UserError
-from .options import Decimal, Folder, OwnEncoder, Sep, TimeColumn, event, own_encoders
+from .console import print_error, print_lines
+from .options import Decimal, EncoderFactory, Folder, Sep, TimeColumn, event, import_encoder
 from .outputs import check_outputs
-from .voice import complain, say
 
 if TYPE_CHECKING:
     from ..person.session import Session
@@ -44,7 +44,7 @@ def stream(
     sep: Sep = None,
     decimal: Decimal = None,
     time_column: TimeColumn = None,
-    encoder: OwnEncoder = "eegnet",
+    encoder: EncoderFactory = "eegnet",
 ) -> None:
     """Decode a person's signals as they arrive, until the source ends or Ctrl-C; or replay recordings with events, to
     measure how well events are detected."""
@@ -61,7 +61,7 @@ def stream(
     if source is not None and (events is not None or pattern is not None):
         raise UserError("--events and --pattern are for --replay; leave them out, or replay recordings")
     check_hop(hop)
-    encoders = own_encoders(encoder)
+    encoders = import_encoder(encoder)
     torch.set_num_threads(1)  # a window is so little work that threads would wait for each other
     check_outputs(source, session=session)  # what is learned of the person is written at the end
     if session is not None and session.exists():  # goes on as it began
@@ -99,13 +99,13 @@ def _decode(
     if seconds is not None and not seconds > 0:
         raise UserError(f"seconds is {seconds:g}; it must be a positive number")
     with closing(open_source(source, sfreq)) as samples:
-        decoded = Stream(person, samples, tell=complain, **options)
+        decoded = Stream(person, samples, tell=print_error, **options)
         if rule is not None:
             debounce = debounce_of(rule["debounce"], decoded.hop)
             decoded.detector = EventDetector(person.classes_.tolist(), **rule | {"debounce": debounce})
         with closing(sink_of()) as sink:
             for text in decoded.describe():
-                complain(text)
+                print_error(text)
             try:
                 decoded.run(sink, seconds)
             finally:  # whatever ended it, what was learned of the person stays
@@ -113,7 +113,7 @@ def _decode(
                     if kept is not None:
                         person.save(kept)
                 finally:
-                    complain(str(decoded.summary))
+                    print_error(str(decoded.summary))
 
 
 def _replay(
@@ -146,9 +146,9 @@ def _replay(
         return Session(person.model, adapt=person.adapts)
 
     report = replay(recordings, begin, events=mapping, **rule, **options)
-    say(*report.lines())
+    print_lines(*report.lines())
     for warning in report.seen:
-        complain(warning)
+        print_error(warning)
     if out is not None:
         write_atomically(Path(out), report.json())
-        say(f"figures: {out}")
+        print_lines(f"figures: {out}")

@@ -12,7 +12,7 @@ import typer
 from typer import Option
 
 LOG = logging.getLogger("autotransfer")  # what --verbose shows
-VOICE = SimpleNamespace(quiet=False)  # how much is printed
+CONSOLE = SimpleNamespace(quiet=False)  # how much is printed
 
 
 def terminal_text(text: str) -> str:
@@ -20,27 +20,27 @@ def terminal_text(text: str) -> str:
     return "".join("?" if letter != "\n" and category(letter) == "Cc" else letter for letter in text)
 
 
-def say(*lines: str) -> None:
+def print_lines(*lines: str) -> None:
     """Print results."""
     for line in lines:
         print(terminal_text(line), flush=True)
 
 
-def complain(line: str) -> None:
+def print_error(line: str) -> None:
     """Print a warning or an error."""
     print(terminal_text(line), file=sys.stderr, flush=True)
 
 
-def tell(line: str) -> None:
+def print_progress(line: str) -> None:
     """Print progress, unless --quiet."""
-    if not VOICE.quiet:
-        say(line)
+    if not CONSOLE.quiet:
+        print_lines(line)
 
 
 def _be_quiet(context: typer.Context, asked: bool) -> bool:
     if asked:
-        VOICE.quiet = True
-        context.call_on_close(lambda: setattr(VOICE, "quiet", False))
+        CONSOLE.quiet = True
+        context.call_on_close(lambda: setattr(CONSOLE, "quiet", False))
     return asked
 
 

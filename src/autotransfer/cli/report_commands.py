@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from .options import AtLeast, Folder, Moved, OwnEncoder, ToTensorBoard, own_encoders
-from .voice import say, terminal_text
+from .console import print_lines, terminal_text
+from .options import AtLeast, EncoderFactory, Folder, MovedData, ToTensorBoard, import_encoder
 
 if TYPE_CHECKING:
     from ..runs.run import Run
@@ -26,13 +26,13 @@ def write_report(opened: Run, at_least: float | None = None) -> Path:
 
     write_results(opened)
     summary = collect(opened, until=time.monotonic() + PROBING)
-    return write(summary.asking(at_least), opened.folder / "report.html")
+    return write(summary.require(at_least), opened.folder / "report.html")
 
 
 def report(
     folder: Folder,
-    data: Moved = None,
-    encoder: OwnEncoder = "eegnet",
+    data: MovedData = None,
+    encoder: EncoderFactory = "eegnet",
     tensorboard: ToTensorBoard = None,
     methods: Annotated[bool, Option("--methods", help="Print a draft of a paper's methods section instead.")] = False,
     at_least: AtLeast = None,
@@ -46,28 +46,28 @@ def report(
 
         check_is_run(folder)
         n = EventFiles(folder, tensorboard).update()
-        say(f"{n} training{'s' * (n != 1)}; look at them with: tensorboard --logdir {tensorboard}")
+        print_lines(f"{n} training{'s' * (n != 1)}; look at them with: tensorboard --logdir {tensorboard}")
         return
-    opened = Run.open(folder, own_encoders(encoder), source=data, lazy=True, read_only=methods)
+    opened = Run.open(folder, import_encoder(encoder), source=data, lazy=True, read_only=methods)
     with closing(opened.database):
         if not methods:
-            say(f"report: {write_report(opened, at_least).resolve()}", *_worst_lines(folder, at_least))
+            print_lines(f"report: {write_report(opened, at_least).resolve()}", *_worst_lines(folder, at_least))
             return
         from ..report.collect import collect
         from ..report.methods import methods_paragraph
 
-        print(terminal_text(methods_paragraph(collect(opened, weights=False).asking(at_least))))
+        print(terminal_text(methods_paragraph(collect(opened, weights=False).require(at_least))))
 
 
 def _worst_lines(folder: Path, at_least: float | None) -> list[str]:
     """Say who scores lowest and who is below the score that is asked for, if there is a result."""
     if at_least is None or not (folder / "choice.json").exists():
         return []
-    from ..report.findings import named_metric, worst_words
+    from ..report.findings import describe_worst, named_metric
     from ..runs.choice import read_choice
 
     choice = replace(read_choice(folder), at_least=at_least)
-    return [worst_words(choice.estimate, choice.below, at_least, named_metric(choice))] if choice.estimate else []
+    return [describe_worst(choice.estimate, choice.below, at_least, named_metric(choice))] if choice.estimate else []
 
 
 def compare(
@@ -80,4 +80,4 @@ def compare(
 
     for folder in (first, second):
         check_is_run(folder)
-    say(*comparison_lines(first, second))
+    print_lines(*comparison_lines(first, second))

@@ -6,19 +6,19 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from .options import Source, read_recordings, takes_cutting
-from .voice import say
+from .console import print_lines
+from .options import Source, add_cutting_options, read_recordings
 
 
-@takes_cutting
+@add_cutting_options
 def inspect(data: Source, cutting: dict[str, Any]) -> None:
     """Show subjects, classes, sessions and counts of recordings, and what looks wrong."""
     from ..recordings.overview import overview
 
-    say(*overview(read_recordings(data, cutting)))
+    print_lines(*overview(read_recordings(data, cutting)))
 
 
-@takes_cutting
+@add_cutting_options
 def plan_study(
     data: Source,
     cutting: dict[str, Any],
@@ -31,11 +31,11 @@ def plan_study(
 
     check_more_people(people, "--people")
     study = plan(Recordings.of(read_recordings(data, cutting)), more_people=people)
-    say(*study.lines())
+    print_lines(*study.lines())
 
 
 def datasets() -> None:
     """List recordings that can be loaded by name."""
     from ..recordings.sources import catalog
 
-    say(*catalog())
+    print_lines(*catalog())

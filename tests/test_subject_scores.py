@@ -6,18 +6,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from autotransfer.report.person_scores import PersonScores
+from autotransfer.report.subject_scores import SubjectScores
 from autotransfer.tasks.classification import METRICS
 
 
-def scores(right: list[list[bool]], *, named: bool = True, classes: tuple[str, ...] = ("rest", "fist")) -> PersonScores:
+def scores(
+    right: list[list[bool]], *, named: bool = True, classes: tuple[str, ...] = ("rest", "fist")
+) -> SubjectScores:
     """Of each person two classes in turn, and whether each window is predicted rightly."""
     y = np.concatenate([np.arange(len(own)) % 2 for own in right])
     hit = np.concatenate([np.array(own) for own in right])
     said = np.where(hit, y, 1 - y)
     probability = np.where(np.arange(len(classes)) == said[:, None], 0.9, 0.1 / (len(classes) - 1))
     people = [f"p{n}" for n, own in enumerate(right) for _ in own]
-    return PersonScores(list(classes), y, probability, people if named else None)
+    return SubjectScores(list(classes), y, probability, people if named else None)
 
 
 def test_every_person_has_a_score_and_classes_are_counted() -> None:

@@ -38,7 +38,7 @@ KNOWN_PEOPLE = (
 
 
 @dataclass(frozen=True)
-class PersonScores:
+class SubjectScores:
     """Predictions of windows, with the subject of each.
 
     classes: of the model; none if it predicts a number
@@ -53,7 +53,7 @@ class PersonScores:
     task: Task = CLASSIFICATION_TASK
 
     @classmethod
-    def of(cls, model: Model, raw: Raw, predicted: NDArray[np.float64]) -> PersonScores | None:
+    def of(cls, model: Model, raw: Raw, predicted: NDArray[np.float64]) -> SubjectScores | None:
         """Return the scores of predictions; None if the data have no labels. Raise if these are not the model's."""
         if raw.y is None:
             return None

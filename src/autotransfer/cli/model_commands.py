@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from ..errors import UserError, check_choice
-from .options import Folder, OwnEncoder, Source, own_encoders, read_for, takes_cutting
+from .console import Quiet, VerboseExport, print_lines, print_progress
+from .options import EncoderFactory, Folder, Source, add_cutting_options, import_encoder, read_for_model
 from .outputs import check_outputs
-from .voice import Quiet, VerboseExport, say, tell
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from ..models.model import Model
     from ..recordings import Raw
-    from ..report.person_scores import PersonScores
+    from ..report.subject_scores import SubjectScores
 
 
-@takes_cutting
+@add_cutting_options
 def predict(
     folder: Folder,
     data: Source,
@@ -35,7 +35,7 @@ def predict(
     ] = None,
     abstain: Annotated[float | None, Option(help="Leave about this share of windows unanswered, such as .2.")] = None,
     adapt: Annotated[str, Option(help="all: adapt to all unlabeled windows of each person; none.")] = "none",
-    encoder: OwnEncoder = "eegnet",
+    encoder: EncoderFactory = "eegnet",
     quiet: Quiet = False,
 ) -> None:
     """Predict the class, or the number, of new windows with a run's model. If the data have labels, scores by person
@@ -47,7 +47,7 @@ def predict(
 
     check_choice("adapt", adapt, ("all", "none"))
     check_outputs(data, out=out, scores=scores)
-    saved = load_model(folder, own_encoders(encoder))
+    saved = load_model(folder, import_encoder(encoder))
     card, task = saved.card, saved.card.task
     if task.is_numeric and (abstain is not None or adapt != "none"):
         raise UserError("the model predicts a number, and no classes; leave --abstain and --adapt out")
@@ -57,17 +57,17 @@ def predict(
     elif coverage is not None:
         least_probability(card.thresholds, coverage)
     least_confidence(card.thresholds, abstain)
-    raw = read_for(saved, data, cutting)
+    raw = read_for_model(saved, data, cutting)
     if task.is_numeric:
         raw = with_known_target(raw, card.target.partition(":")[2] or None)
     if scores is not None and raw.y is None:
         raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")
     table, scored, notes = _predict(saved, raw, deciding, adapt, coverage, abstain, must_score=scores is not None)
     people = None if scored is None or scores is None else scored.table()
-    give_predictions(table, out, people, scores, [*unfinished_words(folder), *notes], quiet=quiet)
+    write_predictions(table, out, people, scores, [*unfinished_words(folder), *notes], quiet=quiet)
 
 
-def give_predictions(
+def write_predictions(
     table: pd.DataFrame, out: Path | None, people: pd.DataFrame | None, scores: Path | None, notes: Iterable[str], *,
     quiet: bool,
 ) -> None:  # fmt: skip
@@ -80,7 +80,7 @@ def give_predictions(
         print(csv_of(table), end="", flush=True)
     else:
         write_atomically(out, csv_of(table))
-        say(f"{len(table)} predictions: {out}")
+        print_lines(f"{len(table)} predictions: {out}")
     written = []
     if scores is not None and people is not None:
         write_atomically(scores, csv_of(people))
@@ -92,7 +92,7 @@ def give_predictions(
 
 def _predict(
     model: Model, raw: Raw, metric: str, adapt: str, coverage: float | None, abstain: float | None, *, must_score: bool
-) -> tuple[pd.DataFrame, PersonScores | None, list[str]]:
+) -> tuple[pd.DataFrame, SubjectScores | None, list[str]]:
     """Return a row for each window, the scores of each person if classes are known, and notes.
 
     must_score: raise if the classes are not those of the model; otherwise a note says so
@@ -101,7 +101,7 @@ def _predict(
 
     from ..person.predictions import predictions, probabilities
     from ..recordings.labels import rows_of, unlabeled_windows
-    from ..report.person_scores import PersonScores, card_words
+    from ..report.subject_scores import SubjectScores, card_words
 
     X = model.read(raw)
     probability = probabilities(model, raw, None if adapt == "none" else adapt, X=X)
@@ -114,7 +114,7 @@ def _predict(
     try:
         if not len(X):
             raise UserError("no scores: no window has a label")
-        scored = PersonScores.of(model, raw, probability)
+        scored = SubjectScores.of(model, raw, probability)
     except UserError as error:
         if must_score:
             raise
@@ -126,13 +126,13 @@ def _predict(
     return table, scored, notes
 
 
-@takes_cutting
+@add_cutting_options
 def calibrate(
     folder: Folder,
     data: Annotated[str, Argument(metavar="PERSON", help="A few labeled windows of one person.")],
     out: Annotated[Path, Option(help="Folder for the calibrated model, which predict, export and stream take.")],
     cutting: dict[str, Any],
-    encoder: OwnEncoder = "eegnet",
+    encoder: EncoderFactory = "eegnet",
 ) -> None:
     """Calibrate a run's model with a few labeled windows of one person."""
     from ..models.loading import load_classifier
@@ -147,15 +147,15 @@ def calibrate(
         raise UserError(f"{out} is a file; choose another --out, a folder for the person's model")
     for known in (folder, out):
         refuse_links(known)
-    saved = load_classifier(folder, own_encoders(encoder))
-    raw = read_for(saved, data, cutting)
+    saved = load_classifier(folder, import_encoder(encoder))
+    raw = read_for_model(saved, data, cutting)
     X = saved.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
     made, counts = calibrated_with(saved, raw, X)
     replaced = (out / "model" / "model.json").exists()
     made.save(out / "model")
     instead = ", in place of the model that was there" if replaced else ""
-    say(f"{'the model as it was' if made is saved else 'calibrated'}: {out / 'model'}{instead}")
-    say("labelled windows: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
+    print_lines(f"{'the model as it was' if made is saved else 'calibrated'}: {out / 'model'}{instead}")
+    print_lines("labelled windows: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
     for warning in calibration_words(saved, raw, X):
         print(warning, file=sys.stderr)
 
@@ -164,12 +164,12 @@ def export(
     folder: Folder,
     format: Annotated[str, Option(help="onnx, torch (a torch.export program, .pt2) or safetensors.")],
     out: Annotated[Path | None, Option(help="The file; default: RUN/model with the format's ending.")] = None,
-    encoder: OwnEncoder = "eegnet",
+    encoder: EncoderFactory = "eegnet",
     verbose: VerboseExport = False,
 ) -> None:
     """Write a run's model as one file that runs without this package, and check it."""
     from ..export import export_model
     from ..runs.choice import unfinished_words
 
-    written = export_model(folder, format, out, encoders=own_encoders(encoder), tell=tell)
-    say(*written.lines(), *unfinished_words(folder))
+    written = export_model(folder, format, out, encoders=import_encoder(encoder), tell=print_progress)
+    print_lines(*written.lines(), *unfinished_words(folder))

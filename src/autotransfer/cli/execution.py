@@ -12,8 +12,8 @@ import typer
 
 from ..errors import machine_trouble, one_line
 from ..runs.signals import Stopped
-from .reporting import write_report
-from .voice import VOICE, complain, say, tell
+from .console import CONSOLE, print_error, print_lines, print_progress
+from .report_commands import write_report
 
 if TYPE_CHECKING:
     from ..runs.choice import Choice
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def writing_events(folder: Path, tensorboard: Path | None) -> Iterator[None]:
+def write_events(folder: Path, tensorboard: Path | None) -> Iterator[None]:
     """Write TensorBoard's event files, if a folder for them is given, while a run works."""
     if tensorboard is None:
         yield
@@ -34,7 +34,7 @@ def writing_events(folder: Path, tensorboard: Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def workers(address: str | None) -> Iterator[Executor | None]:
+def open_workers(address: str | None) -> Iterator[Executor | None]:
     """Yield the workers that --cluster names; None: this process."""
     if address is None:
         yield None
@@ -42,11 +42,11 @@ def workers(address: str | None) -> Iterator[Executor | None]:
     from ..cluster import Cluster
 
     with Cluster(address) as executor:
-        tell(f"{executor.workers} worker{'s' * (executor.workers != 1)} on {address}")
+        print_progress(f"{executor.workers} worker{'s' * (executor.workers != 1)} on {address}")
         yield executor
 
 
-def check_end(tensorboard: Path | None = None) -> None:
+def check_packages(tensorboard: Path | None = None) -> None:
     """Raise before any work if a package is missing that is needed only after fits."""
     from ..report import collect  # noqa: F401
     from ..report.page import import_plotly
@@ -58,30 +58,30 @@ def check_end(tensorboard: Path | None = None) -> None:
         import_summary_writer()
 
 
-def carry_through(opened: Run, executor: Executor | None) -> None:
+def execute_run(opened: Run, executor: Executor | None) -> None:
     """Carry out the procedure, draw a report after every interim result, and print the last one in a few lines."""
     from ..cpu.boundary import library
     from ..search.procedure import conduct
 
     if library() is None and not opened.options.task.is_numeric:
-        tell("no compiled kernels: torch computes, and on a CPU a fit takes two to three times as long")
+        print_progress("no compiled kernels: torch computes, and on a CPU a fit takes two to three times as long")
     if executor is not None:
         opened.executor = executor
     drawn = False
 
     def answered(run: Run, _: Choice) -> None:
         nonlocal drawn
-        drawn = _try_report(run)
+        drawn = _try_write_report(run)
 
-    with stoppable(opened.folder), closing(opened.database):
-        choice = conduct(opened, tell, shown=not VOICE.quiet, answered=answered)
-    say_answer(choice, opened.folder)
+    with handle_interrupts(opened.folder), closing(opened.database):
+        choice = conduct(opened, print_progress, shown=not CONSOLE.quiet, answered=answered)
+    print_result(choice, opened.folder)
     if drawn:
-        say(f"report: {(opened.folder / 'report.html').resolve()}")
+        print_lines(f"report: {(opened.folder / 'report.html').resolve()}")
 
 
 @contextmanager
-def stoppable(folder: Path | None) -> Iterator[None]:
+def handle_interrupts(folder: Path | None) -> Iterator[None]:
     """Say how to go on if the work of a run is stopped. folder: of the run; None if nothing is to be written."""
     try:
         yield
@@ -91,16 +91,16 @@ def stoppable(folder: Path | None) -> Iterator[None]:
         usable = folder is not None and (folder / "model" / "model.json").exists()
         kept = "the answer so far is kept, and predict and report can use it; " if usable else ""
         print(file=sys.stderr)
-        complain(f"interrupted; {kept}{again}")
+        print_error(f"interrupted; {kept}{again}")
         raise typer.Exit(getattr(stop, "exit_code", 130)) from None
     except (OSError, MemoryError) as error:
         if folder is None or not (folder / "lock").exists():  # before the work of the run
             raise
-        complain(f"stopped: {machine_trouble(error)}; continue with: autotransfer resume {folder}")
+        print_error(f"stopped: {machine_trouble(error)}; continue with: autotransfer resume {folder}")
         raise typer.Exit(1) from None
 
 
-def _try_report(opened: Run) -> bool:
+def _try_write_report(opened: Run) -> bool:
     """Tell whether the page could be drawn. A failure is reported and does not end the run."""
     try:
         write_report(opened)
@@ -108,19 +108,19 @@ def _try_report(opened: Run) -> bool:
         raise
     except Exception as error:
         again = f"all else is there; try again with: autotransfer report {opened.folder}"
-        complain(f"the report could not be drawn ({one_line(error)}); {again}")
+        print_error(f"the report could not be drawn ({one_line(error)}); {again}")
         return False
     return True
 
 
-def say_answer(choice: Choice, folder: Path) -> None:
-    from ..report.terminal import answer_lines
+def print_result(choice: Choice, folder: Path) -> None:
+    from ..report.terminal import result_lines
 
-    say(*answer_lines(choice, folder))
+    print_lines(*result_lines(choice, folder))
 
 
-def say_finished(folder: Path, more: str = "") -> None:
+def print_finished(folder: Path, more: str = "") -> None:
     """Say that there is nothing to resume. more: the end of the sentence."""
-    say(f"{folder} is finished; its report is {folder / 'report.html'}{more}")
+    print_lines(f"{folder} is finished; its report is {folder / 'report.html'}{more}")
     if not (folder / "model" / "model.json").exists():
-        complain(f"{folder} has lost its model; restore {folder / 'model'} from a copy or start a new run")
+        print_error(f"{folder} has lost its model; restore {folder / 'model'} from a copy or start a new run")

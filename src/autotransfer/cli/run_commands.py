@@ -10,19 +10,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from ..errors import UserError
-from .conducting import carry_through, check_end, say_answer, say_finished, stoppable, workers, writing_events
+from .console import Quiet, Verbose, print_lines, print_progress
+from .execution import (
+    check_packages,
+    execute_run,
+    handle_interrupts,
+    open_workers,
+    print_finished,
+    print_result,
+    write_events,
+)
 from .options import (
     AtLeast,
+    EncoderFactory,
     Folder,
-    Moved,
-    OwnEncoder,
+    MovedData,
     ToTensorBoard,
-    given_options,
-    own_encoders,
-    takes_cutting,
+    add_cutting_options,
+    import_encoder,
+    merge_options,
 )
-from .reporting import write_report
-from .voice import Quiet, Verbose, say, tell
+from .report_commands import write_report
 
 if TYPE_CHECKING:
     from ..runs.options import RunOptions
@@ -40,12 +48,12 @@ def _search(help: str) -> Any:
     return Option(help=help, rich_help_panel=SEARCH)
 
 
-def _rare(help: str) -> Any:
+def _hidden(help: str) -> Any:
     """Return an option that is accepted and documented, and not shown by --help."""
     return Option(help=help, hidden=True)
 
 
-@takes_cutting
+@add_cutting_options
 def run(
     cutting: dict[str, Any],
     data: Annotated[str | None, Argument(metavar="DATA", help="Recordings: a file, a folder, or a name.")] = None,
@@ -75,14 +83,16 @@ def run(
     folds: Annotated[str | None, _search("Number of groups held out in turn; all: each subject alone.")] = None,
     seeds: Annotated[int | None, _search("Number of seeds of each network; default 3.")] = None,
     seed: Annotated[int | None, _search("First seed; default 0.")] = None,
-    networks: Annotated[str | None, _rare("Which networks are candidates: all, main, one, none.")] = None,
-    rule: Annotated[str | None, _rare("Delivered model: average (weighted ensemble), published (one setting).")] = None,
-    search: Annotated[str | None, _rare("How penalties are searched: grid or tpe (Optuna).")] = None,
-    trials: Annotated[int | None, _rare("Number of settings that --search tpe samples.")] = None,
-    max_steps: Annotated[int | None, _rare("Number of optimizer steps of a fit if max_epochs is not set.")] = None,
+    networks: Annotated[str | None, _hidden("Which networks are candidates: all, main, one, none.")] = None,
+    rule: Annotated[
+        str | None, _hidden("Delivered model: average (weighted ensemble), published (one setting).")
+    ] = None,
+    search: Annotated[str | None, _hidden("How penalties are searched: grid or tpe (Optuna).")] = None,
+    trials: Annotated[int | None, _hidden("Number of settings that --search tpe samples.")] = None,
+    max_steps: Annotated[int | None, _hidden("Number of optimizer steps of a fit if max_epochs is not set.")] = None,
     as_printed: Annotated[bool, Option("--as-printed", help="Short for --set as_printed=true.", hidden=True)] = False,
     max_epochs: Annotated[int | None, Option("--epochs", help="Short for --set max_epochs=N.", hidden=True)] = None,
-    plan: Annotated[Path | None, _rare("Repeat the stages of RUN/plan.json of another run.")] = None,
+    plan: Annotated[Path | None, _hidden("Repeat the stages of RUN/plan.json of another run.")] = None,
     clean: Annotated[bool, Option("--clean", help="Leave out dead channels, lost values and copies.")] = False,
     device: Annotated[
         str | None, Option(rich_help_panel=OUTPUT, help="Where networks train: auto (default), cpu or cuda.")
@@ -100,11 +110,11 @@ def run(
         "seed": seed, "networks": networks, "rule": rule, "search": search, "trials": trials, "max_steps": max_steps,
         "as_printed": as_printed, "max_epochs": max_epochs, "clean": clean, "device": device,
     }  # fmt: skip
-    given = given_options(asked | cutting, set_ or [], config)
-    perform(given, out, plan=plan, cluster=cluster, tensorboard=tensorboard, dry_run=dry_run)
+    given = merge_options(asked | cutting, set_ or [], config)
+    start_run(given, out, plan=plan, cluster=cluster, tensorboard=tensorboard, dry_run=dry_run)
 
 
-def perform(
+def start_run(
     given: dict[str, Any],
     out: Path | None,
     *,
@@ -116,7 +126,7 @@ def perform(
     """Perform the run that options ask for, or print what it would do. given: for `describe_run`."""
     if out is None and not dry_run:
         raise UserError("there is no folder to write to; give --out FOLDER, or --dry-run to see what a run would do")
-    with stoppable(None if dry_run else out):
+    with handle_interrupts(None if dry_run else out):
         from ..runs.options import EVERYTHING, describe_run
 
         unlimited = {} if cluster is None else {"time": EVERYTHING}  # nobody can say how long it takes elsewhere
@@ -124,27 +134,27 @@ def perform(
         if plan is not None:
             from ..search.plan import read_plan
 
-            _check_beside_plan(given)
+            _check_options_with_plan(given)
             again = read_plan(plan)
             options = again.options_here(options, given)
         if options.task.is_numeric:
-            _check_alone(plan=plan, cluster=cluster, tensorboard=tensorboard)
-        encoders = own_encoders(options.encoder)
-        check_end(tensorboard)
+            _refuse_for_regression(plan=plan, cluster=cluster, tensorboard=tensorboard)
+        encoders = import_encoder(options.encoder)
+        check_packages(tensorboard)
         if dry_run or out is None:
-            _dry_run(options, out, encoders, again)
+            _print_plan(options, out, encoders, again)
             return
         from ..runs.lock import Lock
         from ..search.planning import begin
 
-        with workers(cluster) as executor:  # before anything is written: there may be none
-            created = begin(out, options, encoders, tell=tell, again=again)
+        with open_workers(cluster) as executor:  # before anything is written: there may be none
+            created = begin(out, options, encoders, tell=print_progress, again=again)
             created.warn_of_recordings()
-            with Lock(out), writing_events(out, tensorboard):
-                carry_through(created, executor)
+            with Lock(out), write_events(out, tensorboard):
+                execute_run(created, executor)
 
 
-def _check_beside_plan(given: Collection[str]) -> None:
+def _check_options_with_plan(given: Collection[str]) -> None:
     """Refuse options that a plan says itself: all but those of the machine and the data."""
     from ..runs.options import CUTTING
 
@@ -156,14 +166,16 @@ def _check_beside_plan(given: Collection[str]) -> None:
         )
 
 
-def _check_alone(**others: object) -> None:
+def _refuse_for_regression(**others: object) -> None:
     """Refuse options that a run with a continuous target does not have."""
     for name, value in others.items():
         if value:
-            raise UserError(f"--{name} is for runs that tell classes apart; leave it out with a continuous target")
+            raise UserError(f"--{name} is for runs that predict classes; leave it out with a continuous target")
 
 
-def _dry_run(options: RunOptions, out: Path | None, encoders: dict[str, Any] | None, again: Plan | None = None) -> None:
+def _print_plan(
+    options: RunOptions, out: Path | None, encoders: dict[str, Any] | None, again: Plan | None = None
+) -> None:
     """Print what a run would do; refuse what the run would refuse."""
     from ..runs.run import check_unused
 
@@ -183,14 +195,14 @@ def _dry_run(options: RunOptions, out: Path | None, encoders: dict[str, Any] | N
     lines += why_folds(recordings, options.folds, plan)
     lines += [work_words(plan), *stage_lines(plan), *(limit_words(options) if again is None else [])]
     # --config reads the options back: what is to be known of them are comments.
-    say(*(f"# {line}" for text in lines for line in text.splitlines()), study_text(plan.options).rstrip())
+    print_lines(*(f"# {line}" for text in lines for line in text.splitlines()), study_text(plan.options).rstrip())
 
 
 def resume(
     folder: Folder,
-    data: Moved = None,
+    data: MovedData = None,
     time: Annotated[str | None, Option(help="Additional time, such as 10m; none: train everything.")] = None,
-    encoder: OwnEncoder = "eegnet",
+    encoder: EncoderFactory = "eegnet",
     cluster: OnCluster = None,
     tensorboard: ToTensorBoard = None,
     quiet: Quiet = False,
@@ -206,11 +218,11 @@ def resume(
 
     more = None if time is None or time == EVERYTHING else parse_time(time)
     check_is_run(folder)
-    check_end(tensorboard)
-    with workers(cluster) as executor, Lock(folder):
-        opened = Run.open(folder, own_encoders(encoder), source=data)
+    check_packages(tensorboard)
+    with open_workers(cluster) as executor, Lock(folder):
+        opened = Run.open(folder, import_encoder(encoder), source=data)
         if opened.options.task.is_numeric:
-            _check_alone(cluster=cluster, tensorboard=tensorboard)
+            _refuse_for_regression(cluster=cluster, tensorboard=tensorboard)
         if time is not None:
             give_more(opened, more)
         if opened.database.recall("complete", bool):
@@ -218,18 +230,18 @@ def resume(
             with closing(opened.database):
                 if not (folder / "report.html").exists():  # stopped after all else was done
                     write_report(opened)
-                    say_answer(choice, folder)
-            say_finished(folder, longer_words(choice.ended, folder))
+                    print_result(choice, folder)
+            print_finished(folder, longer_words(choice.ended, folder))
             return
-        with writing_events(folder, tensorboard):
-            carry_through(opened, executor)
+        with write_events(folder, tensorboard):
+            execute_run(opened, executor)
 
 
 def status(folder: Folder) -> None:
     """Show the progress of a run: fits done, running and failed, and the time left."""
     from ..runs.progress import status_lines
 
-    say(*status_lines(folder))
+    print_lines(*status_lines(folder))
 
 
 DEMO_TIME = "85s"
@@ -249,9 +261,9 @@ def demo(
         if (out / "choice.json").exists():
             from ..runs.choice import read_choice
 
-            say_answer(read_choice(out), out)
+            print_result(read_choice(out), out)
         return
     # Few epochs, so a high rate; a limit, so that a slow machine shows fewer stages and not a longer demo. Random
     # kernels (MiniRocket) would take as long as all else.
     asked = {"time": DEMO_TIME, "networks": "main", "kinds": "statistics", "seeds": 1, "max_epochs": epochs, "lr": 1e-2}
-    perform({"source": "watch"} | asked, out)
+    start_run({"source": "watch"} | asked, out)
