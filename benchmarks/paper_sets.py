@@ -198,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     try:
         raw = stacked(SETS[asked.set](asked.folder), name=asked.set)
-        save_npz(asked.out, at.Recordings.of(replace(raw, classes=CLASSES.get(asked.set))))
+        save_npz(asked.out, at.Recordings.from_raw(replace(raw, classes=CLASSES.get(asked.set))))
     except UserError as error:
         print(f"paper_sets: {error}", file=sys.stderr)
         return 2

@@ -10,7 +10,7 @@ import pytest
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.recordings.windows import channel_places, windows_for_model
+from autotransfer.recordings.windows import find_channels, validate_windows
 
 NAMED = SimpleNamespace(channels=["Fc5", "Cz", "FC6"], n_times=8, sfreq=100.0)
 UNNAMED = SimpleNamespace(channels=["ch0", "ch1"], n_times=8, sfreq=None)
@@ -18,27 +18,27 @@ X = np.random.default_rng(0).standard_normal((4, 5, 8)).astype(np.float32)
 
 
 def test_any_order_and_more_channels() -> None:
-    found = windows_for_model(X, NAMED, ["EOG", "Fc6.", "fc5", "ECG", "Cz."])
+    found = validate_windows(X, NAMED, ["EOG", "Fc6.", "fc5", "ECG", "Cz."])
     np.testing.assert_array_equal(found, X[:, [2, 4, 1]])
-    np.testing.assert_array_equal(windows_for_model(X[:, :3], NAMED, ["Fc5", "Cz", "FC6"]), X[:, :3])
+    np.testing.assert_array_equal(validate_windows(X[:, :3], NAMED, ["Fc5", "Cz", "FC6"]), X[:, :3])
 
 
 def test_names_that_leave_doubt_must_be_equal() -> None:
-    assert channel_places(["c-z", "cz", "Fc5"], ["Fc5", "cz"]) == ([2, 1], [])
-    assert channel_places(["c-z", "C.z"], ["Cz"]) == ([], ["Cz"])
-    assert channel_places(["+", "-"], ["-", "+"]) == ([1, 0], [])
+    assert find_channels(["c-z", "cz", "Fc5"], ["Fc5", "cz"]) == ([2, 1], [])
+    assert find_channels(["c-z", "C.z"], ["Cz"]) == ([], ["Cz"])
+    assert find_channels(["+", "-"], ["-", "+"]) == ([1, 0], [])
 
 
 def test_what_is_missing_is_named() -> None:
     with pytest.raises(UserError, match="the data have no channel 'Cz', which the model reads, but Fc5, Pz, FC6"):
-        windows_for_model(X[:, :3], NAMED, ["Fc5", "Pz", "FC6"])
+        validate_windows(X[:, :3], NAMED, ["Fc5", "Pz", "FC6"])
     with pytest.raises(UserError, match="no channel 'Cz'"):
-        windows_for_model(X[:, :2], NAMED, ["Fc5", "FC6"])
+        validate_windows(X[:, :2], NAMED, ["Fc5", "FC6"])
 
 
 def test_channels_without_names_are_all_there() -> None:
     with pytest.raises(UserError, match="takes 2 channels, the data have 5"):
-        windows_for_model(X, UNNAMED, [f"ch{n}" for n in range(5)])
+        validate_windows(X, UNNAMED, [f"ch{n}" for n in range(5)])
 
 
 NAMES = ("F3", "Fz", "F4", "Oz")

@@ -19,7 +19,7 @@ from tiny import save_folder, tiny
 
 def with_columns(recordings: at.Recordings, session: object = None, **columns: object) -> at.Recordings:
     raw = recordings.raw()
-    return at.Recordings.of(replace(raw, session=raw.session if session is None else session, columns=columns))
+    return at.Recordings.from_raw(replace(raw, session=raw.session if session is None else session, columns=columns))
 
 
 def refused(work: Callable[[], object], text: str) -> None:
@@ -55,7 +55,7 @@ def test_whole_numbers_and_text_are_groups_and_other_numbers_are_continuous() ->
     assert found["left handed"].labels == (0, 1)
     assert np.isnan(found["age"].values).tolist() == [n == 3 for n in range(N)]
     assert_same_columns(with_columns(tiny(), **pd.DataFrame(columns())), rec)
-    assert_same_columns(at.Recordings.of(rec.raw()), rec)
+    assert_same_columns(at.Recordings.from_raw(rec.raw()), rec)
     mixed = with_columns(tiny(), hour=[1, 2.5] * 24, count=[1, None] * 24)
     assert (mixed.columns["hour"].continuous, mixed.columns["count"].labels) == (True, (1,))
     assert tiny().columns == {}
@@ -78,7 +78,7 @@ def test_whole_numbers_and_text_are_groups_and_other_numbers_are_continuous() ->
     ],
 )
 def test_wrong_columns_are_refused_in_one_line(given: Any, text: str) -> None:
-    refused(lambda: at.Recordings.of(replace(tiny().raw(), columns=given)), text)
+    refused(lambda: at.Recordings.from_raw(replace(tiny().raw(), columns=given)), text)
 
 
 def test_columns_are_saved_and_loaded(tmp_path: Path) -> None:

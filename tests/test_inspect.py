@@ -35,7 +35,7 @@ def raw(**changes: Any) -> Raw:
 
 
 def concerns(raw: Raw) -> list[str]:
-    return wrong.concerns(wrong.Study.of(raw))
+    return wrong.concerns(wrong.Study.from_raw(raw))
 
 
 def said(text: str, **changes: Any) -> str:
@@ -73,10 +73,10 @@ def test_nothing_but_what_is_true_is_said_of_real_recordings(name: str) -> None:
 
 def test_one_line_describes_recordings() -> None:
     study = raw()
-    assert describe(at.Recordings.of(study)) == (
+    assert describe(at.Recordings.from_raw(study)) == (
         "Read 6 subjects, 144 windows of 3 channels × 32 samples (1 s at 32 Hz); classes: rest, move"
     )
-    many = describe(at.Recordings.of(raw(y=np.arange(144) % 17, classes=None, sfreq=None)))
+    many = describe(at.Recordings.from_raw(raw(y=np.arange(144) % 17, classes=None, sfreq=None)))
     assert many.endswith("(sampling rate unknown); classes: 0, 1, 2, 3, 4 and 12 more")
     forces = recordings_with_targets(raw(y=np.linspace(0, 2.5, 144), classes=None))
     assert describe(forces).endswith("target from 0 to 2.5")

@@ -8,8 +8,8 @@ import pytest
 import autotransfer as at
 from autotransfer.folds import Fold
 from autotransfer.recordings import Raw
-from autotransfer.recordings.concerns import unlike_training
-from autotransfer.recordings.windows import channel_places
+from autotransfer.recordings.concerns import compare_with_training
+from autotransfer.recordings.windows import find_channels
 
 X = np.random.default_rng(0).normal(size=(9, 2, 50))
 SETTING = at.Setting(encoder="linear", represent="features")
@@ -18,36 +18,38 @@ NAMES = ["C3", "C4"]
 
 
 def test_windows_like_those_of_training_need_no_word() -> None:
-    assert unlike_training(X, NAMES, 1.0, WHO) == []
-    assert unlike_training(20 * X, NAMES, 1.0, WHO) == []
-    assert unlike_training(1e-6 * X, NAMES, None, WHO) == [], "nobody knows their unit"
+    assert compare_with_training(X, NAMES, 1.0, WHO) == []
+    assert compare_with_training(20 * X, NAMES, 1.0, WHO) == []
+    assert compare_with_training(1e-6 * X, NAMES, None, WHO) == [], "nobody knows their unit"
 
 
 def test_another_unit_is_named_with_whose_it_is() -> None:
-    (everybody,) = unlike_training(1e-6 * X, NAMES, 1.0, WHO)
+    (everybody,) = compare_with_training(1e-6 * X, NAMES, 1.0, WHO)
     assert everybody.startswith(
         "the windows vary by 1e-06, those that the model was trained on by 1, a factor of about 1,"
     )
     mixed = X.copy()
     mixed[3:6] *= 1e3
-    (one,) = unlike_training(mixed, NAMES, 1.0, WHO)
+    (one,) = compare_with_training(mixed, NAMES, 1.0, WHO)
     assert one.startswith("the windows of 'bob' vary by ")
     mixed[6:] *= 1e3
-    assert unlike_training(mixed, NAMES, 1.0, WHO)[0].startswith("the windows of 'bob' and 1 more vary by ")
+    assert compare_with_training(mixed, NAMES, 1.0, WHO)[0].startswith("the windows of 'bob' and 1 more vary by ")
 
 
 def test_what_never_changes_is_named() -> None:
     dead = X.copy()
     dead[:, 1] = 3.0
-    assert unlike_training(dead, NAMES, 1.0) == [
+    assert compare_with_training(dead, NAMES, 1.0) == [
         "channel 'C4', which the model reads, never changes: look at the electrodes"
     ]
-    assert unlike_training(0 * X, NAMES, 1.0) == ["nothing changes in any of these windows: is the device connected?"]
+    assert compare_with_training(0 * X, NAMES, 1.0) == [
+        "nothing changes in any of these windows: is the device connected?"
+    ]
 
 
 @pytest.mark.parametrize("other", ["a1", "A 1", "A_1", "A1.", "A1.."])
 def test_spellings_of_one_name_are_one(other: str) -> None:
-    assert channel_places([other], ["A1"]) == ([0], [])
+    assert find_channels([other], ["A1"]) == ([0], [])
 
 
 def test_a_session_warns_once_of_its_first_windows(recwarn: pytest.WarningsRecorder) -> None:

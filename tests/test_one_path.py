@@ -17,12 +17,12 @@ from autotransfer.person.stream.run import Stream
 from autotransfer.recordings import Cutting
 from autotransfer.recordings.blocks import Block
 from autotransfer.recordings.cutting import Continuous, cut
-from autotransfer.recordings.filters import Filter, filter_of
+from autotransfer.recordings.filters import Filter, parse_filter
 from autotransfer.recordings.whole import WholeRecording
 from faults import assert_one_line, call
 
 RATE, LENGTH = 100.0, 50
-CUT = Cutting.of(window=0.5, hop=0.1, filter="5-40,notch:30")
+CUT = Cutting.from_options(window=0.5, hop=0.1, filter="5-40,notch:30")
 
 
 def signal(n: int = 3000, seed: int = 0) -> np.ndarray:
@@ -74,16 +74,16 @@ def block_of(recording: Continuous, cutting: Cutting = CUT) -> Block:
 def test_windows_of_a_file_are_those_of_a_stream() -> None:
     values = signal()
     offline = block_of(continuous(values)).X
-    spec = filter_of(CUT.filter)
+    spec = parse_filter(CUT.filter)
     assert spec is not None
     online, _ = streamed(values, np.arange(len(values)) / RATE, spec.designed(RATE))
     np.testing.assert_array_equal(offline, online)
     sections = butter(4, [5, 40], "bandpass", fs=RATE, output="sos")
-    only = block_of(continuous(values), Cutting.of(window=0.5, filter="5-40")).X
+    only = block_of(continuous(values), Cutting.from_options(window=0.5, filter="5-40")).X
     start = sosfilt_zi(sections)[:, :, None] * values[0].astype(float)
     by_scipy = sosfilt(sections, values.astype(float), axis=0, zi=start)[0]
     np.testing.assert_allclose(np.concatenate(list(only), 1).T, by_scipy, atol=1e-3)
-    assert not np.allclose(only[3], block_of(continuous(values), Cutting.of(window=0.5)).X[3], atol=1)
+    assert not np.allclose(only[3], block_of(continuous(values), Cutting.from_options(window=0.5)).X[3], atol=1)
 
 
 @pytest.mark.parametrize("hole", ["stamps", "values"])
@@ -97,7 +97,7 @@ def test_a_hole_begins_the_filter_anew_in_both(hole: str) -> None:
         values[1015] = np.nan
         X = block_of(continuous(values)).X
         offline = X[np.isfinite(X).all((1, 2))]
-    online, _ = streamed(values, times, filter_of(CUT.filter))
+    online, _ = streamed(values, times, parse_filter(CUT.filter))
     assert len(online) == len(offline) > 200
     np.testing.assert_array_equal(offline, online)
 
@@ -127,7 +127,7 @@ def test_the_model_keeps_the_filter_and_everything_uses_it(tmp_path: Path) -> No
     model.save(tmp_path / "model")
     kept = at.load_model(tmp_path / "model").card.filter
     assert kept is not None
-    assert filter_of(kept) == rec.filter
+    assert parse_filter(kept) == rec.filter
     # Predicting on a continuous file filters it with the same coefficients, unless somebody says otherwise.
     read = ("--pattern", "{subject}.csv", "--sfreq", RATE)
     result = call("predict", tmp_path / "model", folder, *read, "--hop", 0.25, "--events", "x,y", "--quiet")

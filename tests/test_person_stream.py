@@ -24,8 +24,8 @@ from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.person.stream.cutter import Cutter, Gap
 from autotransfer.person.stream.source import Chunk, NpzSource, XdfSource, match_channels, open_source
-from autotransfer.recordings.filters import Causal
-from autotransfer.recordings.pace import Pace
+from autotransfer.recordings.filters import CausalFilter
+from autotransfer.recordings.pace import GapDetector
 from ensembles import weighted
 from test_session import OWN, REC, model
 
@@ -69,7 +69,7 @@ def stamps(n: int, sfreq: float = 200.0) -> np.ndarray:
     return 1000 + np.arange(n) / sfreq
 
 
-def fed(pace: Pace, times: np.ndarray, size: int = 7) -> np.ndarray:
+def fed(pace: GapDetector, times: np.ndarray, size: int = 7) -> np.ndarray:
     return np.concatenate([pace.missing(times[start : start + size]) for start in range(0, len(times), size)])
 
 
@@ -82,12 +82,12 @@ def test_jitter_and_drift_are_no_losses_but_a_burst_is(kind: str) -> None:
         times = times + np.repeat(draw.uniform(0, 0.02, len(times) // 10), 10)
     else:
         times = 1000 + (times - 1000) * (1 + (1e-4 if kind == "drift" else -1e-4))
-    pace = Pace(200.0)
+    pace = GapDetector(200.0)
     pace.learn(times[:200])
     assert fed(pace, times).sum() == 0
     kept = np.ones(len(times), bool)
     kept[5000:5020] = False
-    pace = Pace(200.0)
+    pace = GapDetector(200.0)
     pace.learn(times[:200])
     found = fed(pace, times[kept])
     assert found[found > 0].tolist() == [pytest.approx(20, abs=4)]
@@ -104,7 +104,7 @@ def cut(cutter: Cutter, times: np.ndarray, values: np.ndarray, size: int) -> lis
 
 
 def cutter(n_times: int, hop: int, channels: int = 2) -> Cutter:
-    return Cutter(n_times, hop, 200.0, Causal(None, 200.0, channels))
+    return Cutter(n_times, hop, 200.0, CausalFilter(None, 200.0, channels))
 
 
 def test_a_long_silence_costs_no_memory_and_is_counted() -> None:

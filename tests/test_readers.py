@@ -80,7 +80,7 @@ def test_what_is_saved_comes_back(tmp_path: Path, labels: list[Any], session: li
     for path in (tmp_path / "a.npz", tmp_path / "a"):
         assert_same(load(path), rec)
         assert_same(load(str(path)), rec)
-        assert_same(Recordings.of(read(path)), rec)
+        assert_same(Recordings.from_raw(read(path)), rec)
     assert sorted(os.listdir(tmp_path)) == ["a", "a.npz"]  # no temporary file stays behind
 
 
@@ -196,7 +196,7 @@ def test_raw_needs_no_labels_but_recordings_do(tmp_path: Path) -> None:
     refused(path, "'a' holds no y; to train")
     refused(written(tmp_path / "a.npz", subject=None), "'a' holds no subject; to train")
     assert isinstance(read("synthetic"), Raw)
-    assert_same(Recordings.of(read("synthetic")), load("synthetic"))
+    assert_same(Recordings.from_raw(read("synthetic")), load("synthetic"))
 
 
 @pytest.mark.parametrize("meta", [{}, {"sfreq": 100, "channels": ["Cz", "µ"]}])

@@ -19,7 +19,7 @@ from hypothesis.extra import numpy as hnp
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.recordings import Recordings
-from autotransfer.recordings.windows import windows_for_model
+from autotransfer.recordings.windows import validate_windows
 
 N, C, T = 12, 3, 10
 SUBJECT = np.repeat(["a", "b", "c"], 4)
@@ -265,10 +265,10 @@ def test_windows_to_predict_on_need_no_people() -> None:
     class Card:
         channels, n_times, sfreq = ("a", "b", "c"), noise().shape[2], None
 
-    assert windows_for_model(noise(dtype="float64")[:1], Card()).dtype == torch.float32
-    windows_for_model(with_dead_channel(1.0), Card())
+    assert validate_windows(noise(dtype="float64")[:1], Card()).dtype == torch.float32
+    validate_windows(with_dead_channel(1.0), Card())
     with pytest.raises(UserError, match="NaN"):
-        windows_for_model(bad(np.nan, (0, 0, 0)), Card())
+        validate_windows(bad(np.nan, (0, 0, 0)), Card())
 
 
 # --- nothing else ever comes out ---------------------------------------------------------------------------

@@ -30,12 +30,12 @@ def plan_study(
     from ..search.study_size import plan_study as plan
 
     check_more_people(people, "--people")
-    study = plan(Recordings.of(read_recordings(data, cutting)), more_people=people)
+    study = plan(Recordings.from_raw(read_recordings(data, cutting)), more_people=people)
     print_lines(*study.lines())
 
 
 def datasets() -> None:
     """List recordings that can be loaded by name."""
-    from ..recordings.sources import catalog
+    from ..recordings.sources import list_sets
 
-    print_lines(*catalog())
+    print_lines(*list_sets())

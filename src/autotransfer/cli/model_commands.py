@@ -100,17 +100,17 @@ def _predict(
     import numpy as np
 
     from ..person.predictions import predictions, probabilities
-    from ..recordings.labels import rows_of, unlabeled_windows
+    from ..recordings.labels import find_unlabeled, select_windows
     from ..report.subject_scores import SubjectScores, card_words
 
     X = model.read(raw)
     probability = probabilities(model, raw, None if adapt == "none" else adapt, X=X)
     table = predictions(model, raw, probability, coverage=coverage, abstain=abstain)
     notes = card_words(model)
-    labeled, rows = table, np.flatnonzero(~unlabeled_windows(raw))
+    labeled, rows = table, np.flatnonzero(~find_unlabeled(raw))
     if len(rows) < len(X) and not model.card.task.is_numeric:
         notes.append(f"{len(X) - len(rows)} of {len(X)} windows have no label: they are left out of scores")
-        raw, X, probability, labeled = rows_of(raw, rows), X[rows], probability[rows], table.iloc[rows]
+        raw, X, probability, labeled = select_windows(raw, rows), X[rows], probability[rows], table.iloc[rows]
     try:
         if not len(X):
             raise UserError("no scores: no window has a label")

@@ -115,7 +115,7 @@ def merge_options(asked: dict[str, Any], constants: Sequence[str], config: Path 
 def read_recordings(data: str, cutting: dict[str, Any]) -> Raw:
     from ..recordings import Cutting, read
 
-    return read(data, Cutting.of(**cutting))
+    return read(data, Cutting.from_options(**cutting))
 
 
 def read_for_model(model: Model, data: str, cutting: dict[str, Any]) -> Raw:
@@ -129,7 +129,7 @@ def read_for_model(model: Model, data: str, cutting: dict[str, Any]) -> Raw:
             cutting["window"] = card.n_times / card.sfreq
         if cutting["filter"] is None and card.filter is not None and card.filter.get("sections"):
             cutting["filter"] = card.filter
-    return read(data, Cutting.of(**cutting))
+    return read(data, Cutting.from_options(**cutting))
 
 
 def import_encoder(text: str) -> dict[str, Any] | None:

@@ -42,9 +42,9 @@ RUN_FILES = ("choice.json", "run.sqlite", "plan.json", "results.csv", "study.tom
 
 
 def _check_no_overwrite(option: str, path: Path, data: str | None) -> None:
-    from ..recordings.sources import place_of
+    from ..recordings.sources import find_path
 
-    recordings = None if data is None else place_of(data)
+    recordings = None if data is None else find_path(data)
     if path.exists() and recordings is not None:
         inside = path.resolve().is_relative_to(recordings.resolve())
         if inside or path.samefile(recordings):

@@ -191,7 +191,7 @@ def _print_plan(
     prepared = prepare(options, encoders)
     recordings = prepared.recordings
     plan = plan_of(prepared) if again is None else again.for_recordings(prepared)
-    lines = [repr(recordings), describe(prepared.folds), *concerns(Study.of(whole_people(recordings).raw()))]
+    lines = [repr(recordings), describe(prepared.folds), *concerns(Study.from_raw(whole_people(recordings).raw()))]
     lines += why_folds(recordings, options.folds, plan)
     lines += [work_words(plan), *stage_lines(plan), *(limit_words(options) if again is None else [])]
     # --config reads the options back: what is to be known of them are comments.

@@ -131,16 +131,16 @@ def _replay(
     from ..person.session import Session
     from ..person.stream.replay import replay
     from ..recordings import Cutting
-    from ..recordings.cutting import events_of
+    from ..recordings.cutting import parse_events
     from ..recordings.whole import read_whole
 
     if out is not None and not out.lower().endswith(".json"):
         raise UserError(f"the output of --replay is {out!r}; give a .json file, or none: figures are printed")
     check_outputs(source, out=None if out is None else Path(out))
-    mapping, classes = events_of(events), person.classes_.tolist()
+    mapping, classes = parse_events(events), person.classes_.tolist()
     EventDetector(classes, **rule | {"debounce": (1, 1)})  # complains before anything is read
     events_between((), mapping, classes, rule["rest"], 0.0)
-    recordings = read_whole(source, Cutting.of(**written))
+    recordings = read_whole(source, Cutting.from_options(**written))
 
     def begin() -> Session:
         return Session(person.model, adapt=person.adapts)

@@ -15,7 +15,7 @@ from ..errors import UserError, shown
 from ..model.encoders import ENCODERS, Encoders
 from ..recordings import Raw, Recordings
 from ..recordings.labels import as_list, check_length
-from ..recordings.windows import window_array
+from ..recordings.windows import as_window_array
 from ..runs.options import USUAL_ENCODER
 
 
@@ -25,7 +25,7 @@ def raw_windows(X: object) -> Raw:
         from ..recordings.epochs import raw_from_epochs
 
         return raw_from_epochs(X)
-    return Raw(X=window_array(X))
+    return Raw(X=as_window_array(X))
 
 
 def training_recordings(

@@ -12,7 +12,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from ..errors import UserError
-from ..recordings.targets import numbers, recordings_with_targets
+from ..recordings.targets import parse_targets, recordings_with_targets
 from ..runs.choice import Choice
 from ..runs.options import describe_run
 from ..runs.run import Run
@@ -77,7 +77,7 @@ class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]
         n_windows = raw.X.shape[0]
         if y is None:
             raise UserError("fit requires y to be passed, but the target y is None; give one number per window")
-        values = numbers(column_of(y), n_windows)
+        values = parse_targets(column_of(y), n_windows)
         ids = ids_of(subjects, groups, raw.subject, n_windows)
         rate = agreed_rate(self.sfreq, raw.sfreq)
         recordings = recordings_with_targets(
@@ -119,7 +119,7 @@ class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]
         from sklearn.metrics import r2_score
 
         predicted = self.predict(X, subjects)
-        values = numbers(column_of(y), len(predicted))
+        values = parse_targets(column_of(y), len(predicted))
         if not np.isfinite(values).all():
             raise UserError(f"y[{int(np.isnan(values).argmax())}] is missing; score the windows that have a target")
         return float(r2_score(values, predicted, sample_weight=sample_weight))

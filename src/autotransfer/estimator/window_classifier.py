@@ -22,7 +22,7 @@ from ..models.seen import trained_on_words, window_digests
 from ..person.calibration import adapt_model
 from ..recordings import Recordings
 from ..recordings.container import check_sfreq
-from ..recordings.windows import people_of_windows
+from ..recordings.windows import encode_subjects
 from ..tasks import Metric, Task
 from ..tasks.classification import CLASSIFICATION_TASK
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
@@ -62,7 +62,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
         windows, known = self._windows(X)
         if subjects is None and (adapt is not None or self.model_.adaptation != "none"):
             subjects = known
-        return windows, people_of_windows(subjects, len(windows))
+        return windows, encode_subjects(subjects, len(windows))
 
 
 class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, WindowEstimator):  # type: ignore[misc]  # scikit-learn has no types

@@ -65,7 +65,7 @@ def assemble(
         subjects=len(recordings.people),
         scores=scores,
         filter=None if recordings.filter is None else recordings.filter.as_dict(),
-        scale=recordings.once("scale", lambda: typical_scale(recordings.X)),
+        scale=recordings.compute_once("scale", lambda: typical_scale(recordings.X)),
         weights=[float(part.weight) for part in used],
         parts=[candidate.card for candidate in candidates],
     )
@@ -180,4 +180,4 @@ def _spread_rows(recordings: Recordings) -> Tensor:
             selected.append(rows[np.unique(np.linspace(0, len(rows) - 1, min(most, len(rows))).round().astype(int))])
         return torch.from_numpy(np.sort(np.concatenate(selected)))
 
-    return recordings.once("spread rows", select)
+    return recordings.compute_once("spread rows", select)

@@ -13,7 +13,7 @@ from ..model.encoders import Encoders
 from ..model.stack import Size
 from ..preprocessing import FittedPreprocessing
 from ..preprocessing.transform import with_prefix
-from ..recordings.windows import MadeFor
+from ..recordings.windows import ModelInput
 from ..settings import Setting
 from ..training.centering import Centering
 from ..training.effects import Effects
@@ -98,7 +98,7 @@ class Candidate:
                 raise ValueError("a scale of centering is below 0")
 
 
-def size_of_candidate(setting: Setting, made_for: MadeFor, n_outputs: int) -> Size:
+def size_of_candidate(setting: Setting, made_for: ModelInput, n_outputs: int) -> Size:
     """Return the size of the windows that a candidate's encoder sees, with the number of its outputs."""
     channels, times = setting.preprocessing.shape(len(made_for.channels), made_for.n_times)
     return Size(channels, times, n_outputs, made_for.sfreq)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .. import schema
 from ..errors import UserError, check_positive, shown
-from ..recordings.filters import filter_of
+from ..recordings.filters import parse_filter
 from ..tasks import Task, task_of
 from ..tasks.classification import CLASSIFICATION
 from ..training.centering import CenteringRule
@@ -87,7 +87,7 @@ class ModelCard:
 
     def __post_init__(self) -> None:
         check_positive(self, "sfreq", "n_times", "scale")
-        filter_of(self.filter, self.sfreq)
+        parse_filter(self.filter, self.sfreq)
         if not self.channels:
             raise UserError("the model has no channels; make it again with resume")
         check_trust(self.trust)

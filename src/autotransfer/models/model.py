@@ -19,11 +19,11 @@ from ..errors import UserError, check_choice, shown
 from ..model.encoders import Encoders
 from ..preprocessing import strongest
 from ..preprocessing.transform import with_prefix
-from ..recordings.concerns import unlike_training
+from ..recordings.concerns import compare_with_training
 from ..recordings.container import check_sfreq
 from ..recordings.raw import Raw
-from ..recordings.targets import numbers
-from ..recordings.windows import UNNAMED, channel_names, people_of_windows, windows_for_model
+from ..recordings.targets import parse_targets
+from ..recordings.windows import UNNAMED, channel_names, encode_subjects, validate_windows
 from ..settings import Setting
 from ..training.conformal import (
     around,
@@ -103,7 +103,7 @@ class Model:
 
         channels: names of the data's channels, which are then found by name
         """
-        return windows_for_model(X, self.card, channels, sfreq)
+        return validate_windows(X, self.card, channels, sfreq)
 
     def read(self, raw: Raw) -> Tensor:
         """Return the windows (N, channels, times) of a reader that the model takes, with a warning for what the data do
@@ -124,7 +124,7 @@ class Model:
     def warn_of(self, X: Tensor, subject: object = None) -> Tensor:
         """Return checked windows (N, channels, times) as they are, with a warning where they look unlike those of
         training. subject (N,): whose each is, None: one person's."""
-        for line in unlike_training(X, self.card.channels, self.card.scale, subject):
+        for line in compare_with_training(X, self.card.channels, self.card.scale, subject):
             warnings.warn(line, stacklevel=3)
         return X
 
@@ -217,7 +217,7 @@ class Model:
         """
         self._check_predicts_classes()
         windows = self.check(X, channels)
-        return self.predict_checked(windows, people_of_windows(subjects, len(windows)), adapt)
+        return self.predict_checked(windows, encode_subjects(subjects, len(windows)), adapt)
 
     def predict_checked(self, X: Tensor, subject: Tensor | None = None, adapt: str | None = None) -> Floats:
         """Return probabilities (N, classes), or numbers (N,), of windows that `check` gave; people are numbers (N,)."""
@@ -249,7 +249,7 @@ class Model:
         """
         if self.card.task.is_numeric and abstain is None and adapt is None:
             windows = self.check(X, channels)
-            return self.predict_checked(windows, people_of_windows(subjects, len(windows)))
+            return self.predict_checked(windows, encode_subjects(subjects, len(windows)))
         self._check_predicts_classes()
         least = least_confidence(self.card.thresholds, abstain)
         predicted: NDArray[Any] = decisions(
@@ -293,14 +293,14 @@ class Model:
         task = self.card.task
         if task.is_numeric:
             predicted = self.predict(X, subjects)
-            return task.metric(task.default_metric).score(numbers(y, len(predicted)), predicted)
+            return task.metric(task.default_metric).score(parse_targets(y, len(predicted)), predicted)
         places, probability = known_and_unknown(self.card.classes, y, self.predict_proba(X, subjects))
         return task.metric(task.default_metric).measure(places, probability, None)
 
     def features(self, X: object, subjects: object = None) -> Tensor:
         """Return the latent features of all members of all candidates (N, n_features), as `predict_proba` does."""
         windows = self.check(X)
-        latents = self.ensemble.latents(windows, people_of_windows(subjects, len(windows)))
+        latents = self.ensemble.latents(windows, encode_subjects(subjects, len(windows)))
         return torch.cat([z.transpose(0, 1).flatten(1) for z in latents], 1)
 
     @property

@@ -19,7 +19,7 @@ from ..models.card import UNTRIED, ModelCard
 from ..models.model import Model
 from ..models.seen import trained_on_words, window_digests
 from ..recordings import Raw
-from ..recordings.labels import named
+from ..recordings.labels import label_names
 from ..training.effects import Effects
 from .adaptation import ADAPTATION_METHODS, NO_ADAPTATION
 
@@ -39,7 +39,7 @@ def calibrated_with(model: Model, raw: Raw, X: Tensor) -> tuple[Model, dict[Any,
 def calibration_words(model: Model, raw: Raw, X: Tensor) -> list[str]:
     """Return warnings if the model was trained on windows of a reader, or if its run could not try labels on held-out
     people. X: the windows, as `model.check` gave them."""
-    whose = None if raw.subject is None else named(raw.subject, len(X), "subject", raw.subjects)
+    whose = None if raw.subject is None else label_names(raw.subject, len(X), "subject", raw.subjects)
     words = trained_on_words(model.card.seen, window_digests(X), whose)
     if model.card.follows == UNTRIED and model.card.calibrates is None:
         words.append("labels were not tried on held-out people: nobody knows whether they help")

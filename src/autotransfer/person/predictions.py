@@ -12,9 +12,9 @@ from torch import Tensor
 from ..errors import UserError
 from ..models.model import Model
 from ..recordings import Raw
-from ..recordings.labels import named
-from ..recordings.targets import with_target
-from ..recordings.windows import people_of_windows
+from ..recordings.labels import label_names
+from ..recordings.targets import split_target
+from ..recordings.windows import encode_subjects
 from ..training.conformal import around, decisions, interval_radius, least_confidence, least_probability, sets_at
 
 Floats = NDArray[np.float64]
@@ -24,9 +24,9 @@ def with_known_target(raw: Raw, column: str | None) -> Raw:
     """Return the windows of a reader with the numbers y of the target; None if none is known, which predictions do not
     need. column: the column or channel that is the target, if the model's has a name."""
     try:
-        raw, y = with_target(raw, column)
+        raw, y = split_target(raw, column)
     except UserError:  # the column or the channel is not there
-        raw, y = with_target(raw)
+        raw, y = split_target(raw)
     return replace(raw, y=None if y is None or not np.isfinite(y).any() else y, classes=None)
 
 
@@ -36,7 +36,7 @@ def probabilities(model: Model, raw: Raw, adapt: str | None = None, *, X: Tensor
     adapt: as of `predict_proba`. X: what `model.read` gave, if that is known already.
     """
     X = model.read(raw) if X is None else X
-    return model.predict_checked(X, people_of_windows(raw.subject, len(X)), adapt)
+    return model.predict_checked(X, encode_subjects(raw.subject, len(X)), adapt)
 
 
 def predictions(
@@ -62,7 +62,7 @@ def predictions(
     else:
         table = _class_predictions(model, predicted, coverage, abstain)
     if raw.subject is not None:
-        table.insert(0, "subject", named(raw.subject, len(table), "subject", raw.subjects))
+        table.insert(0, "subject", label_names(raw.subject, len(table), "subject", raw.subjects))
     table.insert(0, "window", range(len(table)))
     return table
 

@@ -13,19 +13,19 @@ import numpy as np
 
 from ..errors import UserError, shown
 from .chunks import window_chunks
-from .concerns import FLAT, SAME, codes_of
+from .concerns import FLAT, SAME, encode_optional
 from .copies import shared_samples, stretches
-from .labels import rows_of
+from .labels import select_windows
 from .raw import Raw
 from .signals import signals_of
-from .windows import channel_names, window_array
+from .windows import as_window_array, channel_names
 
 MANY = 0.25  # share of people with the same dead channel, from which the channel goes and not the people
 
 
 def clean(raw: Raw) -> tuple[Raw, list[str]]:
     """Return the windows that are kept, and a line for everything that is left out."""
-    X = window_array(raw.X)
+    X = as_window_array(raw.X)
     raw, notes = replace(raw, X=X, channels=channel_names(raw.channels, X.shape[1])), []
     for step in (_whole_windows, _live_channels, _without_copies):
         raw, told = step(raw)
@@ -44,11 +44,11 @@ def _whole_windows(raw: Raw) -> tuple[Raw, list[str]]:
         raise UserError("no window is left to train on: all have lost values or do not change")
     broken = {"with NaN or infinite values": ~whole, "in which no channel changes": whole & ~alive}
     notes = [f"{rows.sum()} of {len(rows)} windows {why}" for why, rows in broken.items() if rows.any()]
-    return (rows_of(raw, kept), notes) if notes else (raw, [])
+    return (select_windows(raw, kept), notes) if notes else (raw, [])
 
 
 def _live_channels(raw: Raw) -> tuple[Raw, list[str]]:
-    person, people = codes_of(raw.subject, len(raw.X), "subject", raw.subjects)
+    person, people = encode_optional(raw.subject, len(raw.X), "subject", raw.subjects)
     dead = signals_of(raw.X, person, len(people)).flat > FLAT  # (S, C)
     names = channel_names(raw.channels, dead.shape[1])
     notes = []
@@ -64,14 +64,14 @@ def _live_channels(raw: Raw) -> tuple[Raw, list[str]]:
     if len(broken):
         listed = ", ".join(str(people[s]) for s in broken.tolist())
         notes.append(f"{len(broken)} of {len(people)} people with a dead channel ({shown(listed, 200)})")
-        raw = rows_of(raw, np.flatnonzero(~np.isin(person, broken)))
+        raw = select_windows(raw, np.flatnonzero(~np.isin(person, broken)))
     return raw, notes
 
 
 def _without_copies(raw: Raw) -> tuple[Raw, list[str]]:
-    person, people = codes_of(raw.subject, len(raw.X), "subject", raw.subjects)
+    person, people = encode_optional(raw.subject, len(raw.X), "subject", raw.subjects)
     same = [pair for pair in shared_samples(stretches(raw.X), person) if pair.share >= SAME]
     if not same:
         return raw, []
     notes = [f"{shown(people[p.second])}, whose recording is that of {shown(people[p.first])}" for p in same]
-    return rows_of(raw, np.flatnonzero(~np.isin(person, [pair.second for pair in same]))), notes
+    return select_windows(raw, np.flatnonzero(~np.isin(person, [pair.second for pair in same]))), notes

@@ -15,7 +15,7 @@ from .copies import shared_samples, stretches
 from .labels import encode, without_unlabeled
 from .raw import Array, Label, Raw
 from .signals import Ints, clipped_share, signals_of
-from .windows import channel_names, window_array
+from .windows import as_window_array, channel_names
 
 FAR = 30.0  # times: the amplitudes of 262 people of thirteen sets lie within 3.4 times the median, units seldom do
 TELLING = 0.15  # share of trials by which a group must tell the class better than by chance
@@ -46,11 +46,11 @@ class Study(NamedTuple):
     unlabeled: int  # windows that are left out
 
     @classmethod
-    def of(cls, raw: Raw) -> Study:
-        raw, unlabeled = without_unlabeled(replace(raw, X=window_array(raw.X)))
+    def from_raw(cls, raw: Raw) -> Study:
+        raw, unlabeled = without_unlabeled(replace(raw, X=as_window_array(raw.X)))
         n, n_channels = int(raw.X.shape[0]), int(raw.X.shape[1])
-        person, people = codes_of(raw.subject, n, "subject", raw.subjects)
-        label, classes = codes_of(raw.y, n, "y", raw.classes)
+        person, people = encode_optional(raw.subject, n, "subject", raw.subjects)
+        label, classes = encode_optional(raw.y, n, "y", raw.classes)
         counts = np.zeros((len(people), len(classes)), np.int64)
         np.add.at(counts, (person, label), 1)
         names = channel_names(raw.channels, n_channels)
@@ -71,7 +71,7 @@ def concerns(study: Study) -> list[str]:
     return [*lines, *_signal_concerns(study)]
 
 
-def codes_of(values: object, n: int, what: str, names: object) -> tuple[Ints, tuple[Label, ...]]:
+def encode_optional(values: object, n: int, what: str, names: object) -> tuple[Ints, tuple[Label, ...]]:
     """Return codes (N,) of labels, and the labels; if none are known, one label for all."""
     if values is None:
         return np.zeros(n, np.int64), ("all",)
@@ -194,7 +194,7 @@ def _signal_concerns(study: Study) -> Iterator[str]:
             yield f"channel {shown(names[c])} of {shown(people[s])}{more}: {what.format(known[s, c])}"
 
 
-def unlike_training(
+def compare_with_training(
     X: Array | Tensor, channels: Sequence[str], scale: float | None, subject: object = None
 ) -> list[str]:
     """Return a line for people whose unit is probably not that of the training windows, and one for channels that never
@@ -203,7 +203,7 @@ def unlike_training(
     X: (N, C, T) in the model's order of channels, with their names. scale: `typical_scale` of the training windows, if
     it is known. subject (N,): whose each window is, None: one person's.
     """
-    person, people = codes_of(subject, X.shape[0], "subject", None)
+    person, people = encode_optional(subject, X.shape[0], "subject", None)
     signals = signals_of(X, person, len(people))
     constant = np.flatnonzero(signals.constant.all(0)).tolist()
     if len(constant) == len(channels):

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from ..errors import UserError, shown
 from ..words import count
-from .filters import Filter, filter_of
+from .filters import Filter, parse_filter
 from .labels import Column, encode, encode_columns, encode_session, unlabeled_warning, without_unlabeled
 from .raw import STORED, Label, Raw
 from .units import Units
-from .windows import axes_concern, channel_names, float32_windows, window_array
+from .windows import as_window_array, axes_concern, channel_names, float32_windows
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ class Recordings:
     ) -> None:
         if not isinstance(name, str):
             raise UserError(f"name is {shown(name)}; it must be a string")
-        source = window_array(X)
+        source = as_window_array(X)
         names = channel_names(channels, source.shape[1])
         raw = Raw(X=source, y=y, subject=subject, session=session, columns=columns, classes=classes)
         raw, missing = without_unlabeled(raw)
@@ -102,7 +102,7 @@ class Recordings:
             "classes": class_names,
             "subjects": subject_names,
             "name": name,
-            "filter": filter_of(filter, check_sfreq(sfreq)),
+            "filter": parse_filter(filter, check_sfreq(sfreq)),
             "X": float32_windows(source, names, allow_constant=False),  # last: the one slow check
         }
         for field, value in fields.items():
@@ -112,7 +112,7 @@ class Recordings:
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"derived": {}}
 
-    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
+    def compute_once(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return what `compute` returns, and keep it in `derived`: later calls return the same object."""
         if key not in self.derived:
             self.derived[key] = compute()
@@ -128,7 +128,7 @@ class Recordings:
         return fresh
 
     @classmethod
-    def of(cls, raw: Raw) -> Recordings:
+    def from_raw(cls, raw: Raw) -> Recordings:
         """Make recordings from what a reader returned, and validate them."""
         return cls(**raw.labeled())
 
@@ -153,7 +153,7 @@ class Recordings:
         """
         from .epochs import raw_from_epochs
 
-        return cls.of(raw_from_epochs(epochs, subject, session, label))
+        return cls.from_raw(raw_from_epochs(epochs, subject, session, label))
 
     @classmethod
     def from_moabb(cls, dataset: object, paradigm: object = None, subjects: object = None) -> Recordings:
@@ -164,7 +164,7 @@ class Recordings:
         """
         from .moabb_sets import raw_from_moabb
 
-        return cls.of(raw_from_moabb(dataset, paradigm, subjects))
+        return cls.from_raw(raw_from_moabb(dataset, paradigm, subjects))
 
     @property
     def truth(self) -> Tensor:

@@ -26,7 +26,7 @@ from .csv_files import open_csv
 from .cutting import HOW_TO_MAP, Continuous, Cutting, cut
 from .edf import open_with_mne
 from .epochs import open_epochs
-from .filters import filter_of
+from .filters import parse_filter
 from .npy import readable
 from .pattern import EXAMPLE, KNOWN, Files, by_name, files_below, labeled_files, matcher
 from .raw import Raw
@@ -204,7 +204,7 @@ def read_labeled(labeled: Files, cutting: Cutting) -> Raw:
     n_files = len(labeled.files)
     told = tuple(note if n == n_files else f"{note} ({n} of {n_files} files)" for note, n in notes.items())
     raw = replace(raw, hints={"y": hint}, notes=told)
-    band = filter_of(cutting.filter)
+    band = parse_filter(cutting.filter)
     if band is None:
         return raw
     assert isinstance(raw.sfreq, float), "without a rate nothing is filtered"

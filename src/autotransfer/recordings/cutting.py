@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import UserError, check_choice, check_positive, check_types, shown
 from .blocks import Block
-from .filters import Causal, filter_of
+from .filters import CausalFilter, parse_filter
 from .raw import LARGEST, Array, Label
 
 HOW_TO_MAP = "give names of events and their classes, such as --events T1=left,T2=right (events={'T1': 'left', ...})"
@@ -77,7 +77,7 @@ class Cutting:
     def __post_init__(self) -> None:
         check_types(self)
         check_positive(self, "window", "hop", "sfreq")
-        filter_of(self.filter)
+        parse_filter(self.filter)
         if self.sep is not None and len(self.sep) != 1:
             raise UserError(f"sep is {shown(self.sep)}; give one character, such as ; or a tab (tab)")
         if self.decimal is not None:
@@ -92,14 +92,16 @@ class Cutting:
             raise UserError(f"events are {shown(self.events)}, which name no class; {HOW_TO_MAP}")
 
     @classmethod
-    def of(cls, *, events: object = None, offset: float | None = None, filter: object = None, **values: Any) -> Cutting:
-        """Make a description from what a user gives: events as a dict, a list of names or text (see `events_of`), a
-        filter as a dict or text (see `filter_of`)."""
-        band = filter_of(filter)
+    def from_options(
+        cls, *, events: object = None, offset: float | None = None, filter: object = None, **values: Any
+    ) -> Cutting:
+        """Make a description from what a user gives: events as a dict, a list of names or text (see `parse_events`), a
+        filter as a dict or text (see `parse_filter`)."""
+        band = parse_filter(filter)
         if values.get("sep") in ("tab", "\\t"):
             values["sep"] = "\t"
         return cls(
-            events=events_of(events), offset=0.0 if offset is None else offset,
+            events=parse_events(events), offset=0.0 if offset is None else offset,
             filter=None if band is None else band.as_dict(), **values,
         )  # fmt: skip
 
@@ -109,7 +111,7 @@ class Cutting:
         return [name for name, value in asdict(self).items() if value is not None and (name, value) != ("offset", 0.0)]
 
 
-def events_of(events: object) -> dict[str, str] | None:
+def parse_events(events: object) -> dict[str, str] | None:
     """Return {name: class} from a dict, from names that are classes, or from text: T1=left,T2=right or JSON."""
     if events is None or isinstance(events, Mapping):
         pairs = events
@@ -171,7 +173,7 @@ def _filtered(recording: Continuous, spec: dict[str, Any], path: Path) -> Contin
     """Return the recording after a causal filter. As in a stream, the filter starts again after every gap and after
     values that are not finite, which stay as they are."""
     n, sfreq = recording.n_times, known_rate(recording.sfreq, path)
-    causal = Causal(filter_of(spec, sfreq), sfreq, len(recording.channels))
+    causal = CausalFilter(parse_filter(spec, sfreq), sfreq, len(recording.channels))
     with np.errstate(over="ignore", invalid="ignore"):  # overflow gives infinite values
         values = np.array(recording.read(0, n).T, dtype=np.float32, order="C")
     usable = np.all(np.abs(values) <= LARGEST, axis=1)  # False for NaN, too

@@ -71,7 +71,7 @@ class Filter:
         return replace(self, sections=sections)
 
 
-def filter_of(value: object, sfreq: float | None = None) -> Filter | None:
+def parse_filter(value: object, sfreq: float | None = None) -> Filter | None:
     """Return a filter from a dict, text (see `_parsed`), a Filter or None; a filter that passes everything is None.
     Frequencies must lie below half of `sfreq`."""
     if value is None:
@@ -127,7 +127,7 @@ def _sections(value: object) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(map(float, row)) for row in rows)
 
 
-class Causal:
+class CausalFilter:
     """A causal filter that keeps its state between calls. Where only the band of the recordings' filter is known, it
     has the same band, but delays the signal."""
 

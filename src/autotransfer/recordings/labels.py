@@ -104,7 +104,7 @@ def encode(values: object, n_windows: int, what: str, names: object = None) -> t
     return torch.tensor([code[label] for label in labels], dtype=torch.int64), known
 
 
-def named(values: object, n_windows: int, what: str, names: object = None) -> list[Label]:
+def label_names(values: object, n_windows: int, what: str, names: object = None) -> list[Label]:
     """Return labels (N,), as names where they count into `names`."""
     codes, known = encode(values, n_windows, what, names)
     return [known[code] for code in codes.tolist()]
@@ -219,15 +219,15 @@ def check_distinct(values: list[Label], what: str) -> None:
 
 def without_unlabeled(raw: Raw) -> tuple[Raw, int]:
     """Return the windows that have a label, and how many have none; if y is unknown all are kept."""
-    missing = unlabeled_windows(raw)
+    missing = find_unlabeled(raw)
     if not missing.any():
         return raw, 0
     if missing.all():
         raise UserError("no window has a label; y must give the class of those that train")
-    return rows_of(raw, np.flatnonzero(~missing)), int(missing.sum())
+    return select_windows(raw, np.flatnonzero(~missing)), int(missing.sum())
 
 
-def unlabeled_windows(raw: Raw) -> NDArray[np.bool_]:
+def find_unlabeled(raw: Raw) -> NDArray[np.bool_]:
     """Return whether each window (N,) has no label; False for all if y is unknown.
 
     A label is missing if it is None, NaN or empty text, or if it is -1 and y counts into the names of classes.
@@ -242,7 +242,7 @@ def unlabeled_windows(raw: Raw) -> NDArray[np.bool_]:
     )
 
 
-def rows_of(raw: Raw, rows: NDArray[np.int64]) -> Raw:
+def select_windows(raw: Raw, rows: NDArray[np.int64]) -> Raw:
     """Return some of the windows, (n,)."""
     labels = {name: getattr(raw, name) for name in ("y", "subject", "session")}
     parts: dict[str, Any] = {

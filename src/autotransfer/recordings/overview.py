@@ -35,9 +35,9 @@ def describe(recordings: Recordings) -> str:
 
 def overview(raw: Raw) -> Iterator[str]:
     """Yield lines about what a reader returned, with or without labels. A y of measurements counts as no classes."""
-    study, missing = Study.of(raw), []
+    study, missing = Study.from_raw(raw), []
     if raw.y is not None and raw.classes is None and measurement_in(study.classes) is not None:
-        study, missing = Study.of(replace(raw, y=None)), [MEASUREMENTS]
+        study, missing = Study.from_raw(replace(raw, y=None)), [MEASUREMENTS]
     (raw, X, person, people, _, classes, counts, channels, unlabeled) = study
     n, n_channels, n_times = (int(size) for size in X.shape)
     read = [axes_concern(tuple(X.shape), channels), unlabeled_warning(unlabeled, n + unlabeled)]

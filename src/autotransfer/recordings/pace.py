@@ -35,13 +35,13 @@ BACK = -1
 UNTIMED = -2
 
 
-def timed(times: Floats) -> NDArray[np.bool_]:
+def has_time(times: Floats) -> NDArray[np.bool_]:
     """Return which stamps (n,) are times."""
     usable: NDArray[np.bool_] = np.abs(times) <= LATEST  # False for NaN
     return usable
 
 
-class Pace:
+class GapDetector:
     """Follows time stamps of a rate in Hz."""
 
     def __init__(self, sfreq: float) -> None:
@@ -52,7 +52,7 @@ class Pace:
 
     def learn(self, times: Floats) -> None:
         """Estimate the jitter from the first stamps (n,)."""
-        back = self.step - np.diff(times[timed(times)])
+        back = self.step - np.diff(times[has_time(times)])
         back = back[(back > 0) & (back < LARGEST)]
         self.jitter = float(back.max()) if len(back) else 0.0
 
@@ -68,7 +68,7 @@ class Pace:
                 self.expected += self.step * len(times) + float(drawn @ late)
                 self.last = float(times[-1])
                 return missing
-        for place, (stamp, usable) in enumerate(zip(times.tolist(), timed(times).tolist(), strict=True)):
+        for place, (stamp, usable) in enumerate(zip(times.tolist(), has_time(times).tolist(), strict=True)):
             missing[place] = self._missing(stamp) if usable else self._untimed()
         return missing
 
@@ -105,7 +105,7 @@ class Clock:
     """
 
     def __init__(self, stamps: Floats, rate: float, window: float | None) -> None:
-        n, pace = len(stamps), Pace(rate)
+        n, pace = len(stamps), GapDetector(rate)
         n_times = n if window is None else max(1, round(window * rate))
         pace.learn(stamps[: -(-n_times // PIECE) * PIECE])  # as a stream does, which windows of n_times are cut from
         missing = np.concatenate([pace.missing(stamps[start : start + PIECE]) for start in range(0, n, PIECE)])

@@ -70,7 +70,7 @@ READERS: dict[str, Callable[[str], Raw]] = {
 
 BIDS = "bids:"  # before a folder, to choose some of it
 PATH = 400  # letters of a path that a message shows
-COLUMN = 18  # letters of a name in the catalog
+COLUMN = 18  # letters of a name in `list_sets`
 
 
 def load(
@@ -99,13 +99,13 @@ def load(
     {'highpass': 5, 'lowpass': 45, 'notch': [50]}; models keep it for streams.
     `clean` leaves out clearly broken data, with a warning that lists them.
     """
-    cutting = Cutting.of(
+    cutting = Cutting.from_options(
         window=window, hop=hop, offset=offset, events=events, pattern=pattern, sfreq=sfreq, sep=sep, decimal=decimal,
         time_column=time_column, filter=filter,
     )  # fmt: skip
     if isinstance(source, str) and source in SETS and not cutting.given and not clean:
         return SETS[source].make()
-    return _for_training(source, cutting, Recordings.of, clean=clean)
+    return _for_training(source, cutting, Recordings.from_raw, clean=clean)
 
 
 def load_with_targets(
@@ -113,9 +113,11 @@ def load_with_targets(
 ) -> Recordings:
     """Load recordings with a number for each window in place of a class.
 
-    column: as of `targets.with_target`; how: `window`, `hop` and the other keywords of `load`
+    column: as of `targets.split_target`; how: `window`, `hop` and the other keywords of `load`
     """
-    return _for_training(source, Cutting.of(**how), lambda raw: recordings_with_targets(raw, column), clean=clean)
+    return _for_training(
+        source, Cutting.from_options(**how), lambda raw: recordings_with_targets(raw, column), clean=clean
+    )
 
 
 def _for_training(
@@ -192,11 +194,11 @@ def is_continuous(source: str) -> bool:
 def absolute(source: str) -> str:
     """Return a source with an absolute path, so that it works from any folder."""
     prefix, path, options = _parts(source)
-    is_path = bool(prefix) or place_of(source) is not None
+    is_path = bool(prefix) or find_path(source) is not None
     return prefix + str(path.resolve()) + options if is_path else source
 
 
-def place_of(source: str) -> Path | None:
+def find_path(source: str) -> Path | None:
     """Return the file or folder that a source is read from; None where there is none, as of an embedded set."""
     path = _parts(source)[1]
     return path if source not in SETS and os.path.exists(path) else None
@@ -211,7 +213,7 @@ def _parts(source: str) -> tuple[str, Path, str]:
     return prefix, Path(path), mark + options
 
 
-def catalog() -> Iterator[str]:
+def list_sets() -> Iterator[str]:
     """Yield lines on what can be loaded by name: description and source of each set."""
     entries: dict[str, tuple[str, ...]] = {name: (known.description, known.obtained) for name, known in SETS.items()}
     entries["moabb:NAME"] = (

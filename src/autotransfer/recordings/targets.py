@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from ..errors import UserError, shown
 from .container import Recordings
-from .labels import Column, as_list, is_empty, named, rows_of, unlabeled_warning
+from .labels import Column, as_list, is_empty, label_names, select_windows, unlabeled_warning
 from .raw import Raw
-from .windows import window_array
+from .windows import as_window_array
 
 Floats = NDArray[np.float64]
 
@@ -27,8 +27,8 @@ BINS = 5  # quantiles that stand for classes
 
 
 def recordings_with_targets(raw: Raw, column: str | None = None) -> Recordings:
-    """Validate what a reader returned; warn of windows without a number. column: as of `with_target`."""
-    raw, values = with_target(raw, column)
+    """Validate what a reader returned; warn of windows without a number. column: as of `split_target`."""
+    raw, values = split_target(raw, column)
     if values is None:
         hint = raw.hints.get("y", "y must give one number per window, or --target continuous:NAME name a channel")
         raise UserError(f"{raw.name!r} holds no y; to train, {hint}")
@@ -37,30 +37,30 @@ def recordings_with_targets(raw: Raw, column: str | None = None) -> Recordings:
         raise UserError("no window has a target; y must give a number for those that train")
     if (warning := unlabeled_warning(int((~known).sum()), len(known))) is not None:
         warnings.warn(warning, stacklevel=2)
-        raw, values = rows_of(raw, np.flatnonzero(known)), values[known]
+        raw, values = select_windows(raw, np.flatnonzero(known)), values[known]
     if values.min() == values.max():
         raise UserError(f"every target is {values[0]:g}; there is nothing to predict")
-    recordings = Recordings.of(replace(raw, y=_bins(values), classes=None, hints={}))
+    recordings = Recordings.from_raw(replace(raw, y=_bins(values), classes=None, hints={}))
     object.__setattr__(recordings, "targets", torch.from_numpy(values))
     return recordings
 
 
-def with_target(raw: Raw, name: str | None = None) -> tuple[Raw, Floats | None]:
+def split_target(raw: Raw, name: str | None = None) -> tuple[Raw, Floats | None]:
     """Return the windows without the target among their columns and channels, and its values (N,), NaN where it is
     missing; None where there is none, which a prediction does not need.
 
     name: of a column beside the data, or of a channel, whose mean over the window is the target; None: y
     """
-    X = window_array(raw.X)
+    X = as_window_array(raw.X)
     columns: dict[Any, Any] = dict(raw.columns) if isinstance(raw.columns, dict) else {}
     channels = None if raw.channels is None else [str(channel) for channel in as_list(raw.channels, "channels")]
     if name is None:
-        y = raw.y if raw.y is None or raw.classes is None else named(raw.y, int(X.shape[0]), "y", raw.classes)
-        return raw, None if y is None else numbers(y, int(X.shape[0]))
+        y = raw.y if raw.y is None or raw.classes is None else label_names(raw.y, int(X.shape[0]), "y", raw.classes)
+        return raw, None if y is None else parse_targets(y, int(X.shape[0]))
     if name in columns:
         column = columns.pop(name)
         values = column.array() if isinstance(column, Column) else column
-        return replace(raw, columns=columns), numbers(values, int(X.shape[0]), f"the column {shown(name)}")
+        return replace(raw, columns=columns), parse_targets(values, int(X.shape[0]), f"the column {shown(name)}")
     if channels is not None and name in channels:
         place = channels.index(name)
         rest = [n for n in range(len(channels)) if n != place]
@@ -72,7 +72,7 @@ def with_target(raw: Raw, name: str | None = None) -> tuple[Raw, Floats | None]:
     raise UserError(f"there is no column and no channel {shown(name)} for the target; there are {there[:400]}")
 
 
-def numbers(y: object, n_windows: int, what: str = "y") -> Floats:
+def parse_targets(y: object, n_windows: int, what: str = "y") -> Floats:
     """Return floats (N,) from numbers, or from text that is numbers; NaN where one is missing."""
     dtype = getattr(y, "dtype", None)
     if getattr(dtype, "kind", None) in ("m", "M"):  # which would be taken for counts of its unit

@@ -1,6 +1,6 @@
 """Validation of X: windows of finite numbers, converted to float32 without a second copy.
 
-All callers pass windows to a model through `windows_for_model`, so that a mistake gives the same message everywhere.
+All callers pass windows to a model through `validate_windows`, so that a mistake gives the same message everywhere.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REAL = "give real numbers, such as float32"
 COMPLEX = "X holds {} values (Complex data not supported); " + REAL  # scikit-learn's check_estimator wants these words
 
 
-class MadeFor(Protocol):
+class ModelInput(Protocol):
     """What a model takes: the card of a model, or the recordings that it is trained on."""
 
     @property
@@ -39,18 +39,18 @@ class MadeFor(Protocol):
     def sfreq(self) -> float | None: ...
 
 
-def windows_for_model(X: object, made_for: MadeFor, channels: object = None, sfreq: float | None = None) -> Tensor:
+def validate_windows(X: object, made_for: ModelInput, channels: object = None, sfreq: float | None = None) -> Tensor:
     """Return X (N, channels, times) float32, refused unless it is what a model was made for.
 
     channels, sfreq: names and rate of the data; None where they are unknown
     """
-    source = window_array(X)
+    source = as_window_array(X)
     expected = list(made_for.channels)
     if channels is None:
         check_channel_count(source.shape[1], expected)
     else:
         names = channel_names(channels, source.shape[1])
-        places, missing = channel_places(names, expected)
+        places, missing = find_channels(names, expected)
         if all(UNNAMED.fullmatch(name) for name in expected):  # numbers are no names: nothing is left out
             check_channel_count(source.shape[1], expected)
         if missing:
@@ -68,7 +68,7 @@ def windows_for_model(X: object, made_for: MadeFor, channels: object = None, sfr
     return float32_windows(source, tuple(expected), allow_constant=True)
 
 
-def channel_places(names: Sequence[str], wanted: Sequence[str]) -> tuple[list[int], list[str]]:
+def find_channels(names: Sequence[str], wanted: Sequence[str]) -> tuple[list[int], list[str]]:
     """Return places of the wanted channels among those of the data, whatever their order and whatever else is there,
     and the wanted ones that are missing. Names may differ in case, spaces and dots at their end (Fc5., FC5) where
     that leaves no doubt."""
@@ -91,12 +91,12 @@ def check_rate(sfreq: float | None, expected: float | None, tolerance: float, wh
         raise UserError(f"the data are sampled at {sfreq:g} Hz, the {what} expects {expected:g} Hz; resample them")
 
 
-def people_of_windows(subjects: object, n_windows: int) -> Tensor | None:
+def encode_subjects(subjects: object, n_windows: int) -> Tensor | None:
     """Return the subject of each window (N,), numbered from 0; None if unknown."""
     return None if subjects is None else encode(subjects, n_windows, "subjects")[0]
 
 
-def window_array(X: object) -> Array | Tensor:
+def as_window_array(X: object) -> Array | Tensor:
     """Return X as an array or tensor of real numbers with three axes, none of them empty; values untouched."""
     if isinstance(X, Tensor) and X.is_complex():
         raise UserError(COMPLEX.format(str(X.dtype).removeprefix("torch.")))

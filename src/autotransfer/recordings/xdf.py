@@ -11,13 +11,13 @@ import numpy as np
 from ..errors import UserError, shown
 from .cutting import Continuous, Cutting, Event
 from .optional import need
-from .pace import Clock, timed
+from .pace import Clock, has_time
 
 
 def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
     """Open a recording. `options["stream"]` names the stream of samples where there are several. Clocks are
     synchronized by pyxdf; which samples are lost is found as in a stream, from the stamps as they were recorded."""
-    streams, signal, values = sampled_stream(path, options.get("stream"))
+    streams, signal, values = read_sampled_stream(path, options.get("stream"))
     stamps, rate = np.asarray(signal["time_stamps"], dtype=np.float64), _rate(signal)
     clock = Clock(stamps, rate, cutting.window)
     if clock.untimed.any():
@@ -25,7 +25,7 @@ def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
     return Continuous(
         read=lambda start, stop: values[start:stop].T,
         n_times=len(stamps),
-        channels=stream_labels(signal["info"], values.shape[1]) or tuple(f"ch{c}" for c in range(values.shape[1])),
+        channels=get_channel_labels(signal["info"], values.shape[1]) or tuple(f"ch{c}" for c in range(values.shape[1])),
         sfreq=rate,
         events=[event for stream in streams if _rate(stream) == 0 for event in _markers(stream, clock)],
         times=clock.times,
@@ -33,7 +33,7 @@ def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
     )
 
 
-def sampled_stream(path: Path, wanted: str | None) -> tuple[list[Any], Any, np.ndarray[Any, Any]]:
+def read_sampled_stream(path: Path, wanted: str | None) -> tuple[list[Any], Any, np.ndarray[Any, Any]]:
     """Return all streams of a file as pyxdf gives them, the stream of samples with this name, or the only one, and its
     values (samples, channels). Stamps are as they were recorded: regular ones would hide gaps."""
     pyxdf = need("pyxdf", "reading .xdf files", "pyxdf")
@@ -69,7 +69,7 @@ def _markers(stream: Any, clock: Clock) -> list[Event]:
     """Return events of a stream without a rate that have a time: its first channel of text or numbers."""
     names = [row[0] if np.ndim(row) else row for row in stream["time_series"]]
     stamps = np.asarray(stream["time_stamps"], dtype=np.float64)
-    events = zip(clock.seconds(stamps).tolist(), names, timed(stamps).tolist(), strict=True)
+    events = zip(clock.seconds(stamps).tolist(), names, has_time(stamps).tolist(), strict=True)
     return [Event(onset, 0.0, _text(name)) for onset, name, usable in events if usable]
 
 
@@ -78,7 +78,7 @@ def _text(name: Any) -> str:
     return str(name).strip() if isinstance(name, str) or name != int(name) else str(int(name))
 
 
-def stream_labels(info: Any, n_channels: int) -> tuple[str, ...] | None:
+def get_channel_labels(info: Any, n_channels: int) -> tuple[str, ...] | None:
     """Return names of the channels in the description of a stream, where all have one of their own."""
     try:
         labels = [str(channel["label"][0]) for channel in info["desc"][0]["channels"][0]["channel"]]

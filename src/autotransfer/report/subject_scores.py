@@ -18,8 +18,8 @@ from ..models.calibration import labels_of
 from ..models.model import Model
 from ..models.seen import CALIBRATION, is_known, seen_words, window_digests
 from ..recordings import Raw
-from ..recordings.labels import named
-from ..recordings.targets import numbers
+from ..recordings.labels import label_names
+from ..recordings.targets import parse_targets
 from ..runs.verdict import measured_words
 from ..tasks import Metric, Task
 from ..tasks.classification import BALANCED_ACCURACY, CLASSIFICATION_TASK
@@ -59,10 +59,14 @@ class SubjectScores:
             return None
         card, n = model.card, len(predicted)
         try:
-            y = numbers(raw.y, n) if card.task.is_numeric else labels_of(card.classes, raw.y, n, raw.classes).numpy()
+            y = (
+                parse_targets(raw.y, n)
+                if card.task.is_numeric
+                else labels_of(card.classes, raw.y, n, raw.classes).numpy()
+            )
         except UserError as error:
             raise UserError(f"no scores: {error}") from None
-        people = None if raw.subject is None else named(raw.subject, n, "subject", raw.subjects)
+        people = None if raw.subject is None else label_names(raw.subject, n, "subject", raw.subjects)
         return cls([str(name) for name in card.classes], y, predicted, people, card.task)
 
     def seen_lines(self, model: Model, X: Tensor, metric: Metric) -> list[str]:

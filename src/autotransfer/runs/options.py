@@ -111,7 +111,7 @@ class RunOptions:
             raise UserError("linear models of a continuous target are fitted on the CPU; leave out device cuda")
         check_seed(self.seed)
         check_seed(self.seed + self.seeds - 1)  # the last of them
-        Cutting.of(**{name: getattr(self, name) for name in CUTTING})
+        Cutting.from_options(**{name: getattr(self, name) for name in CUTTING})
         for encoder in ENCODERS:
             self.with_constants(Setting(encoder=encoder))  # complains about a value that no setting may have
 

@@ -142,7 +142,7 @@ class Run:
 
     def warn_of_recordings(self) -> None:
         """Warn of what looks wrong in the recordings."""
-        for line in concerns(Study.of(whole_people(self.recordings).raw())):
+        for line in concerns(Study.from_raw(whole_people(self.recordings).raw())):
             warnings.warn(line, stacklevel=users_line())
 
     @cached_property

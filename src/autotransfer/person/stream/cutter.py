@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...recordings.filters import Causal
-from ...recordings.pace import BACK, UNTIMED, Pace
+from ...recordings.filters import CausalFilter
+from ...recordings.pace import BACK, UNTIMED, GapDetector
 from ...recordings.windows import LARGEST
 
 
@@ -53,8 +53,8 @@ class Cutter:
     """Cutter of samples into windows. n_times: samples of a window; hop: samples from the start of one window to that
     of the next."""
 
-    def __init__(self, n_times: int, hop: int, sfreq: float, causal: Causal) -> None:
-        self.n_times, self.hop, self.causal, self.pace = n_times, hop, causal, Pace(sfreq)
+    def __init__(self, n_times: int, hop: int, sfreq: float, causal: CausalFilter) -> None:
+        self.n_times, self.hop, self.causal, self.pace = n_times, hop, causal, GapDetector(sfreq)
         self.number = 0  # of the next window
         self.waiting: list[Chunk] = []  # the first samples, until jitter is learned from them
         self.learned = False

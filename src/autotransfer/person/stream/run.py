@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UserError
-from ...recordings.filters import Causal, Filter, filter_of
-from ...recordings.pace import timed
+from ...recordings.filters import CausalFilter, Filter, parse_filter
+from ...recordings.pace import has_time
 from ...words import count
 from ..events import EventDetector
 from ..session import Session
@@ -107,7 +107,7 @@ class Stream:
         step = card.n_times // 2 if hop is None else round(hop * self.sfreq)
         if step < 1:
             raise UserError(f"hop is {hop:g} s; it must be at least one sample, {1 / self.sfreq:g} s")
-        self.filter = filter_of(filtered, self.sfreq)
+        self.filter = parse_filter(filtered, self.sfreq)
         if source.trial is not None:
             if source.trial < card.n_times:
                 raise UserError(
@@ -117,7 +117,7 @@ class Stream:
             if source.trial < card.n_times + step:  # one window of each
                 step = source.trial
         self.hop = step / self.sfreq  # s
-        self.cutter = Cutter(card.n_times, step, self.sfreq, Causal(self.filter, self.sfreq, len(card.channels)))
+        self.cutter = Cutter(card.n_times, step, self.sfreq, CausalFilter(self.filter, self.sfreq, len(card.channels)))
         self.detector, self.number = detector, -1  # of the last decoded window
         self.summary = StreamSummary()
 
@@ -125,7 +125,7 @@ class Stream:
         """Describe what will be done, in a few lines."""
         lines = list(self.notes)
         samples = f"filtered {self.filter}" if self.filter else "as they come"
-        made_with = filter_of(self.session.model.card.filter)
+        made_with = parse_filter(self.session.model.card.filter)
         if made_with is not None and not made_with.sections:
             lines.append(
                 f"the model's recordings were filtered {made_with} elsewhere, probably by a filter that looks ahead; "
@@ -163,7 +163,7 @@ class Stream:
                     if silent:
                         self.tell(f"{self.source.name} is back after {now - heard:.1f} s")
                     silent, heard = False, now
-                    usable = timed(chunk.times)
+                    usable = has_time(chunk.times)
                     first = float(chunk.times[usable][0]) if first is None and usable.any() else first
                     if seconds is not None and first is not None and not self.source.live:
                         late = np.flatnonzero(usable & (chunk.times >= first + seconds - 0.5 / self.sfreq))
@@ -219,13 +219,13 @@ class Stream:
 
 
 def filter_from(text: str, notch: Sequence[float], card: object) -> Filter | None:
-    """Return the filter of a command line: `auto` (that of the model's card), or text for `filter_of`; notches in
+    """Return the filter of a command line: `auto` (that of the model's card), or text for `parse_filter`; notches in
     Hz."""
-    band = filter_of(card if text == "auto" else text)
+    band = parse_filter(card if text == "auto" else text)
     if not notch:
         return band
     low, high = (None, None) if band is None else (band.highpass, band.lowpass)
-    return filter_of({"highpass": low, "lowpass": high, "notch": list(notch)})
+    return parse_filter({"highpass": low, "lowpass": high, "notch": list(notch)})
 
 
 @contextmanager

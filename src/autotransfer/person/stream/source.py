@@ -20,13 +20,13 @@ from ...recordings.optional import need
 from ...recordings.pace import PIECE
 from ...recordings.windows import (
     UNNAMED,
+    as_window_array,
     channel_names,
-    channel_places,
     check_channel_count,
     check_rate,
-    window_array,
+    find_channels,
 )
-from ...recordings.xdf import sampled_stream, stream_labels
+from ...recordings.xdf import get_channel_labels, read_sampled_stream
 from .cutter import Chunk
 from .lsl import LslSource
 
@@ -52,7 +52,7 @@ def match_channels(source: Source, model: Model, *, by_position: bool = False) -
     position if the source has no names, or on request."""
     expected, names = list(model.card.channels), source.channels
     if names is not None and not by_position:
-        places, missing = channel_places(names, expected)
+        places, missing = find_channels(names, expected)
         if not missing:
             note = f"{source.name} has {len(names)} channels; the model reads {len(expected)} of them, by name"
             return places, [] if places == list(range(source.n_channels)) else [note]
@@ -131,7 +131,7 @@ class NpzSource(StoredSource):
         people = set() if raw.subject is None else set(np.asarray(raw.subject).ravel().tolist())
         if len(people) > 1:
             raise UserError(f"{path} holds {len(people)} people, and a session is one person's; keep the rows of one")
-        self.name, self.X = str(path), np.asarray(window_array(raw.X))
+        self.name, self.X = str(path), np.asarray(as_window_array(raw.X))
         n_windows, self.n_channels, n_times = self.X.shape
         self.trial = n_times if n_windows > 1 else None
         session = [None] * n_windows if raw.session is None else as_list(raw.session, "session")
@@ -159,9 +159,9 @@ class XdfSource(StoredSource):
         if not path.is_file():
             raise UserError(f"there is no file {str(path)!r}; give an existing .xdf file")
         with reading(path):
-            _, signal, values = sampled_stream(path, stream)
+            _, signal, values = read_sampled_stream(path, stream)
         self.name, self.values = str(path), values.astype(np.float32)
         self.times = np.asarray(signal["time_stamps"], dtype=np.float64)
         self.n_channels = values.shape[1]
         self.sfreq = check_sfreq(float(signal["info"]["nominal_srate"][0]))
-        self.channels = stream_labels(signal["info"], self.n_channels)
+        self.channels = get_channel_labels(signal["info"], self.n_channels)
