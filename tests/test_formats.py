@@ -594,3 +594,36 @@ def test_raw_fif_files_are_cut(tmp_path: Path) -> None:
     rec = at.load(tmp_path, window=1.0, events="T1=left,T2=right")
     assert (rec.subjects, rec.classes, rec.n_windows) == (PEOPLE, ("left", "right"), 12)
     assert firsts(read(tmp_path / "ann_raw.fif", Cutting(window=1.0, events={"T1": "l"}))) == [100, 500]
+
+
+def edf_with_gaps(path: Path, gaps: dict[int, float]) -> Path:
+    """Write a recording of ten records of a second as EDF+D. gaps: seconds that are missing before a record."""
+    edfio = pytest.importorskip("edfio", reason="the tests write .edf files with edfio")
+    signals = [
+        edfio.EdfSignal(row, SFREQ, label=name, physical_dimension="uV", physical_range=(-5e3, 5e3))
+        for row, name in zip(ramp(), ("C3", "C4"), strict=True)
+    ]
+    notes = [edfio.EdfAnnotation(onset, duration, name) for onset, duration, name in NOTES]
+    edfio.Edf(signals, annotations=notes, data_record_duration=1.0).write(path)
+    content = bytearray(path.read_bytes())
+    content[192:197] = b"EDF+D"
+    size, onset = (len(content) - 1024) // 10, 0.0
+    width = size - 2 * 2 * int(SFREQ)  # bytes of annotations in a record
+    for record in range(10):
+        onset += gaps.get(record, 0.0) + (record > 0)
+        place = content.index(b"+%d\x14\x14\x00" % record, 1024 + record * size)
+        first = place if place == 1024 + record * size else 1024 + (record + 1) * size - width
+        stamps = bytes(content[first : first + width]).replace(b"+%d\x14\x14" % record, b"+%g\x14\x14" % onset, 1)
+        assert not any(stamps[width:]), "only zeros are cut off"
+        content[first : first + width] = stamps[:width]
+    path.write_bytes(content)
+    return path
+
+
+def test_windows_of_a_discontinuous_file_do_not_span_its_gaps(tmp_path: Path) -> None:
+    """Annotations count real seconds, also those that are missing: the file has seconds 0-4 and 11-16."""
+    path = edf_with_gaps(tmp_path / "ann.edf", {4: 7.0})
+    raw = read(path, Cutting.of(window=1.0, events="T1=left,T2=right"))
+    assert firsts(Raw(X=1e6 * np.asarray(raw.X))) == [100, 300], "the events at 5 and 7 s lie in the gap"
+    raw = read(path, Cutting.of(window=1.5, hop=0.5))
+    assert firsts(Raw(X=1e6 * np.asarray(raw.X))) == [0, 50, 100, 150, 200, 250, *range(400, 851, 50)]

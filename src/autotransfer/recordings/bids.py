@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..errors import UserError, shown
 from .cutting import Continuous, Cutting
-from .edf import continuous_of
+from .edf import NO_RECORDS, continuous_of, read_annotations
 from .epochs import quiet
 from .optional import need
 from .pattern import ENTITY, Files, files_below, split_options
@@ -75,4 +75,8 @@ def open_bids(path: Path) -> Continuous:
     mne_bids = need("mne_bids", "reading BIDS folders", "mne-bids")
     with quiet(mne):
         raw = mne_bids.read_raw_bids(mne_bids.get_bids_path_from_fname(path, verbose=False), verbose=False)
-        return continuous_of(raw)
+        edf = path.suffix.lower() in (".edf", ".bdf")
+        recording = continuous_of(raw, record_onsets=read_annotations(path)[1] if edf else NO_RECORDS)
+    if recording.breaks:
+        raise UserError(f"{path.name!r} has gaps (EDF+D), in which events.tsv cannot be placed; store it as EDF+C")
+    return recording

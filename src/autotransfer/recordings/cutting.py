@@ -253,8 +253,9 @@ def _whole(recording: Continuous, start: int, length: int) -> bool:
     after = bisect_right(recording.breaks, start)
     if after < len(recording.breaks) and recording.breaks[after] < stop:
         return False
+    begin = start / sfreq if recording.times is None else float(recording.times[start])
     return not any(
-        event.onset * sfreq < stop and (event.onset + event.duration) * sfreq > start for event in recording.bad
+        event.onset < begin + length / sfreq and event.onset + event.duration > begin for event in recording.bad
     )
 
 

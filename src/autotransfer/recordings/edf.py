@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UserError
 from .cutting import Continuous, Cutting, Event
 from .epochs import data_channels, quiet
 from .optional import need
 
 EARLY = "annotations begin before the recording, and windows that would begin there are left out"
+Onsets = NDArray[np.float64]
+NO_RECORDS: Onsets = np.empty(0)
 NO_CLASS = ("bad", "edge")  # annotations that begin so mark what is not to be used, as in MNE
 
 
@@ -19,42 +26,90 @@ def open_with_mne(path: Path, cutting: Cutting, options: dict[str, str]) -> Cont
     mne = need("mne", f"reading {ending} files", "mne")
     with quiet(mne):
         raw = mne.io.read_raw(path, preload=False)
-        # Annotations of the file keep an onset before the recording. Those of `raw` begin at the first sample, where a
-        # window would hold the middle of the event.
-        return continuous_of(raw, mne.read_annotations(path) if ending in (".edf", ".bdf") else None)
+        # MNE ignores gaps of these files, and annotations before the first sample.
+        return continuous_of(raw, *(read_annotations(path) if ending in (".edf", ".bdf") else ()))
 
 
-def continuous_of(raw: Any, notes: Any = None) -> Continuous:
-    """Return the recording of any mne.io.Raw in MNE's units. notes: in place of its own annotations."""
+def continuous_of(raw: Any, events: list[Event] | None = None, record_onsets: Onsets = NO_RECORDS) -> Continuous:
+    """Return the recording of any mne.io.Raw in MNE's units.
+
+    events: in place of the annotations of `raw`
+    record_onsets: (records,) seconds of the first samples of records of equal length, between which gaps may be
+    """
     mne = need("mne", "reading recordings", "mne")
     picks = data_channels(raw.info)
+    sfreq, n_times = float(raw.info["sfreq"]), int(raw.n_times)
 
     def read(start: int, stop: int) -> Any:
         with quiet(mne):
             return raw.get_data(picks=picks, start=start, stop=stop)
 
-    events = [*_annotations(raw, raw.annotations if notes is None else notes), *_triggers(mne, raw)]
+    times, breaks = _sample_times(record_onsets, n_times, sfreq) if len(record_onsets) else (None, ())
+    events = [*(_annotations(raw) if events is None else events), *_triggers(mne, raw, times)]
     is_early = any(event.onset < 0 < event.onset + event.duration for event in events)
     return Continuous(
         read=read,
-        n_times=int(raw.n_times),
+        n_times=n_times,
         channels=tuple(raw.ch_names[index] for index in picks),
-        sfreq=float(raw.info["sfreq"]),
+        sfreq=sfreq,
         events=[event for event in events if not event.name.lower().startswith(NO_CLASS)],
         bad=[event for event in events if event.name.lower().startswith(NO_CLASS)],
+        times=times if breaks else None,
+        breaks=breaks,
         notes=(EARLY,) * is_early,
     )
 
 
-def _annotations(raw: Any, notes: Any) -> Iterator[Event]:
+def read_annotations(path: Path) -> tuple[list[Event], Onsets]:
+    """Return the annotations of an EDF or BDF file, and the onsets of its data records if there may be gaps (records,).
+
+    Onsets are in seconds from the first sample. A file may have gaps if it says so (EDF+D, BDF+D).
+    """
+    with open(path, "rb") as file:
+        header = file.read(256)
+        n_signals = int(header[252:256])
+        fields = file.read(256 * n_signals)
+    labels = [fields[16 * k : 16 * (k + 1)].strip().lower() for k in range(n_signals)]
+    notes = [k for k, label in enumerate(labels) if label in (b"edf annotations", b"bdf annotations")]
+    if not notes:
+        return [], NO_RECORDS
+    samples = [int(fields[216 * n_signals + 8 * k :][:8]) for k in range(n_signals)]
+    starts = [0, *accumulate((2 if header[0:1] == b"0" else 3) * n for n in samples)]  # bytes in a record
+    content = np.memmap(path, np.uint8, mode="r", offset=256 * (n_signals + 1))
+    records = content[: len(content) // starts[-1] * starts[-1]].reshape(-1, starts[-1])
+    events, onsets = list[Event](), list[float]()
+    for record in records:
+        lists = b"".join(record[starts[k] : starts[k + 1]].tobytes() for k in notes).split(b"\0")
+        onsets.append(float(lists[0].partition(b"\x14")[0] or 0))  # the first time stamp is that of the record
+        for time, *names in (one.split(b"\x14") for one in lists if one):
+            onset, _, duration = time.partition(b"\x15")
+            texts = [name.decode("utf-8", "replace").strip() for name in names if name]
+            events += [Event(float(onset) - onsets[0], float(duration or 0), text) for text in texts]
+    has_gaps = header[192:197] in (b"EDF+D", b"BDF+D")
+    return events, np.array(onsets) - onsets[0] if has_gaps else NO_RECORDS
+
+
+def _sample_times(onsets: Onsets, n_times: int, sfreq: float) -> tuple[Onsets, tuple[int, ...]]:
+    """Return the seconds of all samples (n_times,) and the samples that follow a gap, from the onsets of records."""
+    n = n_times // len(onsets)  # samples of a record
+    late = np.diff(onsets) - n / sfreq
+    if n_times % len(onsets) or late.min(initial=0) < -0.5 / sfreq:
+        raise UserError("data records (EDF+D) are cut short or overlap in time; store the recording as EDF+C")
+    breaks = (np.flatnonzero(late > 0.5 / sfreq) + 1) * n
+    return (onsets[:, None] + np.arange(n) / sfreq).ravel(), tuple(breaks.tolist())
+
+
+def _annotations(raw: Any) -> Iterator[Event]:
+    notes = raw.annotations
     samples = raw.time_as_index(notes.onset, use_rounding=True, origin=notes.orig_time)  # of the stored samples
     for sample, duration, name in zip(samples, notes.duration, notes.description, strict=True):
         yield Event(float(sample) / float(raw.info["sfreq"]), float(duration), str(name).strip())
 
 
-def _triggers(mne: Any, raw: Any) -> Iterator[Event]:
-    """Yield changes of trigger channels, named by their value."""
+def _triggers(mne: Any, raw: Any, times: Onsets | None) -> Iterator[Event]:
+    """Yield changes of trigger channels, named by their value. times: seconds of all samples (n_times,), if known."""
     if "stim" not in raw.get_channel_types():
         return
     for sample, _, code in mne.find_events(raw, shortest_event=1, initial_event=True):
-        yield Event(float(sample - raw.first_samp) / float(raw.info["sfreq"]), 0.0, str(int(code)))
+        place = int(sample - raw.first_samp)
+        yield Event(place / float(raw.info["sfreq"]) if times is None else float(times[place]), 0.0, str(int(code)))
