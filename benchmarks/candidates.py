@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import autotransfer as at
 from autotransfer.runs.options import describe_run, resolved
-from autotransfer.search.kinds import networks
+from autotransfer.search.candidates import network_candidates
 from autotransfer.search.planning import network_name
 
 from . import floor
@@ -32,7 +32,7 @@ LOOP = "plain Conv2d, bare loop"
 def steps_of(recordings: at.Recordings, options: Options) -> dict[str, Step]:
     """Return steps by the names of reports, EEGNet (paper) first."""
     asked = resolved(describe_run({"source": "noise"}), recordings)
-    every = networks(asked.settings(), recordings, "zero-shot")
+    every = network_candidates(asked.settings(), recordings, "zero-shot")
     settings = [setting for setting in every if setting.penalty is None]
     members = options.members[-1] if options.members else MEMBERS[options.size]
     steps = {}

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.folds import scorable
-from autotransfer.search.kinds import signal_of
+from autotransfer.search.candidates import find_signal
 from autotransfer.training.metrics import balanced_accuracy_of
 
 from .csv_rows import Known, Rows, append_missing, command
@@ -62,7 +62,7 @@ def evaluate(
 
 
 def measured(recordings: at.Recordings, options: argparse.Namespace, known: list[Known]) -> Iterator[Rows]:
-    meant = [family for family in options.baselines if BASELINES[family].signals in ((), (signal_of(recordings),))]
+    meant = [family for family in options.baselines if BASELINES[family].signals in ((), (find_signal(recordings),))]
     for family in meant or (options.baselines if len(options.baselines) == 1 else ()):
         for seed in range(options.seeds if BASELINES[family].random else 1):
             skip = {row["person"] for row in known if (row["family"], row["seed"]) == (family, str(seed))}

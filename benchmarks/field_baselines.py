@@ -25,7 +25,7 @@ from autotransfer.errors import UserError
 from autotransfer.folds import leave_groups_out
 from autotransfer.jobs import Outcome
 from autotransfer.runs.options import RunOptions, describe_run, resolved
-from autotransfer.search.kinds import HARMONICS, STIMULUS
+from autotransfer.search.candidates import HARMONICS, STIMULUS
 
 from .shallow import Array, Task, by_person, discriminant
 

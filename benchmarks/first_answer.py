@@ -32,7 +32,7 @@ from autotransfer.report.wording import score
 from autotransfer.runs.choice import Choice, Scores, read_choice
 from autotransfer.runs.options import describe_run
 from autotransfer.search.planning import begin
-from autotransfer.search.procedure import conduct
+from autotransfer.search.procedure import perform_plan
 
 from .csv_rows import command, measure_datasets
 from .evidence import table_of
@@ -65,7 +65,7 @@ def first_answer(source: str, folder: Path) -> Choice:
     run = begin(folder, describe_run(fixed), tell=print)
     with closing(run.database):
         with suppress(Answered):
-            conduct(run, print, shown=False, answered=leave)
+            perform_plan(run, print, shown=False, on_result=leave)
         return read_choice(folder)
 
 
@@ -75,7 +75,8 @@ def rows_of(choice: Choice) -> Iterator[tuple[str, str, float]]:
     if played := choice.replay:
         cases |= {"windows": played.zero_shot["recorded"], "session": played.adapted["recorded"]}
         cases |= {"all_windows": played.all_windows}
-        for name, by_number in (("before", played.before), ("calibrated", played.calibrated), ("own", played.own)):
+        tables = {"before": played.before_calibration, "calibrated": played.calibrated, "own": played.personal}
+        for name, by_number in tables.items():
             cases |= {f"{name} {number}": scores for number, scores in by_number.items()}
     for case, scores in cases.items():
         for subject, value in scores.items():

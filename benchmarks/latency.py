@@ -27,8 +27,8 @@ from autotransfer.models.assembly import Part, assemble
 from autotransfer.models.loading import load_classifier
 from autotransfer.models.model import Model
 from autotransfer.runs.options import describe_run, resolved
-from autotransfer.search.kinds import closed_forms, networks
-from autotransfer.search.models import most_of_each
+from autotransfer.search.candidates import linear_candidates, network_candidates
+from autotransfer.search.models import fits_per_network
 from autotransfer.settings import Setting
 from autotransfer.training.members import Members, size_of
 
@@ -43,10 +43,10 @@ def random_mixture(channels: int, times: int, sfreq: float, adaptation: str = "z
     rec = at.synthetic(n_subjects=6, trials_per_class=10, n_channels=channels, n_times=times, seed=0)
     rec = at.Recordings(rec.X, rec.y, rec.subject, sfreq=sfreq)
     options = resolved(describe_run({"source": "synthetic", "adaptation": adaptation, "folds": "all"}), rec)
-    trained = networks(options.settings(), rec, adaptation)
-    solved = closed_forms(adaptation, rec)
+    trained = network_candidates(options.settings(), rec, adaptation)
+    solved = linear_candidates(adaptation, rec)
     chosen = [*trained[: CANDIDATES - 3], *solved[::2]][:CANDIDATES]
-    members = most_of_each(sum(not setting.network.closed_form for setting in chosen))
+    members = fits_per_network(sum(not setting.network.closed_form for setting in chosen))
     folds = at.leave_one_subject_out(rec)
     parts = []
     for place, setting in enumerate(chosen):

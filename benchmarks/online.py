@@ -31,7 +31,7 @@ COLUMNS = ("dataset", "subject", "order", "method", "score")
 
 
 def rows_of(dataset: str, played: ReplayResult) -> Iterator[tuple[object, ...]]:
-    tables = {"zero_shot": played.zero_shot, "session": played.adapted, "online": played.online, **played.ways}
+    tables = {"zero_shot": played.zero_shot, "session": played.adapted, "online": played.online, **played.methods}
     for method, orders in tables.items():
         for order, scores in orders.items():
             for subject, score in scores.items():

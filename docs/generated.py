@@ -346,13 +346,13 @@ PLAYBACK = {
     "zero_shot": "by the order of the windows (`recorded`, `balanced`, `one-sided`, `one class first`): score by "
     "subject of the model without adaptation, `nested_test_scores` in the order of recording",
     "adapted": "the same with adaptation, by the method that is selected on the other subjects",
-    "ways": f"by adaptation method ({', '.join(f'`{name}`' for name in ADAPTATION_METHODS)}), then as above",
-    "before": "by the number of labeled windows of each class: score by subject of the delivered model on all "
+    "methods": f"by adaptation method ({', '.join(f'`{name}`' for name in ADAPTATION_METHODS)}), then as above",
+    "before_calibration": "by the number of labeled windows of each class: score by subject of the delivered model on all "
     "windows without a label",
-    "calibrated": "as `before`, of the calibrated model",
-    "own": "as `before`, of a linear classifier that is trained on the labels alone",
-    "follows": "the adaptation method of the delivered model; `none`: it does not adapt",
-    "calibrates": "numbers of labels from which the delivered model is calibrated",
+    "calibrated": "as `before_calibration`, of the calibrated model",
+    "personal": "as `before_calibration`, of a linear classifier that is trained on the labels alone",
+    "adaptation_method": "the adaptation method of the delivered model; `none`: it does not adapt",
+    "calibrates_with": "numbers of labels from which the delivered model is calibrated",
     "trust": "by the number of labels: weight of the correction, and factor of the log-probabilities",
     "online": "as `zero_shot`, of the [online ensemble](../online.md) with the rule that is selected on the other "
     "subjects; empty, as all below, without an online ensemble",

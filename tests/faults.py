@@ -25,8 +25,8 @@ from autotransfer.runs import executor
 from autotransfer.runs import options as options_module
 from autotransfer.runs.database import Entry, RunDatabase
 from autotransfer.runs.run import Run
-from autotransfer.search import kinds
-from autotransfer.search.procedure import conduct
+from autotransfer.search import candidates
+from autotransfer.search.procedure import perform_plan
 from autotransfer.training import packing
 from tiny import create_run, described
 
@@ -54,14 +54,14 @@ def few_settings() -> contextlib.AbstractContextManager[object]:
 
 
 @contextlib.contextmanager
-def few_closed_forms() -> Iterator[None]:
+def few_linear_candidates() -> Iterator[None]:
     """Three in place of eight: features, tangent space and templates, each shrunk in one way."""
     with (
-        mock.patch.object(kinds, "SHRINKAGES", kinds.SHRINKAGES[:1]),
-        mock.patch.object(kinds, "TAKEN_UP", {}),
-        mock.patch.object(kinds, "VOTED", {}),
-        mock.patch.object(kinds, "_responses", return_value=False),
-        mock.patch.object(kinds, "represented", return_value=[]),
+        mock.patch.object(candidates, "SHRINKAGES", candidates.SHRINKAGES[:1]),
+        mock.patch.object(candidates, "SIGNAL_AUGMENTATIONS", {}),
+        mock.patch.object(candidates, "TREE_REPRESENTATIONS", {}),
+        mock.patch.object(candidates, "_responses", return_value=False),
+        mock.patch.object(candidates, "represented", return_value=[]),
     ):
         yield
 
@@ -76,7 +76,7 @@ def make_run(folder: Path, source: Path, **changes: object) -> Run:
 
 def whole_run(folder: Path, source: Path, **changes: object) -> Path:
     run = make_run(folder, source, **changes)
-    conduct(run, quiet, shown=False)
+    perform_plan(run, quiet, shown=False)
     run.database.close()
     return folder
 
@@ -103,7 +103,7 @@ def interrupted_run(folder: Path, source: Path, checkpoints: int, **changes: obj
     ):
         run = make_run(folder, source, **changes)
         with contextlib.suppress(Interrupted):
-            conduct(run, quiet, shown=False)
+            perform_plan(run, quiet, shown=False)
             raise AssertionError("the run ended before it was interrupted")
         run.database.close()
     return folder
@@ -112,7 +112,7 @@ def interrupted_run(folder: Path, source: Path, checkpoints: int, **changes: obj
 def finish(folder: Path) -> list[Entry]:
     """Go on with a run in this process, to its end."""
     run = Run.open(folder)
-    conduct(run, quiet, shown=False)
+    perform_plan(run, quiet, shown=False)
     entries = run.database.entries()
     run.database.close()
     return entries

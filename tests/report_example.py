@@ -255,11 +255,11 @@ def played(scores: dict[str, float]) -> ReplayResult:
     labels = {"1": 0.3, "2": 0.4, "5": 0.6, "10": 0.7}
     return ReplayResult(
         zero_shot=dict.fromkeys(orders, scores), adapted={name: more(gain) for name, gain in orders.items()},
-        before=dict.fromkeys(labels, scores), calibrated={k: more(gain) for k, gain in labels.items()},
-        own={k: {s: v * gain for s, v in scores.items()} for k, gain in labels.items()},
-        ways={"shift": {name: more(gain) for name, gain in orders.items()}}, follows="shift",
-        calibrates=[1, 2, 5, 10], online={name: more(gain) for name, gain in orders.items()}, all_windows=more(0.2),
-        rule=CenteringRule(), online_session=False, online_all_windows=True,
+        before_calibration=dict.fromkeys(labels, scores), calibrated={k: more(gain) for k, gain in labels.items()},
+        personal={k: {s: v * gain for s, v in scores.items()} for k, gain in labels.items()},
+        methods={"shift": {name: more(gain) for name, gain in orders.items()}}, adaptation_method="shift",
+        calibrates_with=[1, 2, 5, 10], online={name: more(gain) for name, gain in orders.items()},
+        all_windows=more(0.2), rule=CenteringRule(), online_session=False, online_all_windows=True,
     )  # fmt: skip
 
 

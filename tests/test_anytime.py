@@ -28,8 +28,8 @@ from autotransfer.search import baselines, procedure, stopping
 from autotransfer.search import plan as plans
 from autotransfer.search.plan import Plan, Stage, read_plan
 from autotransfer.search.planning import begin
-from autotransfer.search.procedure import Conductor, conduct
-from faults import Interrupted, few_closed_forms, quiet, table_of
+from autotransfer.search.procedure import PlanRunner, perform_plan
+from faults import Interrupted, few_linear_candidates, quiet, table_of
 from tiny import create_run, described, tiny_file
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
@@ -40,7 +40,7 @@ STAGES = [*LINEAR, "eegnet, seed 0", "shallow, seed 0", "eegnet (paper), seed 0"
 
 @pytest.fixture(scope="module", autouse=True)
 def brief_stages() -> Iterator[None]:
-    with few_closed_forms():
+    with few_linear_candidates():
         yield
 
 
@@ -78,7 +78,7 @@ def plain(choice: Choice) -> Choice:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = start(tmp_path_factory.mktemp("whole"))
-    conduct(run, quiet, shown=False)
+    perform_plan(run, quiet, shown=False)
     run.database.close()
     return run.folder
 
@@ -88,7 +88,7 @@ def answered_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was interrupted when its first answer stood."""
     run = start(tmp_path_factory.mktemp("answered"))
     with pytest.raises(Interrupted):
-        conduct(run, quiet, shown=False, answered=After(1))
+        perform_plan(run, quiet, shown=False, on_result=After(1))
     run.database.close()
     return run.folder
 
@@ -138,7 +138,7 @@ class After:
 def test_what_was_interrupted_can_be_used_and_goes_on_exactly(tmp_path: Path, whole: Path, answers: int) -> None:
     run = start(tmp_path)
     with pytest.raises(Interrupted):
-        conduct(run, quiet, shown=False, answered=After(answers))
+        perform_plan(run, quiet, shown=False, on_result=After(answers))
     run.database.close()
     folder = run.folder
     choice, model = read_choice(folder), load_model(folder / "model")
@@ -156,7 +156,7 @@ def test_what_was_interrupted_can_be_used_and_goes_on_exactly(tmp_path: Path, wh
     assert f"{answers} stage" in state
     assert "resume" in state
     again = Run.open(folder)
-    conduct(again, quiet, shown=False)
+    perform_plan(again, quiet, shown=False)
     again.database.close()
     assert_same(folder, whole)
 
@@ -197,7 +197,7 @@ def test_a_kill_at_any_write_leaves_a_whole_model(
             left[0] = n
             again = Run.open(folder)
             with contextlib.suppress(Interrupted):
-                conduct(again, quiet, shown=False, answered=After(1))
+                perform_plan(again, quiet, shown=False, on_result=After(1))
             again.database.close()
             stages.append(load_model(folder / "model").card.scores["stages"])
             read_choice(folder)
@@ -206,7 +206,7 @@ def test_a_kill_at_any_write_leaves_a_whole_model(
     assert first == STAGES[:1]
     assert stages == [STAGES[: 1 if n < 3 else 2] for n in places], "the card is the moment"
     last = Run.open(folder)
-    conduct(last, quiet, shown=False)
+    perform_plan(last, quiet, shown=False)
     last.database.close()
     assert_same(folder, whole)
 
@@ -221,7 +221,7 @@ def test_a_plan_that_was_performed_is_performed_again(tmp_path: Path, whole: Pat
         (tmp_path / name).mkdir()
         own = replace(options(tmp_path / name), time="1s")
         run = begin(tmp_path / name / "run", replace(short.options, source=own.source), again=short)
-        choice = conduct(run, quiet, shown=False)
+        choice = perform_plan(run, quiet, shown=False)
         assert [stage.name for stage in choice.stages] == STAGES[:4]
         assert choice.ended == "everything in its plan was trained"
         run.database.close()
@@ -232,7 +232,7 @@ def test_a_plan_that_was_performed_is_performed_again(tmp_path: Path, whole: Pat
 
 def test_without_time_the_first_answer_is_made_and_no_other(tmp_path: Path) -> None:
     run = start(tmp_path, time="0.001s")
-    choice = conduct(run, quiet, shown=False)
+    choice = perform_plan(run, quiet, shown=False)
     assert [stage.name for stage in choice.stages] == STAGES[:1]
     assert choice.ended == OVER
     assert choice.left_out == STAGES[1:]
@@ -244,7 +244,7 @@ def test_without_time_the_first_answer_is_made_and_no_other(tmp_path: Path) -> N
 
 def test_a_run_that_ended_can_be_given_more_time(tmp_path: Path, whole: Path) -> None:
     run = start(tmp_path, time="0.001s")
-    conduct(run, quiet, shown=False)
+    perform_plan(run, quiet, shown=False)
     run.database.close()
     longer = f"; autotransfer resume {run.folder} --time 10m gives it longer"
     assert longer in told("resume", run.folder)
@@ -271,12 +271,12 @@ def test_a_stage_that_time_ends_is_not_delivered_and_completed_by_resume(tmp_pat
 
     def late() -> float:
         """Return the time, two hours later once the first network is in training."""
-        return real() + 7200 * bool(run.database.recall("answered", int) == 2 and _running(run))
+        return real() + 7200 * bool(run.database.recall("delivered_stages", int) == 2 and _running(run))
 
     told_lines: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "monotonic", late)
-        choice = conduct(run, told_lines.append, shown=False)
+        choice = perform_plan(run, told_lines.append, shown=False)
     assert [stage.name for stage in choice.stages] == STAGES[:2]
     assert [stage.scores for stage in choice.stages] == [stage.scores for stage in read_choice(whole).stages[:2]]
     assert choice.ended == OVER
@@ -300,15 +300,15 @@ def test_a_stage_begins_only_if_fits_of_its_kind_took_less_than_the_time_left(
     run = Run.open(tmp_path / "run")
     plan = run.database.require("plan", Plan)
     (eegnet,) = plan.stages[2].settings
-    conductor = Conductor(
-        run, replace(plan, stages=[*plan.stages, Stage.of("again", [eegnet], [1])]), quiet, shown=False, answered=None
+    runner = PlanRunner(
+        run, replace(plan, stages=[*plan.stages, Stage.of("again", [eegnet], [1])]), quiet, shown=False, on_result=None
     )
     took = sum(entry.record.seconds for entry in run.database.entries() if entry.record and entry.setting == eegnet)
     for left, begins in ((took / 4, False), (took * 100, True)):  # the paper's network is of the same kind
-        monkeypatch.setattr(Conductor, "seconds_left", left)
-        assert conductor._has_time(len(plan.stages)) is begins
-    monkeypatch.setattr(Conductor, "seconds_left", -1.0)
-    assert conductor._has_time(0), "the first stage is always completed"
+        monkeypatch.setattr(PlanRunner, "seconds_left", left)
+        assert runner._has_time(len(plan.stages)) is begins
+    monkeypatch.setattr(PlanRunner, "seconds_left", -1.0)
+    assert runner._has_time(0), "the first stage is always completed"
     run.database.close()
 
 
@@ -319,7 +319,7 @@ def test_without_networks_costly_baselines_wait_for_the_last_result(
     monkeypatch.setattr(baselines, "BASELINES", {"costly": costly})
     skipped: list[dict[str, str]] = []
     run = start(tmp_path, networks="none", time="1h")
-    conduct(run, quiet, shown=False, answered=lambda _, choice: skipped.append(choice.skipped_baselines))
+    perform_plan(run, quiet, shown=False, on_result=lambda _, choice: skipped.append(choice.skipped_baselines))
     run.database.close()
     *interim, last = skipped
     assert [names["costly"] for names in interim] == [baselines.LATER] * len(interim) != []
@@ -335,7 +335,7 @@ def test_it_stops_when_no_gain_is_expected_unless_all_is_asked_for(
 ) -> None:
     monkeypatch.setattr(procedure, "expects_gain", lambda scores: len(scores) < 2)
     run = start(tmp_path, time="1h")
-    choice = conduct(run, quiet, shown=False)
+    choice = perform_plan(run, quiet, shown=False)
     assert [stage.name for stage in choice.stages] == STAGES[:2]
     assert choice.ended == "no more gain was expected"
     assert choice.left_out == []
@@ -354,7 +354,7 @@ def test_who_would_have_stopped_earlier_is_scored_with_what_there_was(
     monkeypatch.setattr(stopping, "expects_gain", decide)
     monkeypatch.setattr(procedure, "expects_gain", decide)
     run = start(tmp_path, time="1h")
-    choice = conduct(run, quiet, shown=False)
+    choice = perform_plan(run, quiet, shown=False)
     assert len(choice.stages) == 5
     assert choice.ensemble is not None
     for name, score in choice.nested_test_scores.items():
@@ -364,4 +364,4 @@ def test_who_would_have_stopped_earlier_is_scored_with_what_there_was(
     assert not any("shallow" in name for name in choice.ensemble.nested["0"])
     folder = run.folder
     run.database.close()
-    assert Run.open(folder).database.recall("answers", list[StageScore]) == choice.stages
+    assert Run.open(folder).database.recall("stage_scores", list[StageScore]) == choice.stages

@@ -15,7 +15,7 @@ from autotransfer.augment import AUGMENTATIONS, TrainingBatch
 from autotransfer.augment.mixup import Mixup, partners
 from autotransfer.errors import UserError
 from autotransfer.model.moments import window_moments
-from autotransfer.search.kinds import signal_of
+from autotransfer.search.candidates import find_signal
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import Windows, windows_for
 from tiny import assert_same_outcome, people, stacked_jobs, tiny
@@ -245,7 +245,7 @@ def test_what_is_worth_trying_follows_from_what_is_measured(
     rec = at.Recordings(
         X, np.tile([0, 1], 6), np.repeat([0, 1, 2], 4), sfreq=sfreq, channels=channels, name=name
     )  # fmt: skip
-    assert signal_of(rec) == kind
+    assert find_signal(rec) == kind
 
 
 @every

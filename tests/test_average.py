@@ -12,7 +12,7 @@ from autotransfer.runs.choice import Calibration, Ensemble, NamedSetting, Weight
 from autotransfer.search import evidence
 from autotransfer.search.average import find_weights
 from autotransfer.search.diagnosis import calibration
-from autotransfer.search.evidence import Evidence
+from autotransfer.search.evidence import ClassificationEvidence
 from autotransfer.search.selection import select
 from autotransfer.search.weights import Floats, combine_log_probs
 from autotransfer.settings import Setting
@@ -23,14 +23,16 @@ QUALITY = [2.0, 1.0, 0.3, 1.5]
 ALL = range(len(QUALITY))
 
 
-def evidence_from(log_probs: dict[Any, NDArray[np.float32]], y: dict[int, NDArray[np.int64]]) -> Evidence:
+def evidence_from(log_probs: dict[Any, NDArray[np.float32]], y: dict[int, NDArray[np.int64]]) -> ClassificationEvidence:
     """Return the evidence of candidates without validation scores."""
     n = len(next(iter(log_probs.values())))
     named = tuple(NamedSetting(str(k), Setting(lr=0.001 * (k + 1))) for k in range(n))
-    return Evidence(named, tuple(map(str, range(len(y)))), log_probs, y, trained=tuple(range(n)))
+    return ClassificationEvidence(named, tuple(map(str, range(len(y)))), log_probs, y, trained=tuple(range(n)))
 
 
-def held_out_of(quality: list[float] = QUALITY, people: int = PEOPLE, seed: int = 0, rows: int = 40) -> Evidence:
+def held_out_of(
+    quality: list[float] = QUALITY, people: int = PEOPLE, seed: int = 0, rows: int = 40
+) -> ClassificationEvidence:
     """A ring of folds; each fit predicts the two people it held out."""
     generator = np.random.default_rng(seed)
     y = {person: generator.integers(0, CLASSES, rows) for person in range(people)}
@@ -44,17 +46,17 @@ def held_out_of(quality: list[float] = QUALITY, people: int = PEOPLE, seed: int 
     return evidence_from(found, y)
 
 
-def nested_weights(evidence: Evidence) -> dict[int, Floats]:
+def nested_weights(evidence: ClassificationEvidence) -> dict[int, Floats]:
     """Return weights (K,) found without each person."""
     return {person: find_weights(evidence.without([person]), evidence.trained) for person in evidence.people}
 
 
-def predicted(evidence: Evidence) -> dict[int, NDArray[np.float64]]:
+def predicted(evidence: ClassificationEvidence) -> dict[int, NDArray[np.float64]]:
     """Return log-probabilities of each person, with weights that were found without them."""
     return {person: combine_log_probs(beta, evidence.pool(person)) for person, beta in nested_weights(evidence).items()}
 
 
-def calibrated(evidence: Evidence) -> Calibration:
+def calibrated(evidence: ClassificationEvidence) -> Calibration:
     nested = nested_weights(evidence)
     named = {str(p): {str(k): float(b) for k, b in enumerate(beta)} for p, beta in nested.items()}
     ensemble = Ensemble(candidates=[WeightedCandidate("0", "eegnet", 1.0, 1.0)], nested=named)

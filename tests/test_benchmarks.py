@@ -145,8 +145,8 @@ def test_a_set_that_is_played_back_again_takes_the_place_of_its_rows(tmp_path: P
     def played(gain: float) -> ReplayResult:
         before, after = ({order: {"a": score} for order in ORDERS} for score in (0.5, 0.5 + gain))
         return ReplayResult(
-            zero_shot=before, adapted=after, online=after, all_windows={"a": 0.7}, before={}, calibrated={}, own={},
-            follows="shift", calibrates=[], ways={},
+            zero_shot=before, adapted=after, methods={}, online=after, all_windows={"a": 0.7},
+            adaptation_method="shift", before_calibration={}, calibrated={}, personal={}, calibrates_with=[],
         )  # fmt: skip
 
     out = tmp_path / "online.csv"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from autotransfer.errors import UserError
 from autotransfer.runs.run import Run
-from autotransfer.search.procedure import conduct
+from autotransfer.search.procedure import perform_plan
 from tiny import create_run, described, tiny_file
 
 pytest.importorskip("distributed", reason="the extra 'cluster' is not installed")
@@ -87,7 +87,7 @@ def table(folder: Path, source: str, place: Cluster | None, factory: object) -> 
     run = create_run(folder, options, {"own": factory})
     if place is not None:
         run.executor = place
-    conduct(run, lambda _: None, shown=False)
+    perform_plan(run, lambda _: None, shown=False)
     assert all(entry.starts >= 1 for entry in run.database.entries())
     return pd.read_csv(folder / "results.csv").drop(columns="seconds")
 
@@ -110,7 +110,7 @@ def test_an_error_on_a_worker_is_told_in_one_line_and_the_run_goes_on_at_home(tm
         table(tmp_path / "run", source, worker, faulty)
     assert "\n" not in str(found.value)
     run = Run.open(tmp_path / "run", {"own": faulty})
-    conduct(run, lambda _: None, shown=False)
+    perform_plan(run, lambda _: None, shown=False)
     assert {entry.status for entry in run.database.entries()} == {"done"}
 
 

@@ -14,7 +14,7 @@ import autotransfer as at
 from autotransfer.models.card import as_array
 from autotransfer.models.loading import load_model
 from autotransfer.search.diagnosis import answering
-from autotransfer.search.procedure import conduct
+from autotransfer.search.procedure import perform_plan
 from autotransfer.training.conformal import (
     Thresholds,
     cautious,
@@ -140,7 +140,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         source=str(tiny_file(folder, n_subjects=5)), max_epochs=1, grid="uncensored", seeds=1, device="cpu"
     )
     own = create_run(folder / "run", options)
-    conduct(own, lambda _: None, shown=False)
+    perform_plan(own, lambda _: None, shown=False)
     own.database.close()
     return folder
 

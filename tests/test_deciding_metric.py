@@ -13,9 +13,9 @@ from autotransfer.report.comparison import list_methods
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.run import Run
 from autotransfer.search.evaluation import delivered_predictions
-from autotransfer.search.evidence import Evidence
+from autotransfer.search.evidence import ClassificationEvidence
 from autotransfer.search.held_out import finished_entries
-from autotransfer.search.procedure import conduct
+from autotransfer.search.procedure import perform_plan
 from tiny import create_run, described, tiny_file
 
 
@@ -25,7 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     source = str(tiny_file(folder, n_subjects=4))
     options = described(source=source, max_epochs=1, grid="uncensored", seeds=1, device="cpu", metric="auc")
     run = create_run(folder / "run", options)
-    conduct(run, lambda _: None, shown=False)
+    perform_plan(run, lambda _: None, shown=False)
     return run
 
 
@@ -43,7 +43,7 @@ def test_people_are_scored_by_it_everywhere(run: Run) -> None:
     assert set(choice.other_metrics) >= {"balanced_accuracy", "f1_macro"}
     settings = candidates(run, choice)
     entries = finished_entries(run, settings, run.folds())
-    evidence = Evidence.of(run, choice.shortlist, entries)
+    evidence = ClassificationEvidence.from_run(run, choice.shortlist, entries)
     for person, log_p in delivered_predictions(choice, evidence).items():
         expected = np.mean([roc_auc_score(evidence.y[person] == k, np.exp(log_p[:, k])) for k in (0, 1)])
         assert choice.nested_test_scores[str(person)] == pytest.approx(expected)

@@ -16,9 +16,9 @@ from autotransfer.runs.choice import Choice
 from autotransfer.runs.executor import LOG_PROBS
 from autotransfer.runs.run import Run
 from autotransfer.search.evaluation import delivered_predictions
-from autotransfer.search.evidence import Evidence
+from autotransfer.search.evidence import ClassificationEvidence
 from autotransfer.search.held_out import finished_entries, held_out_log_probs
-from autotransfer.search.procedure import conduct
+from autotransfer.search.procedure import perform_plan
 from autotransfer.search.selection import select
 from tiny import create_run, described, tiny_file
 
@@ -37,7 +37,7 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         rule="published",
     )
     run = create_run(folder / "run", options)
-    return run, conduct(run, lambda _: None, shown=False)
+    return run, perform_plan(run, lambda _: None, shown=False)
 
 
 def test_it_is_the_mean_over_the_networks_that_left_the_person_out(finished: tuple[Run, Choice]) -> None:
@@ -83,9 +83,9 @@ def test_a_candidate_that_failed_everywhere_knows_nothing(finished: tuple[Run, C
         np.testing.assert_allclose(np.exp(predicted[1]), 1 / run.recordings.n_classes)
 
 
-def evidence_of(run: Run, choice: Choice) -> Evidence:
+def evidence_of(run: Run, choice: Choice) -> ClassificationEvidence:
     settings = [named.setting for named in choice.shortlist]
-    return Evidence.of(run, choice.shortlist, finished_entries(run, settings, run.folds()))
+    return ClassificationEvidence.from_run(run, choice.shortlist, finished_entries(run, settings, run.folds()))
 
 
 def test_a_censor_that_validation_adores_is_no_uncensored_choice(finished: tuple[Run, Choice]) -> None:
@@ -125,6 +125,6 @@ def test_a_candidate_whose_trainings_all_failed_is_not_delivered(finished: tuple
     run, choice = finished
     named = choice.shortlist
     entries = [replace(e, status="failed") if e.setting == named[1].setting else e for e in run.database.entries()]
-    ensemble = select(Evidence.of(run, named, entries), "average").ensemble
+    ensemble = select(ClassificationEvidence.from_run(run, named, entries), "average").ensemble
     assert ensemble is not None
     assert named[1].name not in ensemble.weights

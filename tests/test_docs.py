@@ -146,11 +146,11 @@ def test_every_command_and_option_is_in_the_reference(site: Site) -> None:
 
 @pytest.mark.slow
 def test_every_field_of_a_setting_and_of_the_files_is_in_the_reference(site: Site, tmp_path: Path) -> None:
-    from autotransfer.search.procedure import conduct
+    from autotransfer.search.procedure import perform_plan
     from autotransfer.settings import field_names
 
     run = create_run(tmp_path / "run", described(source=str(tiny_file(tmp_path)), max_epochs=1, grid="uncensored"))
-    conduct(run, lambda _: None, shown=False)
+    perform_plan(run, lambda _: None, shown=False)
     columns = (tmp_path / "run/results.csv").read_text().splitlines()[0].split(",")
     keys = json.loads((tmp_path / "run/choice.json").read_text())
     settings, files = (site.source(f"reference/{name}.html") for name in ("settings", "files"))

@@ -26,8 +26,8 @@ from autotransfer.model.encoders import ENCODERS
 from autotransfer.models.loading import load_model
 from autotransfer.runs.database import RunDatabase
 from autotransfer.runs.run import Run
-from autotransfer.search.procedure import conduct
-from faults import few_closed_forms
+from autotransfer.search.procedure import perform_plan
+from faults import few_linear_candidates
 from tiny import auto_classifier, create_run, described, tiny, tiny_file
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
@@ -46,7 +46,7 @@ def small(**changes: object) -> at.AutoTransferClassifier:
 @pytest.fixture(scope="module", autouse=True)
 def few_settings() -> Iterator[None]:
     """The baseline and two censors: what a grid holds is no matter of this file."""
-    with pytest.MonkeyPatch.context() as patch, few_closed_forms():  # some follow from names that arrays do not have
+    with pytest.MonkeyPatch.context() as patch, few_linear_candidates():
         patch.setattr("autotransfer.runs.options.grid", lambda name: at.grid(name)[:3])
         yield
 
@@ -60,7 +60,7 @@ def test_it_is_the_run_of_the_command_line(fitted: at.AutoTransferClassifier, tm
     given = {"max_epochs": 2, "batch_size": 8, "lr": 1e-2, "device": "cpu", "adaptation": None, "time": "30m"}
     options = described(source=str(tiny_file(tmp_path)), **given)
     run = create_run(tmp_path / "run", options)
-    choice = conduct(run, lambda _: None, shown=False)
+    choice = perform_plan(run, lambda _: None, shown=False)
     model = load_model(tmp_path / "run" / "model")
     assert fitted.choice_["chosen"] == schema.to_values(choice.chosen)
     assert [stage["name"] for stage in fitted.choice_["stages"]] == [stage.name for stage in choice.stages]

@@ -26,7 +26,7 @@ from autotransfer.model.stack import Size
 from autotransfer.models.binding import split_file
 from autotransfer.models.loading import load_model, model_in
 from autotransfer.models.model import Model
-from autotransfer.search.procedure import conduct
+from autotransfer.search.procedure import perform_plan
 from autotransfer.training.members import Members
 from ensembles import by_layers, changed, single
 from tiny import create_run, described, tiny_file
@@ -199,7 +199,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         rule="published",
     )
     opened = create_run(folder / "run", options)
-    conduct(opened, lambda _: None, shown=False)
+    perform_plan(opened, lambda _: None, shown=False)
     yield folder / "run"
     opened.database.close()
 

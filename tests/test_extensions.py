@@ -20,7 +20,7 @@ from autotransfer.person.adaptation import ADAPTATION_METHODS, AdaptationMethod,
 from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.preprocessing.represent.base import Representation
 from autotransfer.runs.choice import Choice, read_choice
-from autotransfer.search import kinds, online_adaptation
+from autotransfer.search import candidates, online_adaptation
 from autotransfer.tasks import Metric
 from autotransfer.tasks.classification import METRICS
 from contributed import EXAMPLES
@@ -120,10 +120,10 @@ def test_a_kind_of_candidates_is_a_line(registered: None, monkeypatch: pytest.Mo
     """A network in a list of kinds, and a representation by name and for signals of a field."""
     monkeypatch.setitem(REPRESENTATIONS, "medians", Medians)
     plain = described(source="x").settings()
-    monkeypatch.setitem(kinds.UNPENALIZED, "zero-shot", ({"encoder": "small", "filters": 6},))
-    assert "small" in {one.kind for one in kinds.networks(plain, tiny(), "zero-shot")}
-    monkeypatch.setitem(kinds.REPRESENTED, "eeg", ("medians",))
-    assert "medians" in {one.kind for one in kinds.closed_forms("zero-shot", tiny())}
+    monkeypatch.setitem(candidates.UNPENALIZED_NETWORKS, "zero-shot", ({"encoder": "small", "filters": 6},))
+    assert "small" in {one.kind for one in candidates.network_candidates(plain, tiny(), "zero-shot")}
+    monkeypatch.setitem(candidates.SIGNAL_REPRESENTATIONS, "eeg", ("medians",))
+    assert "medians" in {one.kind for one in candidates.linear_candidates("zero-shot", tiny())}
 
     choice = run_of(
         tmp_path,
@@ -165,8 +165,8 @@ def test_an_adaptation_method_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_pat
     )
     played = choice.replay
     assert played is not None
-    assert played.follows == "recentered"
-    assert played.adapted == played.ways["recentered"]
+    assert played.adaptation_method == "recentered"
+    assert played.adapted == played.methods["recentered"]
     assert Recentered.label in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     model, windows = load_model(tmp_path / "run" / "model"), tiny().X[:12]
     adapting, still = at.Session(model, adapt=True), at.Session(model)

@@ -14,12 +14,12 @@ from autotransfer.runs.options import resolved
 from autotransfer.runs.run import Run
 from autotransfer.search import replay
 from autotransfer.search.evaluation import delivered_predictions
-from autotransfer.search.evidence import Evidence
+from autotransfer.search.evidence import ClassificationEvidence
 from autotransfer.search.held_out import finished_entries
-from autotransfer.search.procedure import conduct
+from autotransfer.search.procedure import perform_plan
 from autotransfer.search.replay import model_without, replay_subjects
 from autotransfer.training.metrics import balanced_accuracy_of
-from faults import few_closed_forms, quiet
+from faults import few_linear_candidates, quiet
 from tiny import create_run, described, tiny, tiny_file
 
 PEOPLE, FOLDS = 7, 4
@@ -27,7 +27,7 @@ PEOPLE, FOLDS = 7, 4
 
 @pytest.fixture(scope="module", autouse=True)
 def _few_closed_forms() -> Iterator[None]:
-    with few_closed_forms():
+    with few_linear_candidates():
         yield
 
 
@@ -40,7 +40,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
         grid="uncensored", networks="none",
     )  # fmt: skip
     run = create_run(folder / "run", options)
-    return run, conduct(run, quiet, shown=False)
+    return run, perform_plan(run, quiet, shown=False)
 
 
 @pytest.mark.parametrize(("people", "folds"), [(7, 4), (34, 10), (5, 5), (6, 20)])
@@ -81,7 +81,7 @@ def test_people_of_a_group_are_scored_one_by_one() -> None:
 def test_nothing_that_held_a_person_out_decides_about_them(finished: tuple[Run, Choice]) -> None:
     run, choice = finished
     entries = finished_entries(run, [named.setting for named in choice.shortlist], run.folds())
-    evidence = Evidence.of(run, choice.shortlist, entries)
+    evidence = ClassificationEvidence.from_run(run, choice.shortlist, entries)
     for group in run.groups:
         known = evidence.without(group[:1])
         assert known.log_probs
@@ -105,7 +105,7 @@ def test_candidates_that_people_of_a_group_share_change_no_score(
 ) -> None:
     run, choice = finished
     entries = finished_entries(run, [named.setting for named in choice.shortlist], run.folds())
-    predictions = delivered_predictions(choice, Evidence.of(run, choice.shortlist, entries))
+    predictions = delivered_predictions(choice, ClassificationEvidence.from_run(run, choice.shortlist, entries))
     shared = replay_subjects(run, choice, predictions)
     monkeypatch.setattr(replay, "model_without", lambda *given: model_without(*given[:3]))
     assert replay_subjects(run, choice, predictions) == shared

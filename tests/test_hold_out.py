@@ -20,7 +20,7 @@ from autotransfer.runs.database import Entry
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.diagnosis import of_whole_people
-from autotransfer.search.procedure import conduct
+from autotransfer.search.procedure import perform_plan
 from faults import quiet
 from tiny import create_run, described
 
@@ -54,7 +54,7 @@ def options(source: str, hold_out: str, **changes: object) -> RunOptions:
 def finished_run(folder: Path, hold_out: str, **changes: object) -> tuple[Run, Choice]:
     save_npz(folder / "days.npz", recorded())
     run = create_run(folder / "run", options(str(folder / "days.npz"), hold_out, **changes))
-    return run, conduct(run, quiet, shown=False)
+    return run, perform_plan(run, quiet, shown=False)
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +175,7 @@ def test_a_run_goes_on_with_the_same_folds(finished: tuple[Run, Choice], tmp_pat
     opened.database.add(Entry.of("folds", choice.shortlist[0].setting, *opened.folds()[0], 0) for _ in range(1))
     opened.work(shown=False)
     opened.database.close()
-    again = conduct(Run.open(tmp_path / "run"), quiet, shown=False)
+    again = perform_plan(Run.open(tmp_path / "run"), quiet, shown=False)
     assert again.nested_test_scores == choice.nested_test_scores
     assert again.verdict == choice.verdict
     assert read_choice(tmp_path / "run").hold_out == "session"

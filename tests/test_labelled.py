@@ -62,5 +62,5 @@ def test_windows_like_labeled_ones_are_not_scored(told: bool) -> None:
     (outcome,) = at.train(rec, [at.Job(setting, fold, 0)], "cpu", progress=False)
     model = assemble(rec, [Part(setting, [outcome.final_state], [fold], 1.0)], scores={})
     people = [replay_subject(model, rec, np.flatnonzero(rec.subject.numpy() == person))[0] for person in range(0, 6, 3)]
-    score = np.mean([own["own", "10"] for own in people])
+    score = np.mean([own["personal", "10"] for own in people])
     assert score < 0.75 if told else score > 0.85

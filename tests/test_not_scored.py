@@ -14,7 +14,7 @@ from autotransfer.errors import UserError
 from autotransfer.folds import check_scorable, scorable
 from autotransfer.recordings import save_npz
 from autotransfer.runs.choice import NamedSetting, read_choice
-from autotransfer.search.evidence import Evidence
+from autotransfer.search.evidence import ClassificationEvidence
 from faults import OPTIONS, call, few_settings
 from tiny import create_run, described, tiny
 
@@ -89,7 +89,7 @@ def test_a_split_whose_validation_subject_cannot_be_scored_compares_no_settings(
 def test_weights_do_not_depend_on_them() -> None:
     y = {0: np.array([0, 1] * 4), 1: np.array([0] * 8), 2: np.array([1, 0] * 4)}
 
-    def held_out(sure: float) -> Evidence:
+    def held_out(sure: float) -> ClassificationEvidence:
         found = {}
         for fold in ((2, 0), (0, 1), (1, 2)):
             for person in fold:
@@ -97,7 +97,7 @@ def test_weights_do_not_depend_on_them() -> None:
                 p[:, :, 0] = sure if person == 1 else p[:, :, 0]
                 found[fold, person] = np.log(p / p.sum(-1, keepdims=True)).astype(np.float32)
         candidates = [NamedSetting(str(lr), at.Setting(lr=lr)) for lr in (0.001, 0.01)]
-        return Evidence(tuple(candidates), ("0", "1", "2"), found, y)
+        return ClassificationEvidence(tuple(candidates), ("0", "1", "2"), found, y)
 
     from autotransfer.search.average import find_weights
 

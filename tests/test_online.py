@@ -19,7 +19,7 @@ from autotransfer.runs.preparation import Preparation
 from autotransfer.search import online_adaptation, replay
 from autotransfer.search.online_adaptation import AdaptationScores
 from autotransfer.search.plan import Stage
-from autotransfer.search.planning import plan_of
+from autotransfer.search.planning import make_plan
 from autotransfer.search.replay import ORDERS
 from autotransfer.settings import Setting
 from autotransfer.training.centering import BEYOND, CENTERING_RULES, Centered, Centering, CenteringRule, fit_centering
@@ -247,7 +247,7 @@ def test_what_is_played_back_is_what_a_session_does(model: Model) -> None:
 
 def told(people: dict[str, AdaptationScores]) -> dict[str, Any]:
     """All that a replay says of how sessions learn."""
-    return replay.scores_of(people) | replay.decisions_of(people)
+    return replay.score_tables(people) | replay.select_adaptation(people)
 
 
 def person(gain: float, worst: float, name: str = "online balanced, prior 8") -> AdaptationScores:
@@ -292,7 +292,7 @@ def test_nobody_chooses_their_own_rule() -> None:
 def test_closed_forms_of_sessions_are_those_of_the_run_centered() -> None:
     def stage(adaptation: str) -> Stage:
         options = described(source="x", grid="uncensored", adaptation=adaptation)
-        return plan_of(Preparation(options, REC)).stages[0]
+        return make_plan(Preparation(options, REC)).stages[0]
 
     forms = [training.setting for training in stage("zero-shot").online]
     assert {one.adaptation for one in forms} == {"online"}

@@ -13,7 +13,7 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.report import page
 from autotransfer.runs.run import Run
-from autotransfer.search.procedure import conduct
+from autotransfer.search.procedure import perform_plan
 from faults import assert_one_line, call, few_settings, words_of
 from tiny import auto_classifier, create_run, described, tiny_file
 
@@ -86,7 +86,7 @@ def test_a_run_that_needs_optuna_can_be_read_without_it(tmp_path: Path, monkeypa
     run = create_run(tmp_path / "run", described(source=str(tiny_file(tmp_path)), search="tpe", max_epochs=1))
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(UserError, match="search tpe needs optuna"):
-        conduct(run, print)
+        perform_plan(run, print)
     assert run.database.entries() == []
     run.database.close()
     again = Run.open(tmp_path / "run")

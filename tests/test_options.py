@@ -24,7 +24,7 @@ from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.runs.options import CUTTING, DEFAULTS, RunOptions, describe_run, resolved
 from autotransfer.runs.preparation import Preparation
 from autotransfer.runs.study import read_study
-from autotransfer.search.kinds import candidates_of
+from autotransfer.search.candidates import find_candidates
 from test_registries import with_transform
 from tiny import auto_classifier, tiny, tiny_file
 
@@ -108,7 +108,7 @@ def facts(given: dict[str, Any]) -> dict[str, Any]:
         recordings.X, recordings.y, recordings.subject, session=[n % 2 for n in range(len(recordings.y))], sfreq=50
     )
     prepared = Preparation(resolved(describe_run({"source": "x"} | given), recordings), recordings)
-    settings = [setting.to_dict() for setting in candidates_of(prepared).every]
+    settings = [setting.to_dict() for setting in find_candidates(prepared).every]
     return {"settings": settings, "folds": len(prepared.folds), "held out": prepared.options.hold_out}
 
 

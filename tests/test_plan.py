@@ -17,9 +17,9 @@ from autotransfer.errors import UserError
 from autotransfer.runs.options import RunOptions, describe_run, parse_time, resolved
 from autotransfer.runs.preparation import Preparation
 from autotransfer.search import plan as plans
-from autotransfer.search.kinds import candidates_of
+from autotransfer.search.candidates import find_candidates
 from autotransfer.search.plan import Plan, Stage, read_plan
-from autotransfer.search.planning import begin, plan_of
+from autotransfer.search.planning import begin, make_plan
 from faults import assert_one_line, call
 from tiny import tiny, tiny_file
 
@@ -38,7 +38,7 @@ def prepared(asked: RunOptions, recordings: at.Recordings = MANY) -> Preparation
 
 
 def planned(**changes: object) -> Plan:
-    return plan_of(prepared(options(**changes)))
+    return make_plan(prepared(options(**changes)))
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_stages_go_from_what_is_quick_to_what_gains_least() -> None:
     assert last == sorted(last), "penalties come last"
     seeds = [training.seed for stage in plan.stages for training in stage.fits if training.setting.penalty is None]
     assert seeds == sorted(seeds), "one seed after the other"
-    every = candidates_of(prepared(options())).networks
+    every = find_candidates(prepared(options())).networks
     trained = {(training.setting, training.seed) for stage in plan.stages for training in stage.fits}
     assert {(one, seed) for one in every for seed in range(3)} <= trained, "everything is in it"
 
@@ -100,7 +100,7 @@ def test_a_run_begins_with_its_plan(tmp_path: Path) -> None:
     own = options(source=str(tiny_file(tmp_path, n_subjects=6)), batch_size=8, max_epochs=8, time="3m")
     run = begin(tmp_path / "run", own, tell=told.append)
     plan = run.database.recall("plan", Plan)
-    assert plan == plan_of(prepared(own, run.recordings)), "a dry run's"
+    assert plan == make_plan(prepared(own, run.recordings)), "a dry run's"
     assert plan.options.source == own.source
     assert run.options == replace(plan.options, source=run.options.source)
     assert any("it ends after 3:00" in line for line in told)
@@ -130,7 +130,7 @@ def performed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder, which is the current one, with recordings and the plan of a run on them."""
     tiny_file(tmp_path).rename(tmp_path / "data.npz")
     own = prepared(options(source="data.npz", max_epochs=2, batch_size=8), tiny())
-    plans.write_plan(tmp_path, plan_of(own).as_performed(1))
+    plans.write_plan(tmp_path, make_plan(own).as_performed(1))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -13,7 +13,7 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.model.moments import n_sums, window_moments
 from autotransfer.preprocessing import TRANSFORMS, FittedPreprocessing, Preprocessing, check_online
-from autotransfer.search.kinds import PENALIZED, UNPENALIZED, closed_forms
+from autotransfer.search.candidates import PENALIZED_NETWORKS, UNPENALIZED_NETWORKS, linear_candidates
 from autotransfer.training.prepared import Prepared
 from autotransfer.training.windows import Windows
 from tiny import assert_same_outcome, people, stacked_jobs, tiny
@@ -56,8 +56,8 @@ def ways() -> list[Preprocessing]:
 
 def searched() -> list[Preprocessing]:
     """Those of the candidates of a search."""
-    networks = [way for table in (PENALIZED, UNPENALIZED) for own in table.values() for way in own]
-    solved = [one for name in PENALIZED for one in closed_forms(name, tiny())]
+    networks = [way for table in (PENALIZED_NETWORKS, UNPENALIZED_NETWORKS) for own in table.values() for way in own]
+    solved = [one for name in PENALIZED_NETWORKS for one in linear_candidates(name, tiny())]
     return [one.preprocessing for one in [*(at.Setting(**way) for way in networks), *solved]]
 
 

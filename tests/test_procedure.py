@@ -19,14 +19,14 @@ from autotransfer.runs.choice import Choice, NamedSetting, Selection
 from autotransfer.runs.database import RunDatabase
 from autotransfer.runs.run import Run
 from autotransfer.search import selection
-from autotransfer.search.evidence import Evidence
+from autotransfer.search.evidence import ClassificationEvidence
 from autotransfer.search.held_out import finished_entries
-from autotransfer.search.planning import plan_of
-from autotransfer.search.procedure import conduct
+from autotransfer.search.planning import make_plan
+from autotransfer.search.procedure import perform_plan
 from autotransfer.search.selection import select
 from autotransfer.search.stages import Score
 from autotransfer.settings import Setting
-from faults import few_closed_forms, quiet
+from faults import few_linear_candidates, quiet
 from tiny import create_run, described, tiny_file
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
@@ -44,7 +44,7 @@ def run_tiny(folder: Path, *, rule: str = "published", **options: object) -> tup
     source = options.pop("source", None) or str(tiny_file(folder))
     given = {"max_epochs": 2, "batch_size": 8, "device": "cpu", "rule": rule, "grid": SETTINGS} | options
     run = create_run(folder / "run", described(source=source, **given))
-    return run, conduct(run, quiet, shown=False)
+    return run, perform_plan(run, quiet, shown=False)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_results_are_tidy_and_complete(finished: tuple[Run, Choice]) -> None:
     assert len(table) == settings * 4
     assert not table.duplicated(["setting", "test_subject", "seed"]).any()
     assert (table.loc[table["method"] == "none", "mode"] == "none").all()
-    assert len(table) == plan_of(run.prepared).fits
+    assert len(table) == make_plan(run.prepared).fits
     assert [e.starts for e in run.database.entries()] == [1] * len(table)
 
 
@@ -96,7 +96,7 @@ def test_choice_agrees_with_the_table(finished: tuple[Run, Choice]) -> None:
 @pytest.fixture(scope="module")
 def averaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
     folder = tmp_path_factory.mktemp("averaged")
-    with few_closed_forms():
+    with few_linear_candidates():
         return run_tiny(folder, rule="average", adaptation="zero-shot", seeds=2, grid="uncensored")
 
 
@@ -110,12 +110,14 @@ def test_the_delivered_model_is_the_average(averaged: tuple[Run, Choice]) -> Non
     assert [one.weight for one in average.candidates] == sorted(model.card.weights, reverse=True)
 
 
-def evidence_of(run: Run, choice: Choice) -> Evidence:
+def evidence_of(run: Run, choice: Choice) -> ClassificationEvidence:
     settings = [named.setting for named in choice.shortlist]
-    return Evidence.of(run, choice.shortlist, finished_entries(run, settings, run.folds()))
+    return ClassificationEvidence.from_run(run, choice.shortlist, finished_entries(run, settings, run.folds()))
 
 
-def without_truth(evidence: Evidence, subject: int, generator: np.random.Generator) -> Evidence:
+def without_truth(
+    evidence: ClassificationEvidence, subject: int, generator: np.random.Generator
+) -> ClassificationEvidence:
     """Replace everything that the subject took part in: their classes, and scores and predictions of fits that held
     them out."""
 
@@ -140,7 +142,7 @@ def selected_without(selection: Selection, subject: str) -> list[object]:
     return [selection.nested_choices[subject], selection.nested_uncensored_choices[subject], *weights]
 
 
-def depends_on_a_subject(evidence: Evidence, rule: str) -> bool:
+def depends_on_a_subject(evidence: ClassificationEvidence, rule: str) -> bool:
     """Whether the selection without a subject changes with what the subject took part in."""
     before, generator, found, moved = select(evidence, rule), np.random.default_rng(0), False, False
     for _ in range(3):
@@ -165,14 +167,14 @@ def test_a_rule_that_looks_at_the_subject_is_caught(
 ) -> None:
     evidence = evidence_of(*finished)
 
-    def peek(known: Evidence, among: Sequence[int]) -> NDArray[np.float64]:
+    def peek(known: ClassificationEvidence, among: Sequence[int]) -> NDArray[np.float64]:
         """Weigh candidates by all scores, also those that the rule is not given."""
         return np.array([np.mean([s.value for s in stolen if s.setting == c.setting.key]) for c in known.candidates])
 
     monkeypatch.setitem(selection.RULES, "cheat", selection.Rule(selection.RULES["average"].best, peek))
     real = selection.select
 
-    def steal(known: Evidence, rule: str) -> Selection:
+    def steal(known: ClassificationEvidence, rule: str) -> Selection:
         nonlocal stolen
         stolen = known.scores
         return real(known, rule)
@@ -191,7 +193,7 @@ def test_what_selects_is_given_nothing_of_the_subject(averaged: tuple[Run, Choic
         assert not any(subject in {score.subject, *score.others} for score in known.scores)
         others = [who for who in known.pools if who in known.partial]
         assert not others, "pools that are kept have no fit that held the subject out"
-    held = set(types_in(Evidence))
+    held = set(types_in(ClassificationEvidence))
     assert held <= {NamedSetting, Setting, Score, np.ndarray, str, int, float, frozenset, tuple, dict, Mapping}, held
 
 
@@ -204,7 +206,7 @@ def types_in(kind: Any) -> Iterator[Any]:
         for argument in get_args(kind):
             yield from types_in(argument) if argument is not Ellipsis else ()
     elif kind is not Setting and (is_dataclass(kind) or hasattr(kind, "_fields")):
-        yield from () if kind is Evidence else (kind,)
+        yield from () if kind is ClassificationEvidence else (kind,)
         for hint in get_type_hints(kind).values():
             yield from types_in(hint)
     else:

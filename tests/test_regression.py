@@ -29,10 +29,10 @@ from autotransfer.recordings.targets import recordings_with_targets
 from autotransfer.runs.choice import Choice, NamedSetting, read_choice
 from autotransfer.runs.options import RunOptions, describe_run
 from autotransfer.runs.run import Run
-from autotransfer.search.kinds import candidates_of
-from autotransfer.search.number_evidence import NumberEvidence, average_shares, errors_of
+from autotransfer.search.candidates import find_candidates
 from autotransfer.search.planning import begin
-from autotransfer.search.procedure import conduct
+from autotransfer.search.procedure import perform_plan
+from autotransfer.search.regression_evidence import RegressionEvidence, average_shares, errors_of
 from autotransfer.tasks.regression import METRICS, R2
 from autotransfer.training.conformal import Intervals, held_out_coverage, interval_radius
 from autotransfer.training.represented import represented
@@ -64,7 +64,7 @@ def search(recordings: Recordings, options: RunOptions, folder: Path) -> Choice:
     """Perform a run."""
     run = begin(folder, options, recordings=recordings)
     with closing(run.database):
-        return conduct(run, lambda _: None, shown=False)
+        return perform_plan(run, lambda _: None, shown=False)
 
 
 # ---- ridge, weights, scores ------------------------------------------------------------------------------------------
@@ -137,10 +137,10 @@ def test_a_persons_gain_is_taken_away_where_their_windows_may_be_used(tmp_path: 
     assert means["transductive"] > 0.8 > means["zero-shot"] + 0.2
 
 
-def evidence(y: Array, predicted: Array, rows: list[Array]) -> NumberEvidence:
+def evidence(y: Array, predicted: Array, rows: list[Array]) -> RegressionEvidence:
     """Return the evidence of one candidate with predictions (S, N)."""
     people = tuple(range(len(rows)))
-    return NumberEvidence(
+    return RegressionEvidence(
         candidates=(NamedSetting("one", at.Setting()),), subjects=tuple(map(str, people)), metric=METRICS[R2],
         rows=tuple(rows), y=y, constant=np.zeros(len(y)), predicted=predicted[None],
         errors=errors_of(predicted[None], y, rows), scored=frozenset(people), deciding=people,
@@ -168,8 +168,8 @@ def test_what_is_said_of_held_out_people_comes_from_trainings_without_them(tmp_p
     targets = recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0))
     search(targets, options(), tmp_path / "run")
     run = Run.open(tmp_path / "run", recordings=targets)
-    setting = candidates_of(run.prepared).linear[0]
-    predicted = NumberEvidence.of(run, [NamedSetting("one", setting)]).predicted[0]
+    setting = find_candidates(run.prepared).linear[0]
+    predicted = RegressionEvidence.from_run(run, [NamedSetting("one", setting)]).predicted[0]
     ready = represented(targets, setting.preprocessing)
     assert ready is not None
     latents = ready[1].flatten(1).double().numpy()

@@ -73,7 +73,8 @@ def test_labels_are_used_as_calibrate_uses_them(model: Model) -> None:
         known = np.concatenate([ROWS[y[ROWS] == c][:labels] for c in range(REC.n_classes)])
         left = ~np.isin(ROWS, known)
         rest = ROWS[left]
-        assert found["before", str(labels)] == balanced_accuracy_of(before[left].argmax(1), y[rest], REC.n_classes)
+        score = balanced_accuracy_of(before[left].argmax(1), y[rest], REC.n_classes)
+        assert found["before_calibration", str(labels)] == score
         if model.adaptation == "none":  # windows that follow know the labeled ones before them only in a stream
             own = model.calibrate_checked(REC.X[np.sort(known)], torch.from_numpy(y[np.sort(known)]))
             said = own.predict_proba(REC.X[rest])
@@ -111,10 +112,10 @@ def test_nobody_chooses_how_they_are_followed() -> None:
     """One person loses by what the others gain by, and gets it all the same."""
     every = {name: followed({("shift", order): 0.2 for order in ORDERS}) for name in "abc"}
     every["d"] = followed({("shift", order): -0.4 for order in ORDERS})
-    found = replay.scores_of(every)
+    found = replay.score_tables(every)
     assert found["adapted"]["recorded"]["d"] == pytest.approx(0.1)
     assert found["adapted"]["recorded"]["a"] == found["zero_shot"]["recorded"]["a"] == 0.5  # d spoils it for them
-    assert found["ways"]["shift"]["balanced"]["a"] == pytest.approx(0.7)
+    assert found["methods"]["shift"]["balanced"]["a"] == pytest.approx(0.7)
 
 
 @pytest.mark.filterwarnings("ignore:held-out people did not gain by adapt")  # they may, or not
@@ -139,8 +140,8 @@ def test_a_run_delivers_what_its_people_gained_by(tmp_path: Path, monkeypatch: p
     assert choice.replay is not None
     card = json.loads((tmp_path / "run" / "model" / "model.json").read_text())
     told = choice.replay
-    assert card["follows"] == told.follows
-    assert card["calibrates"] == told.calibrates
+    assert card["follows"] == told.adaptation_method
+    assert card["calibrates"] == told.calibrates_with
     assert told.online.keys() == told.zero_shot.keys() == set(ORDERS)
     assert set(told.all_windows) == set(told.online["recorded"]) == set(told.zero_shot["recorded"])
     assert (card["online"]["session"], card["online"]["all_windows"]) == (told.online_session, told.online_all_windows)
@@ -218,8 +219,8 @@ def test_harm_is_the_share_of_people_who_lose() -> None:
     values = {"a": 0.5, "b": 0.6, "c": 0.7, "d": 0.8}
     lower = values | {"a": 0.4, "b": 0.585}
     played = ReplayResult(
-        zero_shot={"recorded": values}, adapted={"recorded": lower}, before={"1": values}, calibrated={"1": values},
-        follows="none", calibrates=[], ways={}, own={},
+        zero_shot={"recorded": values}, adapted={"recorded": lower}, methods={}, adaptation_method="none",
+        before_calibration={"1": values}, calibrated={"1": values}, personal={}, calibrates_with=[],
     )  # fmt: skip
     assert played.harmed == (0.25, 4)
     assert played.harmed_by_labels == {"1": (0.0, 4)}

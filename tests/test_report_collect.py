@@ -32,7 +32,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         mock.patch.dict(selection.RULES, published=selection.Rule(lambda scores, keys: keys[-1])),
     ):
         found = create_run(folder / "run", options)
-        procedure.conduct(found, lambda _: None, shown=False)
+        procedure.perform_plan(found, lambda _: None, shown=False)
     return found
 
 

@@ -115,7 +115,7 @@ def test_gains_without_labels_and_with_a_few_are_means_over_people() -> None:
     assert signed(played.gain) in unlabeled
     assert "12 held-out people" in unlabeled
     for n, scores in played.calibrated.items():
-        gain = np.mean([value - played.before[n][who] for who, value in scores.items()])
+        gain = np.mean([value - played.before_calibration[n][who] for who, value in scores.items()])
         assert f"{signed(float(gain))} with {n}" in labels
     nobody = replace(choice, replay=None)
     assert "were tried" in describe_replay(nobody)[0]

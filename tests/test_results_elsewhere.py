@@ -17,7 +17,7 @@ from autotransfer.models.model_page import model_page
 from autotransfer.report.moabb_results import COLUMNS
 from autotransfer.runs.choice import read_choice
 from autotransfer.runs.results import read_fits
-from autotransfer.search.procedure import conduct
+from autotransfer.search.procedure import perform_plan
 from test_cli import call
 from tiny import create_run, described, tiny_file
 
@@ -31,7 +31,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
                          batch_size=16, seeds=2)  # fmt: skip
     run = create_run(home / "run", options)
     with closing(run.database):
-        conduct(run, lambda line: None, shown=False)
+        perform_plan(run, lambda line: None, shown=False)
     return home / "run"
 
 

@@ -28,7 +28,7 @@ from autotransfer.search.baselines import (
     closed_baselines,
     oas_covariances,
 )
-from autotransfer.search.procedure import conduct
+from autotransfer.search.procedure import perform_plan
 from faults import quiet
 from tiny import create_run, described, tiny_file
 
@@ -36,7 +36,7 @@ from tiny import create_run, described, tiny_file
 def finished(folder: Path, **changes: object) -> tuple[Run, Choice]:
     given = {"source": str(tiny_file(folder, n_subjects=5)), "max_epochs": 2, "batch_size": 8, "device": "cpu"}
     run = create_run(folder / "run", described(**given | changes))
-    return run, conduct(run, quiet, shown=False)
+    return run, perform_plan(run, quiet, shown=False)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 from autotransfer.censoring import CENSORS, MODES
 from autotransfer.runs.choice import Choice
 from autotransfer.runs.run import Run
-from autotransfer.search.procedure import conduct
+from autotransfer.search.procedure import perform_plan
 from autotransfer.search.tpe import suggest
 from tiny import create_run, described, tiny_file
 
@@ -25,7 +25,7 @@ def tpe_run(folder: Path, trials: int) -> tuple[Run, Choice]:
     source = str(tiny_file(folder))
     options = described(source=source, search="tpe", trials=trials, max_epochs=4, batch_size=8, device="cpu")
     run = create_run(folder / "run", options)
-    return run, conduct(run, quiet, shown=False)
+    return run, perform_plan(run, quiet, shown=False)
 
 
 def test_every_setting_is_trained_to_its_end(tmp_path: Path) -> None:
@@ -62,10 +62,10 @@ def test_the_same_seed_samples_the_same_settings_also_when_interrupted(tmp_path:
 
         run.database.finish = finish  # type: ignore[method-assign]
         with pytest.raises(Killed):
-            conduct(run, quiet, shown=False)
+            perform_plan(run, quiet, shown=False)
         run.database.close()
         run = Run.open(folder / "run")
-    conduct(run, quiet, shown=False)
+    perform_plan(run, quiet, shown=False)
     again = pd.read_csv(run.folder / "results.csv").drop(columns="seconds")
     pd.testing.assert_frame_equal(again, expected, check_exact=True)
     assert choice.chosen.name in set(again["setting"])

@@ -61,7 +61,7 @@ def check_packages(tensorboard: Path | None = None) -> None:
 def execute_run(opened: Run, executor: Executor | None) -> None:
     """Carry out the procedure, draw a report after every interim result, and print the last one in a few lines."""
     from ..cpu.boundary import library
-    from ..search.procedure import conduct
+    from ..search.procedure import perform_plan
 
     if library() is None and not opened.options.task.is_numeric:
         print_progress("no compiled kernels: torch computes, and on a CPU a fit takes two to three times as long")
@@ -74,7 +74,7 @@ def execute_run(opened: Run, executor: Executor | None) -> None:
         drawn = _try_write_report(run)
 
     with handle_interrupts(opened.folder), closing(opened.database):
-        choice = conduct(opened, print_progress, shown=not CONSOLE.quiet, answered=answered)
+        choice = perform_plan(opened, print_progress, shown=not CONSOLE.quiet, on_result=answered)
     print_result(choice, opened.folder)
     if drawn:
         print_lines(f"report: {(opened.folder / 'report.html').resolve()}")

@@ -186,11 +186,11 @@ def _print_plan(
     from ..runs.preparation import prepare
     from ..runs.study import study_text
     from ..search.plan import limit_words, stage_lines, why_folds, work_words
-    from ..search.planning import plan_of
+    from ..search.planning import make_plan
 
     prepared = prepare(options, encoders)
     recordings = prepared.recordings
-    plan = plan_of(prepared) if again is None else again.for_recordings(prepared)
+    plan = make_plan(prepared) if again is None else again.for_recordings(prepared)
     lines = [repr(recordings), describe(prepared.folds), *concerns(Study.from_raw(whole_people(recordings).raw()))]
     lines += why_folds(recordings, options.folds, plan)
     lines += [work_words(plan), *stage_lines(plan), *(limit_words(options) if again is None else [])]
@@ -214,7 +214,7 @@ def resume(
     from ..runs.options import EVERYTHING, parse_time
     from ..runs.progress import longer_words
     from ..runs.run import Run, check_is_run
-    from ..search.planning import give_more
+    from ..search.planning import extend_time
 
     more = None if time is None or time == EVERYTHING else parse_time(time)
     check_is_run(folder)
@@ -224,7 +224,7 @@ def resume(
         if opened.options.task.is_numeric:
             _refuse_for_regression(cluster=cluster, tensorboard=tensorboard)
         if time is not None:
-            give_more(opened, more)
+            extend_time(opened, more)
         if opened.database.recall("complete", bool):
             choice = read_choice(folder)
             with closing(opened.database):

@@ -21,7 +21,7 @@ from ..models.model import Model
 from ..recordings import Recordings
 from ..recordings.labels import as_list
 from ..runs.options import USUAL_ENCODER
-from ..search.kinds import AVERAGED, EEGNET, PENALIZED
+from ..search.candidates import AVERAGED_CHECKPOINT, EEGNET, PENALIZED_NETWORKS
 from ..settings import Setting
 from ..training.batches import epochs_for
 from ..training.conformal import FEWEST, Thresholds
@@ -207,8 +207,8 @@ def training_of(preset: str, encoder: str) -> dict[str, Any]:
             "max_epochs": plain.max_epochs, "standardize": "trial", "append_scale": False, "log_power": False,
             "schedule": plain.training.schedule, "checkpoint": plain.training.checkpoint,
         }  # fmt: skip
-    networks = {network["encoder"]: network for network in reversed(PENALIZED["zero-shot"])}
-    usual = dict.fromkeys(EEGNET, False) | AVERAGED | networks.get(encoder, {"standardize": "train"})
+    networks = {network["encoder"]: network for network in reversed(PENALIZED_NETWORKS["zero-shot"])}
+    usual = dict.fromkeys(EEGNET, False) | AVERAGED_CHECKPOINT | networks.get(encoder, {"standardize": "train"})
     return {name: value for name, value in usual.items() if name != "encoder"}
 
 

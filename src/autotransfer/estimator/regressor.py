@@ -17,7 +17,7 @@ from ..runs.choice import Choice
 from ..runs.options import describe_run
 from ..runs.run import Run
 from ..search.evaluation import delivered_predictions
-from ..search.number_evidence import NumberEvidence
+from ..search.regression_evidence import RegressionEvidence
 from ..tasks.regression import REGRESSION
 from ..training.conformal import around, interval_radius
 from .inputs import agreed_rate, column_of, ids_of, raw_windows
@@ -91,7 +91,7 @@ class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]
         return self
 
     def _keep(self, run: Run, choice: Choice) -> None:
-        evidence = NumberEvidence.of(run, choice.shortlist)
+        evidence = RegressionEvidence.from_run(run, choice.shortlist)
         self.held_out_ = np.empty(len(evidence.y))
         for subject, predicted in delivered_predictions(choice, evidence).items():
             self.held_out_[evidence.rows[subject]] = predicted

@@ -28,7 +28,7 @@ from ..runs.lock import Lock
 from ..runs.options import RunOptions, resolved
 from ..runs.run import Run, Tell, check_unused, is_run
 from ..search.planning import begin
-from ..search.procedure import conduct, results_of
+from ..search.procedure import perform_plan, results_of
 from .window_classifier import WindowEstimator
 
 DATA = "recordings.npz"  # the arrays handed to fit, so that a run can be resumed from its folder alone
@@ -61,7 +61,7 @@ class RunEstimator(WindowEstimator):
             if run.database.recall("complete", bool):
                 choice = read_choice(folder)
             else:
-                choice = conduct(run, print if verbose else lambda _: None, shown=verbose)
+                choice = perform_plan(run, print if verbose else lambda _: None, shown=verbose)
             model = load_model(folder / "model", encoders)
             self.summary_ = replace(
                 collect(run), source="the arrays handed to fit", command=f"{self!r}.fit(X, y, subjects=subjects)"
@@ -135,7 +135,7 @@ def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
     known, asked = run.recordings, in_units(recordings, run.options.hold_out)
     same_names = (known.classes, known.subjects, known.sfreq) == (asked.classes, asked.subjects, asked.sfreq)
     digests = {name: digest for name, digest in column_digests(asked).items() if digest}  # those left out are the run's
-    stored = run.database.recall("asked", RunOptions)
+    stored = run.database.recall("requested_options", RunOptions)
     if stored is None:  # it was begun in another way
         stored, options = run.options, resolved(options, run.recordings)
     begun, wanted = stored.to_dict(), options.to_dict()

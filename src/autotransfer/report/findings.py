@@ -84,7 +84,7 @@ def describe_replay(choice: Choice) -> list[str]:
         f"orders of all their windows; {describe_session(played)}."
     ]
     if played.calibrated:
-        gains = {n: paired(scores, played.before[n]) for n, scores in played.calibrated.items()}
+        gains = {n: paired(scores, played.before_calibration[n]) for n, scores in played.calibrated.items()}
         listed = [
             f"{signed(pair.mean)} with {n}" + f" ({pair.n} people; {people - pair.n} have too few)" * (pair.n < people)
             for n, pair in gains.items()
@@ -96,9 +96,13 @@ def describe_replay(choice: Choice) -> list[str]:
 
 def describe_session(played: ReplayResult) -> str:
     """Say whether a session of the delivered model adapts to unlabeled windows, and how."""
-    if played.session == NO_ADAPTATION:
+    if played.session_method == NO_ADAPTATION:
         return "a session does not adapt to unlabeled windows"
-    method = ADAPTATION_METHODS[played.session].label if played.session in ADAPTATION_METHODS else played.session
+    method = (
+        ADAPTATION_METHODS[played.session_method].label
+        if played.session_method in ADAPTATION_METHODS
+        else played.session_method
+    )
     return f"a session adapts to unlabeled windows ({method})"
 
 

@@ -124,8 +124,8 @@ def labels(summary: Summary) -> Figure | None:
         return None
     lines: dict[str, tuple[dict[str, Scores], str, str]] = {
         "calibrated with the labels": (played.calibrated, ACCENT, "circle"),
-        "as delivered": (played.before, MUTED, "diamond"),
-        "a classifier of the labels alone": (played.own, LOSS, "square"),
+        "as delivered": (played.before_calibration, MUTED, "diamond"),
+        "a classifier of the labels alone": (played.personal, LOSS, "square"),
     }
     data: list[Json] = []
     rows: list[list[Any]] = []

@@ -131,29 +131,28 @@ def _harmed(gains: list[float]) -> tuple[float, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayResult:
-    """Scores of held-out people whose windows are replayed, by case and subject. Fits and weights are those that left
-    the person out."""
+    """Scores of held-out subjects whose windows are replayed, by fits and weights that left the subject out."""
 
-    zero_shot: dict[str, Scores]  # by the order of the windows: recorded, balanced, one-sided
-    adapted: dict[str, Scores]  # the same following the person, in the way that others choose
-    ways: dict[str, dict[str, Scores]]  # by the way of following
-    before: dict[str, Scores]  # by the number of labeled windows of each class: on those that are left
-    calibrated: dict[str, Scores]
-    own: dict[str, Scores]  # a classifier of theirs alone, from the same labels
-    follows: str  # the way that everybody chooses, "none" where nobody gains
-    calibrates: list[int]  # numbers of labels that they gained by
-    trust: dict[str, list[float]] = field(default_factory=dict)  # as in a mixture's card
-    # The average that uses a person's windows; nothing where there is none.
-    online: dict[str, Scores] = field(default_factory=dict)  # by order, by the rule that others choose
-    all_windows: Scores = field(default_factory=dict)  # the same with all windows of a person at once
-    rule: CenteringRule | None = None  # that everybody chooses
-    online_session: bool = False  # whether a session of the delivered model learns with it
+    zero_shot: dict[str, Scores]  # by order of the windows (recorded, balanced, …): without adaptation
+    adapted: dict[str, Scores]  # by order, with the adaptation method that is selected on the other subjects
+    methods: dict[str, dict[str, Scores]]  # by adaptation method and order
+    before_calibration: dict[str, Scores]  # by number of labels per class: the delivered model on unlabeled windows
+    calibrated: dict[str, Scores]  # by number of labels per class: the calibrated model on these windows
+    personal: dict[str, Scores]  # by number of labels per class: a classifier trained on the labels alone
+    adaptation_method: str  # selected on all subjects; "none" if the mean gain is not positive
+    calibrates_with: list[int]  # numbers of labels per class by which subjects gained
+    trust: dict[str, list[float]] = field(default_factory=dict)  # share and sharpness by number of labels per class
+    # The remaining fields are about the online ensemble, and empty if there is none.
+    online: dict[str, Scores] = field(default_factory=dict)  # by order, with the rule selected on the other subjects
+    all_windows: Scores = field(default_factory=dict)  # with all windows of a subject at once
+    rule: CenteringRule | None = None  # selected on all subjects
+    online_session: bool = False  # whether sessions of the delivered model use it
     online_all_windows: bool = False  # whether adapt="all" uses it
 
     @property
-    def session(self) -> str:
+    def session_method(self) -> str:
         """Return the method by which a session of the delivered model adapts; "none" if it does not adapt."""
-        return self.rule.name if self.online_session and self.rule is not None else self.follows
+        return self.rule.name if self.online_session and self.rule is not None else self.adaptation_method
 
     @property
     def gains(self) -> dict[str, float]:
@@ -177,15 +176,16 @@ class ReplayResult:
     def harmed_by_labels(self) -> dict[str, tuple[float, int]]:
         """Return the share of people who lose more than HARM by calibration, and the number of people, by the number of
         labeled windows of each class."""
+        before = self.before_calibration
         return {
-            n: _harmed([score - self.before[n][name] for name, score in scores.items() if name in self.before[n]])
+            n: _harmed([score - before[n][name] for name, score in scores.items() if name in before[n]])
             for n, scores in self.calibrated.items()
         }
 
     def __post_init__(self) -> None:
         check_trust(self.trust)
-        by_case = (self.zero_shot, self.adapted, self.before, self.calibrated, self.own, self.online)
-        for tables in (*by_case, *self.ways.values(), {"all": self.all_windows}):
+        without_labels = (self.zero_shot, self.adapted, *self.methods.values(), self.online, {"all": self.all_windows})
+        for tables in (*without_labels, self.before_calibration, self.calibrated, self.personal):
             _check_scores(tables.values())
 
 

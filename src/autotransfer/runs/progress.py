@@ -22,7 +22,7 @@ def status_lines(folder: Path) -> list[str]:
     """Return lines that say what is done, running, waiting and failed, and how long the stage at work may take."""
     with closing(RunDatabase(folder / "run.sqlite", read_only=True)) as database:
         working, complete = in_use(folder), bool(database.recall("complete", bool))
-        answers = database.recall("answered", int) or 0
+        answers = database.recall("delivered_stages", int) or 0
         done = f"{answers} stage{'s' * (answers != 1)} done, predict can be used" if answers else ""
         if complete:
             ended = database.recall("ended", str) or ""

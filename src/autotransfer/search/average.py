@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..runs.choice import NamedSetting
 from ..runs.run import Run
 from ..settings import Setting
-from .evidence import Evidence
+from .evidence import ClassificationEvidence
 from .held_out import finished_entries
 from .weights import Floats, combine_log_probs, equal_classes, fit, sharpness_for_others
 
@@ -19,7 +19,7 @@ MOST = 12  # candidates that are delivered: a prediction waits for all of them
 LEAST = 0.01  # share of the weights below which a candidate is not worth waiting for
 
 
-def find_weights(evidence: Evidence, among: Sequence[int]) -> Floats:
+def find_weights(evidence: ClassificationEvidence, among: Sequence[int]) -> Floats:
     """Return weights (K,) of all candidates, 0 for those that are not `among` the ones to weigh or hardly count. They
     are equal if nobody is left to fit them on, or no candidate helps to predict anybody."""
     kept, weights = np.asarray(among), np.zeros(len(evidence.candidates))
@@ -43,7 +43,7 @@ def find_weights(evidence: Evidence, among: Sequence[int]) -> Floats:
     return weights
 
 
-def _rows(evidence: Evidence) -> tuple[NDArray[np.float32], NDArray[np.int64], Floats]:
+def _rows(evidence: ClassificationEvidence) -> tuple[NDArray[np.float32], NDArray[np.int64], Floats]:
     """Return what weights are fitted on: log-probabilities (K, N, C), classes (N,) and weights (N,). Every fit and
     person counts the same."""
     scored = set(evidence.people)
@@ -71,9 +71,9 @@ def find_online(run: Run, candidates: Sequence[Setting], centered: Sequence[Sett
         return None
     settings = [*candidates, *centered]
     named = [NamedSetting(run.options.name_of(setting), setting) for setting in settings]
-    evidence = Evidence.of(run, named, finished_entries(run, settings, run.folds()))
+    evidence = ClassificationEvidence.from_run(run, named, finished_entries(run, settings, run.folds()))
 
-    def found(known: Evidence) -> dict[Setting, float]:
+    def found(known: ClassificationEvidence) -> dict[Setting, float]:
         weights = find_weights(known, known.trained).tolist()
         return {setting: beta for setting, beta in zip(settings, weights, strict=True) if beta}
 

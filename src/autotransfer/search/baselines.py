@@ -32,8 +32,8 @@ from ..training.closed_form import population_of
 from ..training.packing import resolve_device
 from ..training.train import run as train_population
 from ..training.windows import release, windows_for
+from .candidates import linear_candidates
 from .held_out import person_score, probabilities_of
-from .kinds import closed_forms
 
 LDA = "Features + LDA (built in)"  # band power and means of stretches
 TANGENT = "Tangent space + LDA (built in)"
@@ -107,10 +107,10 @@ def adaptation_of(options: RunOptions) -> str:
 def closed_baselines(run: Run) -> dict[str, Setting]:
     """Return linear models of the kinds in CLOSED, with estimated shrinkage: zero-shot and, if the run may use windows
     of a new person, centered by person."""
-    forms = reversed(closed_forms("zero-shot", run.recordings))
+    forms = reversed(linear_candidates("zero-shot", run.recordings))
     baselines = {CLOSED[form.kind]: form for form in forms if form.kind in CLOSED}
     if (used := adaptation_of(run.options)) != "none":
-        for form in reversed(closed_forms(used, run.recordings)):
+        for form in reversed(linear_candidates(used, run.recordings)):
             if form.kind in CLOSED and form.adaptation == used:
                 baselines[CLOSED[form.kind].replace(" (", f", {used} (")] = form
     return {name: baselines[name] for name in sorted(baselines)}
@@ -223,7 +223,7 @@ def _scaled(recordings: Recordings, fold: Fold) -> Floats:
 
 def _delays(recordings: Recordings) -> tuple[int, int]:
     """Return the copies and the lag of our own tangent space: few channels have few covariances."""
-    forms = [form for form in closed_forms("zero-shot", recordings) if form.kind == "tangent"]
+    forms = [form for form in linear_candidates("zero-shot", recordings) if form.kind == "tangent"]
     delays = [step for form in forms for step in form.preprocessing.transforms if isinstance(step, Delays)]
     return (delays[0].copies, delays[0].lag) if delays else (1, 1)
 
@@ -252,7 +252,7 @@ def oas_covariances(C: Floats, length: int) -> Floats:
 
 
 def _too_wide(recordings: Recordings) -> str | None:
-    if any(form.kind == "tangent" for form in closed_forms("zero-shot", recordings)):
+    if any(form.kind == "tangent" for form in linear_candidates("zero-shot", recordings)):
         return None
     return f"{recordings.n_channels} channels have too many covariances"
 

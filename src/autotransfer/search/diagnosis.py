@@ -21,9 +21,9 @@ from ..training.conformal import (
     held_out_coverage,
     sets_at,
 )
-from .evaluation import AnyEvidence, Predictions, delivered_predictions, nested_weights
-from .evidence import Evidence
-from .number_evidence import NumberEvidence
+from .evaluation import Predictions, delivered_predictions, nested_weights
+from .evidence import ClassificationEvidence, Evidence
+from .regression_evidence import RegressionEvidence
 from .weights import Floats, combine_log_probs, equal_classes
 
 BINS = 10  # of confidence
@@ -32,11 +32,11 @@ SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5)  # of windows that are left unansw
 Person = tuple[NDArray[np.int64], NDArray[np.float64]]  # classes (n,), probabilities (n, C)
 
 
-def diagnose(run: Run, selection: Selection, evidence: AnyEvidence) -> Diagnosis:
+def diagnose(run: Run, selection: Selection, evidence: Evidence) -> Diagnosis:
     """Describe predictions of each subject by what was selected without them."""
     predictions, ensemble = delivered_predictions(selection, evidence), selection.ensemble
     whole, of_people = whole_people(run.recordings), of_whole_people(run.recordings, predictions)
-    if isinstance(evidence, NumberEvidence):
+    if isinstance(evidence, RegressionEvidence):
         return Diagnosis(intervals=check_intervals(whole, of_people))
     who, y = whole.subject.numpy(), whole.y.numpy()
     people = {str(whole.subjects[person]): (y[who == person], log_p) for person, log_p in of_people.items()}
@@ -78,7 +78,7 @@ def of_whole_people(recordings: Recordings, predictions: Predictions) -> dict[in
     return whole
 
 
-def calibration(ensemble: Ensemble, evidence: Evidence, log_probs: Predictions) -> Calibration:
+def calibration(ensemble: Ensemble, evidence: ClassificationEvidence, log_probs: Predictions) -> Calibration:
     """Compare confidence with accuracy, with the same weight for every person and class."""
     confidence, right, weight, before = [], [], [], []
     for person, log_p in log_probs.items():

@@ -16,14 +16,13 @@ from ..tasks import Metric
 from ..tasks.classification import BALANCED_ACCURACY
 from .evidence import Evidence
 from .held_out import measured_scores
-from .number_evidence import NumberEvidence
+from .regression_evidence import RegressionEvidence
 from .weights import Floats
 
-AnyEvidence = Evidence | NumberEvidence
 Predictions = Mapping[int, NDArray[np.floating]]  # by subject: log-probabilities (n, classes), or numbers (n,)
 
 
-def evaluate(run: Run, selection: Selection, evidence: AnyEvidence, entries: Sequence[Entry]) -> Evaluation:
+def evaluate(run: Run, selection: Selection, evidence: Evidence, entries: Sequence[Entry]) -> Evaluation:
     """Score the selection for each subject on the subject, with the alternatives that the run had."""
     options, metric, delivered = run.options, run.options.scoring, delivered_predictions(selection, evidence)
 
@@ -31,7 +30,7 @@ def evaluate(run: Run, selection: Selection, evidence: AnyEvidence, entries: Seq
         return run.by_person(evidence.scores_of(by, predictions))
 
     guessing = Scores()
-    if isinstance(evidence, NumberEvidence):
+    if isinstance(evidence, RegressionEvidence):
         single, guessing = evidence.single_scores, run.by_person(evidence.guessing)
         chance = float(np.mean(list(guessing.values())))
     else:
@@ -71,21 +70,21 @@ def evaluate(run: Run, selection: Selection, evidence: AnyEvidence, entries: Seq
     )
 
 
-def delivered_predictions(selection: Selection, evidence: AnyEvidence, *, uncensored: bool = False) -> Predictions:
+def delivered_predictions(selection: Selection, evidence: Evidence, *, uncensored: bool = False) -> Predictions:
     """Return predictions of each subject by what was selected without them."""
     if (ensemble := selection.ensemble) is None:
         return _by_candidate(evidence, selection.nested_choices)
     return {who: evidence.combine(nested_weights(ensemble, evidence, who, uncensored), who) for who in evidence.people}
 
 
-def nested_weights(ensemble: Ensemble, evidence: AnyEvidence, who: int, uncensored: bool = False) -> Floats:
+def nested_weights(ensemble: Ensemble, evidence: Evidence, who: int, uncensored: bool = False) -> Floats:
     """Return weights (K,) of all candidates that were found without a subject."""
     nested = (ensemble.nested_uncensored if uncensored else {}) or ensemble.nested
     weights = nested[evidence.subjects[who]]
     return np.array([weights.get(named.name, 0.0) for named in evidence.candidates])
 
 
-def _by_candidate(evidence: AnyEvidence, names: Mapping[str, str]) -> Predictions:
+def _by_candidate(evidence: Evidence, names: Mapping[str, str]) -> Predictions:
     """Return predictions of each subject by the candidate of that name."""
     place = {named.name: k for k, named in enumerate(evidence.candidates)}
     return {who: evidence.pool(who)[place[names[evidence.subjects[who]]]] for who in evidence.people}

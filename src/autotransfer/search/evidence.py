@@ -1,6 +1,6 @@
 """Evidence: what a run may read to select, and the part of it that a subject had nothing to do with.
 
-`Evidence` is that of classification, and `NumberEvidence` has the same interface for regression.
+`ClassificationEvidence` is that of classification, and `RegressionEvidence` has the same interface for regression.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ..runs.run import Run
 from ..tasks import Metric
 from ..tasks.classification import BALANCED_ACCURACY
 from .held_out import Array, FitKey, held_out_log_probs, logarithm, measured_scores, person_score, validation_scores
+from .regression_evidence import RegressionEvidence
 from .stages import Score, by_subject
 from .weights import Floats, combine_log_probs
 
@@ -28,7 +29,7 @@ BLOCKS = 40  # how often weights are fitted again: of more subjects, some are le
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ClassificationEvidence:
     """Validation scores, and predictions of held-out subjects with their classes.
 
     Every fit holds out two subjects, or two groups of them, and each is predicted by the snapshot that the other one
@@ -47,7 +48,7 @@ class Evidence:
     partial: frozenset[int] = frozenset()  # subjects some of whose fits are left out
 
     @classmethod
-    def of(cls, run: Run, candidates: Sequence[NamedSetting], entries: Sequence[Entry]) -> Evidence:
+    def from_run(cls, run: Run, candidates: Sequence[NamedSetting], entries: Sequence[Entry]) -> ClassificationEvidence:
         """Collect the evidence of finished jobs of a run."""
         rec, settings = run.recordings, [named.setting for named in candidates]
         known, who = set(scorable(rec)), rec.subject.numpy()
@@ -65,7 +66,7 @@ class Evidence:
             rows=max(10, min(ROWS, MOST_ROWS // len(log_probs))),
         )
 
-    def without(self, subjects: Iterable[int]) -> Evidence:
+    def without(self, subjects: Iterable[int]) -> ClassificationEvidence:
         """Return the evidence that these subjects took no part in."""
         out = frozenset(subjects)
         log_probs = {(fold, who): log_p for (fold, who), log_p in self.log_probs.items() if out.isdisjoint(fold)}
@@ -129,3 +130,6 @@ class Evidence:
 
     def uncensored(self, among: Iterable[int]) -> list[int]:
         return [k for k in among if self.candidates[k].setting.penalty is None]
+
+
+Evidence = ClassificationEvidence | RegressionEvidence

@@ -39,7 +39,7 @@ def build_models(run: Run, choice: Choice, online: Mapping[Setting, float] | Non
         return
     weights = choice.delivered
     networks = sum(not setting.network.closed_form for setting in weights)
-    most = None if choice.ensemble is None else most_of_each(networks)
+    most = None if choice.ensemble is None else fits_per_network(networks)
     parts = [Part(setting, *_trained(run, setting, most), weight) for setting, weight in weights.items()]
     played, more = choice.replay, None
     if online is not None and played is not None and played.rule is not None:
@@ -75,8 +75,8 @@ def _save(run: Run, parts: Sequence[Part], choice: Choice, more: tuple[list[floa
         follows=None if choice.task.is_numeric else UNTRIED,
     )  # fmt: skip
     if (played := choice.replay) is not None:
-        helped = played.calibrates if played.calibrated else None  # nobody had windows to try labels with
-        model.card = replace(model.card, follows=played.follows, calibrates=helped, trust=played.trust)
+        helped = played.calibrates_with if played.calibrated else None  # nobody had windows to try labels with
+        model.card = replace(model.card, follows=played.adaptation_method, calibrates=helped, trust=played.trust)
         if more is not None and more[1] and played.rule is not None:
             model = with_online(
                 rec, model, *more, played.rule, session=played.online_session, all_windows=played.online_all_windows,
@@ -85,7 +85,7 @@ def _save(run: Run, parts: Sequence[Part], choice: Choice, more: tuple[list[floa
     model.save(run.folder / "model")
 
 
-def most_of_each(networks: int) -> int:
+def fits_per_network(networks: int) -> int:
     """Return how many fits of each network are delivered, for so many networks."""
     return max(2, MOST_NETWORKS // max(networks, 1))
 

@@ -17,17 +17,17 @@ from ..runs.options import USUAL_ENCODER, RunOptions
 from ..runs.preparation import Preparation, prepare
 from ..runs.run import Run, Tell, check_unused
 from ..settings import Setting
-from .kinds import Candidates, candidates_of, list_of
+from .candidates import Candidates, find_candidates, shortlist_key
 from .plan import Plan, PlannedFit, Stage, limit_words, why_folds
 from .stages import SHORTLIST_PER_METHOD
 
 
-def plan_of(prepared: Preparation) -> Plan:
+def make_plan(prepared: Preparation) -> Plan:
     """Return the plan of a run. It depends on options and recordings, not on the machine or on --time."""
-    options, candidates = prepared.options, candidates_of(prepared)
+    options, candidates = prepared.options, find_candidates(prepared)
     plan = Plan(options=options, folds=len(prepared.groups), stages=[])
     apart = options.staged
-    counts = Counter((list_of(setting, apart=apart), setting.method) for setting in candidates.networks)
+    counts = Counter((shortlist_key(setting, apart=apart), setting.method) for setting in candidates.networks)
     tpe = options.search == "tpe"
     if tpe or max(counts.values(), default=0) > SHORTLIST_PER_METHOD:  # shortlists have no room for every setting
         most = sum(min(k, SHORTLIST_PER_METHOD + (method is None)) for (_, method), k in counts.items())
@@ -105,17 +105,17 @@ def network_name(setting: Setting, seed: int, plain: Setting) -> str:
     return f"{setting.kind}{' with ' * bool(traits)}{', '.join(traits)}, seed {seed}"
 
 
-def give_more(run: Run, seconds: float | None) -> None:
+def extend_time(run: Run, seconds: float | None) -> None:
     """Let a run go on for so many seconds more than it took so far; None: until everything is trained."""
     plan = run.database.recall("plan", Plan)
     if plan is None or not run.options.staged:
         raise UserError("the run has no interim results, and ends when everything is trained; leave --time out")
     if plan.fixed:
         raise UserError("the run performs the plan of another, however long that takes; leave --time out")
-    if run.database.recall("answered", int) == len(plan.stages):
+    if run.database.recall("delivered_stages", int) == len(plan.stages):
         raise UserError("everything in its plan was trained; leave --time out")
-    spent = run.database.recall("spent", float) or 0.0
-    run.database.remember(allowed=math.inf if seconds is None else spent + seconds, complete=False)
+    spent = run.database.recall("seconds_spent", float) or 0.0
+    run.database.remember(seconds_allowed=math.inf if seconds is None else spent + seconds, complete=False)
 
 
 def begin(
@@ -134,11 +134,11 @@ def begin(
     start = time.monotonic()
     check_unused(folder)
     prepared = prepare(options, encoders, recordings)
-    plan = plan_of(prepared) if again is None else again.for_recordings(prepared)
+    plan = make_plan(prepared) if again is None else again.for_recordings(prepared)
     lines = why_folds(prepared.recordings, options.folds, plan) + (limit_words(options) if again is None else [])
     if tell is not None:
         for line in lines:
             tell(line)
     run = Run.start(folder, prepared)
-    run.database.remember(plan=plan, asked=options, spent=time.monotonic() - start)
+    run.database.remember(plan=plan, requested_options=options, seconds_spent=time.monotonic() - start)
     return run

@@ -32,37 +32,37 @@ from ..training.progress import working
 from ..words import clock
 from .average import find_online
 from .baselines import baseline_scores
+from .candidates import find_candidates, shortlist_key
 from .diagnosis import diagnose
-from .evaluation import AnyEvidence, Predictions, delivered_predictions, evaluate
-from .evidence import Evidence
+from .evaluation import Predictions, delivered_predictions, evaluate
+from .evidence import ClassificationEvidence, Evidence
 from .held_out import finished_entries, measured_scores, validation_scores
-from .kinds import candidates_of, list_of
 from .models import build_models
-from .number_evidence import NumberEvidence
 from .plan import Plan, write_plan
-from .planning import plan_of, with_candidate_stages
+from .planning import make_plan, with_candidate_stages
+from .regression_evidence import RegressionEvidence
 from .replay import replay_subjects
 from .selection import select
 from .stages import shortlist
 from .stopping import expects_gain, stopped_at
 
-KEPT = 0.1  # share of the time limit that is kept for the last result
+RESERVED = 0.1  # share of the time limit for the last result
 
-Answered = Callable[[Run, Choice], None]
+ResultCallback = Callable[[Run, Choice], None]
 
 
-def conduct(run: Run, tell: Tell, *, shown: bool | None = None, answered: Answered | None = None) -> Choice:
+def perform_plan(run: Run, tell: Tell, *, shown: bool | None = None, on_result: ResultCallback | None = None) -> Choice:
     """Perform the rest of the plan. Leaves results.csv, choice.json, plan.json and model/ in the run's folder after
-    each stage. answered: called when all of these are written."""
+    each stage. on_result: called when all of these are written."""
     check_packages(run.options)
     with threads(cores()):
         plan = run.database.recall("plan", Plan)
-        plan = plan_of(run.prepared) if plan is None else plan
+        plan = make_plan(run.prepared) if plan is None else plan
         if plan.searched:
             shortlist = search_stage(run, tell, shown=shown)
             if not plan.stages:
                 plan = with_candidate_stages(plan, shortlist)
-        return Conductor(run, plan, tell, shown=shown, answered=answered).perform()
+        return PlanRunner(run, plan, tell, shown=shown, on_result=on_result).perform()
 
 
 def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
@@ -74,7 +74,7 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
 
         settings = tpe_search(run, tell, shown=shown)
     else:
-        settings = candidates_of(run.prepared).networks
+        settings = find_candidates(run.prepared).networks
         run.database.add(Entry.of("search", setting, *split, options.seed) for setting in settings)
         tell(f"stage one: {len(settings)} setting{'s' * (len(settings) != 1)} on one split")
         run.work(shown=shown)
@@ -86,24 +86,28 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
     by_key = {setting.key: setting for setting in settings}
     # A shortlist for every network: the best one must not crowd out the settings of another.
     kept = []
-    for network in dict.fromkeys(list_of(setting, apart=apart) for setting in settings):
-        kept += shortlist(scores, {k: s.method for k, s in by_key.items() if list_of(s, apart=apart) == network})
+    for network in dict.fromkeys(shortlist_key(setting, apart=apart) for setting in settings):
+        kept += shortlist(scores, {k: s.method for k, s in by_key.items() if shortlist_key(s, apart=apart) == network})
     return [by_key[key] for key in kept]
 
 
-class Conductor:
+class PlanRunner:
     """Performer of a plan. The run database keeps every interim result, and how much time was spent."""
 
-    def __init__(self, run: Run, plan: Plan, tell: Tell, *, shown: bool | None, answered: Answered | None) -> None:
+    def __init__(
+        self, run: Run, plan: Plan, tell: Tell, *, shown: bool | None, on_result: ResultCallback | None
+    ) -> None:
         self.run, self.plan, self.tell, self.shown = run, plan, tell, shown
-        self.answered = answered
-        self.start = time.monotonic() - (run.database.recall("spent", float) or 0.0)
+        self.on_result = on_result
+        self.start = time.monotonic() - (run.database.recall("seconds_spent", float) or 0.0)
         limit = None if plan.fixed else run.options.seconds
-        self.allowed = run.database.recall("allowed", float) or limit or math.inf  # seconds
+        self.allowed = run.database.recall("seconds_allowed", float) or limit or math.inf  # seconds
         self.stops = run.options.staged and math.isfinite(self.allowed)  # before the limit, if no gain is expected
-        self.delivered = run.database.recall("answered", int) or 0  # stages
-        self.answers = run.database.recall("answers", list[StageScore]) or []
-        self.nested = run.database.recall("nested", list[dict[str, dict[str, float]]]) or []  # weights after each stage
+        self.delivered = run.database.recall("delivered_stages", int) or 0  # stages
+        self.answers = run.database.recall("stage_scores", list[StageScore]) or []
+        self.nested = (
+            run.database.recall("nested_weights", list[dict[str, dict[str, float]]]) or []
+        )  # weights after each stage
         self.answering = 0.0  # seconds that the slowest interim result took
         self.chosen: tuple[Choice, Predictions] | None = None  # after the last completed stage
         run.database.remember(plan=plan)
@@ -115,7 +119,7 @@ class Conductor:
     @property
     def seconds_left(self) -> float:
         """Return the seconds until the last result must be begun."""
-        kept = KEPT * self.allowed if math.isfinite(self.allowed) else 0.0
+        kept = RESERVED * self.allowed if math.isfinite(self.allowed) else 0.0
         return self.allowed - self.spent - max(kept, self.answering)
 
     def perform(self) -> Choice:
@@ -166,7 +170,7 @@ class Conductor:
             self.tell(f"{stage.name} takes too long and is not delivered: {spent} of {whole} were spent on it")
             return False
         finally:
-            run.database.remember(spent=self.spent)
+            run.database.remember(seconds_spent=self.spent)
         return True
 
     def _has_time(self, number: int) -> bool:
@@ -236,10 +240,10 @@ class Conductor:
         write_atomically(run.folder / "choice.json", json.dumps(schema.to_values(choice), indent=1))
         write_plan(run.folder, self.plan.as_performed(self.delivered))
         facts: dict[str, Any] = {"complete": True, "ended": ended or ""} if last else {}
-        facts |= {"answers": self.answers, "nested": self.nested, "answered": self.delivered}
-        run.database.remember(spent=self.spent, choice=choice, **facts)
-        if self.answered is not None:
-            self.answered(run, choice)
+        facts |= {"stage_scores": self.answers, "nested_weights": self.nested, "delivered_stages": self.delivered}
+        run.database.remember(seconds_spent=self.spent, choice=choice, **facts)
+        if self.on_result is not None:
+            self.on_result(run, choice)
         if staged and not last:
             stage = self.answers[-1]
             whom = "people" if run.data.units is None else f"each {run.options.hold_out}"
@@ -262,12 +266,12 @@ class Conductor:
         named = [NamedSetting(name_of(setting), setting) for setting in candidates]
         paper = next((one for one in named if one.setting == run.options.plain), None)
         entries = finished_entries(run, candidates, run.folds())
-        evidence: AnyEvidence
+        evidence: Evidence
         if run.options.task.is_numeric:
-            evidence = NumberEvidence.of(run, named)
+            evidence = RegressionEvidence.from_run(run, named)
             run.database.remember(scores=evidence.single_scores)  # which records of fits have not
         else:
-            evidence = Evidence.of(run, named, entries)
+            evidence = ClassificationEvidence.from_run(run, named, entries)
         selection = select(evidence, run.options.task.rule or run.options.rule, paper)
         if run.options.staged and selection.ensemble is not None:
             scores = evidence.scores_of(run.options.scoring, delivered_predictions(selection, evidence))

@@ -90,13 +90,13 @@ def replay_subjects(
     trust = {labels: [SHARES[k], SHARPNESS[n]] for labels, (k, n) in places_of.items()}
     below = {labels: most_tried(labels, trust) for labels in LABELS}
     trust = {str(labels): trust[str(number)] for labels, number in below.items() if number is not None}
-    before, calibrated, own = (tables.get(name, {}) for name in ("before", "calibrated", "own"))
-    every: dict[str, Any] = {"before": before, "calibrated": calibrated, "own": own} | scores_of(followed)
+    with_labels = {name: tables.get(name, {}) for name in ("before_calibration", "calibrated", "personal")}
+    every: dict[str, Any] = with_labels | score_tables(followed)
     merged: dict[str, Any] = {name: _merged(table, recordings.units) for name, table in every.items()}
     return ReplayResult(
         **merged,
-        **decisions_of(followed),
-        calibrates=calibrates(before, calibrated),
+        **select_adaptation(followed),
+        calibrates_with=helpful_labels(with_labels["before_calibration"], with_labels["calibrated"]),
         trust=trust,
     )
 
@@ -110,9 +110,8 @@ def _merged(table: dict[str, Any], units: Units | None) -> dict[str, Any]:
     return units.by_person(table)
 
 
-def scores_of(followed: dict[str, online_adaptation.AdaptationScores]) -> dict[str, dict[str, Any]]:
-    """Return scores by order of windows: `zero_shot`, `adapted` by the method that the others select, `ways` by every
-    adaptation method, and `online`, with `all_windows`, by the rule of the online ensemble that the others select."""
+def score_tables(followed: dict[str, online_adaptation.AdaptationScores]) -> dict[str, dict[str, Any]]:
+    """Return tables of `ReplayResult` without labels. What is selected for a subject is selected on the other ones."""
 
     def by_order(methods: dict[str, str]) -> dict[str, Scores]:
         """Return scores by order of windows. methods: by subject."""
@@ -125,7 +124,7 @@ def scores_of(followed: dict[str, online_adaptation.AdaptationScores]) -> dict[s
     tables: dict[str, dict[str, Any]] = {
         "zero_shot": by_order(dict.fromkeys(followed, NO_ADAPTATION)),
         "adapted": by_order(adapted),
-        "ways": {method: by_order(dict.fromkeys(followed, method)) for method in ADAPTATION_METHODS},
+        "methods": {method: by_order(dict.fromkeys(followed, method)) for method in ADAPTATION_METHODS},
     }
     if people.rules is not None:
         _, rules = _without_each(followed, online_adaptation.rule_of)
@@ -142,21 +141,21 @@ def _without_each(
     return people, {name: select(people.without(place)) for place, name in enumerate(followed)}
 
 
-def decisions_of(followed: dict[str, online_adaptation.AdaptationScores]) -> dict[str, Any]:
+def select_adaptation(followed: dict[str, online_adaptation.AdaptationScores]) -> dict[str, Any]:
     """Return how an online session of the delivered model adapts: not at all unless subjects gained by what the others
     selected."""
     people, methods = _without_each(followed, online_adaptation.delivered_method)
     gain = np.mean([followed[name].gains(method).mean() for name, method in methods.items()])
     method = online_adaptation.delivered_method(people) if gain > online_adaptation.ROUNDING else NO_ADAPTATION
-    follows = method
+    adaptation_method = method
     if method in online_adaptation.RULES:  # models without the online ensemble adapt too
-        follows = online_adaptation.delivered_method(people, list(ADAPTATION_METHODS))
+        adaptation_method = online_adaptation.delivered_method(people, list(ADAPTATION_METHODS))
     if people.rules is None:
-        return {"follows": follows}
+        return {"adaptation_method": adaptation_method}
     _, rules = _without_each(followed, online_adaptation.rule_of)
     whole = [online_adaptation.all_gain(followed[name], rule) for name, rule in rules.items()]
     return {
-        "follows": follows,
+        "adaptation_method": adaptation_method,
         "rule": online_adaptation.RULES[online_adaptation.rule_of(people)],
         "online_session": method in online_adaptation.RULES,
         "online_all_windows": float(np.mean(whole)) >= 0,
@@ -276,14 +275,14 @@ def _with_labels(
             continue
         correction = person.calibration(read.latents, y, torch.from_numpy(known))
         trials[str(labels)] = try_all(read.log_p[left], correction[left], y[left], metric)
-        scores["before", str(labels)] = window_score(metric, read.y[left], read.log_p[left].numpy())
+        scores["before_calibration", str(labels)] = window_score(metric, read.y[left], read.log_p[left].numpy())
         if solved:
             personal = personal_log_probs(solved, read.y, groups, known, n_classes)
-            scores["own", str(labels)] = window_score(metric, read.y[left], personal[left].numpy())
+            scores["personal", str(labels)] = window_score(metric, read.y[left], personal[left].numpy())
     return scores, trials
 
 
-def calibrates(before: dict[str, Scores], after: dict[str, Scores]) -> list[int]:
+def helpful_labels(before: dict[str, Scores], after: dict[str, Scores]) -> list[int]:
     """Return the numbers of labels with which people gained on average, from their scores before and after calibration;
     none if they lost over all numbers together, because a single number that helps is then chance.
 

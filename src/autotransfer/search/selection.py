@@ -1,7 +1,7 @@
 """Selection: what a run delivers, and what it would have delivered without each subject.
 
 A rule is given evidence that the subject, for whom it selects, took no part in. No test score can reach it, because
-there is none in `Evidence`.
+there is none in `ClassificationEvidence`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 from ..preprocessing import strongest
 from ..runs.choice import Ensemble, NamedSetting, Selection, WeightedCandidate
 from .average import find_weights
-from .evidence import Evidence
-from .number_evidence import NumberEvidence
+from .evidence import ClassificationEvidence, Evidence
+from .regression_evidence import RegressionEvidence
 from .stages import Score, best_mean, choose, lower_quartile_of, mean_of
 from .weights import Floats
 
@@ -27,10 +27,12 @@ class Rule:
     weigh: Callable[[Any, Sequence[int]], Floats] | None = None  # weights; None: the best is delivered alone
 
 
-def _by_scores(rank: Callable[[Sequence[Score], Sequence[str]], str]) -> Callable[[Evidence, Sequence[int]], int]:
+def _by_scores(
+    rank: Callable[[Sequence[Score], Sequence[str]], str],
+) -> Callable[[ClassificationEvidence, Sequence[int]], int]:
     """Return the best candidate by validation scores. rank: from scores and keys to the best key."""
 
-    def best(evidence: Evidence, among: Sequence[int]) -> int:
+    def best(evidence: ClassificationEvidence, among: Sequence[int]) -> int:
         keys = [evidence.candidates[k].setting.key for k in among]
         return among[keys.index(rank(evidence.scores, keys))]
 
@@ -40,11 +42,11 @@ def _by_scores(rank: Callable[[Sequence[Score], Sequence[str]], str]) -> Callabl
 RULES = {
     "average": Rule(_by_scores(best_mean), find_weights),
     "published": Rule(_by_scores(choose)),
-    "least squares": Rule(NumberEvidence.best, NumberEvidence.weights),
+    "least squares": Rule(RegressionEvidence.best, RegressionEvidence.weights),
 }
 
 
-def select(evidence: Evidence | NumberEvidence, rule: str, paper_network: NamedSetting | None = None) -> Selection:
+def select(evidence: Evidence, rule: str, paper_network: NamedSetting | None = None) -> Selection:
     """Select for a new subject, and for each subject from the evidence without them. paper_network: the candidate that
     scores are compared with, if it was trained."""
     best, weigh, candidates = RULES[rule].best, RULES[rule].weigh, evidence.candidates
@@ -73,9 +75,7 @@ def select(evidence: Evidence | NumberEvidence, rule: str, paper_network: NamedS
     )
 
 
-def _ensemble(
-    evidence: Evidence | NumberEvidence, best: NamedSetting, weigh: Callable[[Any, Sequence[int]], Floats]
-) -> Ensemble:
+def _ensemble(evidence: Evidence, best: NamedSetting, weigh: Callable[[Any, Sequence[int]], Floats]) -> Ensemble:
     """Weigh the candidates that were trained, and again those without a penalty. best: listed if none has a weight."""
     candidates, among = evidence.candidates, list(evidence.trained)
     uncensored = evidence.uncensored(among) or among

@@ -32,7 +32,7 @@ from ..training.closed_form import ABSENT
 from ..training.intervals import expanded_tail
 from ..training.metrics import balanced_accuracy_of
 from ..words import count, range_words, score, signed
-from .kinds import closed_forms
+from .candidates import linear_candidates
 
 FEWEST = 5  # people of a pilot study
 MOST = 10_000  # people more than there are
@@ -268,7 +268,7 @@ def _in_turns(rows: Rows, y: Rows, seed: int) -> Rows:
 def _settings(recordings: Recordings) -> list[Setting]:
     """Return linear models, one of each kind, whose codes depend neither on the fold nor on the person: the first of
     those that are small enough, otherwise the smallest."""
-    forms = closed_forms("zero-shot", recordings)
+    forms = linear_candidates("zero-shot", recordings)
     fixed = [form for form in forms if form.encoder == "linear" and form.preprocessing.represented]
     of_kinds = list({form.kind: form for form in reversed(fixed)}.values())[::-1]
 

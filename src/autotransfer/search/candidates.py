@@ -1,11 +1,11 @@
-"""Candidates of several kinds: which networks and closed-form models a run trains, by what it may use of a new person.
+"""Candidates of a run: networks and linear models, by signal and by what they may use of a new subject.
 
-The paper's network comes first. There are two other networks, with different encoders, each with every penalty of the
-grid, and models in closed form: band power and means of stretches, tangent vectors of covariances, templates of evoked
-responses, and the usual representations of the signal's field (REPRESENTED). These cost little compared with a network,
-and make other mistakes. Where a new person's unlabeled windows may be used, each kind has a form that uses them.
+The paper's network comes first. Two other networks follow, each with every penalty of the grid. Linear models are
+fitted in closed form on band power and means, on tangent vectors of covariances, on templates of evoked responses, and
+on the representations that are usual for the signal. If unlabeled windows of a new subject may be used, each model has
+a variant that uses them.
 
-To add a kind, add a line here; the encoder and the transforms that it names live in their own files.
+To add a candidate, add a line to one of the tables. Its encoder and transforms are defined in their own files.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from ..runs.preparation import Preparation
 from ..settings import Setting
 
 # Networks other than the plain one train at a constant rate and keep the mean of their last weights.
-AVERAGED = {"schedule": "constant", "checkpoint": "averaged"}
+AVERAGED_CHECKPOINT = {"schedule": "constant", "checkpoint": "averaged"}
 EEGNET: dict[str, Any] = {"encoder": "eegnet", "append_scale": True, "log_power": True}
 SHALLOW: dict[str, Any] = {"encoder": "shallow"}
 
 # By what may be used of a new person: networks that meet every penalty of the grid, and networks without.
-PENALIZED: dict[str, tuple[dict[str, Any], ...]] = {
+PENALIZED_NETWORKS: dict[str, tuple[dict[str, Any], ...]] = {
     used: ({"standardize": statistics} | EEGNET, {"standardize": statistics} | SHALLOW)
     for used, statistics in (("zero-shot", "train"), ("online", "online"), ("transductive", "transductive"))
 }
-UNPENALIZED: dict[str, tuple[dict[str, Any], ...]] = {
+UNPENALIZED_NETWORKS: dict[str, tuple[dict[str, Any], ...]] = {
     "zero-shot": (),
     "online": ({"align": "online", "encoder": "eegnet", "log_power": True},),
     "transductive": ({"align": "transductive", "encoder": "eegnet", "log_power": True},),
@@ -50,7 +50,7 @@ MOST_ENTRIES = 4000  # of a representation: a covariance of so many is the most 
 
 # Representations of each signal, in addition to "features" and "tangent", which every signal has: the usual ones of its
 # field that a run can afford. The weights of the average tell which of them are good on some recordings.
-REPRESENTED: dict[str, tuple[str, ...]] = {
+SIGNAL_REPRESENTATIONS: dict[str, tuple[str, ...]] = {
     "eeg": ("bands", "fine_bands", "band_tangent", "rhythms"),
     "emg": ("tdar", "ls9", "tdpsd"),
     "ecg": ("beats", "statistics", "minirocket"),
@@ -58,7 +58,7 @@ REPRESENTED: dict[str, tuple[str, ...]] = {
     "other": (),
 }
 # Of these, representations for trees: few hand-made features of different kinds, whose combinations matter.
-VOTED: dict[str, tuple[str, ...]] = {"ecg": ("beats", "statistics"), "wearable": ("statistics",)}
+TREE_REPRESENTATIONS: dict[str, tuple[str, ...]] = {"ecg": ("beats", "statistics"), "wearable": ("statistics",)}
 # Constants of representations, from the recordings; None where the recordings do not have them.
 CONSTANTS: dict[str, Callable[[Recordings], tuple[float, ...] | None]] = {
     "rhythms": lambda recordings: frequencies(recordings),
@@ -72,7 +72,7 @@ RESPONSE = 2.0  # seconds: shorter windows of EEG are taken for responses, longe
 
 
 # Augmentations that gained on people left out, one change at a time: candidates by default.
-TAKEN_UP: dict[str, dict[str, float]] = {
+SIGNAL_AUGMENTATIONS: dict[str, dict[str, float]] = {
     "eeg": {"channel_mask": 0.1}, "emg": {"channel_mask": 0.1}, "ecg": {"amplitude": 0.5}, "wearable": {"mixup": 0.5},
 }  # fmt: skip
 CHANNELS = {  # how channels of each are called
@@ -84,7 +84,7 @@ CHANNELS = {  # how channels of each are called
 SLOW = 64  # Hz: what is sampled below is no electric activity of muscles or brain, unless it says so
 
 
-def list_of(setting: Setting, *, apart: bool) -> object:
+def shortlist_key(setting: Setting, *, apart: bool) -> object:
     """Return the key of a setting's shortlist. apart: every network has a shortlist, because several kinds are
     averaged. Augmentations have one in any case, because they are there to be compared."""
     if not apart:
@@ -107,24 +107,24 @@ class Candidates(NamedTuple):
         return [*self.networks, *self.linear, *self.costly]
 
 
-def candidates_of(prepared: Preparation) -> Candidates:
+def find_candidates(prepared: Preparation) -> Candidates:
     """Return what options ask for on these recordings."""
     options, recordings = prepared.options, prepared.recordings
     adaptation = options.adaptation
     families = [family for family in FAMILIES if family in _split(options.kinds)] or list(FAMILIES)
     if options.task.is_numeric:  # a ridge has strengths of its own
-        forms = closed_forms(adaptation, recordings, options.kinds)
+        forms = linear_candidates(adaptation, recordings, options.kinds)
         numeric = [form.replace(shrinkage="auto") for form in forms if form.encoder == "linear"]
         return Candidates([], list(dict.fromkeys(numeric)), [])
     if not options.staged:
         return Candidates(options.settings(), [], [])
-    linear = closed_forms(adaptation, recordings, options.kinds) if "linear" in families else []
-    every = closed_forms(adaptation, recordings, options.kinds, costly=True)
+    linear = linear_candidates(adaptation, recordings, options.kinds) if "linear" in families else []
+    every = linear_candidates(adaptation, recordings, options.kinds, costly=True)
     of_families = [form for form in every if ("trees" if form.encoder == "trees" else "linear") in families]
     costly = [form for form in of_families if form not in linear]
     trained = list[Setting]()
     if options.networks != "none" and "networks" in families:
-        trained = networks(options.settings(), recordings, adaptation, options.networks, options.encoder)
+        trained = network_candidates(options.settings(), recordings, adaptation, options.networks, options.encoder)
     elif options.encoder != USUAL_ENCODER:
         raise UserError(f"encoder is {shown(options.encoder)}, and no network is to be trained; leave one of them out")
     if options.constants:
@@ -136,7 +136,7 @@ def candidates_of(prepared: Preparation) -> Candidates:
     return Candidates(trained, linear, costly)
 
 
-def networks(
+def network_candidates(
     settings: Sequence[Setting], recordings: Recordings, adaptation: str, which: str = "all",
     encoder: str = "eegnet",
 ) -> list[Setting]:  # fmt: skip
@@ -146,11 +146,11 @@ def networks(
     settings: of the grid, the paper's network first. which: of the further networks, "all", "main" or "one". encoder:
     takes the place of EEGNet, without the options that only EEGNet has.
     """
-    plain, penalized = settings[0], PENALIZED[adaptation]
+    plain, penalized = settings[0], PENALIZED_NETWORKS[adaptation]
     unpenalized: list[dict[str, Any]] = []
     if which == "all":
-        taken_up = TAKEN_UP.get(signal_of(recordings), {})
-        unpenalized += UNPENALIZED[adaptation]
+        taken_up = SIGNAL_AUGMENTATIONS.get(find_signal(recordings), {})
+        unpenalized += UNPENALIZED_NETWORKS[adaptation]
         unpenalized += [penalized[0] | {augment: value} for augment, value in taken_up.items()]
     pairs = [(setting, network) for network in penalized[: 1 if which == "one" else None] for setting in settings]
     pairs += [(plain, network) for network in unpenalized]
@@ -164,12 +164,12 @@ def _with_network(setting: Setting, network: dict[str, Any], own: str) -> Settin
     others = {name for kind in ENCODERS.values() for name in kind.__dataclass_fields__} - set(read)
     fields = {name: value for name, value in network.items() if name != "encoder" and name not in others}
     reset = {"network": None} if encoder != setting.encoder else {}
-    return setting.replace(encoder=encoder, **reset, **AVERAGED, **fields)
+    return setting.replace(encoder=encoder, **reset, **AVERAGED_CHECKPOINT, **fields)
 
 
-def signal_of(recordings: Recordings) -> str:
-    """Return the kind of signal, one of REPRESENTED: by the names of most channels, else by the data set's name, else
-    by the sampling rate."""
+def find_signal(recordings: Recordings) -> str:
+    """Return the kind of signal, one of SIGNAL_REPRESENTATIONS, by the names of most channels, by the name of the data
+    set or by the sampling rate."""
     for kind, called in CHANNELS.items():
         if 2 * sum(called.fullmatch(name) is not None for name in recordings.channels) > recordings.n_channels:
             return kind
@@ -179,7 +179,7 @@ def signal_of(recordings: Recordings) -> str:
     return "wearable" if recordings.sfreq is not None and recordings.sfreq < SLOW else "other"
 
 
-def closed_forms(
+def linear_candidates(
     adaptation: str, recordings: Recordings, kinds: str | None = None, *, costly: bool = False,
 ) -> list[Setting]:  # fmt: skip
     """Return models without steps: plain and, if a person's windows may be used, centered by person.
@@ -192,7 +192,9 @@ def closed_forms(
     delays = {"delays": copies, "lag": lag} if copies > 1 else {}
     usual: list[dict[str, Any]] = [LINEAR | {"represent": "features"}, LINEAR | {"represent": "tangent"} | delays]
     special = [LINEAR | fields for fields in represented(kinds, recordings, costly=costly)]
-    voted = {name for kind in _named(kinds, recordings) for name in VOTED.get(kind, ())} if costly else set()
+    voted = (
+        {name for kind in _named(kinds, recordings) for name in TREE_REPRESENTATIONS.get(kind, ())} if costly else set()
+    )
     trees = [fields | {"encoder": "trees"} for fields in special if fields["represent"] in voted]
     templates: dict[str, Any] = {"encoder": "templates", "standardize": "train"}
     responses = [templates, *([templates | {"encoder": "evoked"}] if _responses(kinds, recordings) else [])]
@@ -216,15 +218,17 @@ def represented(kinds: str | None, recordings: Recordings, *, costly: bool = Fal
     """Return representations of the signal as fields of settings, without those that need more than the recordings
     tell, or longer windows.
 
-    kinds: signals or representations to use instead, with commas. costly: see `closed_forms`.
+    kinds: signals or representations to use instead, with commas. costly: see `linear_candidates`.
     """
     chosen: dict[str, dict[str, Any]] = {}
     for kind in _named(kinds, recordings):
-        asked = kind not in REPRESENTED
+        asked = kind not in SIGNAL_REPRESENTATIONS
         if asked and kind not in REPRESENTATIONS:
-            choices = ", ".join(map(repr, (*FAMILIES, *REPRESENTED, *REPRESENTATIONS)))
+            choices = ", ".join(map(repr, (*FAMILIES, *SIGNAL_REPRESENTATIONS, *REPRESENTATIONS)))
             raise UserError(f"unknown kind {shown(kind)}; choose from {choices}, several with commas")
-        of_signal = [name for name in REPRESENTED.get(kind, ()) if costly or not REPRESENTATIONS[name].costly]
+        of_signal = [
+            name for name in SIGNAL_REPRESENTATIONS.get(kind, ()) if costly or not REPRESENTATIONS[name].costly
+        ]
         for name in [kind] if asked else [name for name in of_signal if name not in chosen]:
             if (fields := _fields_of(name, recordings, asked=asked)) is not None:
                 chosen[name] = fields
@@ -233,7 +237,7 @@ def represented(kinds: str | None, recordings: Recordings, *, costly: bool = Fal
 
 def _named(kinds: str | None, recordings: Recordings) -> list[str]:
     """Return the signals and representations that `kinds` names; by default, the recordings' signal."""
-    return [kind for kind in _split(kinds) if kind not in FAMILIES] or [signal_of(recordings)]
+    return [kind for kind in _split(kinds) if kind not in FAMILIES] or [find_signal(recordings)]
 
 
 def _split(kinds: str | None) -> list[str]:
@@ -243,7 +247,7 @@ def _split(kinds: str | None) -> list[str]:
 def _fields_of(name: str, recordings: Recordings, *, asked: bool) -> dict[str, Any] | None:
     """Return a representation with what it reads of the recordings; None if they do not have it. Unless it is asked for
     by name, return None also if windows are too short for it or, with one of many kernels, fewer than its entries."""
-    scaled = {"standardize": STANDARDIZED[name].get(signal_of(recordings), "trial")} if name in STANDARDIZED else {}
+    scaled = {"standardize": STANDARDIZED[name].get(find_signal(recordings), "trial")} if name in STANDARDIZED else {}
     values = {
         "sfreq": recordings.sfreq,
         "constants": CONSTANTS[name](recordings) if name in CONSTANTS else None,

@@ -31,7 +31,7 @@ HEAVY = 1e4  # times all else
 
 
 @dataclass(frozen=True)
-class NumberEvidence:
+class RegressionEvidence:
     """Predictions of K candidates with S strengths for every window, by fits that held its subject out."""
 
     candidates: tuple[NamedSetting, ...]
@@ -48,7 +48,7 @@ class NumberEvidence:
     pools: dict[int, Floats] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def of(cls, run: Run, candidates: Sequence[NamedSetting]) -> NumberEvidence:
+    def from_run(cls, run: Run, candidates: Sequence[NamedSetting]) -> RegressionEvidence:
         """Collect the evidence of the finished fits of a run."""
         rec = run.recordings
         y, subject = rec.truth.numpy(), rec.subject.numpy()
@@ -67,7 +67,7 @@ class NumberEvidence:
             scored=frozenset(scorable(rec)), deciding=tuple(range(len(rows))), units=run.data.units,
         )  # fmt: skip
 
-    def without(self, subjects: Iterable[int]) -> NumberEvidence:
+    def without(self, subjects: Iterable[int]) -> RegressionEvidence:
         """Return the evidence that these subjects take no part in."""
         out = frozenset(subjects)
         return replace(self, deciding=tuple(who for who in self.deciding if who not in out), pools={})

@@ -10,13 +10,13 @@ from autotransfer.errors import UserError
 from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.runs.options import resolved
 from autotransfer.runs.preparation import Preparation
-from autotransfer.search.kinds import (
+from autotransfer.search.candidates import (
     CONSTANTS,
-    REPRESENTED,
     SHRINKAGES,
-    candidates_of,
-    closed_forms,
-    networks,
+    SIGNAL_REPRESENTATIONS,
+    find_candidates,
+    linear_candidates,
+    network_candidates,
     represented,
 )
 from tiny import described, tiny
@@ -25,7 +25,7 @@ USED = {"zero-shot": {"none"}, "online": {"none", "online"}, "transductive": {"n
 
 
 def candidates(recordings: at.Recordings | None = None, **options: str) -> list[at.Setting]:
-    made = candidates_of(Preparation(described(source="x", **options), recordings or tiny()))
+    made = find_candidates(Preparation(described(source="x", **options), recordings or tiny()))
     return made.networks + made.linear
 
 
@@ -61,7 +61,7 @@ def test_families_that_were_not_asked_for_are_not_trained(options: dict[str, str
     plain = tiny()
     wearable = at.Recordings(plain.X, plain.y, plain.subject, sfreq=20.0, channels=["EDA", "BVP"])
     wanted = wearable if "trees" in encoders else plain
-    made = candidates_of(Preparation(described(source="x", adaptation="zero-shot", **options), wanted))
+    made = find_candidates(Preparation(described(source="x", adaptation="zero-shot", **options), wanted))
     assert {setting.encoder for setting in made.every} == encoders - ({"evoked"} if wanted is wearable else set())
 
 
@@ -107,7 +107,7 @@ def test_what_gained_is_a_candidate_for_signals_of_its_kind(preprocessing: str) 
         channels = [f"{name}{n}" for n in range(plain.n_channels)]
         own = at.Recordings(plain.X, plain.y, plain.subject, sfreq=200.0, channels=channels)
         options = resolved(described(source="tiny", adaptation=preprocessing), own)
-        found = [one for one in networks(options.settings(), own, preprocessing) if one.augmentation]
+        found = [one for one in network_candidates(options.settings(), own, preprocessing) if one.augmentation]
         assert len(found) == bool(augmentation)
         assert all(augmentation in options.name_of(one) for one in found)
 
@@ -119,23 +119,23 @@ def muscles(**more: object) -> at.Recordings:
 
 @pytest.mark.parametrize("name", USED)
 def test_what_a_field_knows_of_its_signal_stands_beside_what_serves_any(name: str) -> None:
-    special = set(REPRESENTED["emg"])
-    forms = closed_forms(name, muscles())
+    special = set(SIGNAL_REPRESENTATIONS["emg"])
+    forms = linear_candidates(name, muscles())
     assert special < {setting.kind for setting in forms}
     own = [setting for setting in forms if setting.kind in special]
     assert {setting.center for setting in own} == {"none"} | ({name} - {"zero-shot"})
     assert len(own) == len(special) * len(SHRINKAGES) * len(USED[name])
-    assert not special & {setting.kind for setting in closed_forms(name, tiny())}
+    assert not special & {setting.kind for setting in linear_candidates(name, tiny())}
 
 
 def test_kinds_are_named_by_signal_or_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def kinds(text: str, recordings: at.Recordings) -> list[str]:
         return [fields["represent"] for fields in represented(text, recordings)]
 
-    assert kinds("emg", tiny()) == [*REPRESENTED["emg"]]
+    assert kinds("emg", tiny()) == [*SIGNAL_REPRESENTATIONS["emg"]]
     assert kinds("tdpsd, other,hudgins", muscles()) == ["tdpsd", "hudgins"]
     assert kinds("emg,tangent", tiny()) == kinds("emg,emg", tiny()), "what any signal has is there already"
-    named = {setting.kind for setting in closed_forms("zero-shot", muscles(), "ls4")}
+    named = {setting.kind for setting in linear_candidates("zero-shot", muscles(), "ls4")}
     assert named == {"features", "tangent", "templates", "ls4"}
     with pytest.raises(UserError, match=r"unknown kind 'emgs'; choose from 'linear', .*'emg', .*'tdpsd'"):
         kinds("emgs", tiny())
@@ -169,13 +169,13 @@ def test_frequencies_are_those_of_the_stimuli_where_classes_are_named_after_them
 
 
 def test_windows_decide_what_they_are_taken_for() -> None:
-    long, short = (closed_forms("transductive", signals("eeg", times)) for times in (300, 90))
+    long, short = (linear_candidates("transductive", signals("eeg", times)) for times in (300, 90))
     bands = {"bands", "fine_bands", "band_tangent", "rhythms"}
     assert {one.kind for one in long} == {"features", "tangent", "templates"} | bands
     assert {one.kind for one in short} == {"features", "tangent", "templates", "evoked"}
     assert {(one.standardize, one.align) for one in short if one.kind == "evoked"} == {
         ("train", "none"), ("none", "transductive"),
     }  # fmt: skip
-    named = closed_forms("zero-shot", signals("eeg", 90), "bands")
+    named = linear_candidates("zero-shot", signals("eeg", 90), "bands")
     assert {one.kind for one in named} == {"features", "tangent", "templates", "bands"}, "who names it has it"
     assert not bands & {one["represent"] for one in represented(None, signals("eeg", 30, sfreq=1.0))}, "no such bands"
