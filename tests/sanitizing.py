@@ -40,7 +40,7 @@ from autotransfer import cpu
 from autotransfer.censoring.kernel_matrices import perplexity_scales
 from autotransfer.cpu import boundary
 from autotransfer.cpu.blocks import (
-    Form,
+    BlockOptions,
     Weights,
     block_backward,
     block_forward,
@@ -50,11 +50,11 @@ from autotransfer.cpu.blocks import (
     second_backward,
     second_forward,
 )  # fmt: skip
-from autotransfer.gpu import Dropping
+from autotransfer.gpu import DropoutDraws
 from autotransfer.gpu.autograd import apply
 from autotransfer.model import layers
 from autotransfer.model.moments import edge_sums
-from autotransfer.model.norm_pool import kept
+from autotransfer.model.norm_pool import drop_units
 from autotransfer.model.power import square_pool
 from autotransfer.preprocessing.append_scale import WithScale
 from autotransfer.randomness import mix
@@ -229,7 +229,7 @@ def driven_by(driver: Driver) -> Iterator[dict[int, Tensor]]:
         mock.patch.object(Tensor, "data_ptr", data_ptr),
         mock.patch.object(cpu, "library", return_value=library),
         mock.patch.object(boundary, "library", return_value=library),
-        mock.patch.object(cpu, "GRAIN", 0),
+        mock.patch.object(cpu, "MIN_PARALLEL_SAMPLES", 0),
         mock.patch.object(cpu, "_pool_of_threads", return_value=None),
     ):
         torch.use_deterministic_algorithms(True)  # fills what is not initialized with NaN: nothing may be left of it
@@ -264,11 +264,11 @@ def normal(*size: int) -> Tensor:
 def norm_pool(draw: random.Random) -> Compared:
     members, features, batch, times = sizes(draw, 4, 5, 9, 80)
     times = draw.choice((times, 600 + times))
-    pool = draw.choice((4, 8, draw.randint(1, cpu.WIDEST)))
+    pool = draw.choice((4, 8, draw.randint(1, cpu.MAX_POOL)))
     times = max(times, pool)
     groups, units = draw.randint(1, members), features * batch * (times // pool)
     group = None if groups == members else torch.randint(groups, (members,))
-    halves = torch.randint(-(2**15), 2**15, (members if group is None else groups, units), dtype=torch.int16)
+    draws = torch.randint(-(2**15), 2**15, (members if group is None else groups, units), dtype=torch.int16)
     drop = torch.rand(members) * 0.6
     v, gamma, beta = (
         2 * normal(members, features, batch * times) + 1,
@@ -279,26 +279,26 @@ def norm_pool(draw: random.Random) -> Compared:
     exact = [tensor.double().requires_grad_() for tensor in (v, gamma, beta)]
     signal, mean, variance = apply(layers._Normalize, *exact, None, 1e-3)
     shape = members, features, batch, times
-    wanted = kept(Dropping(halves, group, drop.double()), layers.elu_pool(signal.view(shape), pool))
+    wanted = drop_units(DropoutDraws(draws, group, drop.double()), layers.elu_pool(signal.view(shape), pool))
     power = square_pool(exact[0].view(shape), pool)
     slopes, power_slopes = normal(*wanted.shape), normal(*wanted.shape) if squared else None
     loss = (wanted * slopes).sum() + (0.0 if power_slopes is None else (power * power_slopes).sum())
     gradients = torch.autograd.grad(loss, exact)
-    dropping = Dropping(halves, group, drop)
-    out, squares, *moments = cpu.norm_pool_forward(v, gamma, beta, dropping, times, pool, 1e-3, squared)
+    dropout = DropoutDraws(draws, group, drop)
+    out, squares, *moments = cpu.norm_pool_forward(v, gamma, beta, dropout, times, pool, 1e-3, squared)
     yield out, wanted, 1e-5
     yield moments[0], mean, 1e-5
     yield moments[1], variance, 1e-5
     if squares is not None:
         yield squares, power, 1e-5
-    back = cpu.norm_pool_backward(slopes, power_slopes, v, *moments, gamma, beta, dropping, times, pool, 1e-3)
+    back = cpu.norm_pool_backward(slopes, power_slopes, v, *moments, gamma, beta, dropout, times, pool, 1e-3)
     for one, other in zip(back, gradients, strict=True):
         yield one, other, 1e-4
 
 
 def filters(draw: random.Random) -> Compared:
     count, rows, times = sizes(draw, 4, 50, 150)
-    taps = draw.choice((draw.randint(1, 70), draw.randint(1, 200), draw.randint(1, cpu.LONGEST)))
+    taps = draw.choice((draw.randint(1, 70), draw.randint(1, 200), draw.randint(1, cpu.MAX_TAPS)))
     left = draw.randrange(taps)
     x, slopes, w = normal(count, rows, times), normal(count, rows, times), normal(count, taps)
     windows = F.pad(x.double(), (left, taps - 1 - left)).unfold(-1, taps, 1)
@@ -309,7 +309,7 @@ def filters(draw: random.Random) -> Compared:
 
 
 def plain_block(
-    x: Tensor, group: Tensor | None, weights: Weights, form: Form, dropping: Dropping | None
+    x: Tensor, group: Tensor | None, weights: Weights, form: BlockOptions, dropout: DropoutDraws | None
 ) -> tuple[Tensor | None, Tensor | None, Tensor, Tensor]:
     """Windows (G, C, B, T) -> units and power (or None), mean and variance of the filtered signals, step by step."""
     x, taps = x if group is None else x[group], weights.w.shape[-1]
@@ -318,16 +318,16 @@ def plain_block(
         u = u + weights.constant[..., None]
     w = weights.w.repeat_interleave(u.shape[1] // weights.w.shape[1], 1)[:, :, None, None]
     v = (F.pad(u, (form.left, taps - 1 - form.left)).unfold(-1, taps, 1) * w).sum(-1)
-    cut = v[..., : form.stretches * form.length]
+    cut = v[..., : form.segments * form.length]
     if form.pool == 0:
         mean, variance = cut.mean((2, 3)), cut.var((2, 3), unbiased=False)
         scale = weights.gamma * (variance + form.eps).rsqrt()
         cut = (cut - mean[..., None, None]) * scale[..., None, None] + weights.beta[..., None, None]
-    power = cut.unflatten(-1, (form.stretches, form.length)).square().mean(-1) if form.stretches else None
-    if form.pool == 0 or dropping is None:
+    power = cut.unflatten(-1, (form.segments, form.length)).square().mean(-1) if form.segments else None
+    if form.pool == 0 or dropout is None:
         return None, power, mean, variance
     normal, mean, variance = apply(layers._Normalize, v.flatten(2), weights.gamma, weights.beta, None, form.eps)
-    return kept(dropping, layers.elu_pool(normal.view(v.shape), form.pool)), power, mean, variance
+    return drop_units(dropout, layers.elu_pool(normal.view(v.shape), form.pool)), power, mean, variance
 
 
 def with_gradients(made: list[Tensor], slopes: list[Tensor], weights: Weights) -> list[Tensor]:
@@ -337,21 +337,21 @@ def with_gradients(made: list[Tensor], slopes: list[Tensor], weights: Weights) -
 
 
 def block_case(
-    members: int, groups: int, filters: int, depth: int, channels: int, batch: int, times: int, taps: int, form: Form,
-    constant: bool,
-) -> tuple[Tensor, Tensor | None, Weights, Dropping | None]:  # fmt: skip
+    members: int, groups: int, filters: int, depth: int, channels: int, batch: int, times: int, taps: int,
+    form: BlockOptions, constant: bool,
+) -> tuple[Tensor, Tensor | None, Weights, DropoutDraws | None]:  # fmt: skip
     """Windows, groups of members, weights and what is dropped, at random; None where each has its own group."""
     features = filters * depth
     weights = Weights(
         normal(members, features, channels), normal(members, features, batch) if constant else None,
         normal(members, filters, taps), 0.5 + torch.rand(members, features), normal(members, features),
     )  # fmt: skip
-    group, dropping = None if groups == members else torch.randint(groups, (members,)), None
+    group, dropout = None if groups == members else torch.randint(groups, (members,)), None
     if form.pool:
         units = features * batch * (times // form.pool)
-        halves = torch.randint(-(2**15), 2**15, (groups, units), dtype=torch.int16)
-        dropping = Dropping(halves, group, torch.rand(members) * 0.6)
-    return normal(groups, channels, batch, times), group, weights, dropping
+        draws = torch.randint(-(2**15), 2**15, (groups, units), dtype=torch.int16)
+        dropout = DropoutDraws(draws, group, torch.rand(members) * 0.6)
+    return normal(groups, channels, batch, times), group, weights, dropout
 
 
 def blocks(draw: random.Random) -> Compared:
@@ -359,15 +359,15 @@ def blocks(draw: random.Random) -> Compared:
     groups, pool = draw.randint(1, members), draw.choice((0, 4, 8, draw.randint(1, 12)))
     times, taps = max(times, pool), draw.choice((draw.randint(1, 40), draw.randint(1, 150)))
     length = draw.randint(1, times)
-    stretches = times // length if pool == 0 or draw.random() < 0.5 else 0
-    form = Form(draw.randrange(taps), pool, stretches, length, 1e-3)
-    x, group, weights, dropping = block_case(
+    segments = times // length if pool == 0 or draw.random() < 0.5 else 0
+    form = BlockOptions(draw.randrange(taps), pool, segments, length, 1e-3)
+    x, group, weights, dropout = block_case(
         members, groups, filters, depth, channels, batch, times, taps, form, draw.random() < 0.5
     )
     exact = Weights(*(None if one is None else one.double().requires_grad_() for one in weights))  # type: ignore[arg-type]
-    units, power, mean, variance = plain_block(x.double(), group, exact, form, dropping)
+    units, power, mean, variance = plain_block(x.double(), group, exact, form, dropout)
     windows = lay_out(x, group)
-    found_units, found_power, state = block_forward(windows, weights, form, dropping)
+    found_units, found_power, state = block_forward(windows, weights, form, dropout)
     yield state.mean, mean, 1e-5
     yield state.variance, variance, 1e-5
     made, grads = [], []
@@ -379,80 +379,84 @@ def blocks(draw: random.Random) -> Compared:
             grads.append(normal(*wanted.shape))
     back = block_backward(
         grads[0] if units is not None else None, grads[-1] if power is not None else None, windows, weights, form,
-        dropping, state,
+        dropout, state,
     )  # fmt: skip
     wanted = with_gradients(made, grads, exact)
     yield from zip((one for one in back if one is not None), wanted, [1e-4] * 5, strict=False)
 
 
-def plain_second(x: Tensor, weights: Weights, form: Form, dropping: Dropping) -> tuple[Tensor, Tensor, Tensor]:
+def plain_second(
+    x: Tensor, weights: Weights, form: BlockOptions, dropout: DropoutDraws
+) -> tuple[Tensor, Tensor, Tensor]:
     """Signals (P, C, B, T) -> units (P, B, F, T'), mean and variance of the mixed signals, step by step."""
     taps = weights.w.shape[-1]
     filtered = F.pad(x, (form.left, taps - 1 - form.left)).unfold(-1, taps, 1) * weights.w[:, :, None, None]
     v = weights.spatial @ filtered.sum(-1).flatten(2)
     signals, mean, variance = apply(layers._Normalize, v, weights.gamma, weights.beta, None, form.eps)
-    units = kept(dropping, layers.elu_pool(signals.unflatten(-1, x.shape[2:]), form.pool))
+    units = drop_units(dropout, layers.elu_pool(signals.unflatten(-1, x.shape[2:]), form.pool))
     return units.transpose(1, 2), mean, variance
 
 
 def second_case(
-    members: int, groups: int, features: int, channels: int, batch: int, times: int, taps: int, form: Form
-) -> tuple[Tensor, Weights, Dropping]:
+    members: int, groups: int, features: int, channels: int, batch: int, times: int, taps: int, form: BlockOptions
+) -> tuple[Tensor, Weights, DropoutDraws]:
     """Signals, weights and what is dropped, at random."""
-    _, _, weights, dropping = block_case(members, groups, features, 1, channels, batch, times, taps, form, False)
-    assert dropping is not None
-    return normal(members, channels, batch, times), weights._replace(w=normal(members, channels, taps)), dropping
+    _, _, weights, dropout = block_case(members, groups, features, 1, channels, batch, times, taps, form, False)
+    assert dropout is not None
+    return normal(members, channels, batch, times), weights._replace(w=normal(members, channels, taps)), dropout
 
 
 def seconds(draw: random.Random) -> Compared:
     members, features, channels, batch, times = sizes(draw, 4, 9, 9, 40, 60)
     pool, taps = draw.choice((4, 8, draw.randint(1, 12))), draw.randint(1, 40)
-    times, form = max(times, pool), Form(draw.randrange(taps), pool, 0, 0, 1e-3)
-    x, weights, dropping = second_case(members, draw.randint(1, members), features, channels, batch, times, taps, form)
+    times, form = max(times, pool), BlockOptions(draw.randrange(taps), pool, 0, 0, 1e-3)
+    x, weights, dropout = second_case(members, draw.randint(1, members), features, channels, batch, times, taps, form)
     exact = Weights(*(None if one is None else one.double().requires_grad_() for one in weights))  # type: ignore[arg-type]
     signals = x.double().requires_grad_()
-    units, mean, variance = plain_second(signals, exact, form, dropping)
-    found, state = second_forward(x, weights, form, dropping)
+    units, mean, variance = plain_second(signals, exact, form, dropout)
+    found, state = second_forward(x, weights, form, dropout)
     yield found, units, 2e-5
     yield state.mean, mean, 1e-5
     yield state.variance, variance, 1e-5
     slopes = normal(*units.shape)
-    grad_x, back = second_backward(slopes, x, weights, form, dropping, state)
+    grad_x, back = second_backward(slopes, x, weights, form, dropout, state)
     inputs = [signals, *(tensor for tensor in exact if tensor is not None)]
     wanted = torch.autograd.grad((units * slopes).sum(), inputs)
     yield from zip((grad_x, *(one for one in back if one is not None)), wanted, [1e-4] * 5, strict=True)
 
 
-def plain_codes(power: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping) -> tuple[Tensor, Tensor, Tensor]:
+def plain_codes(power: Tensor, gamma: Tensor, beta: Tensor, dropout: DropoutDraws) -> tuple[Tensor, Tensor, Tensor]:
     """Power (P, F, B, S) -> latents (P, B, F·S), mean and variance of its logarithms, step by step."""
     logs = (power + 1e-2).log()
     normal, mean, variance = apply(layers._Normalize, logs.flatten(2), gamma, beta, None, 1e-3)
-    return kept(dropping, normal.view(power.shape)).transpose(1, 2).flatten(2), mean, variance
+    return drop_units(dropout, normal.view(power.shape)).transpose(1, 2).flatten(2), mean, variance
 
 
-def codes_case(members: int, groups: int, features: int, batch: int, stretches: int) -> tuple[list[Tensor], Dropping]:
+def codes_case(
+    members: int, groups: int, features: int, batch: int, segments: int
+) -> tuple[list[Tensor], DropoutDraws]:
     """Power, gamma and beta at random, and what is dropped."""
     power, gamma, beta = (
-        normal(members, features, batch, stretches).square(),
+        normal(members, features, batch, segments).square(),
         normal(members, features),
         normal(members, features),
     )
-    halves = torch.randint(-(2**15), 2**15, (groups, features * batch * stretches), dtype=torch.int16)
+    draws = torch.randint(-(2**15), 2**15, (groups, features * batch * segments), dtype=torch.int16)
     group = None if groups == members else torch.randint(groups, (members,))
-    return [power, gamma, beta], Dropping(halves, group, torch.rand(members) * 0.6)
+    return [power, gamma, beta], DropoutDraws(draws, group, torch.rand(members) * 0.6)
 
 
 def latents(draw: random.Random) -> Compared:
-    members, features, batch, stretches = sizes(draw, 4, 5, 70, 20)
-    given, dropping = codes_case(members, draw.randint(1, members), features, batch, stretches)
+    members, features, batch, segments = sizes(draw, 4, 5, 70, 20)
+    given, dropout = codes_case(members, draw.randint(1, members), features, batch, segments)
     exact = [tensor.double().requires_grad_() for tensor in given]
-    wanted, mean, variance = plain_codes(*exact, dropping)
-    found, state = latents_forward(*given, dropping, 1e-2, 1e-3)
+    wanted, mean, variance = plain_codes(*exact, dropout)
+    found, state = latents_forward(*given, dropout, 1e-2, 1e-3)
     slopes = normal(*wanted.shape)
     yield found, wanted, 1e-5
     yield state.mean, mean, 1e-5
     yield state.variance, variance, 1e-5
-    back = latents_backward(slopes, *given, dropping, state, 1e-2, 1e-3)
+    back = latents_backward(slopes, *given, dropout, state, 1e-2, 1e-3)
     for one, other in zip(back, torch.autograd.grad((wanted * slopes).sum(), exact), strict=True):
         yield one, other, 5e-4  # the slope of the logarithm is up to 100
 

@@ -16,7 +16,7 @@ from autotransfer import cpu, kernels
 from autotransfer.censoring.kernel_matrices import perplexity_scales
 from autotransfer.cpu import boundary
 from autotransfer.cpu.blocks import (
-    Form,
+    BlockOptions,
     Weights,
     block_backward,
     block_forward,
@@ -27,9 +27,9 @@ from autotransfer.cpu.blocks import (
     second_forward,
 )  # fmt: skip
 from autotransfer.cpu.boundary import instruction_set, library
-from autotransfer.gpu import Dropping
+from autotransfer.gpu import DropoutDraws
 from autotransfer.kernels import description, kernels_for
-from autotransfer.model.eegnet import MIXED_AGAIN, EEGNet
+from autotransfer.model.eegnet import MAX_FUSED_CHANNELS, EEGNet
 from autotransfer.randomness import as_keys
 from autotransfer.versions import versions
 from sanitizing import CASES, block_case, codes_case, run_case, second_case
@@ -56,17 +56,17 @@ def test_kernels_compute_what_plain_torch_does(name: str) -> None:
 def test_logarithms_are_exact_to_two_units_in_the_last_place() -> None:
     """Of all sizes that are normal numbers, by way of their mean: of equal numbers it is the number."""
     power = torch.cat([torch.linspace(0.5, 2.0, 4001), torch.logspace(-37, 38, 4001)]).view(1, -1, 1, 1)
-    ones, dropping = (
+    ones, dropout = (
         torch.ones(power.shape[:2]),
-        Dropping(torch.zeros(1, power.numel(), dtype=torch.int16), None, torch.zeros(1)),
+        DropoutDraws(torch.zeros(1, power.numel(), dtype=torch.int16), None, torch.zeros(1)),
     )
-    _, state = latents_forward(power, ones, ones, dropping, 0.0, 1.0)
+    _, state = latents_forward(power, ones, ones, dropout, 0.0, 1.0)
     exact = power.double().log().flatten()
     away = (state.logs.flatten().double() - exact).abs()
     assert (away <= 2 * torch.finfo(torch.float32).eps * exact.abs().clamp(min=2.0**-20)).all()
     bad = torch.tensor([math.inf, math.nan, 1.0]).view(1, 3, 1, 1)
     _, state = latents_forward(
-        bad, *(ones[:, :3] for _ in range(2)), Dropping(dropping.halves[:, :3], None, dropping.drop), 0.0, 1.0
+        bad, *(ones[:, :3] for _ in range(2)), DropoutDraws(dropout.draws[:, :3], None, dropout.drop), 0.0, 1.0
     )
     assert state.logs.flatten().isfinite().tolist() == [False, False, True]
 
@@ -76,7 +76,7 @@ def test_exponentials_are_exact_to_two_units_in_the_last_place() -> None:
     """The slope of ELU is e^h on the left. Gradients of 1 and -1 side by side have no sums that would hide it."""
     h = torch.linspace(-80.0, 0.0, 40001).repeat_interleave(2)[None, None]
     grad = torch.tensor([1.0, -1.0]).repeat(40001).view(1, 1, 1, -1)
-    everything = Dropping(torch.zeros(1, h.numel(), dtype=torch.int16), None, torch.zeros(1))
+    everything = DropoutDraws(torch.zeros(1, h.numel(), dtype=torch.int16), None, torch.zeros(1))
     zero, one = torch.zeros(1, 1), torch.ones(1, 1)
     slope, *_ = cpu.norm_pool_backward(grad, None, h, zero, one, one, zero, everything, h.numel(), 1, 0.0)
     assert ((slope * grad[0]).double() / h.double().exp() - 1).abs().max() < 2.4e-7
@@ -88,9 +88,9 @@ def test_what_is_not_finite_stays_so(bad: float) -> None:
     v = torch.randn(2, 3, 4 * 16)
     v[1, 2, 5] = bad
     ones, zeros = torch.ones(2, 3), torch.zeros(2, 3)
-    dropping = Dropping(torch.zeros(2, 3 * 4 * 4, dtype=torch.int16), None, torch.zeros(2))
-    out, _, *moments = cpu.norm_pool_forward(v, ones, zeros, dropping, 16, 4, 1e-5)
-    grads = cpu.norm_pool_backward(torch.ones_like(out), None, v, *moments, ones, zeros, dropping, 16, 4, 1e-5)
+    dropout = DropoutDraws(torch.zeros(2, 3 * 4 * 4, dtype=torch.int16), None, torch.zeros(2))
+    out, _, *moments = cpu.norm_pool_forward(v, ones, zeros, dropout, 16, 4, 1e-5)
+    grads = cpu.norm_pool_backward(torch.ones_like(out), None, v, *moments, ones, zeros, dropout, 16, 4, 1e-5)
     for found in (out, *grads):
         assert not found[1, 2].isfinite().any()
         assert found[0].isfinite().all()
@@ -100,26 +100,26 @@ def test_what_is_not_finite_stays_so(bad: float) -> None:
     assert not cpu.correlate(x, w, 2)[5, 0, 4:7].isfinite().any()
     assert not cpu.correlate_gradient(x, torch.ones_like(x), 5, 2)[5].isfinite().any()
     for pool in (4, 0):
-        form = Form(2, pool, 3, 5, 1e-5)
-        windows, _, weights, dropping = block_case(2, 2, 3, 1, 2, 4, 16, 5, form, True)
+        form = BlockOptions(2, pool, 3, 5, 1e-5)
+        windows, _, weights, dropout = block_case(2, 2, 3, 1, 2, 4, 16, 5, form, True)
         windows[1, 1, 3, 4] = bad  # every signal of the second member is mixed from it
-        units, power, state = block_forward(lay_out(windows, None), weights, form, dropping)
+        units, power, state = block_forward(lay_out(windows, None), weights, form, dropout)
         slopes = [None if one is None else torch.ones_like(one) for one in (units, power)]
         assert power is not None
         made = (units, power) if pool else (power,)
-        for one in (*made, *block_backward(*slopes, lay_out(windows, None), weights, form, dropping, state)):
+        for one in (*made, *block_backward(*slopes, lay_out(windows, None), weights, form, dropout, state)):
             assert one is not None
             assert not one[1].isfinite().all()
             assert one[0].isfinite().all()
 
 
 def of_block(
-    form: Form, x: Tensor, group: Tensor | None, weights: Weights, dropping: Dropping | None, p: slice
+    form: BlockOptions, x: Tensor, group: Tensor | None, weights: Weights, dropout: DropoutDraws | None, p: slice
 ) -> list[Tensor]:
     """All that a block gives members p, each of whom has windows of its own."""
     assert group is None
     own = Weights(*(tensor[p] for tensor in weights if tensor is not None))
-    drops = None if dropping is None else Dropping(dropping.halves[p], None, dropping.drop[p])
+    drops = None if dropout is None else DropoutDraws(dropout.draws[p], None, dropout.drop[p])
     units, power, state = block_forward(lay_out(x[p], None), own, form, drops)
     grads = block_backward(units, power, lay_out(x[p], None), own, form, drops, state)
     return [one for one in (units, power, state.mean, state.variance, *grads) if one is not None]
@@ -127,29 +127,31 @@ def of_block(
 
 @compiled
 def test_neither_threads_nor_neighbors_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "GRAIN", 0)
+    monkeypatch.setattr(cpu, "MIN_PARALLEL_SAMPLES", 0)
     v, ones = torch.randn(5, 4, 9 * 50), torch.rand(5, 4)
-    dropping = Dropping(torch.randint(-(2**15), 2**15, (5, 4 * 9 * 12), dtype=torch.int16), None, torch.full((5,), 0.3))
+    dropout = DropoutDraws(
+        torch.randint(-(2**15), 2**15, (5, 4 * 9 * 12), dtype=torch.int16), None, torch.full((5,), 0.3)
+    )
     grad = torch.randn(5, 4, 9, 12)
     x, w = v.view(20, 9, 50), torch.randn(20, 16)
-    forms = Form(7, 4, 3, 16, 1e-5), Form(3, 0, 8, 6, 1e-5)
-    power, power_dropping = codes_case(5, 5, 3, 9, 7)
-    second_form = Form(7, 8, 0, 0, 1e-5)
-    second, second_weights, second_dropping = second_case(5, 5, 5, 3, 19, 50, 16, second_form)
+    forms = BlockOptions(7, 4, 3, 16, 1e-5), BlockOptions(3, 0, 8, 6, 1e-5)
+    power, power_dropout = codes_case(5, 5, 3, 9, 7)
+    second_form = BlockOptions(7, 8, 0, 0, 1e-5)
+    second, second_weights, second_dropout = second_case(5, 5, 5, 3, 19, 50, 16, second_form)
     signals, thin, wide = torch.randn(2, 8, 700), torch.randn(5, 16, 8), torch.randn(5, 16, 700)
     whose = torch.tensor([1, 0, 1, 1, 0])
     cases = [(form, block_case(5, 5, 3, 2, 4, 19, 50, 16, form, True)) for form in forms]
 
     def outputs(p: slice) -> list[Tensor]:
-        own = Dropping(dropping.halves[p], None, dropping.drop[p])
-        drops = Dropping(power_dropping.halves[p], None, power_dropping.drop[p])
+        own = DropoutDraws(dropout.draws[p], None, dropout.drop[p])
+        drops = DropoutDraws(power_dropout.draws[p], None, power_dropout.drop[p])
         out, squares, mean, var = cpu.norm_pool_forward(v[p], ones[p], ones[p], own, 50, 4, 1e-5, True)
         assert squares is not None
         pooled = cpu.norm_pool_backward(grad[p], grad[p], v[p], mean, var, ones[p], ones[p], own, 50, 4, 1e-5)
         filters = slice(4 * (p.start or 0), None if p.stop is None else 4 * p.stop)
         coded, state = latents_forward(*(one[p] for one in power), drops, 1e-3, 1e-5)
         latents = [coded, *latents_backward(coded, *(one[p] for one in power), drops, state, 1e-3, 1e-5)]
-        drops = Dropping(second_dropping.halves[p], None, second_dropping.drop[p])
+        drops = DropoutDraws(second_dropout.draws[p], None, second_dropout.drop[p])
         weights = Weights(*(None if one is None else one[p] for one in second_weights))  # type: ignore[arg-type]
         made, kept = second_forward(second[p], weights, second_form, drops)
         grad_second, back = second_backward(made, second[p], weights, second_form, drops, kept)
@@ -218,7 +220,7 @@ def step(net: EEGNet, x: Tensor, active: Tensor) -> tuple[Tensor, ...]:
 
 
 @compiled
-@pytest.mark.parametrize(("times", "channels"), [(128, 3), (150, 3), (37, 3), (9, 3), (37, MIXED_AGAIN + 1)])
+@pytest.mark.parametrize(("times", "channels"), [(128, 3), (150, 3), (37, 3), (9, 3), (37, MAX_FUSED_CHANNELS + 1)])
 @pytest.mark.parametrize("log_power", [False, True])
 @pytest.mark.parametrize("members", [1, 3])
 def test_a_step_of_eegnet_is_that_of_the_plain_path(

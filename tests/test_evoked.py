@@ -18,8 +18,8 @@ def test_a_code_is_the_logarithm_of_pyriemann_s_covariances() -> None:
     X, y = trials()
     options = EvokedOptions(template_filters=2)
     net = options.stack(SIZE, 2, [0, 1]).double()
-    net.fit_([1], in_pieces(X, y))
-    code = net.raw(X[None, :4], slice(1, 2))[0]
+    net.fit([1], in_pieces(X, y))
+    code = net.raw_latents(X[None, :4], slice(1, 2))[0]
     assert code.shape == (4, options.latent_dim(SIZE)) == (4, 12 + 78)
     theirs = estimation.XdawnCovariances(nfilter=2, estimator="scm", xdawn_estimator="oas").fit(X.numpy(), y.numpy())
     covariances = theirs.transform(X[:4].numpy())
@@ -39,6 +39,6 @@ def test_a_code_is_the_logarithm_of_pyriemann_s_covariances() -> None:
 def test_a_graph_says_the_same() -> None:
     X, y = trials()
     net = EvokedOptions().stack(SIZE, 1, [0]).double()
-    net.fit_([0], in_pieces(X, y))
-    net.standardize_([0], net.raw(X[None])[0])
+    net.fit([0], in_pieces(X, y))
+    net.fit_standardization([0], net.raw_latents(X[None])[0])
     torch.testing.assert_close(net.graph()(X[None]), net(X), rtol=1e-6, atol=1e-6)

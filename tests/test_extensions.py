@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("brief_answers")
 class Medians(Representation):
     """The median of every channel and of its magnitude: (C, T) -> (C, 2)."""
 
-    kind_names = ("Medians", "medians of channels")
+    display_names = ("Medians", "medians of channels")
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
         return channels, 2

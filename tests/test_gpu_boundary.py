@@ -11,7 +11,7 @@ from torch import Tensor
 
 from autotransfer import gpu
 from autotransfer.gpu import loading, pairs
-from autotransfer.gpu.loading import CONTIGUOUS, Given
+from autotransfer.gpu.loading import CONTIGUOUS, Argument
 from test_kernel_boundary import WRONG
 
 CPU = torch.device("cpu")
@@ -21,16 +21,16 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_does_not_fit_is_refused(wrong: str, dtype: torch.dtype) -> None:
     given = torch.ones(3, 4, 5).to(dtype)
-    assert torch.equal(Given(given, (3, 4, 5), dtype).checked("test", "x", CPU).to(dtype), given)
+    assert torch.equal(Argument(given, (3, 4, 5), dtype).checked("test", "x", CPU).to(dtype), given)
     with pytest.raises(RuntimeError, match="expected x to be"):
-        Given(WRONG[wrong](given), (3, 4, 5), dtype).checked("test", "x", CPU)
+        Argument(WRONG[wrong](given), (3, 4, 5), dtype).checked("test", "x", CPU)
 
 
 def test_a_tensor_is_copied_unless_the_kernel_writes_to_it() -> None:
     turned = torch.rand(3, 5, 4).mT
-    assert Given(turned, (3, 4, 5)).checked("test", "x", CPU).is_contiguous()
+    assert Argument(turned, (3, 4, 5)).checked("test", "x", CPU).is_contiguous()
     with pytest.raises(RuntimeError, match="not contiguous"):
-        Given(turned, (3, 4, 5), layout=CONTIGUOUS).checked("test", "x", CPU)
+        Argument(turned, (3, 4, 5), layout=CONTIGUOUS).checked("test", "x", CPU)
 
 
 class Launched:

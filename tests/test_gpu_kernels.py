@@ -11,10 +11,10 @@ import torch
 from autotransfer import gpu
 from autotransfer.censoring import signs
 from autotransfer.censoring.filters import nu_rates, nu_solve, nu_steps
-from autotransfer.gpu import Dropping
+from autotransfer.gpu import DropoutDraws
 from autotransfer.gpu.autograd import apply
 from autotransfer.model import filtering, layers
-from autotransfer.model.norm_pool import kept
+from autotransfer.model.norm_pool import drop_units
 from autotransfer.model.power import square_pool
 from autotransfer.model.shallow import _KernelStretches, _Stretches
 
@@ -133,17 +133,17 @@ def test_norm_pool(batch: int, times: int, pool: int, shared: bool, squared: boo
     gamma, beta = torch.rand(members, features) + 0.5, torch.randn(members, features)
     gamma.requires_grad_()
     beta.requires_grad_()
-    halves = torch.randint(-(2**15), 2**15, (groups, features * batch * (times // pool)), dtype=torch.int16)
+    draws = torch.randint(-(2**15), 2**15, (groups, features * batch * (times // pool)), dtype=torch.int16)
     group = torch.tensor([1, 0, 1]) if shared else None
-    dropping = Dropping(halves, group, torch.tensor([0.0, 0.25, 0.5]))
+    dropout = DropoutDraws(draws, group, torch.tensor([0.0, 0.25, 0.5]))
     normal, mean, var = apply(layers._Normalize, v, gamma, beta, None, eps)
-    expected = kept(dropping, layers.elu_pool(normal.view(members, features, batch, times), pool))
+    expected = drop_units(dropout, layers.elu_pool(normal.view(members, features, batch, times), pool))
     power = square_pool(v.view(members, features, batch, times), pool)
     grad, grad_power = torch.randn_like(expected), torch.randn_like(power)
     loss = (expected * grad).sum() + ((power * grad_power).sum() if squared else 0.0)
     gradients = torch.autograd.grad(loss, [v, gamma, beta])
 
-    there = Dropping(halves.to(DEVICE), None if group is None else group.to(DEVICE), dropping.drop.to(DEVICE))
+    there = DropoutDraws(draws.to(DEVICE), None if group is None else group.to(DEVICE), dropout.drop.to(DEVICE))
     tensors = [tensor.detach().to(DEVICE) for tensor in (v, gamma, beta)]
     out, squares, *moments = gpu.norm_pool_forward(*tensors, there, times, pool, eps, squared)
     torch.testing.assert_close(out.cpu(), expected, rtol=1e-4, atol=1e-5)
@@ -159,7 +159,7 @@ def test_norm_pool(batch: int, times: int, pool: int, shared: bool, squared: boo
 
 
 @pytest.mark.parametrize(("batch", "times", "length"), [(5, 40, 5), (3, 130, 16)])
-def test_stretches(batch: int, times: int, length: int) -> None:
+def test_segments(batch: int, times: int, length: int) -> None:
     v = (torch.randn(6, batch, times, device=DEVICE) + 10.0).requires_grad_()  # an offset must not cancel
     used = times // length * length
     expected = apply(_Stretches, v[..., :used].unflatten(-1, (-1, length)))

@@ -37,14 +37,14 @@ def test_of_two_threads_one_launches_at_a_time(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(loading, "_file", lambda name: SimpleNamespace(add=Kernel()))
     with ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda n: loading.loaded("kernels").add[(1,)](n), range(16)))
+        list(threads.map(lambda n: loading.load_kernels("kernels").add[(1,)](n), range(16)))
 
 
 def test_what_one_thread_wants_of_kernels_is_not_what_another_wants() -> None:
-    with gpu.using_kernels(wanted=True), ThreadPoolExecutor(1) as elsewhere:
-        assert gpu._wanted.get()
-        assert not elsewhere.submit(gpu._wanted.get).result()
-    assert not gpu._wanted.get()
+    with gpu.use_kernels(enabled=True), ThreadPoolExecutor(1) as elsewhere:
+        assert gpu._enabled.get()
+        assert not elsewhere.submit(gpu._enabled.get).result()
+    assert not gpu._enabled.get()
 
 
 def test_a_backward_pass_knows_what_the_thread_wants() -> None:
@@ -57,10 +57,10 @@ def test_a_backward_pass_knows_what_the_thread_wants() -> None:
 
         @staticmethod
         def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
-            seen.append(gpu._wanted.get())
+            seen.append(gpu._enabled.get())
             return grad
 
-    with gpu.using_kernels(wanted=True):
+    with gpu.use_kernels(enabled=True):
         Look.apply(torch.ones(2, requires_grad=True)).sum().backward()
     assert seen == [True]
 
@@ -79,7 +79,7 @@ def test_a_step_that_tries_kernels_leaves_a_population_as_it_was(
 
     def broken(self: Trainer, rows: Any, x: Any) -> None:
         step(self, rows, x)
-        if fails and gpu._wanted.get():
+        if fails and gpu._enabled.get():
             raise TypeError("function takes exactly 17 arguments (27 given)")
 
     def trained(*, kernels: bool) -> Trainer:

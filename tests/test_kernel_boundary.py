@@ -11,10 +11,10 @@ from torch import Tensor
 
 from autotransfer import cpu
 from autotransfer.cpu.blocks import (
-    Form,
-    Kept,
-    KeptLatents,
-    LaidOut,
+    BlockOptions,
+    InterleavedWindows,
+    SavedLatents,
+    SavedTensors,
     Weights,
     block_backward,
     block_forward,
@@ -25,7 +25,7 @@ from autotransfer.cpu.blocks import (
     second_forward,
 )  # fmt: skip
 from autotransfer.cpu.boundary import library
-from autotransfer.gpu import Dropping
+from autotransfer.gpu import DropoutDraws
 
 pytestmark = pytest.mark.skipif(library() is None, reason="the kernels are not built")
 
@@ -36,70 +36,70 @@ def rand(*size: int) -> Tensor:
     return torch.rand(size, generator=torch.Generator().manual_seed(sum(size))) + 0.1
 
 
-def dropping() -> Dropping:
-    return Dropping(torch.zeros(G, F * B * (T // 4), dtype=torch.int16), torch.tensor([0, 1, 1]), rand(P) * 0.5)
+def dropout() -> DropoutDraws:
+    return DropoutDraws(torch.zeros(G, F * B * (T // 4), dtype=torch.int16), torch.tensor([0, 1, 1]), rand(P) * 0.5)
 
 
 def first_block() -> dict[str, Any]:
     return {
         "x": rand(G, 16 * C * T), "whose": torch.tensor([0, 1, 1]), "spatial": rand(P, F, C), "constant": rand(P, F, B),
-        "w": rand(P, 2, 9), "gamma": rand(P, F), "beta": rand(P, F), "left": 4, "pool": 4, "stretches": 3, "length": 8,
-        "halves": dropping().halves, "drop": dropping().drop,
+        "w": rand(P, 2, 9), "gamma": rand(P, F), "beta": rand(P, F), "left": 4, "pool": 4, "segments": 3, "length": 8,
+        "draws": dropout().draws, "drop": dropout().drop,
     }  # fmt: skip
 
 
 def block(
-    x: Tensor, whose: Tensor, halves: Any, drop: Any, left: int, pool: int, stretches: int, length: int,
+    x: Tensor, whose: Tensor, draws: Any, drop: Any, left: int, pool: int, segments: int, length: int,
     **rest: Any,
 ) -> Any:  # fmt: skip
-    windows, form = LaidOut(x, whose, B, T), Form(left, pool, stretches, length, 1e-5)
+    windows, form = InterleavedWindows(x, whose, B, T), BlockOptions(left, pool, segments, length, 1e-5)
     weights = Weights(*(rest[name] for name in Weights._fields))
-    drops = None if halves is None else Dropping(halves, whose, drop)
+    drops = None if draws is None else DropoutDraws(draws, whose, drop)
     if "v" not in rest:
         units, power, kept = block_forward(windows, weights, form, drops)
         return units, power, *kept
-    kept = Kept(*(rest.get(name) for name in Kept._fields))  # type: ignore[arg-type]
+    kept = SavedTensors(*(rest.get(name) for name in SavedTensors._fields))  # type: ignore[arg-type]
     return tuple(block_backward(rest["grad"], rest["grad_power"], windows, weights, form, drops, kept))
 
 
 def second_block() -> dict[str, Any]:
     return {
         "x": rand(P, C, B, T), "spatial": rand(P, F, C), "w": rand(P, C, 9), "gamma": rand(P, F), "beta": rand(P, F),
-        "left": 4, "pool": 4, **vars(dropping()),
+        "left": 4, "pool": 4, **vars(dropout()),
     }  # fmt: skip
 
 
-def second(x: Tensor, halves: Any, group: Any, drop: Any, left: int, pool: int, **rest: Any) -> Any:
-    form, drops = Form(left, pool, 0, 0, 1e-5), Dropping(halves, group, drop)
+def second(x: Tensor, draws: Any, group: Any, drop: Any, left: int, pool: int, **rest: Any) -> Any:
+    form, drops = BlockOptions(left, pool, 0, 0, 1e-5), DropoutDraws(draws, group, drop)
     weights = Weights(rest["spatial"], None, rest["w"], rest["gamma"], rest["beta"])
     if "v" not in rest:
         units, kept = second_forward(x, weights, form, drops)
         return units, *kept
-    kept = Kept(rest["v"], None, None, rest["mean"], rest["variance"])
+    kept = SavedTensors(rest["v"], None, None, rest["mean"], rest["variance"])
     grad_x, grads = second_backward(rest["grad"], x, weights, form, drops, kept)
     return grad_x, *grads
 
 
 def latents() -> dict[str, Any]:
     numbers = {"power": rand(P, F, B, T // 4), "gamma": rand(P, F), "beta": rand(P, F), "floor": 1e-3, "eps": 1e-5}
-    return numbers | vars(dropping())
+    return numbers | vars(dropout())
 
 
 KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "norm_pool_forward": (
-        lambda halves, group, drop, **rest: cpu.norm_pool_forward(dropping=Dropping(halves, group, drop), **rest),
+        lambda draws, group, drop, **rest: cpu.norm_pool_forward(dropout=DropoutDraws(draws, group, drop), **rest),
         lambda: (
             {"v": rand(P, F, B * T), "gamma": rand(P, F), "beta": rand(P, F), "times": T, "pool": 4, "eps": 1e-5}
-            | vars(dropping())
+            | vars(dropout())
         ),
     ),
     "norm_pool_backward": (
-        lambda halves, group, drop, **rest: cpu.norm_pool_backward(dropping=Dropping(halves, group, drop), **rest),
+        lambda draws, group, drop, **rest: cpu.norm_pool_backward(dropout=DropoutDraws(draws, group, drop), **rest),
         lambda: (
             {name: rand(P, F) for name in ("mean", "variance", "gamma", "beta")}
             | {"v": rand(P, F, B * T), "grad": rand(P, F, B, T // 4), "grad_squares": rand(P, F, B, T // 4)}
             | {"times": T, "pool": 4, "eps": 1e-5}
-            | vars(dropping())
+            | vars(dropout())
         ),
     ),
     "correlate": (cpu.correlate, lambda: {"x": rand(P, B, T), "w": rand(P, 9), "left": 4}),
@@ -118,9 +118,9 @@ KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
         ),
     ),
     "power_backward": (
-        lambda **rest: block(halves=None, drop=None, grad=None, **rest),
+        lambda **rest: block(draws=None, drop=None, grad=None, **rest),
         lambda: (
-            {name: value for name, value in first_block().items() if name not in ("halves", "drop")}
+            {name: value for name, value in first_block().items() if name not in ("draws", "drop")}
             | {"grad_power": rand(P, F, B, 3), "v": rand(P, F, 16 * T), "mean": rand(P, F), "variance": rand(P, F)}
             | {"level": rand(P, F, 16 * 3), "square": rand(P, F, 16 * 3), "pool": 0}
         ),
@@ -134,12 +134,12 @@ KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
         ),
     ),
     "latents_forward": (
-        lambda halves, group, drop, **rest: latents_forward(dropping=Dropping(halves, group, drop), **rest)[0],
+        lambda draws, group, drop, **rest: latents_forward(dropout=DropoutDraws(draws, group, drop), **rest)[0],
         latents,
     ),
     "latents_backward": (
-        lambda halves, group, drop, logs, mean, variance, **rest: latents_backward(
-            dropping=Dropping(halves, group, drop), kept=KeptLatents(logs, mean, variance), **rest
+        lambda draws, group, drop, logs, mean, variance, **rest: latents_backward(
+            dropout=DropoutDraws(draws, group, drop), saved=SavedLatents(logs, mean, variance), **rest
         ),
         lambda: (
             latents()
@@ -169,9 +169,9 @@ WRONG: dict[str, Callable[[Tensor], Tensor]] = {
 }
 FREE = {  # tensors that say themselves how many there are: other sizes of them mean something else, and nothing wrong
     ("mix", "words"), ("append_scale", "x"), ("product", "b"), ("product_gradient", "b"), ("correlate", "w"),
-    ("norm_pool_forward", "halves"), ("norm_pool_backward", "halves"), ("lay_out", "x"), ("edge_sums", "x"),
-    ("block_forward", "halves"), ("block_backward", "halves"), ("latents_forward", "halves"),
-    ("latents_backward", "halves"), ("second_forward", "halves"), ("second_backward", "halves"),
+    ("norm_pool_forward", "draws"), ("norm_pool_backward", "draws"), ("lay_out", "x"), ("edge_sums", "x"),
+    ("block_forward", "draws"), ("block_backward", "draws"), ("latents_forward", "draws"),
+    ("latents_backward", "draws"), ("second_forward", "draws"), ("second_backward", "draws"),
 }  # fmt: skip
 FREE_ROWS = {("block_forward", "x"), ("block_backward", "x"), ("power_backward", "x")}
 FREE_COLUMNS = {("correlate", "x"), ("log_scale", "nearness")}
@@ -216,13 +216,13 @@ def test_what_does_not_fit_is_refused(kernel: str) -> None:
         ("correlate", "left", -1), ("correlate_gradient", "kernel", 0), ("block_forward", "length", 0),
         ("edge_sums", "size", 33), ("edge_sums", "left", -1), ("edge_sums", "right", 2000),
         ("block_forward", "length", 9), ("block_backward", "length", -8), ("block_forward", "left", 9),
-        ("block_forward", "pool", T + 1), ("block_backward", "pool", -4), ("block_backward", "stretches", -1),
+        ("block_forward", "pool", T + 1), ("block_backward", "pool", -4), ("block_backward", "segments", -1),
         ("block_forward", "whose", torch.tensor([0, 1, 2])), ("block_backward", "whose", torch.tensor([0, -1, 1])),
         ("second_forward", "pool", 0), ("second_backward", "pool", T + 1), ("second_backward", "left", 9),
         ("second_forward", "group", torch.tensor([0, 1, 2])), ("block_forward", "pool", 0),
         ("block_backward", "grad", None),
         ("block_backward", "grad_power", None),
-        ("power_backward", "level", None), ("power_backward", "stretches", 0), ("norm_pool_forward", "pool", 0),
+        ("power_backward", "level", None), ("power_backward", "segments", 0), ("norm_pool_forward", "pool", 0),
         ("norm_pool_forward", "pool", 4096), ("norm_pool_backward", "times", 0),
         ("product", "group", torch.tensor([0, -1, 0])),
         ("norm_pool_forward", "group", torch.tensor([0, 1, 5])),

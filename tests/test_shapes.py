@@ -11,7 +11,7 @@ from torch import Tensor
 import autotransfer as at
 from autotransfer.model import layers
 from autotransfer.model.eegnet import EEGNet
-from autotransfer.model.moments import Leveled, level_sums, leveled_moments, window_moments, window_sums
+from autotransfer.model.moments import SplitWindows, constant_sums, split_window_moments, window_moments, window_sums
 from autotransfer.randomness import as_keys
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import windows_for
@@ -21,14 +21,16 @@ CPU = torch.device("cpu")
 SETTING = {"standardize": "train", "append_scale": True, "batch_size": 16, "max_epochs": 2, "checkpoint": "last"}
 
 
-def leveled(dtype: torch.dtype, groups: int = 2, batch: int = 5, channels: int = 3, times: int = 40) -> Leveled:
+def split_windows(
+    dtype: torch.dtype, groups: int = 2, batch: int = 5, channels: int = 3, times: int = 40
+) -> SplitWindows:
     signals = torch.randn(groups, channels, batch, times, dtype=dtype).transpose(1, 2)
-    return Leveled(signals, torch.randn(groups, batch, 4, dtype=dtype))
+    return SplitWindows(signals, torch.randn(groups, batch, 4, dtype=dtype))
 
 
-def drawn_out(x: Leveled) -> Tensor:
+def drawn_out(x: SplitWindows) -> Tensor:
     """(G, B, C + L, T), channel-major in memory."""
-    levels = x.levels[..., None].expand(*x.levels.shape, x.signals.shape[3])
+    levels = x.constants[..., None].expand(*x.constants.shape, x.signals.shape[3])
     return torch.cat([part.transpose(1, 2) for part in (x.signals, levels)], 1).transpose(1, 2)
 
 
@@ -37,18 +39,18 @@ def drawn_out(x: Leveled) -> Tensor:
 def test_sums_of_levels_are_those_of_rows_of_one_value(kernel: int, times: int) -> None:
     levels = torch.randn(3, 5, dtype=torch.float64)
     drawn_out = levels[..., None].expand(3, 5, times).contiguous()
-    torch.testing.assert_close(level_sums(levels, times, kernel), window_sums(drawn_out, kernel))
+    torch.testing.assert_close(constant_sums(levels, times, kernel), window_sums(drawn_out, kernel))
 
 
 @pytest.mark.parametrize(("dtype", "digits"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 @pytest.mark.parametrize("group", [None, [1, 0, 0]])
 def test_mixed_channels_and_their_gradients(dtype: torch.dtype, digits: float, group: list[int] | None) -> None:
     whose = None if group is None else torch.tensor(group)
-    x = leveled(dtype)
+    x = split_windows(dtype)
     w = torch.randn(2 if group is None else 3, 6, 7, dtype=dtype, requires_grad=True)
     exact = drawn_out(x).transpose(1, 2).flatten(2)
     grad = torch.randn(len(w), 6, 5 * 40, dtype=dtype)
-    found, wanted = layers.mix_leveled(w, x, whose), torch.bmm(w, exact if whose is None else exact[whose])
+    found, wanted = layers.mix_split_windows(w, x, whose), torch.bmm(w, exact if whose is None else exact[whose])
     torch.testing.assert_close(found, wanted, rtol=digits, atol=10 * digits)
     slopes = [torch.autograd.grad(out, w, grad)[0] for out in (found, wanted)]
     torch.testing.assert_close(*slopes, rtol=digits, atol=100 * digits)
@@ -58,7 +60,7 @@ def test_mixed_channels_and_their_gradients(dtype: torch.dtype, digits: float, g
 def test_a_network_sees_no_difference(masked: bool) -> None:
     """float64: latents, running statistics and gradients of all parameters; `masked`: with channels silenced."""
     torch.manual_seed(0)
-    x = leveled(torch.float64)
+    x = split_windows(torch.float64)
     if masked:
         x = x.times((torch.rand(2, 5, 7) > 0.3).double())
     results: list[list[Tensor]] = []
@@ -70,7 +72,7 @@ def test_a_network_sees_no_difference(masked: bool) -> None:
     assert len(results[0]) > 10
     for found, plain in zip(*results, strict=True):
         torch.testing.assert_close(found, plain, rtol=1e-9, atol=1e-9)
-    moments = leveled_moments(x, 9), window_moments(drawn_out(x).transpose(1, 2).flatten(1, 2), 9)
+    moments = split_window_moments(x, 9), window_moments(drawn_out(x).transpose(1, 2).flatten(1, 2), 9)
     torch.testing.assert_close(moments[0].covariance, moments[1].covariance)
 
 
@@ -104,9 +106,9 @@ def test_a_training_is_the_same_without_shapes(options: dict[str, Any]) -> None:
     rec = recordings()
     found, plain = (trainer_of(rec, torch.float64, log_power=True, **options) for _ in range(2))
     assert found.prepared.shapes is not None
-    plain.leveled = False
+    plain.takes_split_windows = False
     rows = found.groups.plan(1)[0]
-    x = found.prepared.leveled(rows)
+    x = found.prepared.split_windows(rows)
     assert x is not None
     torch.testing.assert_close(drawn_out(x), plain.prepared.gather(rows), rtol=1e-9, atol=1e-9)
     tabulated = found.prepared.moments(x, rows)
@@ -127,7 +129,7 @@ def test_a_training_is_the_same_without_shapes(options: dict[str, Any]) -> None:
     torch.testing.assert_close(found.flat.values, plain.flat.values, rtol=0, atol=1e-8)
     torch.testing.assert_close(found.flat.stats, plain.flat.stats, rtol=0, atol=1e-8)
     found.select([2])
-    x = found.prepared.leveled(rows[2:])
+    x = found.prepared.split_windows(rows[2:])
     assert x is not None
     torch.testing.assert_close(drawn_out(x), plain.prepared.gather(rows)[2:], rtol=1e-9, atol=1e-9)
 

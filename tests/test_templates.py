@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from autotransfer.model.stack import Size
-from autotransfer.model.templates import Batches, TemplatesOptions, statistics, xdawn
+from autotransfer.model.templates import Batches, TemplatesOptions, class_statistics, xdawn
 from autotransfer.preprocessing.represent.base import stretches
 
 SIZE = Size(channels=5, times=40, classes=3, sfreq=None)
@@ -31,7 +31,7 @@ def test_filters_are_pyriemann_s() -> None:
     spatial = pytest.importorskip("pyriemann.spatialfilters")
     X, y = trials()
     theirs = spatial.Xdawn(nfilter=3, estimator="oas", classes=[0, 1, 2]).fit(X.numpy(), y.numpy())
-    found = xdawn(*statistics(in_pieces(X, y), 3), 3).flatten(0, 1).numpy()
+    found = xdawn(*class_statistics(in_pieces(X, y), 3), 3).flatten(0, 1).numpy()
     other = theirs.filters_
     assert other.shape == found.shape == (9, 5)
     other = other / np.linalg.norm(other, axis=1, keepdims=True)
@@ -42,9 +42,9 @@ def test_a_code_is_what_it_says() -> None:
     X, y = trials()
     options = TemplatesOptions(template_filters=2)
     net = options.stack(SIZE, 2, [0, 1]).double()
-    net.fit_([1], in_pieces(X, y))
+    net.fit([1], in_pieces(X, y))
     assert not net.filters[0].any()
-    code = net.raw(X[None], slice(1, 2))[0]
+    code = net.raw_latents(X[None], slice(1, 2))[0]
     assert code.shape == (len(X), options.latent_dim(SIZE)) == (len(X), 6 * 17)
     signals = net.filters[1] @ X
     torch.testing.assert_close(code[:, : 6 * 16], stretches(signals).flatten(1))
@@ -60,6 +60,6 @@ def test_flat_channels_and_silence_are_no_trouble() -> None:
     X[:, 1] = 0
     for windows in (X, torch.zeros_like(X), X + 1e4):
         net = TemplatesOptions().stack(SIZE, 1, [0])
-        net.fit_([0], in_pieces(windows.float(), y))
+        net.fit([0], in_pieces(windows.float(), y))
         assert all(buffer.isfinite().all() for buffer in net.buffers())
-        assert net.raw(windows.float()[None]).isfinite().all()
+        assert net.raw_latents(windows.float()[None]).isfinite().all()

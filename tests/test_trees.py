@@ -13,7 +13,7 @@ import autotransfer as at
 from autotransfer.folds import Fold
 from autotransfer.model import trees
 from autotransfer.model.stack import Size
-from autotransfer.model.trees import DOUBT, SMALLEST, TreesOptions
+from autotransfer.model.trees import MIN_LEAF_WINDOWS, UNIFORM_SHARE, TreesOptions
 
 
 def spirals(n: int = 400, classes: int = 3, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -27,9 +27,9 @@ def spirals(n: int = 400, classes: int = 3, seed: int = 0) -> tuple[torch.Tensor
 def fitted(x: torch.Tensor, y: torch.Tensor, classes: int, **options: Any) -> tuple[trees.Trees, ExtraTreesClassifier]:
     own = TreesOptions(**options)
     net = own.stack(Size(2, 8, classes, None), 2, [0, 1])
-    net.fit_([1], lambda: iter([(x[:150], y[:150]), (x[150:], y[150:])]))
+    net.fit([1], lambda: iter([(x[:150], y[:150]), (x[150:], y[150:])]))
     forest = ExtraTreesClassifier(
-        own.trees, max_depth=own.depth, min_samples_leaf=SMALLEST, class_weight="balanced", random_state=0
+        own.trees, max_depth=own.depth, min_samples_leaf=MIN_LEAF_WINDOWS, class_weight="balanced", random_state=0
     )
     return net, forest.fit(x.flatten(1).numpy(), y.numpy())
 
@@ -40,16 +40,16 @@ def test_votes_are_those_of_scikit_learn(depth: int) -> None:
     net, forest = fitted(x, y, 3, trees=20, depth=depth)
     new, _ = spirals(seed=1)
     for windows in (x, new):
-        said = net.raw(windows[None])[1].exp()
-        want = (1 - DOUBT) * forest.predict_proba(windows.flatten(1).numpy()) + DOUBT / 3
+        said = net.raw_latents(windows[None])[1].exp()
+        want = (1 - UNIFORM_SHARE) * forest.predict_proba(windows.flatten(1).numpy()) + UNIFORM_SHARE / 3
         np.testing.assert_allclose(said.numpy(), want, atol=1e-6)
-    assert torch.allclose(net.raw(new[None])[0].exp(), torch.tensor(1 / 3)), "the other member was not fitted"
+    assert torch.allclose(net.raw_latents(new[None])[0].exp(), torch.tensor(1 / 3)), "the other member was not fitted"
 
 
 def test_thresholds_in_single_precision_divide_as_in_double() -> None:
     draw = np.random.default_rng(0)
     for value in [*draw.standard_normal(200), 1 / 3, -1 / 3, 0.1, 2.0]:
-        own = trees.at_most(float(value))
+        own = trees.round_down(float(value))
         for near in (own, np.nextafter(own, np.float32(9)), np.nextafter(own, np.float32(-9))):
             assert (float(near) <= value) == (near <= own)
 
@@ -61,9 +61,9 @@ def test_a_model_says_what_the_trees_vote() -> None:
     fold = Fold(np.arange(0, 300), np.arange(300, 350), np.arange(350, 400), 0, 1)
     (outcome,) = at.train(rec, [at.Job(setting, fold)], "cpu", progress=False)
     forest = ExtraTreesClassifier(
-        20, max_depth=9, min_samples_leaf=SMALLEST, class_weight="balanced", random_state=0
+        20, max_depth=9, min_samples_leaf=MIN_LEAF_WINDOWS, class_weight="balanced", random_state=0
     ).fit(x[:300].flatten(1), y[:300])
-    want = (1 - DOUBT) * forest.predict_proba(x[350:].flatten(1)) + DOUBT / 2
+    want = (1 - UNIFORM_SHARE) * forest.predict_proba(x[350:].flatten(1)) + UNIFORM_SHARE / 2
     np.testing.assert_allclose(outcome.held_out_log_probs.exp().numpy()[50:], want, atol=1e-5)
     line = at.Setting(encoder="linear", standardize="none")
     (straight,) = at.train(rec, [at.Job(line, fold)], "cpu", progress=False)

@@ -129,7 +129,7 @@ def median_distances(d2: Tensor, same: Tensor) -> Tensor:
 
     R masks may share their distances. 0 for a row without a partner.
     """
-    if gpu.available(d2) and d2.shape[-1] <= pairs.IN_REGISTERS:
+    if gpu.available(d2) and d2.shape[-1] <= pairs.MAX_REGISTER_ROWS:
         return pairs.median_distances(d2, same)
     return _median_distances(d2, same)
 

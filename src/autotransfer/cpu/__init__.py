@@ -16,13 +16,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..gpu import Dropping
-from .boundary import Expected, addresses, check_index, check_sizes, library, need_library
+from ..gpu import DropoutDraws
+from .boundary import Argument, addresses, check_index, check_sizes, library, require_library
 
-LONGEST = 1024  # taps of a filter; as in kernels.c
-WIDEST = 64  # neighbors that are pooled
-TOGETHER = 4  # members whose signals one thread lays out together
-GRAIN = 2**14  # samples below which one thread is quicker than several
+MAX_TAPS = 1024  # taps of a filter; as in kernels.c
+MAX_POOL = 64  # neighbors that are pooled
+MEMBERS_PER_THREAD = 4  # members whose signals one thread lays out together
+MIN_PARALLEL_SAMPLES = 2**14  # samples below which one thread is quicker than several
 
 _forked = False
 
@@ -41,8 +41,8 @@ def available(tensor: Tensor, *, dtype: torch.dtype = torch.float32, pool: int =
     return (
         tensor.is_cpu
         and tensor.dtype is dtype
-        and pool <= WIDEST
-        and taps <= LONGEST
+        and pool <= MAX_POOL
+        and taps <= MAX_TAPS
         and not _transformed(tensor)
         and tensor.numel() > 0
         and library() is not None
@@ -80,7 +80,7 @@ def run(
     name: str,
     task: type[ctypes.Structure],
     signal: Tensor,
-    tensors: dict[str, Expected],
+    tensors: dict[str, Argument],
     numbers: Mapping[str, float],
     *,
     count: int | None = None,
@@ -93,16 +93,17 @@ def run(
     as errors name the kernel
     """
     given = task(**addresses(operation or name, **tensors), **numbers)
-    threads = 1 if signal.numel() < GRAIN else torch.get_num_threads()
+    threads = 1 if signal.numel() < MIN_PARALLEL_SAMPLES else torch.get_num_threads()
     parallel = None if _forked or threads == 1 else _pool_of_threads()
-    function = getattr(need_library(name), name)
+    function = getattr(require_library(name), name)
     if function.argtypes is None:
         function.restype, function.argtypes = None, [c_void_p, c_long, c_long, c_void_p]
     function(parallel, threads, len(signal) if count is None else count, ctypes.byref(given))
 
 
 _NormPool = structure(
-    "v gamma beta halves group threshold boost out squares mean variance grad grad_squares grad_v grad_gamma grad_beta",
+    "v gamma beta draws group threshold keep_scale out squares mean variance grad grad_squares grad_v grad_gamma "
+    "grad_beta",
     "features batch times pool", "eps",
 )  # fmt: skip
 _Filter = structure("x w grad out", "rows times taps left flipped")
@@ -112,7 +113,14 @@ _Scales = structure("nearness wanted place", "columns halvings newtons", "bracke
 
 
 def norm_pool_forward(
-    v: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, times: int, pool: int, eps: float, squared: bool = False
+    v: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    dropout: DropoutDraws,
+    times: int,
+    pool: int,
+    eps: float,
+    squared: bool = False,
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
     """Compute `gpu.norm_pool_forward`."""
     _check_pool("norm_pool_forward", times, pool)
@@ -121,12 +129,12 @@ def norm_pool_forward(
     out = v.new_empty(members, features, n // times, times // pool)
     squares = torch.empty_like(out) if squared else None
     mean, variance = v.new_empty(members, features), v.new_empty(members, features)
-    drawn = _drawn("norm_pool_forward", dropping, out)
+    drawn = _dropout_arguments("norm_pool_forward", dropout, out)
     per_feature = (members, features)
     tensors = drawn | {
-        "v": Expected(v, (*per_feature, n // times * times)), "gamma": Expected(gamma, per_feature),
-        "beta": Expected(beta, per_feature), "out": Expected(out, out.shape), "squares": Expected(squares, out.shape),
-        "mean": Expected(mean, per_feature), "variance": Expected(variance, per_feature),
+        "v": Argument(v, (*per_feature, n // times * times)), "gamma": Argument(gamma, per_feature),
+        "beta": Argument(beta, per_feature), "out": Argument(out, out.shape), "squares": Argument(squares, out.shape),
+        "mean": Argument(mean, per_feature), "variance": Argument(variance, per_feature),
     }  # fmt: skip
     numbers = {"features": features, "batch": n // times, "times": times, "pool": pool, "eps": eps}
     run("norm_pool_forward", _NormPool, v, tensors, numbers)
@@ -135,7 +143,7 @@ def norm_pool_forward(
 
 def norm_pool_backward(
     grad: Tensor, grad_squares: Tensor | None, v: Tensor, mean: Tensor, variance: Tensor, gamma: Tensor, beta: Tensor,
-    dropping: Dropping, times: int, pool: int, eps: float,
+    dropout: DropoutDraws, times: int, pool: int, eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Compute `gpu.norm_pool_backward`."""
     _check_pool("norm_pool_backward", times, pool)
@@ -144,13 +152,13 @@ def norm_pool_backward(
     grad_squares = None if grad_squares is None else grad_squares.contiguous()
     grad_v, grad_gamma, grad_beta = torch.empty_like(v), torch.empty_like(mean), torch.empty_like(mean)
     pooled, per_feature = (members, features, n // times, times // pool), (members, features)
-    drawn = _drawn("norm_pool_backward", dropping, grad)
+    drawn = _dropout_arguments("norm_pool_backward", dropout, grad)
     tensors = drawn | {
-        "v": Expected(v, (*per_feature, n // times * times)), "gamma": Expected(gamma, per_feature),
-        "beta": Expected(beta, per_feature), "mean": Expected(mean, per_feature),
-        "variance": Expected(variance, per_feature), "grad": Expected(grad, pooled),
-        "grad_squares": Expected(grad_squares, pooled), "grad_v": Expected(grad_v, v.shape),
-        "grad_gamma": Expected(grad_gamma, per_feature), "grad_beta": Expected(grad_beta, per_feature),
+        "v": Argument(v, (*per_feature, n // times * times)), "gamma": Argument(gamma, per_feature),
+        "beta": Argument(beta, per_feature), "mean": Argument(mean, per_feature),
+        "variance": Argument(variance, per_feature), "grad": Argument(grad, pooled),
+        "grad_squares": Argument(grad_squares, pooled), "grad_v": Argument(grad_v, v.shape),
+        "grad_gamma": Argument(grad_gamma, per_feature), "grad_beta": Argument(grad_beta, per_feature),
     }  # fmt: skip
     numbers = {"features": features, "batch": n // times, "times": times, "pool": pool, "eps": eps}
     run("norm_pool_backward", _NormPool, v, tensors, numbers)
@@ -159,21 +167,21 @@ def norm_pool_backward(
 
 def _check_pool(operation: str, times: int, pool: int) -> None:
     check_sizes(operation, times=times, pool=pool)
-    if pool > WIDEST:
-        raise RuntimeError(f"autotransfer::{operation}: expected pool to be at most {WIDEST}, but it is {pool}")
+    if pool > MAX_POOL:
+        raise RuntimeError(f"autotransfer::{operation}: expected pool to be at most {MAX_POOL}, but it is {pool}")
 
 
-def _drawn(operation: str, dropping: Dropping, units: Tensor) -> dict[str, Expected]:
+def _dropout_arguments(operation: str, dropout: DropoutDraws, units: Tensor) -> dict[str, Argument]:
     """Return the arguments of a kernel that say which units (P, F, B, T') are dropped."""
     members = len(units)
-    halves = dropping.halves.contiguous()
-    group = torch.arange(members) if dropping.group is None else dropping.group.contiguous()
-    check_index(operation, "group", group, members, len(halves))
+    draws = dropout.draws.contiguous()
+    group = torch.arange(members) if dropout.group is None else dropout.group.contiguous()
+    check_index(operation, "group", group, members, len(draws))
     return {
-        "halves": Expected(halves, (len(halves), units.numel() // max(members, 1)), torch.int16),
-        "group": Expected(group, (members,), torch.int64),
-        "threshold": Expected(dropping.threshold, (members,), torch.int32),
-        "boost": Expected(dropping.boost, (members,)),
+        "draws": Argument(draws, (len(draws), units.numel() // max(members, 1)), torch.int16),
+        "group": Argument(group, (members,), torch.int64),
+        "threshold": Argument(dropout.threshold, (members,), torch.int32),
+        "keep_scale": Argument(dropout.keep_scale, (members,)),
     }
 
 
@@ -184,7 +192,7 @@ def correlate(x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tens
     _check_filter("correlate", taps, left)
     x, w = x.contiguous(), w.contiguous()
     out = torch.empty_like(x)
-    tensors = {"x": Expected(x, x.shape), "w": Expected(w, (count, taps)), "out": Expected(out, x.shape)}
+    tensors = {"x": Argument(x, x.shape), "w": Argument(w, (count, taps)), "out": Argument(out, x.shape)}
     numbers = {"rows": rows, "times": times, "taps": taps, "left": left, "flipped": flipped}
     run("filter_times", _Filter, x, tensors, numbers, operation="correlate")
     return out
@@ -196,16 +204,16 @@ def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tenso
     _check_filter("correlate_gradient", kernel, left)
     x, grad = x.contiguous(), grad.contiguous()
     out = x.new_empty(count, kernel)
-    tensors = {"x": Expected(x, x.shape), "grad": Expected(grad, x.shape), "out": Expected(out, (count, kernel))}
+    tensors = {"x": Argument(x, x.shape), "grad": Argument(grad, x.shape), "out": Argument(out, (count, kernel))}
     numbers = {"rows": rows, "times": times, "taps": kernel, "left": left}
     run("filter_gradient", _Filter, x, tensors, numbers, operation="correlate_gradient")
     return out
 
 
 def _check_filter(operation: str, taps: int, left: int) -> None:
-    if not (1 <= taps <= LONGEST and 0 <= left < taps):
+    if not (1 <= taps <= MAX_TAPS and 0 <= left < taps):
         raise RuntimeError(
-            f"autotransfer::{operation}: expected 1 to {LONGEST} taps and a padding below them, but there are {taps} "
+            f"autotransfer::{operation}: expected 1 to {MAX_TAPS} taps and a padding below them, but there are {taps} "
             f"with {left} on the left"
         )
 
@@ -214,10 +222,10 @@ def edge_sums(x: Tensor, left: int, right: int, size: int) -> Tensor:
     """`model.moments.edge_sums` of rows (..., R, T): (..., size)."""
     *many, rows, times = x.shape
     check_sizes("edge_sums", rows=rows, times=times)
-    check_sizes("edge_sums", 0, left=left, right=right, most=LONGEST - max(left, right))
+    check_sizes("edge_sums", 0, left=left, right=right, most=MAX_TAPS - max(left, right))
     check_sizes("edge_sums", left + right + (left * (left + 1) + right * (right + 1)) // 2, size=size)
     x, out = x.contiguous(), x.new_empty(*many, size)
-    tensors = {"x": Expected(x, x.shape), "out": Expected(out, out.shape)}
+    tensors = {"x": Argument(x, x.shape), "out": Argument(out, out.shape)}
     numbers = {"rows": rows, "times": times, "left": left, "right": right, "size": size}
     run("edge_sums", _Edges, x, tensors, numbers, count=x.numel() // (rows * times))
     return out
@@ -236,11 +244,11 @@ def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
     out = a.new_empty(members, rows, columns if straight else inner)
     check_index("product", "group", group, members, groups)
     tensors = {
-        "a": Expected(a, (members, rows, inner if straight else columns)), "b": Expected(b, b.shape),
-        "group": Expected(group, (members,), torch.int64), "order": Expected(order, (members,), torch.int64),
-        "out": Expected(out, out.shape),
+        "a": Argument(a, (members, rows, inner if straight else columns)), "b": Argument(b, b.shape),
+        "group": Argument(group, (members,), torch.int64), "order": Argument(order, (members,), torch.int64),
+        "out": Argument(out, out.shape),
     }  # fmt: skip
-    together = max(1, min(TOGETHER, members // (2 * torch.get_num_threads())))
+    together = max(1, min(MEMBERS_PER_THREAD, members // (2 * torch.get_num_threads())))
     numbers = {"members": members, "rows": rows, "inner": inner, "columns": columns, "run": together}
     name, signal = ("product", out) if straight else ("product_gradient", a)
     run(name, _Product, signal, tensors, numbers)
@@ -252,8 +260,8 @@ def log_scale(nearness: Tensor, wanted: Tensor, bracket: float, halvings: int, n
     rows, wanted = nearness.contiguous().flatten(0, 1), wanted.contiguous()
     place = torch.empty_like(wanted)
     tensors = {
-        "nearness": Expected(rows, (wanted.numel(), nearness.shape[-1])), "wanted": Expected(wanted, wanted.shape),
-        "place": Expected(place, wanted.shape),
+        "nearness": Argument(rows, (wanted.numel(), nearness.shape[-1])), "wanted": Argument(wanted, wanted.shape),
+        "place": Argument(place, wanted.shape),
     }  # fmt: skip
     numbers = {"columns": rows.shape[1], "halvings": halvings, "newtons": newtons, "bracket": bracket}
     run("log_scales", _Scales, rows, tensors, numbers, operation="log_scale")
@@ -265,11 +273,14 @@ def append_scale(x: Tensor, flat: float, quiet: float) -> Tensor:
     x = x.contiguous()
     *many, channels, times = x.shape
     check_sizes("append_scale", channels=channels, times=times)
-    out, room = x.new_empty(*many, 3 * channels, times), x.new_empty(times, dtype=torch.float64)
+    out, buffer = x.new_empty(*many, 3 * channels, times), x.new_empty(times, dtype=torch.float64)
     places = addresses(
-        "append_scale", x=Expected(x, x.shape), out=Expected(out, out.shape), room=Expected(room, (times,), room.dtype)
+        "append_scale",
+        x=Argument(x, x.shape),
+        out=Argument(out, out.shape),
+        buffer=Argument(buffer, (times,), buffer.dtype),
     )
-    need_library("append_scale").append_scale(
+    require_library("append_scale").append_scale(
         *map(c_long, (x.numel() // (channels * times), channels, times)), c_double(flat), c_double(quiet),
         *map(c_void_p, places.values()),
     )  # fmt: skip
@@ -280,6 +291,6 @@ def mix(words: Tensor) -> Tensor:
     """`randomness.mix` of int32 words."""
     words = words.contiguous()
     out = torch.empty_like(words)
-    places = addresses("mix", words=Expected(words, out.shape, torch.int32), out=Expected(out, out.shape, torch.int32))
-    need_library("mix").mix_words(c_long(words.numel()), c_void_p(places["words"]), c_void_p(places["out"]))
+    places = addresses("mix", words=Argument(words, out.shape, torch.int32), out=Argument(out, out.shape, torch.int32))
+    require_library("mix").mix_words(c_long(words.numel()), c_void_p(places["words"]), c_void_p(places["out"]))
     return out

@@ -35,7 +35,7 @@ def instruction_set() -> str:
     return INSTRUCTION_SETS.get(torch.backends.cpu.get_cpu_capability(), "plain")
 
 
-class Expected(NamedTuple):
+class Argument(NamedTuple):
     """A tensor, and the shape and type that a kernel expects of it. None: an optional tensor that is not given."""
 
     tensor: Tensor | None
@@ -43,7 +43,7 @@ class Expected(NamedTuple):
     dtype: torch.dtype = torch.float32
 
 
-def address(operation: str, name: str, expected: Expected) -> int:
+def address(operation: str, name: str, expected: Argument) -> int:
     """The address of a tensor's first number, 0 for None; the caller keeps the tensor alive while it is in use."""
     tensor, shape, dtype = expected
     if tensor is None:
@@ -53,15 +53,15 @@ def address(operation: str, name: str, expected: Expected) -> int:
     raise refusal(operation, name, tensor, shape, dtype, "cpu")
 
 
-def addresses(operation: str, **tensors: Expected) -> dict[str, int]:
+def addresses(operation: str, **tensors: Argument) -> dict[str, int]:
     """Addresses of several tensors, by name."""
     return {name: address(operation, name, expected) for name, expected in tensors.items()}
 
 
 def check_index(operation: str, name: str, index: Tensor, size: int, bound: int) -> int:
     """The address of index (size,) int64 with every entry from 0 up to, but not including, `bound`."""
-    place = address(operation, name, Expected(index, (size,), torch.int64))
-    outside = need_library(operation).outside
+    place = address(operation, name, Argument(index, (size,), torch.int64))
+    outside = require_library(operation).outside
     if outside.argtypes is None:
         outside.argtypes = [c_void_p, c_long, c_long]
     if outside(place, size, bound):
@@ -76,7 +76,7 @@ def check_sizes(operation: str, least: int = 1, **sizes: int) -> None:
             raise RuntimeError(f"autotransfer::{operation}: expected {name} to be at least {least}, but it is {size}")
 
 
-def need_library(operation: str) -> CDLL:
+def require_library(operation: str) -> CDLL:
     """Return the kernels for an operation that has no other form."""
     kernels = library()
     if kernels is None:

@@ -26,7 +26,7 @@
 #endif
 #define AHEAD 4 /* vectors whose exponentials are under way at once */
 #define CHUNK 512 /* samples that are worked on at once: they stay in the nearest cache */
-#define LONGEST 1024 /* taps of a filter; longer ones are not for these kernels */
+#define MAX_TAPS 1024 /* taps of a filter; longer ones are not for these kernels */
 
 typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
@@ -39,15 +39,15 @@ INLINE vec all(float value) { return value - (vec){0}; }
 INLINE vec choose(ivec mask, vec yes, vec no) { return (vec)((mask & (ivec)yes) | (~mask & (ivec)no)); }
 
 INLINE vec load_part(const float *from, long count) {
-    float room[LANES] = {0};
-    memcpy(room, from, 4 * count);
-    return load(room);
+    float buffer[LANES] = {0};
+    memcpy(buffer, from, 4 * count);
+    return load(buffer);
 }
 
 INLINE void store_part(float *to, vec value, long count) {
-    float room[LANES];
-    store(room, value);
-    memcpy(to, room, 4 * count);
+    float buffer[LANES];
+    store(buffer, value);
+    memcpy(to, buffer, 4 * count);
 }
 
 INLINE double sum_lanes(vec value) {
@@ -102,7 +102,7 @@ static void spread(Parallel parallel, long threads, long items, void (*item)(con
 /* ---- normalization, ELU, pooling, dropout ------------------------------------------------------------------------- */
 
 /* e^x for x ≤ 0, to about one unit in the last place; below e^-86 it stays there. NaN stays NaN. */
-INLINE vec exp_of(vec x) {
+INLINE vec exp_vec(vec x) {
     const vec shift = all(12582912.0f); /* 1.5 · 2^23: its last bits are whole numbers */
     x = choose(x < -86.0f, all(-86.0f), x);
     vec marked = x * 1.44269504f + shift;
@@ -135,16 +135,16 @@ INLINE vec log_vec(vec x) {
 }
 
 /* The slope of ELU at h, which is also its value + 1 where h ≤ 0. */
-INLINE vec slope_of(vec h) { return exp_of(choose(h > 0.0f, all(0.0f), h)); }
+INLINE vec elu_slope(vec h) { return exp_vec(choose(h > 0.0f, all(0.0f), h)); }
 
-INLINE vec elu(vec h) { return choose(h > 0.0f, h, all(0.0f)) + (slope_of(h) - 1.0f); }
+INLINE vec elu(vec h) { return choose(h > 0.0f, h, all(0.0f)) + (elu_slope(h) - 1.0f); }
 
 typedef struct {
     const float *v, *gamma, *beta;                       /* (P, F, B·T), (P, F), (P, F) */
-    const int16_t *halves;                               /* (G, F·B·T') */
+    const int16_t *draws;                               /* (G, F·B·T') */
     const int64_t *group;                                /* (P,) */
     const int32_t *threshold;                            /* (P,) */
-    const float *boost;                                  /* (P,) */
+    const float *keep_scale;                                  /* (P,) */
     float *out, *squares, *mean, *variance;              /* (P, F, B·T') twice, squares may be NULL; (P, F) */
     const float *grad, *grad_squares;                    /* of out and squares */
     float *grad_v, *grad_gamma, *grad_beta;
@@ -231,9 +231,9 @@ INLINE void forward_row(const NormPool *task, long row, int pool) {
 
     const float scale = task->gamma[row] / sqrtf(variance + task->eps), shift = task->beta[row];
     const long units = shape.windows * shape.units, whole = CHUNK / pool * pool;
-    const int16_t *draw = task->halves + (task->group[member] * task->features + feature) * units;
+    const int16_t *draw = task->draws + (task->group[member] * task->features + feature) * units;
     const int least = task->threshold[member];
-    const float gain = task->boost[member] / pool;
+    const float gain = task->keep_scale[member] / pool;
     float *out = task->out + row * units, *squares = task->squares ? task->squares + row * units : NULL;
     float values[CHUNK + LANES];
     for (long window = 0; window < shape.windows; window++, v += shape.length) {
@@ -255,8 +255,8 @@ INLINE void forward_row(const NormPool *task, long row, int pool) {
     }
 }
 
-static void forward_item(const void *given, long row) {
-    const NormPool *task = given;
+static void forward_item(const void *argument, long row) {
+    const NormPool *task = argument;
     if (task->pool == 4)
         forward_row(task, row, 4);
     else if (task->pool == 8)
@@ -279,9 +279,9 @@ INLINE void backward_row(const NormPool *task, long row, int pool) {
     const float mean = task->mean[row], inverse = 1.0f / sqrtf(task->variance[row] + task->eps);
     const float scale = task->gamma[row] * inverse, shift = task->beta[row];
     const long units = shape.windows * shape.units, whole = CHUNK / pool * pool;
-    const int16_t *draw = task->halves + (task->group[member] * task->features + feature) * units;
+    const int16_t *draw = task->draws + (task->group[member] * task->features + feature) * units;
     const int least = task->threshold[member];
-    const float gain = task->boost[member] / pool, twice = 2.0f / pool;
+    const float gain = task->keep_scale[member] / pool, twice = 2.0f / pool;
     const float *v = task->v + row * n, *grad = task->grad + row * units;
     float *grad_v = task->grad_v + row * n;
     float unpooled[CHUNK + LANES];
@@ -300,7 +300,7 @@ INLINE void backward_row(const NormPool *task, long row, int pool) {
                 vec centered[AHEAD], g[AHEAD];
                 for (int j = 0; j < AHEAD; j++) centered[j] = load(v + start + i + j * LANES) - mean;
                 for (int j = 0; j < AHEAD; j++)
-                    g[j] = slope_of(centered[j] * scale + shift) * load(unpooled + i + j * LANES);
+                    g[j] = elu_slope(centered[j] * scale + shift) * load(unpooled + i + j * LANES);
                 for (int j = 0; j < AHEAD; j++) {
                     sum += g[j];
                     sum_along += g[j] * centered[j];
@@ -309,14 +309,14 @@ INLINE void backward_row(const NormPool *task, long row, int pool) {
             }
             for (; i + LANES <= count; i += LANES) {
                 vec centered = load(v + start + i) - mean;
-                vec g = slope_of(centered * scale + shift) * load(unpooled + i);
+                vec g = elu_slope(centered * scale + shift) * load(unpooled + i);
                 sum += g;
                 sum_along += g * centered;
                 store(grad_v + start + i, g);
             }
             if (i < count) {
                 vec centered = load_part(v + start + i, count - i) - mean;
-                vec g = slope_of(centered * scale + shift) * load_part(unpooled + i, count - i);
+                vec g = elu_slope(centered * scale + shift) * load_part(unpooled + i, count - i);
                 sum += g;
                 sum_along += g * centered;
                 store_part(grad_v + start + i, g, count - i);
@@ -341,8 +341,8 @@ INLINE void backward_row(const NormPool *task, long row, int pool) {
             for (int i = 0; i < pool; i++) grad_v[u * pool + i] += twice * v[u * pool + i] * *slope;
 }
 
-static void backward_item(const void *given, long row) {
-    const NormPool *task = given;
+static void backward_item(const void *argument, long row) {
+    const NormPool *task = argument;
     if (task->pool == 4)
         backward_row(task, row, 4);
     else if (task->pool == 8)
@@ -368,7 +368,7 @@ typedef struct {
 } Filter;
 
 #define SHARING 4 /* factors that use what is loaded of a signal once */
-#define TURNED 4  /* groups of LANES rows in an item */
+#define GROUPS_PER_ITEM 4  /* groups of LANES rows in an item */
 
 /* LANES rows are laid out with a sample of each in a vector, and filtered at once. So every load is a whole vector, a
    filter has no zeros to multiply by as rows of a Toeplitz matrix have, and what one tap loads the next ones use. Turning
@@ -394,7 +394,7 @@ typedef struct {
 #endif
 
 /* A square of LANES × LANES numbers, turned over: rows are merged with those half the square away, again and again. */
-INLINE void turn(vec square[LANES]) {
+INLINE void transpose(vec square[LANES]) {
 #pragma GCC unroll 4
     for (int stage = 0; stage < STAGES; stage++) {
         vec merged[LANES];
@@ -410,7 +410,7 @@ INLINE void turn(vec square[LANES]) {
 
 /* `count` rows of `times` samples, at most LANES are used -> `times` vectors with a sample of each, 0 where there is no
    row. */
-static void turn_in(const float *rows, long count, long times, float *turned) {
+static void interleave(const float *rows, long count, long times, float *turned) {
     for (long start = 0; start < times; start += LANES) {
         const long t = start + LANES <= times || times < LANES ? start : times - LANES; /* the last square ends with it */
         vec square[LANES];
@@ -420,18 +420,18 @@ static void turn_in(const float *rows, long count, long times, float *turned) {
             else
                 square[r] = times < LANES ? load_part(rows + r * times, times) : load(rows + r * times + t);
         }
-        turn(square);
+        transpose(square);
         for (int i = 0; i < LANES && i < times; i++) store(turned + (t + i) * LANES, square[i]);
     }
 }
 
 /* And back. */
-static void turn_out(const float *turned, long count, long times, float *rows) {
+static void deinterleave(const float *turned, long count, long times, float *rows) {
     for (long start = 0; start < times; start += LANES) {
         const long t = start + LANES <= times || times < LANES ? start : times - LANES;
         vec square[LANES];
         for (int i = 0; i < LANES; i++) square[i] = load(turned + (t + (i < times ? i : 0)) * LANES);
-        turn(square);
+        transpose(square);
         for (int r = 0; r < LANES && r < count; r++) {
             if (times < LANES)
                 store_part(rows + r * times, square[r], times);
@@ -491,7 +491,7 @@ INLINE void sum_next(const float *x, const float *factor, long count, int are_ve
 
 /* padded: `times` vectors with taps - 1 vectors of zeros around them, `left` of these before them. A tap counts where it
    meets a sample for one of the sums. */
-static void filter_turned(const float *padded, const float *w, long times, long taps, long left, float *out) {
+static void filter_interleaved(const float *padded, const float *w, long times, long taps, long left, float *out) {
     for (long t = 0, wide; t < times; t += wide) {
         wide = next_wide(times - t);
         const long begin = left - t - wide + 1 > 0 ? left - t - wide + 1 : 0;
@@ -501,7 +501,7 @@ static void filter_turned(const float *padded, const float *w, long times, long 
 }
 
 /* Of every tap the sum over samples of slope · the sample that it met, for each of LANES rows, added to `sums`. */
-static void gradient_turned(
+static void gradient_interleaved(
     const float *padded, const float *slopes, long times, long taps, long left, float *sums
 ) {
     for (long k = 0, wide; k < taps; k += wide) {
@@ -513,46 +513,46 @@ static void gradient_turned(
     }
 }
 
-static void filter_item(const void *given, long number) {
-    const Filter *task = given;
-    const long each = TURNED * LANES, blocks = (task->rows + each - 1) / each;
+static void filter_item(const void *argument, long number) {
+    const Filter *task = argument;
+    const long each = GROUPS_PER_ITEM * LANES, blocks = (task->rows + each - 1) / each;
     const long n = number / blocks, start = number % blocks * each, taps = task->taps, times = task->times;
     const long stop = start + each < task->rows ? start + each : task->rows;
     const float *x = task->x + n * task->rows * times;
-    float *out = task->out + n * task->rows * times, w[LONGEST];
+    float *out = task->out + n * task->rows * times, w[MAX_TAPS];
     float *padded = calloc((2 * times + taps - 1) * LANES, 4), *filtered = padded + (times + taps - 1) * LANES;
-    if (!padded) { /* no memory: let it be seen */
+    if (!padded) { /* out of memory: return NaN */
         for (long i = start * times; i < stop * times; i++) out[i] = NAN;
         return;
     }
     for (long k = 0; k < taps; k++) w[k] = task->w[n * taps + (task->flipped ? taps - 1 - k : k)];
     for (long r = start; r < stop; r += LANES) {
-        turn_in(x + r * times, stop - r, times, padded + task->left * LANES);
-        filter_turned(padded, w, times, taps, task->left, filtered);
-        turn_out(filtered, stop - r, times, out + r * times);
+        interleave(x + r * times, stop - r, times, padded + task->left * LANES);
+        filter_interleaved(padded, w, times, taps, task->left, filtered);
+        deinterleave(filtered, stop - r, times, out + r * times);
     }
     free(padded);
 }
 
 void filter_times(Parallel parallel, long threads, long count, const Filter *task) {
-    spread(parallel, threads, count * ((task->rows + TURNED * LANES - 1) / (TURNED * LANES)), filter_item, task);
+    spread(parallel, threads, count * ((task->rows + GROUPS_PER_ITEM * LANES - 1) / (GROUPS_PER_ITEM * LANES)), filter_item, task);
 }
 
-static void gradient_item(const void *given, long n) {
-    const Filter *task = given;
+static void gradient_item(const void *argument, long n) {
+    const Filter *task = argument;
     const long times = task->times, taps = task->taps, rows = task->rows;
     const float *x = task->x + n * rows * times, *grad = task->grad + n * rows * times;
     float *out = task->out + n * taps;
     float *padded = calloc((2 * times + 2 * taps - 1) * LANES, 4);
-    if (!padded) { /* no memory: let it be seen */
+    if (!padded) { /* out of memory: return NaN */
         for (long k = 0; k < taps; k++) out[k] = NAN;
         return;
     }
     float *slopes = padded + (times + taps - 1) * LANES, *sums = slopes + times * LANES;
     for (long r = 0; r < rows; r += LANES) {
-        turn_in(x + r * times, rows - r, times, padded + task->left * LANES);
-        turn_in(grad + r * times, rows - r, times, slopes);
-        gradient_turned(padded, slopes, times, taps, task->left, sums);
+        interleave(x + r * times, rows - r, times, padded + task->left * LANES);
+        interleave(grad + r * times, rows - r, times, slopes);
+        gradient_interleaved(padded, slopes, times, taps, task->left, sums);
     }
     for (long k = 0; k < taps; k++) out[k] = (float)sum_lanes(load(sums + k * LANES));
     free(padded);
@@ -565,7 +565,7 @@ void filter_gradient(Parallel parallel, long threads, long count, const Filter *
 /* ---- blocks of a network -------------------------------------------------------------------------------------------
 
    In the first block channels are mixed and the mixtures filtered along time, in the second signals are filtered and then
-   mixed. What is left of them is short: after normalization, ELU, pooling and dropout, or as the power of stretches.
+   mixed. What is left of them is short: after normalization, ELU, pooling and dropout, or as the power of segments.
    Signals stay in the cache from one step to the next; only those that are normalized are written to memory, for the way
    back, which works the others out again.
 
@@ -578,9 +578,9 @@ typedef struct {
     const float *spatial, *constant;           /* (P, F, C); (P, F, B) added to mixtures, may be NULL */
     const float *w;                            /* (P, F / depth, K); in a second block (P, C, K) */
     const float *gamma, *beta;                 /* (P, F) */
-    const int16_t *halves;                     /* (G, F·B·T'), and the rest of dropout as in NormPool */
+    const int16_t *draws;                     /* (G, F·B·T'), and the rest of dropout as in NormPool */
     const int32_t *threshold;
-    const float *boost;
+    const float *keep_scale;
     float *v;                                  /* (P, F, V, T, LANES) signals that are normalized */
     float *out, *power;                        /* (P, F, B, T'), (P, F, B, S): either may be NULL */
     float *level, *square;                     /* (P, F, V, S, LANES), where there is power alone */
@@ -588,9 +588,9 @@ typedef struct {
     const float *grad, *grad_power;            /* of out and power */
     float *grad_spatial, *grad_constant, *grad_w, *grad_gamma, *grad_beta;
     float *grad_x; /* in a second block alone */
-    long channels, features, depth, batch, times, taps, left, pool, stretches, length;
+    long channels, features, depth, batch, times, taps, left, pool, segments, length;
     long rows;     /* of a member's signals in an item */
-    long as_codes; /* units are (P, B, F, T') */
+    long as_latents; /* units are (P, B, F, T') */
     float eps;
 } Block;
 
@@ -656,9 +656,9 @@ static void mix_joint(const Block *task, long member, long r, long v, float **ou
     mix_all(x, apart, channels, times, weight, constant, out);
 }
 
-/* `rows` mixtures (rows, T, LANES) of channels (channels, T, LANES), `apart` from each other; there is room for a
+/* `rows` mixtures (rows, T, LANES) of channels (channels, T, LANES), `apart` from each other; there is buffer for a
    multiple of JOINT of them. weight: (rows, channels). */
-static void mix_turned(
+static void mix_interleaved(
     const float *x, long channels, long times, const float *weight, long rows, float *out, long apart
 ) {
     const vec none[JOINT] = {{0}};
@@ -673,23 +673,23 @@ static void mix_turned(
     }
 }
 
-/* Rows start to stop of a member, mixed and filtered. room: zeros for JOINT padded signals. */
-static void filter_mixed(const Block *task, long member, long start, long stop, float *room) {
+/* Rows start to stop of a member, mixed and filtered. buffer: zeros for JOINT padded signals. */
+static void filter_mixed(const Block *task, long member, long start, long stop, float *buffer) {
     const long times = task->times, taps = task->taps, groups = GROUPS(task->batch), each = (times + taps - 1) * LANES;
     float *mixed[JOINT];
-    for (long i = 0; i < JOINT; i++) mixed[i] = room + i * each + task->left * LANES;
+    for (long i = 0; i < JOINT; i++) mixed[i] = buffer + i * each + task->left * LANES;
     for (long v = 0; v < groups; v++)
         for (long r = start; r < stop; r += JOINT) {
             mix_joint(task, member, r, v, mixed);
             for (long i = 0; i < JOINT && r + i < stop; i++) {
                 const float *w = task->w + (member * task->features + r + i) / task->depth * taps;
                 float *out = task->v + ((member * task->features + r + i) * groups + v) * times * LANES;
-                filter_turned(room + i * each, w, times, taps, task->left, out);
+                filter_interleaved(buffer + i * each, w, times, taps, task->left, out);
             }
         }
 }
 
-INLINE void pool_turned(const float *v, long units, int pool, float mean, float scale, float shift, float *out) {
+INLINE void pool_interleaved(const float *v, long units, int pool, float mean, float scale, float shift, float *out) {
     for (long u = 0; u < units; u++, v += pool * LANES) {
         vec total = elu((load(v) - mean) * scale + shift);
         for (int i = 1; i < pool; i++) total += elu((load(v + i * LANES) - mean) * scale + shift);
@@ -698,7 +698,7 @@ INLINE void pool_turned(const float *v, long units, int pool, float mean, float 
 }
 
 /* Means of `length` samples, or of their squares, less `mean`. */
-INLINE void means_turned(const float *v, long count, long length, float mean, int squared, float *out) {
+INLINE void means_interleaved(const float *v, long count, long length, float mean, int squared, float *out) {
     for (long s = 0; s < count; s++) {
         vec total = {0};
         for (long i = 0; i < length; i++, v += LANES) {
@@ -720,15 +720,15 @@ typedef struct {
 
 INLINE Order order_of(const Block *task, long row) {
     const long steps = task->times / task->pool, features = task->features, units = task->batch * steps;
-    if (!task->as_codes) return (Order){row * units, 1, 0, units};
+    if (!task->as_latents) return (Order){row * units, 1, 0, units};
     return (Order){row / features * features * units + row % features * steps, task->batch, features * steps, steps};
 }
 
-/* Normalization, ELU, pooling and dropout of a signal, and the power of its stretches. room: for T · LANES and B·T'. */
-static void finish_units(const Block *task, long row, float *room) {
+/* Normalization, ELU, pooling and dropout of a signal, and the power of its segments. buffer: for T · LANES and B·T'. */
+static void finish_units(const Block *task, long row, float *buffer) {
     const long member = row / task->features, times = task->times, groups = GROUPS(task->batch), size = times * LANES;
-    const long pool = task->pool, steps = times / pool, units = task->batch * steps, count = task->stretches;
-    float *v = task->v + row * groups * size, *last = v + (groups - 1) * size, *pooled = room + size;
+    const long pool = task->pool, steps = times / pool, units = task->batch * steps, count = task->segments;
+    float *v = task->v + row * groups * size, *last = v + (groups - 1) * size, *pooled = buffer + size;
     const long samples = task->batch * times, lanes = lanes_of(task, groups - 1);
     const float mean = (float)(sum_of(v, groups * size) / samples);
     fill_lanes(last, times, lanes, mean);
@@ -738,35 +738,35 @@ static void finish_units(const Block *task, long row, float *room) {
     const float scale = task->gamma[row] / sqrtf(variance + task->eps), shift = task->beta[row];
     for (long g = 0; g < groups; g++, v += size) {
         if (pool == 4)
-            pool_turned(v, steps, 4, mean, scale, shift, room);
+            pool_interleaved(v, steps, 4, mean, scale, shift, buffer);
         else
-            pool_turned(v, steps, (int)pool, mean, scale, shift, room);
-        turn_out(room, lanes_of(task, g), steps, pooled + g * LANES * steps);
+            pool_interleaved(v, steps, (int)pool, mean, scale, shift, buffer);
+        deinterleave(buffer, lanes_of(task, g), steps, pooled + g * LANES * steps);
         if (!task->power) continue;
-        means_turned(v, count, task->length, 0.0f, 1, room);
-        turn_out(room, lanes_of(task, g), count, task->power + (row * task->batch + g * LANES) * count);
+        means_interleaved(v, count, task->length, 0.0f, 1, buffer);
+        deinterleave(buffer, lanes_of(task, g), count, task->power + (row * task->batch + g * LANES) * count);
     }
-    const int16_t *draw = task->halves + (task->group[member] * task->features + row % task->features) * units;
+    const int16_t *draw = task->draws + (task->group[member] * task->features + row % task->features) * units;
     const int least = task->threshold[member];
-    const float gain = task->boost[member] / pool;
+    const float gain = task->keep_scale[member] / pool;
     const Order order = order_of(task, row);
     float *out = task->out + order.first;
     for (long b = 0; b < order.windows; b++, out += order.between, pooled += order.count, draw += order.count)
         for (long i = 0; i < order.count; i++) out[i] = draw[i] >= least ? pooled[i] * gain : 0.0f;
 }
 
-/* The power of stretches of a filtered signal after its normalization: the spread inside a stretch and the square of its
+/* The power of segments of a filtered signal after its normalization: the spread inside a segment and the square of its
    mean, of which neither is the small difference of large numbers. */
-static void finish_power(const Block *task, long row, float *room) {
-    const long times = task->times, groups = GROUPS(task->batch), size = times * LANES, count = task->stretches;
+static void finish_power(const Block *task, long row, float *buffer) {
+    const long times = task->times, groups = GROUPS(task->batch), size = times * LANES, count = task->segments;
     float *v = task->v + row * groups * size, *level = task->level + row * groups * count * LANES;
     float *square = task->square + row * groups * count * LANES;
     for (long g = 0; g < groups; g++)
-        means_turned(v + g * size, count, task->length, 0.0f, 0, level + g * count * LANES);
+        means_interleaved(v + g * size, count, task->length, 0.0f, 0, level + g * count * LANES);
     const float mean = (float)(sum_of(level, groups * count * LANES) / (task->batch * count));
     fill_lanes(v + (groups - 1) * size, times, lanes_of(task, groups - 1), mean);
     for (long g = 0; g < groups; g++)
-        means_turned(v + g * size, count, task->length, mean, 1, square + g * count * LANES);
+        means_interleaved(v + g * size, count, task->length, mean, 1, square + g * count * LANES);
     const float variance = (float)(sum_of(square, groups * count * LANES) / (task->batch * count));
     task->mean[row] = mean;
     task->variance[row] = variance;
@@ -775,39 +775,39 @@ static void finish_power(const Block *task, long row, float *room) {
         for (long i = 0; i < count * LANES; i += LANES) {
             const vec own = load(level + i) - mean, height = own * scale + shift;
             store(level + i, own);
-            store(room + i, height * height + scale * scale * (load(square + i) - own * own));
+            store(buffer + i, height * height + scale * scale * (load(square + i) - own * own));
         }
-        turn_out(room, lanes_of(task, g), count, task->power + (row * task->batch + g * LANES) * count);
+        deinterleave(buffer, lanes_of(task, g), count, task->power + (row * task->batch + g * LANES) * count);
     }
 }
 
-INLINE void spoil_rows(float *out, long from, long to, long each) {
+INLINE void fill_rows_nan(float *out, long from, long to, long each) {
     for (long i = from * each; out && i < to * each; i++) out[i] = NAN;
 }
 
-static void block_item(const void *given, long number) {
-    const Block *task = given;
+static void block_item(const void *argument, long number) {
+    const Block *task = argument;
     const long items = items_of(task), member = number / items, start = number % items * task->rows;
     const long stop = start + task->rows < task->features ? start + task->rows : task->features;
     const long first = member * task->features + start, last = member * task->features + stop, times = task->times;
     const long units = task->out ? task->batch * (times / task->pool) : 0;
-    float *room = calloc((JOINT * (times + task->taps - 1) + times) * LANES + units, 4);
-    if (!room) { /* no memory: let it be seen */
-        spoil_rows(task->out, first, last, units);
-        spoil_rows(task->power, first, last, task->batch * task->stretches);
-        spoil_rows(task->mean, first, last, 1);
-        spoil_rows(task->variance, first, last, 1);
+    float *buffer = calloc((JOINT * (times + task->taps - 1) + times) * LANES + units, 4);
+    if (!buffer) { /* out of memory: return NaN */
+        fill_rows_nan(task->out, first, last, units);
+        fill_rows_nan(task->power, first, last, task->batch * task->segments);
+        fill_rows_nan(task->mean, first, last, 1);
+        fill_rows_nan(task->variance, first, last, 1);
         return;
     }
-    filter_mixed(task, member, start, stop, room);
-    float *behind = room + JOINT * (times + task->taps - 1) * LANES;
+    filter_mixed(task, member, start, stop, buffer);
+    float *behind = buffer + JOINT * (times + task->taps - 1) * LANES;
     for (long row = first; row < last; row++) {
         if (task->out)
             finish_units(task, row, behind);
         else
             finish_power(task, row, behind);
     }
-    free(room);
+    free(buffer);
 }
 
 void block_forward(Parallel parallel, long threads, long members, const Block *task) {
@@ -815,7 +815,7 @@ void block_forward(Parallel parallel, long threads, long members, const Block *t
 }
 
 /* What a filtered signal v gets of its gradient: factor · slope + (v - mean) · bend + offset, where factor and slopes are
-   those of units, and every stretch has a bend and an offset of its own, as have the samples behind the last stretch. */
+   those of units, and every segment has a bend and an offset of its own, as have the samples behind the last segment. */
 typedef struct {
     float *slope;         /* (V, T, LANES); NULL: none */
     float *bend, *offset; /* (V, S + 1, LANES) */
@@ -824,7 +824,7 @@ typedef struct {
 
 #define SUMMED_UNITS 8 /* whose slopes are summed before they are added to the rest: fewer roundings in a row */
 
-INLINE void slope_turned(
+INLINE void slope_interleaved(
     const float *v, const float *grad, long units, int pool, float mean, float scale, float shift, float *slope, vec *total,
     vec *along
 ) {
@@ -834,7 +834,7 @@ INLINE void slope_turned(
         for (long u = start; u < stop; u++, v += pool * LANES, slope += pool * LANES) {
             const vec own = load(grad + u * LANES);
             for (int i = 0; i < pool; i++) {
-                const vec centered = load(v + i * LANES) - mean, g = slope_of(centered * scale + shift) * own;
+                const vec centered = load(v + i * LANES) - mean, g = elu_slope(centered * scale + shift) * own;
                 sum += g;
                 sum_along += g * centered;
                 store(slope + i * LANES, g);
@@ -845,30 +845,30 @@ INLINE void slope_turned(
     }
 }
 
-/* Of units and power. room: for B·T' and T' · LANES numbers. */
-static void slopes_of_units(const Block *task, long row, float *room, Slopes *slopes) {
+/* Of units and power. buffer: for B·T' and T' · LANES numbers. */
+static void slopes_of_units(const Block *task, long row, float *buffer, Slopes *slopes) {
     const long member = row / task->features, times = task->times, groups = GROUPS(task->batch), size = times * LANES;
-    const long pool = task->pool, steps = times / pool, units = task->batch * steps, count = task->stretches;
+    const long pool = task->pool, steps = times / pool, units = task->batch * steps, count = task->segments;
     const float *v = task->v + row * groups * size;
-    const int16_t *draw = task->halves + (task->group[member] * task->features + row % task->features) * units;
+    const int16_t *draw = task->draws + (task->group[member] * task->features + row % task->features) * units;
     const int least = task->threshold[member];
-    const float gain = task->boost[member] / pool;
+    const float gain = task->keep_scale[member] / pool;
     const Order order = order_of(task, row);
     const float *grad = task->grad + order.first;
     for (long b = 0; b < order.windows; b++, grad += order.between, draw += order.count)
-        for (long i = 0; i < order.count; i++) room[b * order.count + i] = draw[i] >= least ? grad[i] * gain : 0.0f;
+        for (long i = 0; i < order.count; i++) buffer[b * order.count + i] = draw[i] >= least ? grad[i] * gain : 0.0f;
 
     const float mean = task->mean[row], inverse = 1.0f / sqrtf(task->variance[row] + task->eps);
     const float scale = task->gamma[row] * inverse, shift = task->beta[row];
-    float *turned = room + units, *slope = slopes->slope;
+    float *turned = buffer + units, *slope = slopes->slope;
     double total = 0.0, along = 0.0;
     for (long g = 0; g < groups; g++, v += size, slope += size) {
         vec sum = {0}, sum_along = {0};
-        turn_in(room + g * LANES * steps, lanes_of(task, g), steps, turned);
+        interleave(buffer + g * LANES * steps, lanes_of(task, g), steps, turned);
         if (pool == 4)
-            slope_turned(v, turned, steps, 4, mean, scale, shift, slope, &sum, &sum_along);
+            slope_interleaved(v, turned, steps, 4, mean, scale, shift, slope, &sum, &sum_along);
         else
-            slope_turned(v, turned, steps, (int)pool, mean, scale, shift, slope, &sum, &sum_along);
+            slope_interleaved(v, turned, steps, (int)pool, mean, scale, shift, slope, &sum, &sum_along);
         memset(slope + steps * pool * LANES, 0, 4 * (times - steps * pool) * LANES);
         total += sum_lanes(sum);
         along += sum_lanes(sum_along);
@@ -883,7 +883,7 @@ static void slopes_of_units(const Block *task, long row, float *room, Slopes *sl
     for (long g = 0; g < groups; g++) {
         float *bend = slopes->bend + g * (count + 1) * LANES, *offset = slopes->offset + g * (count + 1) * LANES;
         if (count)
-            turn_in(task->grad_power + (row * task->batch + g * LANES) * count, lanes_of(task, g), count, turned);
+            interleave(task->grad_power + (row * task->batch + g * LANES) * count, lanes_of(task, g), count, turned);
         for (long s = 0; s < count; s++) {
             const vec twice = load(turned + s * LANES) * (2.0f / task->length);
             store(bend + s * LANES, twice - pull);
@@ -894,9 +894,9 @@ static void slopes_of_units(const Block *task, long row, float *room, Slopes *sl
     }
 }
 
-/* Of power alone: (scale · level + shift)² + scale² · (square - level²). room: for S · LANES numbers. */
-static void slopes_of_power(const Block *task, long row, float *room, Slopes *slopes) {
-    const long groups = GROUPS(task->batch), count = task->stretches, n = task->batch * count;
+/* Of power alone: (scale · level + shift)² + scale² · (square - level²). buffer: for S · LANES numbers. */
+static void slopes_of_power(const Block *task, long row, float *buffer, Slopes *slopes) {
+    const long groups = GROUPS(task->batch), count = task->segments, n = task->batch * count;
     const float *level = task->level + row * groups * count * LANES, *square = task->square + row * groups * count * LANES;
     const float inverse = 1.0f / sqrtf(task->variance[row] + task->eps), length = task->length;
     const float scale = task->gamma[row] * inverse, shift = task->beta[row];
@@ -904,9 +904,9 @@ static void slopes_of_power(const Block *task, long row, float *room, Slopes *sl
     for (long g = 0; g < groups; g++) {
         float *bend = slopes->bend + g * (count + 1) * LANES;
         vec by_scale = {0}, by_shift = {0};
-        turn_in(task->grad_power + (row * task->batch + g * LANES) * count, lanes_of(task, g), count, room);
+        interleave(task->grad_power + (row * task->batch + g * LANES) * count, lanes_of(task, g), count, buffer);
         for (long i = 0; i < count * LANES; i += LANES) {
-            const vec own = load(room + i), height = load(level + g * count * LANES + i);
+            const vec own = load(buffer + i), height = load(level + g * count * LANES + i);
             by_scale += own * (scale * load(square + g * count * LANES + i) + shift * height);
             by_shift += own * (scale * height + shift);
             store(bend + i, own);
@@ -933,7 +933,7 @@ static void slopes_of_power(const Block *task, long row, float *room, Slopes *sl
 
 /* The gradient of one group of windows of a filtered signal. */
 static void gradient_of_signal(const Block *task, const Slopes *slopes, long row, long g, float *out) {
-    const long times = task->times, groups = GROUPS(task->batch), length = task->length, count = task->stretches;
+    const long times = task->times, groups = GROUPS(task->batch), length = task->length, count = task->segments;
     const float *v = task->v + (row * groups + g) * times * LANES, mean = slopes->mean;
     const float *slope = slopes->slope ? slopes->slope + g * times * LANES : NULL;
     for (long s = 0; s <= count; s++) {
@@ -983,31 +983,31 @@ static void sum_all_channels(
     }
 }
 
-static void block_gradient_item(const void *given, long number) {
-    const Block *task = given;
+static void block_gradient_item(const void *argument, long number) {
+    const Block *task = argument;
     const long items = items_of(task), member = number / items, start = number % items * task->rows;
     const long stop = start + task->rows < task->features ? start + task->rows : task->features, rows = stop - start;
     const long times = task->times, taps = task->taps, channels = task->channels, groups = GROUPS(task->batch);
     const long first = member * task->features + start, filters = rows / task->depth, right = taps - 1 - task->left;
-    const long each = (times + taps - 1) * LANES, size = times * LANES, bends = groups * (task->stretches + 1) * LANES;
+    const long each = (times + taps - 1) * LANES, size = times * LANES, bends = groups * (task->segments + 1) * LANES;
     const long units = task->grad ? task->batch * (times / task->pool) : 0, slopes_size = task->grad ? groups * size : 0;
     const long whole = WHOLE(rows); /* with signals that nobody reads */
     const long zeros = 2 * JOINT * each + JOINT * size + (filters * taps + whole * channels) * LANES;
-    float *room = malloc(4 * (zeros + whole * (slopes_size + 2 * bends) + units + size + filters * taps));
+    float *buffer = malloc(4 * (zeros + whole * (slopes_size + 2 * bends) + units + size + filters * taps));
     Slopes *slopes = calloc(whole, sizeof *slopes);
-    if (!room || !slopes) { /* no memory: let it be seen */
-        spoil_rows(task->grad_spatial, first, first + rows, channels);
-        spoil_rows(task->grad_constant, first, first + rows, task->batch);
-        spoil_rows(task->grad_w, first / task->depth, first / task->depth + filters, taps);
-        spoil_rows(task->grad_gamma, first, first + rows, 1);
-        spoil_rows(task->grad_beta, first, first + rows, 1);
-        free(room);
+    if (!buffer || !slopes) { /* out of memory: return NaN */
+        fill_rows_nan(task->grad_spatial, first, first + rows, channels);
+        fill_rows_nan(task->grad_constant, first, first + rows, task->batch);
+        fill_rows_nan(task->grad_w, first / task->depth, first / task->depth + filters, taps);
+        fill_rows_nan(task->grad_gamma, first, first + rows, 1);
+        fill_rows_nan(task->grad_beta, first, first + rows, 1);
+        free(buffer);
         free(slopes);
         return;
     }
-    memset(room, 0, 4 * zeros); /* padding and sums */
-    float *mixed = room, *behind = mixed + JOINT * each, *through = behind + JOINT * each, *sums = through + JOINT * size;
-    float *channel_sums = sums + filters * taps * LANES, *scratch = room + zeros, *backwards = scratch + units + size;
+    memset(buffer, 0, 4 * zeros); /* padding and sums */
+    float *mixed = buffer, *behind = mixed + JOINT * each, *through = behind + JOINT * each, *sums = through + JOINT * size;
+    float *channel_sums = sums + filters * taps * LANES, *scratch = buffer + zeros, *backwards = scratch + units + size;
     float *next = backwards + filters * taps;
     for (long i = 0; i < rows; i++, next += slopes_size + 2 * bends) {
         slopes[i] = (Slopes){slopes_size ? next : NULL, next + slopes_size, next + slopes_size + bends, 0.0f, 0.0f};
@@ -1033,8 +1033,8 @@ static void block_gradient_item(const void *given, long number) {
                 const long filter = (r + i) / task->depth;
                 float *own = behind + i * each + right * LANES, *passed = through + i * size;
                 gradient_of_signal(task, &slopes[r + i], first + r + i, g, own);
-                gradient_turned(mixed + i * each, own, times, taps, task->left, sums + filter * taps * LANES);
-                filter_turned(behind + i * each, backwards + filter * taps, times, taps, right, passed);
+                gradient_interleaved(mixed + i * each, own, times, taps, task->left, sums + filter * taps * LANES);
+                filter_interleaved(behind + i * each, backwards + filter * taps, times, taps, right, passed);
                 if (!task->grad_constant) continue;
                 vec total = {0};
                 for (long t = 0; t < times; t++) total += load(passed + t * LANES);
@@ -1047,7 +1047,7 @@ static void block_gradient_item(const void *given, long number) {
         task->grad_w[first / task->depth * taps + i] = (float)sum_lanes(load(sums + i * LANES));
     for (long i = 0; i < rows * channels; i++)
         task->grad_spatial[first * channels + i] = (float)sum_lanes(load(channel_sums + i * LANES));
-    free(room);
+    free(buffer);
     free(slopes);
 }
 
@@ -1061,39 +1061,39 @@ static void filter_signals(const Block *task, long member, long g, float *padded
     for (long c = 0; c < channels; c++) {
         const long row = member * channels + c;
         const float *x = task->x + (row * task->batch + g * LANES) * times;
-        turn_in(x, lanes_of(task, g), times, padded + c * each + task->left * LANES);
-        filter_turned(padded + c * each, task->w + row * taps, times, taps, task->left, filtered + c * times * LANES);
+        interleave(x, lanes_of(task, g), times, padded + c * each + task->left * LANES);
+        filter_interleaved(padded + c * each, task->w + row * taps, times, taps, task->left, filtered + c * times * LANES);
     }
 }
 
-static void second_item(const void *given, long member) {
-    const Block *task = given;
+static void second_item(const void *argument, long member) {
+    const Block *task = argument;
     const long times = task->times, channels = task->channels, features = task->features, size = times * LANES;
     const long groups = GROUPS(task->batch), first = member * features, whole = WHOLE(features);
     const long each = (times + task->taps - 1) * LANES, units = task->batch * (times / task->pool);
-    float *room = calloc(channels * (each + size) + (whole + 1) * size + units, 4);
-    if (!room) { /* no memory: let it be seen */
-        spoil_rows(task->out, first, first + features, units);
-        spoil_rows(task->mean, first, first + features, 1);
-        spoil_rows(task->variance, first, first + features, 1);
+    float *buffer = calloc(channels * (each + size) + (whole + 1) * size + units, 4);
+    if (!buffer) { /* out of memory: return NaN */
+        fill_rows_nan(task->out, first, first + features, units);
+        fill_rows_nan(task->mean, first, first + features, 1);
+        fill_rows_nan(task->variance, first, first + features, 1);
         return;
     }
-    float *filtered = room + channels * each, *mixed = filtered + channels * size, *behind = mixed + whole * size;
+    float *filtered = buffer + channels * each, *mixed = filtered + channels * size, *behind = mixed + whole * size;
     for (long g = 0; g < groups; g++) {
-        filter_signals(task, member, g, room, filtered);
-        mix_turned(filtered, channels, times, task->spatial + first * channels, features, mixed, size);
+        filter_signals(task, member, g, buffer, filtered);
+        mix_interleaved(filtered, channels, times, task->spatial + first * channels, features, mixed, size);
         for (long r = 0; r < features; r++) memcpy(task->v + ((first + r) * groups + g) * size, mixed + r * size, 4 * size);
     }
     for (long row = first; row < first + features; row++) finish_units(task, row, behind);
-    free(room);
+    free(buffer);
 }
 
 void second_forward(Parallel parallel, long threads, long members, const Block *task) {
     spread(parallel, threads, members, second_item, task);
 }
 
-static void second_gradient_item(const void *given, long member) {
-    const Block *task = given;
+static void second_gradient_item(const void *argument, long member) {
+    const Block *task = argument;
     const long times = task->times, taps = task->taps, channels = task->channels, features = task->features;
     const long groups = GROUPS(task->batch), first = member * features, right = taps - 1 - task->left;
     const long each = (times + taps - 1) * LANES, size = times * LANES, slopes_size = groups * (size + 2 * LANES);
@@ -1101,21 +1101,21 @@ static void second_gradient_item(const void *given, long member) {
     const long inputs = WHOLE(channels);
     const long zeros = (channels + inputs) * each + whole * size + channels * (taps + whole) * LANES;
     const long others = channels * (size + taps + features) + units + size + features * slopes_size;
-    float *room = malloc(4 * (zeros + others));
+    float *buffer = malloc(4 * (zeros + others));
     Slopes *slopes = calloc(features, sizeof *slopes);
-    if (!room || !slopes) { /* no memory: let it be seen */
-        spoil_rows(task->grad_x, member * channels, (member + 1) * channels, task->batch * times);
-        spoil_rows(task->grad_spatial, first, first + features, channels);
-        spoil_rows(task->grad_w, member * channels, (member + 1) * channels, taps);
-        spoil_rows(task->grad_gamma, first, first + features, 1);
-        spoil_rows(task->grad_beta, first, first + features, 1);
-        free(room);
+    if (!buffer || !slopes) { /* out of memory: return NaN */
+        fill_rows_nan(task->grad_x, member * channels, (member + 1) * channels, task->batch * times);
+        fill_rows_nan(task->grad_spatial, first, first + features, channels);
+        fill_rows_nan(task->grad_w, member * channels, (member + 1) * channels, taps);
+        fill_rows_nan(task->grad_gamma, first, first + features, 1);
+        fill_rows_nan(task->grad_beta, first, first + features, 1);
+        free(buffer);
         free(slopes);
         return;
     }
-    memset(room, 0, 4 * zeros); /* padding and sums, and the gradient of a signal that is not there */
-    float *padded = room, *behind = padded + channels * each, *grads = behind + inputs * each;
-    float *sums = grads + whole * size, *channel_sums = sums + channels * taps * LANES, *filtered = room + zeros;
+    memset(buffer, 0, 4 * zeros); /* padding and sums, and the gradient of a signal that is not there */
+    float *padded = buffer, *behind = padded + channels * each, *grads = behind + inputs * each;
+    float *sums = grads + whole * size, *channel_sums = sums + channels * taps * LANES, *filtered = buffer + zeros;
     float *backwards = filtered + channels * size, *turned = backwards + channels * taps;
     float *scratch = turned + channels * features, *next = scratch + units + size;
     for (long r = 0; r < features; r++, next += slopes_size) {
@@ -1134,20 +1134,20 @@ static void second_gradient_item(const void *given, long member) {
             for (long i = 0; i < JOINT; i++) own[i] = grads + (r + i) * size;
             sum_all_channels(own, filtered, size, channels, times, channel_sums + r * channels * LANES);
         }
-        mix_turned(grads, features, times, turned, channels, behind + right * LANES, each);
+        mix_interleaved(grads, features, times, turned, channels, behind + right * LANES, each);
         for (long c = 0; c < channels; c++) {
             float *own = behind + c * each;
-            gradient_turned(padded + c * each, own + right * LANES, times, taps, task->left, sums + c * taps * LANES);
-            filter_turned(own, backwards + c * taps, times, taps, right, filtered);
+            gradient_interleaved(padded + c * each, own + right * LANES, times, taps, task->left, sums + c * taps * LANES);
+            filter_interleaved(own, backwards + c * taps, times, taps, right, filtered);
             float *to = task->grad_x + ((member * channels + c) * task->batch + g * LANES) * times;
-            turn_out(filtered, lanes_of(task, g), times, to);
+            deinterleave(filtered, lanes_of(task, g), times, to);
         }
     }
     for (long i = 0; i < channels * taps; i++)
         task->grad_w[member * channels * taps + i] = (float)sum_lanes(load(sums + i * LANES));
     for (long i = 0; i < features * channels; i++)
         task->grad_spatial[first * channels + i] = (float)sum_lanes(load(channel_sums + i * LANES));
-    free(room);
+    free(buffer);
     free(slopes);
 }
 
@@ -1159,20 +1159,20 @@ typedef struct {
     const float *x; /* (G, C, B, T) */
     float *out;     /* (G, V, C, T, LANES) */
     long channels, batch, times;
-} LayOut;
+} Interleave;
 
-static void lay_out_item(const void *given, long n) {
-    const LayOut *task = given;
+static void interleave_item(const void *argument, long n) {
+    const Interleave *task = argument;
     const long batch = task->batch, times = task->times, groups = GROUPS(batch);
     const long channels = task->channels, group = n / channels, channel = n % channels;
     for (long g = 0; g < groups; g++) {
         float *out = task->out + ((group * groups + g) * channels + channel) * times * LANES;
-        turn_in(task->x + (n * batch + g * LANES) * times, batch - g * LANES, times, out);
+        interleave(task->x + (n * batch + g * LANES) * times, batch - g * LANES, times, out);
     }
 }
 
-void lay_out(Parallel parallel, long threads, long count, const LayOut *task) {
-    spread(parallel, threads, count, lay_out_item, task);
+void lay_out(Parallel parallel, long threads, long count, const Interleave *task) {
+    spread(parallel, threads, count, interleave_item, task);
 }
 
 /* ---- latents of power --------------------------------------------------------------------------------------------------
@@ -1181,20 +1181,20 @@ void lay_out(Parallel parallel, long threads, long count, const LayOut *task) {
 
 typedef struct {
     const float *power, *gamma, *beta; /* (P, F, B·S), (P, F), (P, F) */
-    const int16_t *halves;             /* (G, F·B·S), and the rest of dropout as in NormPool */
+    const int16_t *draws;             /* (G, F·B·S), and the rest of dropout as in NormPool */
     const int64_t *group;
     const int32_t *threshold;
-    const float *boost;
+    const float *keep_scale;
     float *logs, *out, *mean, *variance; /* (P, F, B·S), (P, B, F, S), (P, F) twice */
     const float *grad;                   /* of out */
     float *grad_power, *grad_gamma, *grad_beta;
-    long features, batch, stretches;
+    long features, batch, segments;
     float floor, eps;
 } Latents;
 
-static void codes_item(const void *given, long row) {
-    const Latents *task = given;
-    const long features = task->features, count = task->stretches, n = task->batch * count;
+static void latents_item(const void *argument, long row) {
+    const Latents *task = argument;
+    const long features = task->features, count = task->segments, n = task->batch * count;
     const long member = row / features, feature = row % features;
     const float *power = task->power + row * n;
     float *logs = task->logs + row * n;
@@ -1204,9 +1204,9 @@ static void codes_item(const void *given, long row) {
     const float mean = (float)(sum_of(logs, n) / n), variance = (float)(squares_about(logs, n, mean) / n);
     task->mean[row] = mean;
     task->variance[row] = variance;
-    const float boost = task->boost[member], scale = task->gamma[row] / sqrtf(variance + task->eps) * boost;
-    const float shift = task->beta[row] * boost;
-    const int16_t *draw = task->halves + (task->group[member] * features + feature) * n;
+    const float keep_scale = task->keep_scale[member], scale = task->gamma[row] / sqrtf(variance + task->eps) * keep_scale;
+    const float shift = task->beta[row] * keep_scale;
+    const int16_t *draw = task->draws + (task->group[member] * features + feature) * n;
     const int least = task->threshold[member];
     float *out = task->out + (member * task->batch * features + feature) * count;
     for (long b = 0; b < task->batch; b++, logs += count, draw += count, out += features * count)
@@ -1214,22 +1214,22 @@ static void codes_item(const void *given, long row) {
 }
 
 void latents_forward(Parallel parallel, long threads, long members, const Latents *task) {
-    spread(parallel, threads, members * task->features, codes_item, task);
+    spread(parallel, threads, members * task->features, latents_item, task);
 }
 
-static void codes_gradient_item(const void *given, long row) {
-    const Latents *task = given;
-    const long features = task->features, count = task->stretches, n = task->batch * count;
+static void latents_gradient_item(const void *argument, long row) {
+    const Latents *task = argument;
+    const long features = task->features, count = task->segments, n = task->batch * count;
     const long member = row / features, feature = row % features;
     const float *power = task->power + row * n, *logs = task->logs + row * n;
     const float *grad = task->grad + (member * task->batch * features + feature) * count;
     float *slopes = task->grad_power + row * n;
-    const int16_t *draw = task->halves + (task->group[member] * features + feature) * n;
+    const int16_t *draw = task->draws + (task->group[member] * features + feature) * n;
     const int least = task->threshold[member];
-    const float boost = task->boost[member], mean = task->mean[row];
+    const float keep_scale = task->keep_scale[member], mean = task->mean[row];
     for (long b = 0; b < task->batch; b++, grad += features * count)
         for (long s = 0; s < count; s++)
-            slopes[b * count + s] = draw[b * count + s] >= least ? grad[s] * boost : 0.0f;
+            slopes[b * count + s] = draw[b * count + s] >= least ? grad[s] * keep_scale : 0.0f;
     double total = sum_of(slopes, n), along = 0.0;
     for (long start = 0; start < n; start += CHUNK) {
         const long end = start + CHUNK < n ? start + CHUNK : n;
@@ -1248,7 +1248,7 @@ static void codes_gradient_item(const void *given, long row) {
 }
 
 void latents_backward(Parallel parallel, long threads, long members, const Latents *task) {
-    spread(parallel, threads, members * task->features, codes_gradient_item, task);
+    spread(parallel, threads, members * task->features, latents_gradient_item, task);
 }
 
 /* ---- edges of windows -------------------------------------------------------------------------------------------------
@@ -1264,7 +1264,7 @@ typedef struct {
 #define EDGE_ROWS 4    /* rows whose products are added at once */
 #define EDGE_PIECE 64  /* rows that are summed in float32 */
 
-/* The first n samples of all rows, or the last ones backwards: sums (n,), and products (n, n) from the diagonal on. room:
+/* The first n samples of all rows, or the last ones backwards: sums (n,), and products (n, n) from the diagonal on. buffer:
    for n · (n + 1) doubles and (EDGE_ROWS + n + 1) · wide floats, all 0. */
 static void sum_edge(
     const float *x, long rows, long times, long n, int backwards, long wide, double *sums, double *products, float *heads
@@ -1301,29 +1301,29 @@ static void sum_edge(
     }
 }
 
-static void edges_item(const void *given, long number) {
-    const Edges *task = given;
+static void edges_item(const void *argument, long number) {
+    const Edges *task = argument;
     const long sides[2] = {task->right, task->left}, most = sides[0] > sides[1] ? sides[0] : sides[1];
     const long wide = (most + LANES - 1) / LANES * LANES;
     const float *x = task->x + number * task->rows * task->times;
     float *out = task->out + number * task->size, *triangle = out + sides[0] + sides[1];
     const long bytes = 8 * (most * (most + 1) + 1) + 4 * wide * (most + EDGE_ROWS + 1);
-    double *room = malloc(bytes);
-    for (long i = 0; i < task->size; i++) out[i] = room ? 0.0f : NAN; /* no memory: let it be seen */
-    for (int side = 0; room && side < 2; out += sides[side], side++) {
+    double *buffer = malloc(bytes);
+    for (long i = 0; i < task->size; i++) out[i] = buffer ? 0.0f : NAN; /* out of memory: return NaN */
+    for (int side = 0; buffer && side < 2; out += sides[side], side++) {
         const long n = sides[side];
-        double *products = room + most, total = 0.0;
-        memset(room, 0, bytes);
-        float *heads = (float *)(room + most * (most + 1));
-        sum_edge(x, task->rows, task->times, n, side, wide, room, products, heads);
-        for (long i = 0; i < n; i++) out[i] = (float)(total += room[i]);
+        double *products = buffer + most, total = 0.0;
+        memset(buffer, 0, bytes);
+        float *heads = (float *)(buffer + most * (most + 1));
+        sum_edge(x, task->rows, task->times, n, side, wide, buffer, products, heads);
+        for (long i = 0; i < n; i++) out[i] = (float)(total += buffer[i]);
         for (long i = 0; i < n; i++)
             for (long j = i; j < n; j++) { /* along a diagonal, each adds up all before it */
                 if (i) products[i * n + j] += products[(i - 1) * n + j - 1];
                 *triangle++ = (float)products[i * n + j];
             }
     }
-    free(room);
+    free(buffer);
 }
 
 void edge_sums(Parallel parallel, long threads, long count, const Edges *task) {
@@ -1365,7 +1365,7 @@ static void mix_rows(
     const float *weight, const float *x, long k, long stride, long times, long count, float *out, long out_stride
 ) {
     for (long start = 0; start < times; start += WIDE * LANES) {
-        /* The last tile ends with the signal. One that is longer than the signal reads on: there is room for it. */
+        /* The last tile ends with the signal. One that is longer than the signal reads on: there is buffer for it. */
         const long t = start + WIDE * LANES <= times || times < WIDE * LANES ? start : times - WIDE * LANES;
         for (long r = 0; r < count; r += MIXED) {
             const float *row[MIXED], *from = x + t;
@@ -1395,7 +1395,7 @@ static void pack(const float *from, long rows, long columns, long first, long co
 }
 
 /* No memory: let it be seen. */
-static void spoil(float *out, long rows, long columns, long count) {
+static void fill_nan(float *out, long rows, long columns, long count) {
     for (long r = 0; r < rows; r++)
         for (long i = 0; i < count; i++) out[r * columns + i] = NAN;
 }
@@ -1405,32 +1405,32 @@ static long piece_of(long inner) {
     return fitting > PIECE ? fitting : PIECE;
 }
 
-static void product_item(const void *given, long number) {
-    const Product *task = given;
+static void product_item(const void *argument, long number) {
+    const Product *task = argument;
     const long rows = task->rows, inner = task->inner, columns = task->columns, wide = piece_of(inner);
     const long runs = (task->members + task->run - 1) / task->run, start = number % runs * task->run;
     const long first = number / runs * wide, count = first + wide < columns ? wide : columns - first;
     const long stop = start + task->run < task->members ? start + task->run : task->members;
-    float *room = calloc(inner * wide + rows * PIECE, 4);
-    if (!room) {
-        for (long i = start; i < stop; i++) spoil(task->out + task->order[i] * rows * columns + first, rows, columns, count);
+    float *buffer = calloc(inner * wide + rows * PIECE, 4);
+    if (!buffer) {
+        for (long i = start; i < stop; i++) fill_nan(task->out + task->order[i] * rows * columns + first, rows, columns, count);
         return;
     }
-    float *narrow = room + inner * wide;
+    float *narrow = buffer + inner * wide;
     for (long i = start, packed = -1; i < stop; i++) {
         const long member = task->order[i], group = task->group[member];
-        if (group != packed) pack(task->b + group * inner * columns, inner, columns, first, count, room, wide);
+        if (group != packed) pack(task->b + group * inner * columns, inner, columns, first, count, buffer, wide);
         packed = group;
         const float *weight = task->a + member * rows * inner;
         float *out = task->out + member * rows * columns + first;
         if (count >= PIECE) {
-            mix_rows(weight, room, inner, wide, count, rows, out, columns);
+            mix_rows(weight, buffer, inner, wide, count, rows, out, columns);
         } else {
-            mix_rows(weight, room, inner, wide, count, rows, narrow, PIECE);
+            mix_rows(weight, buffer, inner, wide, count, rows, narrow, PIECE);
             for (long r = 0; r < rows; r++) memcpy(out + r * columns, narrow + r * PIECE, 4 * count);
         }
     }
-    free(room);
+    free(buffer);
 }
 
 void product(Parallel parallel, long threads, long count, const Product *task) {
@@ -1463,16 +1463,16 @@ INLINE void sum_tile(const float *a, const float *b, float *sums, long along, lo
         }
 }
 
-static void product_gradient_item(const void *given, long number) {
-    const Product *task = given;
+static void product_gradient_item(const void *argument, long number) {
+    const Product *task = argument;
     const long rows = task->rows, inner = task->inner, columns = task->columns, start = number * task->run;
     const long stop = start + task->run < task->members ? start + task->run : task->members, each = rows * inner * LANES;
-    float *room = calloc((inner + rows) * SUMMED + (stop - start) * each, 4);
-    if (!room) {
-        for (long i = start; i < stop; i++) spoil(task->out + task->order[i] * rows * inner, rows, inner, inner);
+    float *buffer = calloc((inner + rows) * SUMMED + (stop - start) * each, 4);
+    if (!buffer) {
+        for (long i = start; i < stop; i++) fill_nan(task->out + task->order[i] * rows * inner, rows, inner, inner);
         return;
     }
-    float *packed = room, *slopes = room + inner * SUMMED, *sums = slopes + rows * SUMMED;
+    float *packed = buffer, *slopes = buffer + inner * SUMMED, *sums = slopes + rows * SUMMED;
     for (long first = 0; first < columns; first += SUMMED) {
         const long count = first + SUMMED < columns ? SUMMED : columns - first;
         for (long i = start, laid = -1; i < stop; i++) {
@@ -1492,7 +1492,7 @@ static void product_gradient_item(const void *given, long number) {
         float *out = task->out + task->order[i] * rows * inner;
         for (long r = 0; r < rows * inner; r++) out[r] = (float)sum_lanes(load(sums + (i - start) * each + r * LANES));
     }
-    free(room);
+    free(buffer);
 }
 
 /* (M, N) × (K, N)ᵀ: the gradient of a mixture's weights. */
@@ -1538,15 +1538,15 @@ static double center(const float *x, long n, double *copy) {
 
 /* As WithScale: windows (N, C, T) -> (N, 3C, T). */
 void append_scale(long windows, long channels, long times, double flat, double quiet, const float *x, float *out,
-                  double *room) {
+                  double *buffer) {
     for (long n = 0; n < windows; n++, out += 3 * channels * times)
         for (long c = 0; c < channels; c++, x += times) {
-            const double mean = center(x, times, room), spread = sqrt(sum_doubles(room, times, 1) / times);
+            const double mean = center(x, times, buffer), spread = sqrt(sum_doubles(buffer, times, 1) / times);
             const double factor = 1.0 / (spread < flat ? flat : spread);
             const float level = (float)mean, size = (float)log(spread + quiet);
             float *shape = out + c * times, *means = shape + channels * times, *sizes = means + channels * times;
             for (long t = 0; t < times; t++) {
-                shape[t] = (float)(room[t] * factor);
+                shape[t] = (float)(buffer[t] * factor);
                 means[t] = level;
                 sizes[t] = size;
             }
@@ -1567,7 +1567,7 @@ INLINE void add_weights(const float *nearness, float scale, int vectors, vec sum
     for (int k = 0; k < vectors; k++) {
         vec scaled = scale * load(nearness + k * LANES);
         scaled = choose(scaled < -86.0f, all(-86.0f), scaled); /* where the exponential is 0 to all purposes */
-        vec weight = exp_of(scaled);
+        vec weight = exp_vec(scaled);
         sums[0] += weight;
         sums[1] += weight * scaled;
         sums[2] += weight * scaled * scaled;
@@ -1575,8 +1575,8 @@ INLINE void add_weights(const float *nearness, float scale, int vectors, vec sum
 }
 
 /* As `_log_scale` in censoring/kernels.py: one row stays in the nearest cache for all steps. */
-static void scales_item(const void *given, long row) {
-    const Scales *task = given;
+static void scales_item(const void *argument, long row) {
+    const Scales *task = argument;
     const float *nearness = task->nearness + row * task->count;
     float low = -task->bracket, high = task->bracket, place = 0.0f;
     for (long step = 0; step < task->halvings + task->newtons; step++) {
@@ -1586,10 +1586,10 @@ static void scales_item(const void *given, long row) {
         for (; i + AHEAD * LANES <= task->count; i += AHEAD * LANES) add_weights(nearness + i, scale, AHEAD, sums);
         for (; i + LANES <= task->count; i += LANES) add_weights(nearness + i, scale, 1, sums);
         if (i < task->count) { /* nobody is a neighbor in what is left over */
-            float room[LANES];
-            store(room, all(-1e30f));
-            memcpy(room, nearness + i, 4 * (task->count - i));
-            add_weights(room, scale, 1, sums);
+            float buffer[LANES];
+            store(buffer, all(-1e30f));
+            memcpy(buffer, nearness + i, 4 * (task->count - i));
+            add_weights(buffer, scale, 1, sums);
         }
         double total = sum_lanes(sums[0]);
         total = total < 1.17549435e-38 ? 1.17549435e-38 : total;

@@ -17,19 +17,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .loading import CONTIGUOUS, STRIDED, Given, loaded
+from .loading import CONTIGUOUS, STRIDED, Argument, load_kernels
 
-SHORT = 64  # a side of a matrix that fits into one tile
+MAX_TILE_SIDE = 64  # a side of a matrix that fits into one tile
 PROGRAMS = 4096  # of one warp, that keep a GPU busy
 TAPS = 64  # of a filter, worked on at once
-SOLVED = 128  # rows of a matrix whose columns one program holds in part
+MAX_SOLVE_ROWS = 128  # rows of a matrix whose columns one program holds in part
 
 
 @dataclass(frozen=True, eq=False)
-class Dropping:
-    """Draws of units to drop: unit i of member p where halves[group[p], i] lies below the member's threshold."""
+class DropoutDraws:
+    """Draws of units to drop: unit i of member p where draws[group[p], i] lies below the member's threshold."""
 
-    halves: Tensor  # (G, n) int16, uniform
+    draws: Tensor  # (G, n) int16, uniform
     group: Tensor | None  # (P,); None: G = P
     drop: Tensor  # (P,) probabilities
 
@@ -39,34 +39,34 @@ class Dropping:
         return (self.drop * 65536.0).round().to(torch.int32) - 32768
 
     @cached_property
-    def boost(self) -> Tensor:
+    def keep_scale(self) -> Tensor:
         """Return factors (P,) of the units that stay."""
         return 1.0 / (1.0 - self.drop)
 
 
-_kernels = partial(loaded, "encoder_kernels")
+_kernels = partial(load_kernels, "encoder_kernels")
 
 
-_wanted: ContextVar[bool] = ContextVar("kernels wanted", default=False)
+_enabled: ContextVar[bool] = ContextVar("kernels enabled", default=False)
 
 
 @contextmanager
-def using_kernels(*, wanted: bool) -> Iterator[None]:
+def use_kernels(*, enabled: bool) -> Iterator[None]:
     """Inside, in this thread, kernels are `available` if wanted; outside never. They are compiled when first launched,
     which takes longer than a short training, or a prediction."""
-    token = _wanted.set(wanted)
+    token = _enabled.set(enabled)
     try:
         # Backward passes run in this thread, too: in torch's threads the context variable is not set.
         with torch.autograd.set_multithreading_enabled(False):
             yield
     finally:
-        _wanted.reset(token)
+        _enabled.reset(token)
 
 
 def available(signal: Tensor, dtype: torch.dtype = torch.float32) -> bool:
     """Tell whether there are kernels for this tensor."""
     return (
-        _wanted.get()
+        _enabled.get()
         and signal.device.type == "cuda"
         and signal.dtype == dtype
         and _kernels() is not None
@@ -86,15 +86,16 @@ def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
     group: (P,) which of the G matrices b (G, k, n) a member takes.
     """
     m, k, n = a.shape[1], a.shape[2], b.shape[2]
-    if m > SHORT or (k > SHORT and n > SHORT):
+    if m > MAX_TILE_SIDE or (k > MAX_TILE_SIDE and n > MAX_TILE_SIDE):
         return torch.bmm(a, b if group is None else b[group])
-    wide = k <= SHORT  # many columns, in tiles; else one tile that sums over k
+    wide = k <= MAX_TILE_SIDE  # many columns, in tiles; else one tile that sums over k
     tile_n, tile_k = (128, tile(k)) if wide else (tile(n), 64)
     shares, share = (1, k) if wide else _shares(len(a), k, tile_k)
     out = a.new_empty(shares, len(a), m, n)
     _kernels().multiply[(len(a), -(-n // tile_n), shares)](
-        Given(a, (len(a), m, k), layout=STRIDED), Given(b, (len(a if group is None else b), k, n), layout=STRIDED), out,
-        out if group is None else Given(group, (len(a),), torch.int64), m, n, k, share, *a.stride(), *b.stride(),
+        Argument(a, (len(a), m, k), layout=STRIDED),
+        Argument(b, (len(a if group is None else b), k, n), layout=STRIDED), out,
+        out if group is None else Argument(group, (len(a),), torch.int64), m, n, k, share, *a.stride(), *b.stride(),
         TILE_M=tile(m), TILE_N=tile_n, TILE_K=tile_k, SHARED=group is not None, num_warps=4 if wide else 1,
         num_stages=3,
     )  # fmt: skip
@@ -117,9 +118,9 @@ def sum_scaled_rows(table: Tensor, rows: Tensor, factors: Tensor, linear: Tensor
     share = -(-batch * channels // (shares * least)) * least
     out = table.new_empty(shares, groups, width)
     _kernels().sum_scaled_rows[(groups, tiles, shares)](
-        Given(table, (len(table), channels, width)), Given(rows, (groups, batch), torch.int64),
-        Given(factors, (groups, batch, channels)), Given(linear, (width,), torch.bool), out, batch, channels, width,
-        share, TILE_B=least, TILE=256, num_warps=4,
+        Argument(table, (len(table), channels, width)), Argument(rows, (groups, batch), torch.int64),
+        Argument(factors, (groups, batch, channels)), Argument(linear, (width,), torch.bool), out, batch, channels,
+        width, share, TILE_B=least, TILE=256, num_warps=4,
     )  # fmt: skip
     return out.sum(0)
 
@@ -135,7 +136,14 @@ def tile(side: int) -> int:
 
 
 def norm_pool_forward(
-    v: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, times: int, pool: int, eps: float, squared: bool = False
+    v: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    dropout: DropoutDraws,
+    times: int,
+    pool: int,
+    eps: float,
+    squared: bool = False,
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
     """Normalization by batch statistics, ELU, mean over `pool` neighbors, dropout.
 
@@ -148,16 +156,16 @@ def norm_pool_forward(
     squares = torch.empty_like(out) if squared else None
     mean, variance = v.new_empty(members, features), v.new_empty(members, features)
     _kernels().norm_pool_forward[(members * features,)](
-        Given(v, (members, features, batch * times)), *_each(v, gamma, beta), *_draws(dropping, out), out,
-        out if squares is None else squares, mean, variance, features, batch, eps, SQUARED=squared,
-        **_by_row(n, times, pool, dropping),
+        Argument(v, (members, features, batch * times)), *_per_feature(v, gamma, beta),
+        *_dropout_arguments(dropout, out), out, out if squares is None else squares, mean, variance, features, batch,
+        eps, SQUARED=squared, **_by_row(n, times, pool, dropout),
     )  # fmt: skip
     return out, squares, mean, variance
 
 
 def norm_pool_backward(
     grad: Tensor, grad_squares: Tensor | None, v: Tensor, mean: Tensor, variance: Tensor, gamma: Tensor, beta: Tensor,
-    dropping: Dropping, times: int, pool: int, eps: float,
+    dropout: DropoutDraws, times: int, pool: int, eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Return the gradients of v, gamma and beta."""
     members, features, n = v.shape
@@ -166,10 +174,10 @@ def norm_pool_backward(
     batch = n // times
     units = (members, features, batch, times // pool)
     _kernels().norm_pool_backward[(members * features,)](
-        Given(grad, units), grad_v if grad_squares is None else Given(grad_squares, units),
-        Given(v, (members, features, batch * times)), *_each(v, gamma, beta), *_draws(dropping, grad),
-        *_each(v, mean, variance), grad_v, grad_gamma, grad_beta, features, batch, eps,
-        SQUARED=grad_squares is not None, **_by_row(n, times, pool, dropping),
+        Argument(grad, units), grad_v if grad_squares is None else Argument(grad_squares, units),
+        Argument(v, (members, features, batch * times)), *_per_feature(v, gamma, beta),
+        *_dropout_arguments(dropout, grad), *_per_feature(v, mean, variance), grad_v, grad_gamma, grad_beta, features,
+        batch, eps, SQUARED=grad_squares is not None, **_by_row(n, times, pool, dropout),
     )  # fmt: skip
     return grad_v, grad_gamma, grad_beta
 
@@ -185,57 +193,58 @@ def elu_pool(
     block, width = 1024, _power(pool)
     units = n // times * (times // pool)
     _kernels().elu_pool[(members * features, -(-units * width // block))](
-        Given(v, (members, features, n // times * times)), *_each(v, scale, shift), out,
+        Argument(v, (members, features, n // times * times)), *_per_feature(v, scale, shift), out,
         out if squares is None else squares, n // times, TIMES=times, POOL=pool, WIDTH=width, BLOCK=block,
         SQUARED=squared, num_warps=4,
     )  # fmt: skip
     return out, squares
 
 
-def stretches_forward(v: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Signals v (N, B, T), cut into S stretches of `length` samples, less the mean (N,) of all of a signal's: mean and
-    mean square of every stretch (N, B, S), and that mean. What does not fill a stretch counts nowhere."""
+def segments_forward(v: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Signals v (N, B, T), cut into S segments of `length` samples, less the mean (N,) of all of a signal's: mean and
+    mean square of every segment (N, B, S), and that mean. What does not fill a segment counts nowhere."""
     rows, batch, times = v.shape
     level = v.new_empty(rows, batch, times // length)
     square, mean = torch.empty_like(level), v.new_empty(rows)
-    _kernels().stretches_forward[(rows,)](
-        Given(v, v.shape), level, square, mean, batch, TIMES=times, LENGTH=length, **_in_units(batch * times, length)
+    _kernels().segments_forward[(rows,)](
+        Argument(v, v.shape), level, square, mean, batch, TIMES=times, LENGTH=length, **_in_units(batch * times, length)
     )
     return level, square, mean
 
 
-def stretches_backward(
+def segments_backward(
     grad_level: Tensor, grad_square: Tensor, v: Tensor, level: Tensor, mean: Tensor, length: int
 ) -> Tensor:
     """Return the gradient of v."""
     rows, batch, times = v.shape
-    stretches = rows, batch, times // length
+    segments = rows, batch, times // length
     grad_v = torch.empty_like(v, memory_format=torch.contiguous_format)
-    _kernels().stretches_backward[(rows,)](
-        Given(grad_level, stretches), Given(grad_square, stretches), Given(v, v.shape), Given(level, stretches),
-        Given(mean, (rows,)), grad_v, batch, TIMES=times, LENGTH=length, **_in_units(batch * times, length),
+    _kernels().segments_backward[(rows,)](
+        Argument(grad_level, segments), Argument(grad_square, segments), Argument(v, v.shape),
+        Argument(level, segments), Argument(mean, (rows,)), grad_v, batch, TIMES=times, LENGTH=length,
+        **_in_units(batch * times, length),
     )  # fmt: skip
     return grad_v
 
 
-def _each(v: Tensor, *numbers: Tensor) -> Iterator[Given]:
+def _per_feature(v: Tensor, *numbers: Tensor) -> Iterator[Argument]:
     """Yield numbers (P, F) of members and features of a signal (P, F, n)."""
-    return (Given(number, v.shape[:2]) for number in numbers)
+    return (Argument(number, v.shape[:2]) for number in numbers)
 
 
-def _draws(dropping: Dropping, units: Tensor) -> tuple[Given, Given | Tensor, Given]:
+def _dropout_arguments(dropout: DropoutDraws, units: Tensor) -> tuple[Argument, Argument | Tensor, Argument]:
     """Return the arguments that drop units (P, F, B, T // pool)."""
     members, *each = units.shape
-    halves, group = dropping.halves, dropping.group
+    draws, group = dropout.draws, dropout.group
     return (
-        Given(halves, (members if group is None else len(halves), math.prod(each)), torch.int16),
-        units if group is None else Given(group, (members,), torch.int64),
-        Given(dropping.drop, (members,)),
+        Argument(draws, (members if group is None else len(draws), math.prod(each)), torch.int16),
+        units if group is None else Argument(group, (members,), torch.int64),
+        Argument(dropout.drop, (members,)),
     )
 
 
-def _by_row(n: int, times: int, pool: int, dropping: Dropping) -> dict[str, int]:
-    return {"TIMES": times, "POOL": pool, "SHARED": dropping.group is not None} | _in_units(n, pool)
+def _by_row(n: int, times: int, pool: int, dropout: DropoutDraws) -> dict[str, int]:
+    return {"TIMES": times, "POOL": pool, "SHARED": dropout.group is not None} | _in_units(n, pool)
 
 
 def _in_units(n: int, width: int) -> dict[str, int]:
@@ -250,10 +259,10 @@ def _in_units(n: int, width: int) -> dict[str, int]:
 def correlate(x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tensor:
     """x (N, R, T), w (N, K) -> (N, R, T) with entries Σ_k w[k] x[t + k - left]; flipped: w from its end."""
     x, out = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
-    for piece in _pieces(x, w.shape[1], left):
-        loaded("filter_kernels").correlate[(len(x),)](
-            Given(x, x.shape), Given(w, (len(x), w.shape[1])), out, *piece.numbers, **piece.constants, FLIPPED=flipped,
-            ADD=piece.first > 0, TILE_R=64, num_warps=4, num_stages=1,
+    for part in _cut_filter(x, w.shape[1], left):
+        load_kernels("filter_kernels").correlate[(len(x),)](
+            Argument(x, x.shape), Argument(w, (len(x), w.shape[1])), out, *part.numbers, **part.constants,
+            FLIPPED=flipped, ADD=part.first > 0, TILE_R=64, num_warps=4, num_stages=1,
         )  # fmt: skip
     return out
 
@@ -261,15 +270,15 @@ def correlate(x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tens
 def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tensor:
     """Return the filters' gradient (N, K), Σ_rt x[r, t + k - left] grad[r, t]."""
     x, grad, out = x.contiguous(), grad.contiguous(), x.new_empty(len(x), kernel)
-    for piece in _pieces(x, kernel, left):
-        loaded("filter_kernels").correlate_gradient[(len(x),)](
-            Given(x, x.shape), Given(grad, x.shape), out, *piece.numbers, **piece.constants, TAPS=tile(piece.taps),
+    for part in _cut_filter(x, kernel, left):
+        load_kernels("filter_kernels").correlate_gradient[(len(x),)](
+            Argument(x, x.shape), Argument(grad, x.shape), out, *part.numbers, **part.constants, TAPS=tile(part.taps),
             TILE_R=16, num_warps=4, num_stages=1,
         )  # fmt: skip
     return out
 
 
-class _Piece(NamedTuple):
+class _FilterPart(NamedTuple):
     """Some taps of a filter, and the arguments of its kernel."""
 
     first: int
@@ -278,7 +287,7 @@ class _Piece(NamedTuple):
     constants: dict[str, int]
 
 
-def _pieces(x: Tensor, kernel: int, left: int) -> Iterator[_Piece]:
+def _cut_filter(x: Tensor, kernel: int, left: int) -> Iterator[_FilterPart]:
     """Cut filters into pieces of up to TAPS taps. A tile of the signal is twice as long as one of the output, which is
     room for as many taps and the lag."""
     _, rows, times = x.shape
@@ -290,7 +299,7 @@ def _pieces(x: Tensor, kernel: int, left: int) -> Iterator[_Piece]:
         taps = min(kernel - first, TAPS, TAPS + 1 - lag)
         tile_t = TAPS // 2 if taps - 1 + lag <= TAPS // 2 else TAPS
         numbers = rows, times // unit, kernel, first, taps, lag
-        yield _Piece(first, taps, numbers, {"UNIT": unit, "BEGIN": begin, "TILE_I": 2 * tile_t, "TILE_T": tile_t})
+        yield _FilterPart(first, taps, numbers, {"UNIT": unit, "BEGIN": begin, "TILE_I": 2 * tile_t, "TILE_T": tile_t})
         first += taps
 
 
@@ -300,32 +309,31 @@ def sign(matrix: Tensor, steps: Sequence[tuple[float, float, float]]) -> Tensor:
     coefficients = _coefficients(tuple(steps), matrix.device)
     rows = matrix.shape[-1]
     _kernels().sign[(len(matrix),)](
-        Given(matrix, (len(matrix), rows, rows)), out, coefficients, rows, STEPS=len(steps), TILE=tile(rows),
+        Argument(matrix, (len(matrix), rows, rows)), out, coefficients, rows, STEPS=len(steps), TILE=tile(rows),
         num_warps=8, num_stages=1,
     )  # fmt: skip
     return out
 
 
 def solve_(matrix: Tensor, vectors: Tensor) -> Tensor:
-    """matrix⁻¹ vectors for positive definite matrices: (P, N, N) with N ≤ SOLVED, contiguous, (P, N, D) -> (P, N, D).
-    The matrices are used up."""
+    """Return matrix⁻¹ vectors (P, N, D) for positive definite (P, N, N), N ≤ MAX_SOLVE_ROWS, which are overwritten."""
     out = vectors.clone(memory_format=torch.contiguous_format)
     members, rows, width = vectors.shape
     _kernels().solve[(members,)](
-        Given(matrix, (members, rows, rows), layout=CONTIGUOUS), Given(out, out.shape), rows, width, TILE=tile(rows),
-        BLOCK=16, ACROSS=min(32, tile(width)), num_warps=4, num_stages=1,
+        Argument(matrix, (members, rows, rows), layout=CONTIGUOUS), Argument(out, out.shape), rows, width,
+        TILE=tile(rows), BLOCK=16, ACROSS=min(32, tile(width)), num_warps=4, num_stages=1,
     )  # fmt: skip
     return out
 
 
 def accelerate(matrix: Tensor, vectors: Tensor, steps: Tensor, rates: Sequence[tuple[float, float]]) -> Tensor:
     """x ← x + m (x − the one before) + ω (vectors − matrix x), from 0, each system as many times as `steps` (P,) says:
-    symmetric matrices (P, N, N) with N ≤ SOLVED, (P, N, D) -> (P, N, D). rates: (m, ω) of every step."""
+    symmetric matrices (P, N, N) with N ≤ MAX_SOLVE_ROWS, (P, N, D) -> (P, N, D). rates: (m, ω) of every step."""
     out = torch.empty_like(vectors, memory_format=torch.contiguous_format)
     (members, rows, width), across = vectors.shape, min(64, tile(vectors.shape[-1]))
     _kernels().accelerate[(members, -(-width // across))](
-        Given(matrix, (members, rows, rows)), Given(vectors, vectors.shape),
-        Given(steps.to(torch.int32), (members,), torch.int32), _coefficients(tuple(rates), matrix.device), out, rows,
+        Argument(matrix, (members, rows, rows)), Argument(vectors, vectors.shape),
+        Argument(steps.to(torch.int32), (members,), torch.int32), _coefficients(tuple(rates), matrix.device), out, rows,
         width, TILE=tile(rows), ACROSS=across, num_warps=8, num_stages=1,
     )  # fmt: skip
     return out

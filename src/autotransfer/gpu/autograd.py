@@ -27,7 +27,7 @@ class _WithGradient(Function):
         return grad, None
 
 
-def with_gradient(values: Tensor, grad: Tensor) -> Tensor:
+def attach_gradient(values: Tensor, grad: Tensor) -> Tensor:
     """Return a number whose gradient for `values` is `grad`. torch takes a gradient to begin with as well, but imports
     its symbolic algebra for it, which is half of the first fit."""
     number: Tensor = apply(_WithGradient, values, grad)

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from . import available as has_kernels
-from .loading import CONTIGUOUS, Given, loaded
+from .loading import CONTIGUOUS, Argument, load_kernels
 
 _BLOCK = 256
 
 
-_kernels = partial(loaded, "elementwise_kernels")
+_kernels = partial(load_kernels, "elementwise_kernels")
 
 
 def available(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
@@ -39,8 +39,8 @@ def fold_in(keys: Tensor, values: Tensor | int) -> Tensor:
 def _folded(keys: Tensor, values: Tensor, number: int, stride: int) -> Tensor:
     out = torch.empty_like(keys, memory_format=torch.contiguous_format)
     _kernels().fold_in[(-(-keys.numel() // _BLOCK),)](
-        Given(keys, keys.shape, torch.int32), Given(values, values.shape, values.dtype), out, keys.numel(), number,
-        STRIDE=stride, BLOCK=_BLOCK,
+        Argument(keys, keys.shape, torch.int32), Argument(values, values.shape, values.dtype), out, keys.numel(),
+        number, STRIDE=stride, BLOCK=_BLOCK,
     )  # fmt: skip
     return out
 
@@ -51,7 +51,7 @@ def bits(keys: Tensor, n: int) -> Tensor:
     if out.numel():
         block = 4 * _BLOCK
         grid = keys.numel(), -(-n // block)
-        _kernels().bits[grid](Given(keys, keys.shape, torch.int32), out, n, BLOCK=block)
+        _kernels().bits[grid](Argument(keys, keys.shape, torch.int32), out, n, BLOCK=block)
     return out
 
 
@@ -61,11 +61,11 @@ def adamw(
 ) -> None:  # fmt: skip
     """Compute training.optimizer.update."""
     members, n = values.shape
-    each = Given(weight_decay, (members,)), Given(active, (members,), torch.bool)
+    each = Argument(weight_decay, (members,)), Argument(active, (members,), torch.bool)
     block = 4 * _BLOCK
     _kernels().adamw[(members, -(-n // block))](
-        *(Given(changed, (members, n), layout=CONTIGUOUS) for changed in (values, first, second)),
-        Given(steps, (members,), torch.float64), Given(grads, (members, n)), Given(lr, (members,)), *each,
+        *(Argument(changed, (members, n), layout=CONTIGUOUS) for changed in (values, first, second)),
+        Argument(steps, (members,), torch.float64), Argument(grads, (members, n)), Argument(lr, (members,)), *each,
         n, LOG_1=math.log(betas[0]), LOG_2=math.log(betas[1]), BETA_1=betas[0], BETA_2=betas[1], EPS=eps,
         BLOCK=block,
     )  # fmt: skip

@@ -56,7 +56,7 @@ def _dropout(drop, member):
 
 @triton.jit
 def norm_pool_forward(
-    v, gamma, beta, halves, group, drop, out, squares, means, variances, features, batch, eps, TIMES: tl.constexpr,
+    v, gamma, beta, draws, group, drop, out, squares, means, variances, features, batch, eps, TIMES: tl.constexpr,
     POOL: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SHARED: tl.constexpr, SQUARED: tl.constexpr,
 ):  # fmt: skip
     """One program for a member and feature: statistics of its batch × TIMES samples, then the pooled units.
@@ -100,7 +100,7 @@ def norm_pool_forward(
             tl.store(squares + row * units + unit, tl.sum(signal * signal, 1) / POOL, mask=inside)
         value, _ = _elu_of(signal, mean, scale, shift)
         pooled = tl.sum(tl.where(used, value, 0.0), 1)
-        draw = tl.load(halves + (source * features + feature) * units + unit, mask=inside, other=0)
+        draw = tl.load(draws + (source * features + feature) * units + unit, mask=inside, other=0)
         pooled = tl.where(draw.to(tl.int32) >= least, pooled / POOL * gain, 0.0)
         tl.store(out + row * units + unit, pooled, mask=inside)
 
@@ -129,7 +129,7 @@ def elu_pool(
 
 @triton.jit
 def norm_pool_backward(
-    grad, grad_squares, v, gamma, beta, halves, group, drop, means, variances, grad_v, grad_gamma, grad_beta, features,
+    grad, grad_squares, v, gamma, beta, draws, group, drop, means, variances, grad_v, grad_gamma, grad_beta, features,
     batch, eps, TIMES: tl.constexpr, POOL: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
     SHARED: tl.constexpr, SQUARED: tl.constexpr,
 ):  # fmt: skip
@@ -147,7 +147,7 @@ def norm_pool_backward(
     scale = tl.load(gamma + row) * inverse
     shift = tl.load(beta + row)
     source = tl.load(group + member) if SHARED else member
-    draws = halves + (source * features + feature) * units
+    own_draws = draws + (source * features + feature) * units
     least, gain = _dropout(drop, member)
     lane = tl.arange(0, BLOCK // WIDTH)
     i = tl.arange(0, WIDTH)[None, :]
@@ -156,7 +156,7 @@ def norm_pool_backward(
     for start in range(0, batch * places, BLOCK // WIDTH):
         unit, pooled, at, used = _units(start + lane, i, units, TIMES, POOL)
         value = tl.load(v + row * n + at, mask=used, other=0.0)
-        g = _unit_gradient(grad + row * units, draws, unit, pooled, least, gain / POOL)
+        g = _unit_gradient(grad + row * units, own_draws, unit, pooled, least, gain / POOL)
         _, slope = _elu_of(value, mean, scale, shift)
         slope = tl.where(used, slope, 0.0)
         total += g * tl.sum(slope, 1)
@@ -168,7 +168,7 @@ def norm_pool_backward(
     for start in range(0, batch * places, BLOCK // WIDTH):
         unit, pooled, at, used = _units(start + lane, i, units, TIMES, POOL)
         value = tl.load(v + row * n + at, mask=used, other=0.0)
-        g = _unit_gradient(grad + row * units, draws, unit, pooled, least, gain / POOL)
+        g = _unit_gradient(grad + row * units, own_draws, unit, pooled, least, gain / POOL)
         _, slope = _elu_of(value, mean, scale, shift)
         slope_v = scale * g[:, None] * slope - level - pull * (value - mean)
         if SQUARED:
@@ -178,10 +178,10 @@ def norm_pool_backward(
 
 
 @triton.jit
-def stretches_forward(
+def segments_forward(
     v, level, square, means, batch, TIMES: tl.constexpr, LENGTH: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """One program for a signal: the mean of its samples, then mean and mean square of every stretch less that.
+    """One program for a signal: the mean of its samples, then mean and mean square of every segment less that.
 
     WIDTH is the power of 2 from LENGTH upwards. BLOCK samples are worked on at once.
     """
@@ -210,12 +210,12 @@ def stretches_forward(
 
 
 @triton.jit
-def stretches_backward(
+def segments_backward(
     grad_level, grad_square, v, level, means, grad_v, batch, TIMES: tl.constexpr, LENGTH: tl.constexpr,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of stretches_forward. Centering takes the gradient's mean away, which the stretches tell: the sum of
-    a stretch's centered samples is known."""
+    """The gradient of segments_forward. Centering takes the gradient's mean away, which the segments tell: the sum of
+    a segment's centered samples is known."""
     row = tl.program_id(0).to(tl.int64)
     steps: tl.constexpr = TIMES // LENGTH
     places: tl.constexpr = (TIMES + LENGTH - 1) // LENGTH
@@ -257,9 +257,9 @@ def _units(place, i, units, TIMES: tl.constexpr, POOL: tl.constexpr):
 
 
 @triton.jit
-def _unit_gradient(grad, draws, unit, pooled, least, gain):
+def _unit_gradient(grad, own_draws, unit, pooled, least, gain):
     """A sample's share of what the pooled unit gets from above; 0 for units that dropout drops."""
-    draw = tl.load(draws + unit, mask=pooled, other=0)
+    draw = tl.load(own_draws + unit, mask=pooled, other=0)
     g = tl.load(grad + unit, mask=pooled, other=0.0)
     return tl.where(pooled & (draw.to(tl.int32) >= least), g * gain, 0.0)
 

@@ -17,9 +17,8 @@ from torch import Tensor
 
 from ..boundary import refusal
 
-# A first launch compiles a kernel and loads its launcher, up to Triton 3.6 a module of its own, each of them under one
-# name. Python puts the contents of a module that it has loaded before into whichever module has that name now, so that
-# of two threads one would launch its kernel by the other's launcher.
+# A kernel's first launch compiles it and imports a launcher. Up to Triton 3.6 all launchers share one module name, so
+# two threads that import launchers at the same time may call each other's.
 _loading = Lock()
 
 
@@ -31,8 +30,8 @@ def _file(name: str) -> Any:
         return None
 
 
-def loaded(name: str) -> Any:
-    """Return the kernels of a file, launched as `loaded("pair_kernels").medians[grid](...)`; None without Triton."""
+def load_kernels(name: str) -> Any:
+    """Return the kernels of a file, launched as `load_kernels(file).kernel[grid](...)`; None without Triton."""
     file = _file(name)
     return None if file is None else _Kernels(file)
 
@@ -43,7 +42,7 @@ CONTIGUOUS = "contiguous: it is written to, or too large for copies"
 STRIDED = "as it likes: the kernel knows its strides"
 
 
-class Given(NamedTuple):
+class Argument(NamedTuple):
     """A tensor that a launcher was given, and the shape and type that its kernel expects. Tensors that the launcher has
     made itself are passed without it. Masks are handed over as bytes."""
 
@@ -80,9 +79,9 @@ class _Kernel:
 
     def _launch(self, launch: Callable[..., None], *arguments: object, **options: object) -> None:
         """Check that all tensors are where the first of them is, and launch."""
-        device = next((one.tensor.device for one in arguments if isinstance(one, Given)), torch.device("cpu"))
+        device = next((one.tensor.device for one in arguments if isinstance(one, Argument)), torch.device("cpu"))
         names = self.kernel.arg_names[: len(arguments)]  # constants are options
         pairs = zip(names, arguments, strict=True)
-        checked = (one.checked(self.name, name, device) if isinstance(one, Given) else one for name, one in pairs)
+        checked = (one.checked(self.name, name, device) if isinstance(one, Argument) else one for name, one in pairs)
         with _loading:
             launch(*checked, **options)

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from . import tile
 from .autograd import apply
-from .loading import Given, loaded
+from .loading import Argument, load_kernels
 
-IN_REGISTERS = 128  # rows of a batch whose pairs one program holds
+MAX_REGISTER_ROWS = 128  # rows of a batch whose pairs one program holds
 _TILE, _WIDTH = 16, 64  # rows of a program on distances, and columns at a time
 
 
-_kernels = partial(loaded, "pair_kernels")
+_kernels = partial(load_kernels, "pair_kernels")
 
 
 def _warps(block: int) -> int:
@@ -24,14 +24,14 @@ def _warps(block: int) -> int:
     return min(max(block // 256, 1), 8)
 
 
-def _mask(mask: Tensor, *shape: int) -> Given:
-    return Given(mask, shape, torch.bool)
+def _mask(mask: Tensor, *shape: int) -> Argument:
+    return Argument(mask, shape, torch.bool)
 
 
 def find_groups(context: Tensor, nuisance: Tensor, min_rows: int) -> tuple[Tensor, ...]:
     """censoring.groups.find_groups for labels (P, B): its fields in their order, sizes in float32."""
     members, rows = context.shape
-    labels = Given(context, context.shape, torch.int64), Given(nuisance, context.shape, torch.int64)
+    labels = Argument(context, context.shape, torch.int64), Argument(nuisance, context.shape, torch.int64)
     sizes = torch.empty(members, rows, dtype=torch.int32, device=context.device)
     counts = torch.empty(members, rows, dtype=torch.bool, device=context.device)
     # One tensor each: a kernel is compiled anew for an address that is no multiple of 16.
@@ -46,7 +46,7 @@ def find_groups(context: Tensor, nuisance: Tensor, min_rows: int) -> tuple[Tenso
     return (counts, *masks, *numbers)
 
 
-def _masks(mask: Tensor, d2: Tensor) -> Given:
+def _masks(mask: Tensor, d2: Tensor) -> Argument:
     """Return several masks (R·P, B, B) for each matrix of distances (P, B, B)."""
     members, rows, _ = d2.shape
     return _mask(mask, len(mask) // members * members, rows, rows)
@@ -64,8 +64,8 @@ def score_matrices(d2: Tensor, beta: Tensor, mask: Tensor, *, paired: bool) -> t
     sums, sizes = d2.new_empty(masks, rows), d2.new_empty(masks, rows)
     block = tile(rows)
     _kernels().score_matrices[(rows, members, masks // members)](
-        Given(d2, (members, rows, rows)), Given(beta, (masks, rows)), _masks(mask, d2), normal, pull, sums, sizes, rows,
-        PAIRED=paired, BLOCK=block, num_warps=_warps(block),
+        Argument(d2, (members, rows, rows)), Argument(beta, (masks, rows)), _masks(mask, d2), normal, pull, sums, sizes,
+        rows, PAIRED=paired, BLOCK=block, num_warps=_warps(block),
     )  # fmt: skip
     return normal, pull, sums, sizes
 
@@ -73,25 +73,25 @@ def score_matrices(d2: Tensor, beta: Tensor, mask: Tensor, *, paired: bool) -> t
 def score_differences(scores: Tensor, z: Tensor, same: Tensor, counts: Tensor) -> Tensor:
     """Return the gradient of censoring.mige from scores (2, P, B, D) at z (P, B, D) in groups and in contexts, masks
     same (2, P, B, B), with counts (P, B) rows: stein_identity of both, and their difference over the number of rows,
-    (P, B, D). For at most IN_REGISTERS rows."""
+    (P, B, D). For at most MAX_REGISTER_ROWS rows."""
     members, rows, width = z.shape
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
     across = min(32, tile(width))
     group, context = (_mask(mask, members, rows, rows) for mask in same)
     _kernels().score_differences[(members, -(-width // across))](
-        Given(scores, (2, members, rows, width)), Given(z, z.shape), group, context, _mask(counts, members, rows), out,
-        rows, width, TILE=tile(rows), ACROSS=across, num_warps=8, num_stages=1,
+        Argument(scores, (2, members, rows, width)), Argument(z, z.shape), group, context, _mask(counts, members, rows),
+        out, rows, width, TILE=tile(rows), ACROSS=across, num_warps=8, num_stages=1,
     )  # fmt: skip
     return out
 
 
 def median_distances(d2: Tensor, mask: Tensor) -> Tensor:
-    """`kernel_matrices.median_distances`: (P, B, B), (R·P, B, B) -> (R·P, B), for at most IN_REGISTERS rows."""
+    """`kernel_matrices.median_distances`: (P, B, B), (R·P, B, B) -> (R·P, B), for at most MAX_REGISTER_ROWS rows."""
     (members, rows, _), masks = d2.shape, len(mask)
     out = d2.new_empty(masks, rows)
     block = tile(rows)
     _kernels().medians[(members, masks // members)](
-        Given(d2, (members, rows, rows)), _masks(mask, d2), out, rows, BLOCK=block, num_warps=4
+        Argument(d2, (members, rows, rows)), _masks(mask, d2), out, rows, BLOCK=block, num_warps=4
     )
     return out
 
@@ -105,7 +105,7 @@ def perplexity_scales(d2: Tensor, mask: Tensor, target: float, *, least: float, 
     out = d2.new_empty(masks, rows)
     block = tile(rows)
     _kernels().perplexity[(rows, members, masks // members)](
-        Given(d2, (members, rows, rows)), _masks(mask, d2), out, rows, float(target), least, bracket, steps,
+        Argument(d2, (members, rows, rows)), _masks(mask, d2), out, rows, float(target), least, bracket, steps,
         BLOCK=block, num_warps=_warps(block),
     )  # fmt: skip
     return out
@@ -120,9 +120,9 @@ def groups_against_contexts(
     paired: a pair has the mean of its rows' inverse scales; otherwise all rows of a context have the same.
     """
     each, square = d2.shape[:2], d2.shape
-    numbers = (Given(number, each) for number in (context_rows, group_rows, context_groups))
+    numbers = (Argument(number, each) for number in (context_rows, group_rows, context_groups))
     fields = (_mask(counts, *each), _mask(context, *square), _mask(group, *square), *numbers)
-    discrepancy: Tensor = apply(_Against, d2, beta, fields, None, paired)
+    discrepancy: Tensor = apply(_WeightedKernelSum, d2, beta, fields, None, paired)
     return discrepancy
 
 
@@ -131,17 +131,17 @@ def groups_against_groups(
 ) -> Tensor:
     """censoring.mmd.groups_against_groups from inverse scales of rows, (P, B, B) and (P, B) -> (P,)."""
     masks = (_mask(mask, *d2.shape) for mask in (context, group, selection))
-    fields = (*masks, Given(group_rows, d2.shape[:2]))
-    discrepancy: Tensor = apply(_Against, d2, beta, fields, d2.new_empty(d2.shape[:2]), paired)
+    fields = (*masks, Argument(group_rows, d2.shape[:2]))
+    discrepancy: Tensor = apply(_WeightedKernelSum, d2, beta, fields, d2.new_empty(d2.shape[:2]), paired)
     return discrepancy
 
 
-class _Against(torch.autograd.Function):
+class _WeightedKernelSum(torch.autograd.Function):
     """A weighted sum of the kernel's entries: the pass that makes it also makes its derivatives."""
 
     @staticmethod
     def forward(
-        ctx: Any, d2: Tensor, beta: Tensor, fields: tuple[Given, ...], totals: Tensor | None, paired: bool
+        ctx: Any, d2: Tensor, beta: Tensor, fields: tuple[Argument, ...], totals: Tensor | None, paired: bool
     ) -> Tensor:
         rows = d2.shape[-1]
         wanted = ctx.needs_input_grad[0]
@@ -150,7 +150,7 @@ class _Against(torch.autograd.Function):
         launch, extra = (_kernels().mmd_rows, ()) if totals is None else (_kernels().pairwise_rows, (totals,))
         block = tile(rows)
         launch[(values.numel(),)](
-            Given(d2, (len(d2), rows, rows)), Given(beta, (len(d2), rows)), *fields, values, *extra, slopes, rows,
+            Argument(d2, (len(d2), rows, rows)), Argument(beta, (len(d2), rows)), *fields, values, *extra, slopes, rows,
             PAIRED=paired, SLOPES=wanted, BLOCK=block, num_warps=_warps(block),
         )  # fmt: skip
         number = None if totals is None else totals.sum(-1).round().clamp(min=1)
@@ -181,7 +181,7 @@ class _Distances(torch.autograd.Function):
         product = torch.bmm(z, z.mT)
         d2 = torch.empty_like(product)
         _kernels().distances[_tiles(product)](
-            Given(product, product.shape), d2, d2.shape[-1], TILE=_TILE, BLOCK=_WIDTH, num_warps=4
+            Argument(product, product.shape), d2, d2.shape[-1], TILE=_TILE, BLOCK=_WIDTH, num_warps=4
         )
         ctx.save_for_backward(z, d2)
         return d2
@@ -191,7 +191,7 @@ class _Distances(torch.autograd.Function):
         z, d2 = ctx.saved_tensors
         pull, sums = torch.empty_like(d2), d2.new_empty(d2.shape[:2])
         _kernels().distance_pulls[_tiles(d2)](
-            Given(grad, d2.shape), d2, pull, sums, d2.shape[-1], TILE=_TILE, BLOCK=_WIDTH, num_warps=4
+            Argument(grad, d2.shape), d2, pull, sums, d2.shape[-1], TILE=_TILE, BLOCK=_WIDTH, num_warps=4
         )
         return torch.baddbmm(sums[..., None] * z, pull, z, alpha=-1)
 

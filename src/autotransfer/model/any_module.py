@@ -17,12 +17,12 @@ from torch.func import functional_call, vmap
 
 from ..errors import UserError, one_line
 from .keyed_dropout import KeyedDropout
-from .stack import InTurn, Size, Stack
+from .stack import AnyModuleGraph, Size, Stack
 
 Factory = Callable[..., nn.Module]
 
 # What the authors of models call the numbers that we know: braindecode, torcheeg, and plain words.
-KNOWN_AS = {
+ARGUMENT_NAMES = {
     "n_channels": ("n_channels", "n_chans", "in_chans", "num_electrodes"),
     "n_times": ("n_times", "n_samples", "input_window_samples", "chunk_size"),
     "n_outputs": ("n_outputs", "n_classes", "num_classes"),
@@ -40,8 +40,8 @@ def build(factory: Factory, size: Size) -> nn.Module:
     except (TypeError, ValueError):
         names = []
     known = {"n_channels": size.channels, "n_times": size.times, "n_outputs": size.classes, "sfreq": size.sfreq}
-    keywords = {name: known[what] for what, aliases in KNOWN_AS.items() for name in aliases if name in names}
-    by_keyword = any(name in keywords for name in KNOWN_AS["n_channels"])
+    keywords = {name: known[what] for what, aliases in ARGUMENT_NAMES.items() for name in aliases if name in names}
+    by_keyword = any(name in keywords for name in ARGUMENT_NAMES["n_channels"])
     try:
         module = factory(**keywords) if by_keyword else factory(size.channels, size.times)
     except TypeError as error:
@@ -164,7 +164,7 @@ class AnyModule(Stack):
         return all(torch.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in zip(*outputs, strict=True))
 
     def graph(self) -> nn.Module:
-        return InTurn(self.module, self.members)
+        return AnyModuleGraph(self.module, self.members)
 
 
 def saved_bytes(make: Callable[[], nn.Module], size: Size, batch: int) -> int:

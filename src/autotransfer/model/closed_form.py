@@ -57,17 +57,17 @@ class ClosedFormEncoder(Stack):
         self.register_buffer("inv_std", torch.ones(members, latent_dim))
 
     @abstractmethod
-    def raw(self, x: Tensor, members: slice = slice(None)) -> Tensor:
+    def raw_latents(self, x: Tensor, members: slice = slice(None)) -> Tensor:
         """Map windows (M or 1, B, C, T) of M members to latents before they are standardized (M or 1, B, D)."""
 
-    def raw_in_graph(self, x: Tensor) -> Tensor:
-        """Compute `raw` of all members in operations of all export formats; overridden where `raw` has others."""
-        return self.raw(x)
+    def raw_latents_for_export(self, x: Tensor) -> Tensor:
+        """Compute `raw_latents` of all members with operations that every export format has."""
+        return self.raw_latents(x)
 
-    def fit_(self, members: Sequence[int], batches: Batches) -> None:
-        """Estimate what `raw` needs from the training windows of these members."""
+    def fit(self, members: Sequence[int], batches: Batches) -> None:
+        """Estimate what `raw_latents` needs from the training windows of these members."""
 
-    def standardize_(self, members: Sequence[int], rows: Tensor) -> Tensor:
+    def fit_standardization(self, members: Sequence[int], rows: Tensor) -> Tensor:
         """Standardize by the raw latents (n, D) of the training rows of these members; return these rows standardized,
         float64. A number that is the same in all of them becomes 0."""
         exact = rows.double()
@@ -93,15 +93,15 @@ class ClosedFormEncoder(Stack):
             x = x[group]
         # One member after the other: intermediate signals may be much larger than latents.
         members = [slice(member, member + 1) for member in range(len(self.shift))]
-        raw = [self.raw(x if len(x) == 1 else x[member], member) for member in members]
-        return self.standardized(raw[0] if len(raw) == 1 else torch.cat(raw))
+        raw = [self.raw_latents(x if len(x) == 1 else x[member], member) for member in members]
+        return self.standardize(raw[0] if len(raw) == 1 else torch.cat(raw))
 
-    def standardized(self, raw: Tensor) -> Tensor:
+    def standardize(self, raw: Tensor) -> Tensor:
         """Map raw latents (P or 1, B, D) to latents (P, B, D)."""
         return (raw - self.shift[:, None]) * self.inv_std[:, None]
 
     def graph(self) -> nn.Module:
-        return AllAtOnce(self)
+        return ClosedFormGraph(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,11 +116,11 @@ class LinearOptions(ClosedFormOptions):
 
 
 class Flattened(ClosedFormEncoder):
-    def raw(self, x: Tensor, members: slice = slice(None)) -> Tensor:
+    def raw_latents(self, x: Tensor, members: slice = slice(None)) -> Tensor:
         return x.flatten(2)
 
 
-class AllAtOnce(nn.Module):
+class ClosedFormGraph(nn.Module):
     """For graphs: windows (P or 1, N, C, T) -> latents (P, N, D)."""
 
     def __init__(self, net: ClosedFormEncoder) -> None:
@@ -128,4 +128,4 @@ class AllAtOnce(nn.Module):
         self.net = net
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.net.standardized(self.net.raw_in_graph(x))
+        return self.net.standardize(self.net.raw_latents_for_export(x))

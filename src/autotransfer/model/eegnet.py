@@ -1,4 +1,4 @@
-"""EEGNet (Lawhern et al. 2018), P members as one program, in a form that never builds the wide tensor.
+"""EEGNet (Lawhern et al. 2018), P members as one program, in a options that never builds the wide tensor.
 
 The published order is temporal convolution, normalization, spatial filter. All three are linear in the
 signal once the first normalization's statistics are known, and those follow from moments of the input
@@ -16,29 +16,29 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import gpu
-from ..cpu.blocks import Form
+from ..cpu.blocks import BlockOptions
 from ..errors import UserError, check_at_most, check_positive
 from ..kernels import kernels_for
-from .blocks import first_block, laid_out, second_block
+from .blocks import first_block, second_block, try_interleave
 from .encoder import ConvolutionalOptions, temporal_kernel_for
 from .filtering import filter_times
-from .layers import BatchNorm, elu_pool, fill_uniform, mix_channels, mix_leveled, mix_signals
-from .moments import Leveled, Moments, leveled_moments, padding, window_moments
-from .norm_pool import Draws, draws_of, dropped, norm_pool
-from .power import latents_of_power, log_of, pooled_again, square_pool
+from .layers import BatchNorm, elu_pool, fill_uniform, mix_channels, mix_signals, mix_split_windows
+from .moments import Moments, SplitWindows, padding, split_window_moments, window_moments
+from .norm_pool import DropoutKeys, apply_dropout, make_dropout_keys, norm_pool
+from .power import compute_power_latents, log_with_floor, pool_squares, square_pool
 from .stack import Size, Stack
 
 MIN_TIMES = 8
 FIRST_POOL, SECOND_POOL = 4, 8
 SECOND_KERNEL = 16
-MIXED_AGAIN = 40  # channels, at most: a block mixes them once more on its way back, single kernels do not
+MAX_FUSED_CHANNELS = 40  # channels, at most: a block mixes them once more on its way back, single kernels do not
 
 
 @dataclass(frozen=True, kw_only=True)
 class EEGNetOptions(ConvolutionalOptions):
     """Hyperparameters of `EEGNet`; the defaults are those of the published EEGNet-8,2."""
 
-    kind_names = ("EEGNet", "EEGNet")
+    display_names = ("EEGNet", "EEGNet")
 
     temporal_filters: int = 8
     spatial_depth: int = 2
@@ -83,7 +83,7 @@ class EEGNet(Stack):
     Windows need at least 8 samples.
     """
 
-    leveled = True
+    takes_split_windows = True
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class EEGNet(Stack):
 
     def forward(
         self,
-        x: Tensor | Leveled,
+        x: Tensor | SplitWindows,
         *,
         group: Tensor | None = None,
         moments: Moments | None = None,
@@ -145,7 +145,7 @@ class EEGNet(Stack):
     ) -> Tensor:
         """Return latent features. The keywords are for stacked training only.
 
-        x: (B, C, T) shared by all members, (P, B, C, T), (G, B, C, T) with group, or Leveled
+        x: (B, C, T) shared by all members, (P, B, C, T), (G, B, C, T) with group, or SplitWindows
         group: (P,) which of the G batches a member reads
         moments: of the windows of x, if already known (fields (G, ...))
         noise: (G,) int32 keys; dropout is then a function of key and position, not of torch's generator
@@ -159,20 +159,20 @@ class EEGNet(Stack):
                 x, group = x[None], torch.zeros(self.temporal.shape[0], dtype=torch.long, device=x.device)
         members = 1 if self.members is None else len(self.spatial)
         like = self.spatial.reshape(members, -1)
-        draws = draws_of(noise, group, drop, like, self.dropout) if self.training else None
-        h, power = self._first_block(x, group, moments, draws, active)
-        z = self._second_block(h, draws, active)
+        keys = make_dropout_keys(noise, group, drop, like, self.dropout) if self.training else None
+        h, power = self._first_block(x, group, moments, keys, active)
+        z = self._second_block(h, keys, active)
         if self.power_norm is not None and power is not None:
-            latents = latents_of_power(self.power_norm, power, 3, draws, self.dropout, active, self.training)
+            latents = compute_power_latents(self.power_norm, power, 3, keys, self.dropout, active, self.training)
             z = torch.cat([z, latents], -1)
         return z[0] if self.members is None else z
 
     def _first_block(
-        self, x: Tensor | Leveled, group: Tensor | None, moments: Moments | None, draws: Draws | None,
+        self, x: Tensor | SplitWindows, group: Tensor | None, moments: Moments | None, keys: DropoutKeys | None,
         active: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-        """Map windows to units (P, F, B, T') and, if latents have power, mean squares of stretches (P, F, B, S)."""
-        _, batch, _, times = (x.signals if isinstance(x, Leveled) else x).shape
+        """Map windows to units (P, F, B, T') and, if latents have power, mean squares of segments (P, F, B, S)."""
+        _, batch, _, times = (x.signals if isinstance(x, SplitWindows) else x).shape
         spatial = self.spatial.reshape(-1, *self.spatial.shape[-2:])
         members, wide, _ = spatial.shape
         temporal = self.temporal.reshape(members, self.filters, self.kernel)
@@ -180,68 +180,70 @@ class EEGNet(Stack):
         offset = shift.repeat_interleave(self.depth, 1) * spatial.sum(-1)
         w = temporal * scale[..., None]
         windows = None
-        if draws is not None and self.norm2.training:
-            windows = laid_out(x, group, self.kernel, self.pools[0], MIXED_AGAIN)
-        if draws is not None and windows is not None:  # kernels for a CPU do all up to the first pooling in one pass
+        if keys is not None and self.norm2.training:
+            windows = try_interleave(x, group, self.kernel, self.pools[0], MAX_FUSED_CHANNELS)
+        if keys is not None and windows is not None:  # kernels for a CPU do all up to the first pooling in one pass
             steps = times // self.pools[0]
-            stretches = 0 if self.power_norm is None else steps // self.pools[1]
-            form = Form(
-                padding(self.kernel)[0], self.pools[0], stretches, self.pools[0] * self.pools[1], self.norm2.eps
+            segments = 0 if self.power_norm is None else steps // self.pools[1]
+            options = BlockOptions(
+                padding(self.kernel)[0], self.pools[0], segments, self.pools[0] * self.pools[1], self.norm2.eps
             )
-            dropping = draws.of_layer(1, wide * batch * steps)
-            return first_block(self.norm2, x, windows, spatial, w, form, dropping, offset, active)
-        if isinstance(x, Leveled):
-            u = mix_leveled(spatial, x, group)
+            dropout = keys.draw(1, wide * batch * steps)
+            return first_block(self.norm2, x, windows, spatial, w, options, dropout, offset, active)
+        if isinstance(x, SplitWindows):
+            u = mix_split_windows(spatial, x, group)
         else:
             u = mix_signals(spatial, x.transpose(1, 2).flatten(2), group)
         u = u.view(members * self.filters, self.depth * batch, times)
         v = filter_times(u, w.reshape(members * self.filters, self.kernel)).reshape(members, wide, batch * times)
-        h, squares = self._block(self.norm2, v, batch, self.pools[0], offset, draws, active)
-        return h, None if squares is None else pooled_again(squares, self.pools[1])
+        h, squares = self._block(self.norm2, v, batch, self.pools[0], offset, keys, active)
+        return h, None if squares is None else pool_squares(squares, self.pools[1])
 
-    def _second_block(self, h: Tensor, draws: Draws | None, active: Tensor | None) -> Tensor:
+    def _second_block(self, h: Tensor, keys: DropoutKeys | None, active: Tensor | None) -> Tensor:
         """Map units (P, F, B, T') to latents (P, B, D)."""
         members, wide, batch, times = h.shape
         w, pointwise = self.depthwise.reshape(members, wide, -1), self.pointwise.reshape(members, -1, wide)
-        if draws is not None:
-            dropping = draws.of_layer(2, pointwise.shape[1] * batch * (times // self.pools[1]))
-            made = second_block(self.norm3, h, w, pointwise, self.pools[1], dropping, active)
+        if keys is not None:
+            dropout = keys.draw(2, pointwise.shape[1] * batch * (times // self.pools[1]))
+            made = second_block(self.norm3, h, w, pointwise, self.pools[1], dropout, active)
             if made is not None:
                 return made.flatten(2)
         h = filter_times(h.reshape(members * wide, batch, times), w.reshape(members * wide, SECOND_KERNEL))
         h = mix_channels(pointwise, h.reshape(members, wide, batch * times))
-        h, _ = self._block(self.norm3, h, batch, self.pools[1], None, draws, active)
+        h, _ = self._block(self.norm3, h, batch, self.pools[1], None, keys, active)
         return h.transpose(1, 2).flatten(2)
 
     def _block(
-        self, norm: BatchNorm, v: Tensor, batch: int, pool: int, offset: Tensor | None, draws: Draws | None,
+        self, norm: BatchNorm, v: Tensor, batch: int, pool: int, offset: Tensor | None, keys: DropoutKeys | None,
         active: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         """Apply normalization, ELU, pooling, dropout: (P, F, B·T) -> (P, F, B, T // pool). Where the code has power,
         the first block's mean squares of v as well, in the same shape."""
         times, layer = v.shape[-1] // batch, 1 if norm is self.norm2 else 2
         squared = self.power_norm is not None and norm is self.norm2
-        if draws is not None and norm.training:  # a frozen one has its stored statistics, with dropout or not
+        if keys is not None and norm.training:  # a frozen one has its stored statistics, with dropout or not
             kernels = kernels_for(v, pool=pool)
             if kernels is not None:
-                dropping = draws.of_layer(layer, v.shape[1] * batch * (times // pool))
-                return norm_pool(kernels, norm, v, times, pool, dropping, offset, active, squared=squared)
+                dropout = keys.draw(layer, v.shape[1] * batch * (times // pool))
+                return norm_pool(kernels, norm, v, times, pool, dropout, offset, active, squared=squared)
         if not self.training and not torch.is_grad_enabled() and gpu.available(v):
-            return gpu.elu_pool(v, *norm.stored(v.shape[:2], offset), times, pool, squared)
+            return gpu.elu_pool(v, *norm.running_affine(v.shape[:2], offset), times, pool, squared)
         signal = v.view(*v.shape[:2], batch, times)
         h = elu_pool(norm(v, offset, active).view(signal.shape), pool)
-        return dropped(h, layer, draws, self.dropout, self.training), square_pool(signal, pool) if squared else None
+        return apply_dropout(h, layer, keys, self.dropout, self.training), square_pool(
+            signal, pool
+        ) if squared else None
 
     def _first_norm(
-        self, w: Tensor, x: Tensor | Leveled, group: Tensor | None, moments: Moments | None, active: Tensor | None
+        self, w: Tensor, x: Tensor | SplitWindows, group: Tensor | None, moments: Moments | None, active: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Return the normalization after the temporal filters w (P, F1, K) as (P, F1) scale and shift."""
         norm = self.norm1
         if not norm.training:
-            return norm.stored(w.shape[:2])
+            return norm.running_affine(w.shape[:2])
         if moments is None:
-            if isinstance(x, Leveled):
-                moments = leveled_moments(x, self.kernel)
+            if isinstance(x, SplitWindows):
+                moments = split_window_moments(x, self.kernel)
             else:
                 moments = window_moments(x.transpose(1, 2).flatten(1, 2), self.kernel)
         first, second = moments.mean, moments.covariance
@@ -249,7 +251,7 @@ class EEGNet(Stack):
             first, second = first[group], second[group]
         mean = (w * first[:, None]).sum(-1)  # not bmm: a product with a vector rounds otherwise where P = 1
         var = (torch.bmm(w, second) * w).sum(-1).clamp(min=0.0)  # rounding may dip below 0
-        norm.track(mean, var, moments.positions, active)
+        norm.update_running(mean, var, moments.positions, active)
         return norm.affine(mean, var)
 
     def graph(self) -> nn.Module:
@@ -277,7 +279,7 @@ class EEGNetGraph(nn.Module):
         super().__init__()
         self.members, self.pools, self.power = net.members or 1, net.pools, net.power_norm is not None
         self.temporal_padding, self.depthwise_padding = padding(net.kernel), padding(net.depthwise.shape[-1])
-        for name, tensor in folded(net).items():
+        for name, tensor in fold_normalization(net).items():
             self.register_buffer(name, tensor.to(torch.float32).contiguous())
 
     def forward(self, x: Tensor) -> Tensor:
@@ -288,7 +290,7 @@ class EEGNetGraph(nn.Module):
         power = None
         if self.power:
             v = F.conv1d(h, self.temporal, groups=wide)
-            power = log_of(pooled_again(F.avg_pool1d(v.square(), self.pools[0]), self.pools[1]))
+            power = log_with_floor(pool_squares(F.avg_pool1d(v.square(), self.pools[0]), self.pools[1]))
             power = power * self.power_scale + self.power_shift
             h = v * self.scale + self.temporal_bias[:, None]
         else:
@@ -303,13 +305,13 @@ class EEGNetGraph(nn.Module):
 
 
 @torch.no_grad()
-def folded(net: EEGNet) -> dict[str, Tensor]:
+def fold_normalization(net: EEGNet) -> dict[str, Tensor]:
     """Return the tensors of the graph, float64. P members, W filters each, of C channels."""
     members, wide, channels = net.spatial.reshape(-1, *net.spatial.shape[-2:]).shape
     spatial = net.spatial.double().reshape(members, wide, channels)
-    scale1, shift1 = net.norm1.folded(members)  # (P, F1); every temporal filter serves `depth` spatial ones
-    scale2, shift2 = net.norm2.folded(members)
-    scale3, shift3 = net.norm3.folded(members)
+    scale1, shift1 = net.norm1.export_affine(members)  # (P, F1); every temporal filter serves `depth` spatial ones
+    scale2, shift2 = net.norm2.export_affine(members)
+    scale3, shift3 = net.norm3.export_affine(members)
     temporal = net.temporal.double().reshape(members, -1, net.kernel) * scale1[..., None]
     temporal = temporal.repeat_interleave(net.depth, 1)
     powers = {}
@@ -317,7 +319,7 @@ def folded(net: EEGNet) -> dict[str, Tensor]:
         temporal = temporal * scale2[..., None]
     else:  # power is that of signals before they are normalized
         names = ("scale", "power_scale", "power_shift")
-        affine = net.power_norm.folded(members)
+        affine = net.power_norm.export_affine(members)
         powers = dict(zip(names, (t.reshape(-1, 1) for t in (scale2, *affine)), strict=True))
     offset = shift1.repeat_interleave(net.depth, 1) * spatial.sum(-1)
     return {

@@ -19,7 +19,9 @@ class EncoderOptions:
     """Hyperparameters of one kind of encoder. A subclass adds fields with defaults, and either `module`, one network,
     or, where it can be stacked better than torch.func does it, `stack`."""
 
-    kind_names: ClassVar[tuple[str, str] | None] = None  # as a label of reports, and inside a sentence; None: its name
+    display_names: ClassVar[tuple[str, str] | None] = (
+        None  # as a label of reports, and inside a sentence; None: its name
+    )
     closed_form: ClassVar[bool] = False  # whether it is solved and not trained, by a `ClosedFormEncoder`
     per_member: ClassVar[tuple[str, ...]] = ()  # fields in which stacked members may differ: dropout, shrinkage
 

@@ -31,7 +31,7 @@ ENCODERS: dict[str, type[EncoderOptions]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnEncoder(EncoderOptions):
+class CustomEncoderOptions(EncoderOptions):
     """A module that is not ours, given as a factory with the jobs."""
 
     factory: Callable[..., nn.Module] | None = field(default=None, compare=False, repr=False)
@@ -49,7 +49,7 @@ class OwnEncoder(EncoderOptions):
 
 def encoder_options(name: str, options: EncoderOptions, encoders: Encoders | None) -> EncoderOptions:
     """Return the options of a setting's encoder, with the factory where it is the user's own."""
-    return options if name in ENCODERS else OwnEncoder(factory=find_factory(name, encoders))
+    return options if name in ENCODERS else CustomEncoderOptions(factory=find_factory(name, encoders))
 
 
 def find_factory(name: str, encoders: Encoders | None) -> Factory:

@@ -18,17 +18,17 @@ from ..preprocessing.represent.tangent import logarithm, logarithm_by_roots, tan
 from .stack import Size
 from .templates import Templates, TemplatesOptions
 
-MOST_FILTERS = 16  # of all classes together, unless there are more classes: the covariance has twice as many rows
+MAX_FILTERS = 16  # of all classes together, unless there are more classes: the covariance has twice as many rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvokedOptions(TemplatesOptions):
     """Hyperparameters of `Evoked`."""
 
-    kind_names = ("Evoked responses", "evoked responses")
+    display_names = ("Evoked responses", "evoked responses")
 
     def filters(self, size: Size) -> int:
-        return min(super().filters(size), max(1, MOST_FILTERS // size.classes))
+        return min(super().filters(size), max(1, MAX_FILTERS // size.classes))
 
     def latent_dim(self, size: Size) -> int:
         rows = 2 * self.filters(size) * size.classes
@@ -39,7 +39,7 @@ class EvokedOptions(TemplatesOptions):
 
 
 class Evoked(Templates):
-    def raw(self, x: Tensor, members: slice = slice(None)) -> Tensor:
+    def raw_latents(self, x: Tensor, members: slice = slice(None)) -> Tensor:
         return self.latents(x, members, logarithm)
 
     def latents(self, x: Tensor, members: slice, log_of: Callable[[Tensor], Tensor]) -> Tensor:
@@ -49,5 +49,5 @@ class Evoked(Templates):
         both = torch.cat([responses, signals], -2)
         return tangent_of(both, int(x.shape[-1]), log_of)[..., 0, :].to(x.dtype)
 
-    def raw_in_graph(self, x: Tensor) -> Tensor:
+    def raw_latents_for_export(self, x: Tensor) -> Tensor:
         return self.latents(x, slice(None), logarithm_by_roots)

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from ..gpu.autograd import apply
 from ..kernels import kernels_for
-from .layers import transposed
+from .layers import copy_transposed
 from .moments import padding
 
 TILE = 32  # least times per tile of a long signal: smaller products are slower than the work they save
@@ -41,7 +41,7 @@ class _ToeplitzProduct(Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         x, matrix = ctx.saved_tensors
-        grad_x = torch.bmm(grad, transposed(matrix)) if ctx.needs_input_grad[0] else None
+        grad_x = torch.bmm(grad, copy_transposed(matrix)) if ctx.needs_input_grad[0] else None
         grad_w = None
         if ctx.needs_input_grad[1]:
             # (N, I, times); a filter tap's gradient is the sum of a diagonal

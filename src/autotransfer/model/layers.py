@@ -21,12 +21,11 @@ from torch.autograd.function import once_differentiable
 from .. import cpu, gpu
 from ..gpu.autograd import apply
 from ..kernels import kernels_for
-from .moments import Leveled
+from .moments import SplitWindows
 
 
-def transposed(matrix: Tensor) -> Tensor:
-    """Transpose (N, i, j) to (N, j, i). On a CPU it is copied: batched products with a small transposed operand are
-    up to a hundred times slower there than the copy."""
+def copy_transposed(matrix: Tensor) -> Tensor:
+    """Transpose (N, i, j) to (N, j, i), on CPUs as a copy: there, products with transposed views are slow."""
     turned = matrix.transpose(1, 2)
     return turned.contiguous() if turned.device.type == "cpu" else turned
 
@@ -46,7 +45,7 @@ def _product_along(a: Tensor, b: Tensor) -> Tensor:
     """Multiply (P, i, n) × (P, j, n)ᵀ to (P, i, j), summed over many n."""
     if gpu.available(a):
         return gpu.product(a, b.transpose(1, 2))
-    return cpu.product(a, b.transpose(1, 2)) if cpu.available(a) else torch.bmm(a, transposed(b))
+    return cpu.product(a, b.transpose(1, 2)) if cpu.available(a) else torch.bmm(a, copy_transposed(b))
 
 
 class _Product(Function):
@@ -62,7 +61,7 @@ class _Product(Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         a, b = ctx.saved_tensors
         grad_a = _product_along(grad, b) if ctx.needs_input_grad[0] else None
-        grad_b = _product(transposed(a), grad) if ctx.needs_input_grad[1] else None
+        grad_b = _product(copy_transposed(a), grad) if ctx.needs_input_grad[1] else None
         return grad_a, grad_b
 
 
@@ -99,13 +98,13 @@ def mix_signals(w: Tensor, x: Tensor, group: Tensor | None) -> Tensor:
     return torch.bmm(w, x if group is None else x[group])
 
 
-def mix_leveled(w: Tensor, x: Leveled, group: Tensor | None) -> Tensor:
+def mix_split_windows(w: Tensor, x: SplitWindows, group: Tensor | None) -> Tensor:
     """Mix windows by each member's w (P, out, C + L) to (P, out, B·T); group: (P,), None where G = P. Channels of one
     value a window are not drawn out over time."""
     channels = x.signals.shape[2]
     mixed = mix_signals(w[..., :channels], x.signals.transpose(1, 2).flatten(2), group)
-    levels = x.levels if group is None else x.levels[group]
-    level = torch.bmm(w[..., channels:], transposed(levels))  # (P, out, B)
+    constants = x.constants if group is None else x.constants[group]
+    level = torch.bmm(w[..., channels:], copy_transposed(constants))  # (P, out, B)
     return (mixed.view(*level.shape, -1) + level[..., None]).flatten(2)
 
 
@@ -194,7 +193,9 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_mean", torch.zeros(size))
         self.register_buffer("running_var", torch.ones(size))
 
-    def track(self, mean: Tensor, var: Tensor, count: int, active: Tensor | None, offset: Tensor | None = None) -> None:
+    def update_running(
+        self, mean: Tensor, var: Tensor, count: int, active: Tensor | None, offset: Tensor | None = None
+    ) -> None:
         """Move running statistics towards (P, F) batch ones, the mean plus `offset`; inactive members stay."""
         with torch.no_grad():
             mean = mean if offset is None else mean + offset
@@ -207,7 +208,7 @@ class BatchNorm(nn.Module):
         scale = self.weight.reshape(mean.shape) * (var + self.eps).rsqrt()
         return scale, self.bias.reshape(mean.shape) - mean * scale
 
-    def folded(self, members: int) -> tuple[Tensor, Tensor]:
+    def export_affine(self, members: int) -> tuple[Tensor, Tensor]:
         """Return the normalization by stored statistics as scale and shift (P, F), float64, for export."""
         scale = self.weight.double() * (self.running_var.double() + self.eps).rsqrt()
         shift = self.bias.double() - self.running_mean.double() * scale
@@ -220,12 +221,12 @@ class BatchNorm(nn.Module):
             weight, bias = self.weight.reshape(size), self.bias.reshape(size)
             h: Tensor
             h, mean, var = apply(_Normalize, v, weight, bias, offset, self.eps)
-            self.track(mean, var, v.shape[-1], active, offset)
+            self.update_running(mean, var, v.shape[-1], active, offset)
             return h
-        scale, shift = self.stored(size, offset)
+        scale, shift = self.running_affine(size, offset)
         return torch.addcmul(shift[..., None], v, scale[..., None])
 
-    def stored(self, size: Sequence[int], offset: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def running_affine(self, size: Sequence[int], offset: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the normalization by stored statistics of signals (P, F) to which `offset` was never added."""
         scale, shift = self.affine(self.running_mean.view(size), self.running_var.view(size))
         return scale, shift if offset is None else shift + offset * scale

@@ -19,24 +19,24 @@ from torch import Tensor
 
 from .. import cpu
 
-PIECE = 64  # rows that a kernel sums up in float32
-PRODUCTS = 1024  # small ones, that keep a GPU busy
+ROWS_PER_SUM = 64  # rows that a kernel sums up in float32
+MIN_PRODUCTS = 1024  # small ones, that keep a GPU busy
 
 
-class Leveled(NamedTuple):
+class SplitWindows(NamedTuple):
     """Windows whose last channels have one value each throughout a window."""
 
     signals: Tensor  # (G, B, C, T) the channels before these, channel-major in memory
-    levels: Tensor  # (G, B, L) the values
+    constants: Tensor  # (G, B, L) the values
 
     @property
     def n_channels(self) -> int:
-        return self.signals.shape[2] + self.levels.shape[2]
+        return self.signals.shape[2] + self.constants.shape[2]
 
-    def times(self, factors: Tensor) -> Leveled:
+    def times(self, factors: Tensor) -> SplitWindows:
         """Return every channel multiplied by its factor (G, B, C + L)."""
         channels = self.signals.shape[2]
-        return Leveled(self.signals * factors[..., :channels, None], self.levels * factors[..., channels:])
+        return SplitWindows(self.signals * factors[..., :channels, None], self.constants * factors[..., channels:])
 
 
 class Moments(NamedTuple):
@@ -58,7 +58,7 @@ def lag_sums(x: Tensor, kernel: int) -> Tensor:
     transform instead of K products; in float32 on a CPU by a kernel, which takes a quarter of the time."""
     times = x.shape[-1]
     if not x.requires_grad and cpu.available(x, taps=kernel):
-        pieces = x.reshape(-1, math.gcd(x.shape[-2], PIECE), times)
+        pieces = x.reshape(-1, math.gcd(x.shape[-2], ROWS_PER_SUM), times)
         lags = cpu.correlate_gradient(pieces, pieces, kernel, 0).view(*x.shape[:-2], -1, kernel).sum(-2)
     else:
         n = next_fast_len(times + kernel - 1, real=True)
@@ -76,7 +76,7 @@ def edge_sums(x: Tensor, kernel: int) -> Tensor:
     if not x.requires_grad and cpu.available(x, taps=kernel):
         return cpu.edge_sums(x, left, right, n_sums(kernel) - 1 - kernel)
     tail = x[..., max(x.shape[-1] - left, 0) :].flip(-1)  # the same, seen from the other end
-    sums, products = zip(*(_edge(edge, n) for edge, n in ((x, right), (tail, left))), strict=True)
+    sums, products = zip(*(_sum_edge(edge, n) for edge, n in ((x, right), (tail, left))), strict=True)
     upper = [p[..., *torch.triu_indices(*p.shape[-2:], device=x.device)] for p in products]
     edges = torch.cat([*sums, *upper], -1)
     return F.pad(edges, (0, n_sums(kernel) - 1 - kernel - edges.shape[-1]))
@@ -88,33 +88,33 @@ def window_sums(x: Tensor, kernel: int) -> Tensor:
     return torch.cat([lag_sums(x, kernel), edge_sums(x, kernel)], -1)
 
 
-def level_sums(levels: Tensor, times: int, kernel: int) -> Tensor:
-    """Map levels (..., L) to (..., n_sums): the sums of L rows that have one value each, at so many times."""
-    one, linear = _of_one(times, kernel, levels.dtype, levels.device)
-    total, squares = levels.sum(-1, keepdim=True), levels.square().sum(-1, keepdim=True)
+def constant_sums(constants: Tensor, times: int, kernel: int) -> Tensor:
+    """Map constants (..., L) to (..., n_sums): the sums of L rows that have one value each, at so many times."""
+    one, linear = _sums_of_ones(times, kernel, constants.dtype, constants.device)
+    total, squares = constants.sum(-1, keepdim=True), constants.square().sum(-1, keepdim=True)
     return torch.where(linear, total, squares) * one
 
 
 @cache
-def _of_one(times: int, kernel: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+def _sums_of_ones(times: int, kernel: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return the sums (n_sums,) of a row of ones, and which of them are of samples, not of products of two."""
     sums = window_sums(torch.ones(1, times, dtype=torch.float64), kernel).round()  # whole numbers
-    return sums.to(device, dtype), linear_sums(kernel, device)
+    return sums.to(device, dtype), find_linear_sums(kernel, device)
 
 
 @cache
-def linear_sums(kernel: int, device: torch.device) -> Tensor:
+def find_linear_sums(kernel: int, device: torch.device) -> Tensor:
     """Tell which sums (n_sums,) are of samples, not of products: the total, and what windows miss at the edges."""
     place = torch.arange(n_sums(kernel))
     return ((place == 0) | ((place > kernel) & (place < 2 * kernel))).to(device)
 
 
-def leveled_moments(x: Leveled, kernel: int) -> Moments:
+def split_window_moments(x: SplitWindows, kernel: int) -> Moments:
     """Return moments of the padded windows of each of G groups."""
     _, batch, _, times = x.signals.shape
     rows = x.signals.transpose(1, 2).flatten(1, 2)
-    sums = window_sums(rows, kernel) + level_sums(x.levels.flatten(1), times, kernel)
-    return moments_of(sums, kernel, batch * x.n_channels * times)
+    sums = window_sums(rows, kernel) + constant_sums(x.constants.flatten(1), times, kernel)
+    return moments_from_sums(sums, kernel, batch * x.n_channels * times)
 
 
 def n_sums(kernel: int) -> int:
@@ -125,7 +125,7 @@ def n_sums(kernel: int) -> int:
 
 
 @cache
-def _places(kernel: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+def _moment_indices(kernel: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """Return indices into the sums of a window: of the sum that the mean at tap k lacks (K,), and for each pair of
     taps (K, K) of their lag and of the product that it lacks. Where nothing is lacking they point at the zero at the
     end."""
@@ -137,12 +137,12 @@ def _places(kernel: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     missed[left + 1 :] = begin + torch.arange(right)  # windows right of the middle miss the first samples
     missed[:left] = begin + right + torch.arange(left).flip(0)  # those left of it the last
     begin += right + left
-    products[left + 1 :, left + 1 :] = _triangle(right, begin)
-    products[:left, :left] = _triangle(left, begin + right * (right + 1) // 2).flip(0, 1)
+    products[left + 1 :, left + 1 :] = _triangle_indices(right, begin)
+    products[:left, :left] = _triangle_indices(left, begin + right * (right + 1) // 2).flip(0, 1)
     return missed.to(device), lags.to(device), products.to(device)
 
 
-def _triangle(n: int, begin: int) -> Tensor:
+def _triangle_indices(n: int, begin: int) -> Tensor:
     """Return the places (n, n) from `begin` on of a symmetric matrix of which the upper half is kept."""
     i, j = torch.triu_indices(n, n)
     places = torch.empty(n, n, dtype=torch.long)
@@ -159,7 +159,7 @@ def _cumulate_diagonals(a: Tensor) -> Tensor:
     return a
 
 
-def _edge(x: Tensor, n: int) -> tuple[Tensor, Tensor]:
+def _sum_edge(x: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """Map the first n samples of x (..., rows, times) to what windows that start inside the padding miss.
 
     Returns cumulated sums (..., n) and cumulated diagonal products (..., n, n).
@@ -167,29 +167,29 @@ def _edge(x: Tensor, n: int) -> tuple[Tensor, Tensor]:
     head = x[..., :n]
     if head.shape[-1] < n:
         head = F.pad(head, (0, n - head.shape[-1]))
-    pieces = in_pieces(head)
+    pieces = split_rows(head)
     products = (pieces.transpose(-1, -2) @ pieces).sum(-3)
     return pieces.sum(-2).sum(-2).cumsum(-1), _cumulate_diagonals(products)
 
 
-def in_pieces(x: Tensor) -> Tensor:
+def split_rows(x: Tensor) -> Tensor:
     """Cut (..., rows, n) into (..., pieces, rows / pieces, n): one piece, or as many as keep a GPU busy, whose
     library gives a sum over many rows to a single processor."""
     pieces, rows = 1, x.shape[-2]
     if x.device.type == "cuda":
-        several = max(PRODUCTS // max(math.prod(x.shape[:-2]), 1), 1)
+        several = max(MIN_PRODUCTS // max(math.prod(x.shape[:-2]), 1), 1)
         pieces = math.gcd(rows, 1 << (several.bit_length() - 1))
     return x.reshape(*x.shape[:-2], pieces, rows // pieces, x.shape[-1])
 
 
 def window_moments(x: Tensor, kernel: int) -> Moments:
     """Map x (..., rows, times) to moments of its padded windows."""
-    return moments_of(window_sums(x, kernel), kernel, x.shape[-2] * x.shape[-1])
+    return moments_from_sums(window_sums(x, kernel), kernel, x.shape[-2] * x.shape[-1])
 
 
-def moments_of(sums: Tensor, kernel: int, positions: int) -> Moments:
+def moments_from_sums(sums: Tensor, kernel: int, positions: int) -> Moments:
     """Return the moments of sums (..., n_sums) of windows with so many rows × times."""
-    missed, lags, products = _places(kernel, sums.device)
+    missed, lags, products = _moment_indices(kernel, sums.device)
     mean = (sums[..., :1] - sums[..., missed]) / positions
     second = (sums[..., lags] - sums[..., products]) / positions
     return Moments(mean, second - mean[..., :, None] * mean[..., None, :], positions)

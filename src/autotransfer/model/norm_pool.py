@@ -14,61 +14,61 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from ..gpu import Dropping
+from ..gpu import DropoutDraws
 from ..gpu.autograd import apply
 from ..randomness import bits, fold_in
 from .layers import BatchNorm
 
 
-class Draws(NamedTuple):
-    """Draws that decide which units are dropped: a function of keys and places, not of torch's generator."""
+class DropoutKeys(NamedTuple):
+    """DropoutKeys that decide which units are dropped: a function of keys and places, not of torch's generator."""
 
     noise: Tensor  # (G,) int32 keys
     group: Tensor | None  # (P,) whose key a member has; None where G = P
     drop: Tensor  # (P,) probabilities
 
-    def of_layer(self, layer: int, units: int) -> Dropping:
-        """Draw which of so many units are dropped; `layer` tells its draws from those of others."""
+    def draw(self, layer: int, units: int) -> DropoutDraws:
+        """Draw which of so many units are dropped; `layer` tells its keys from those of others."""
         # Two units share a word of 32 bits, so probabilities are resolved to 1/65536.
-        halves = bits(fold_in(self.noise, layer), (units + 1) // 2).view(torch.int16)[:, :units]
-        return Dropping(halves, self.group, self.drop)
+        draws = bits(fold_in(self.noise, layer), (units + 1) // 2).view(torch.int16)[:, :units]
+        return DropoutDraws(draws, self.group, self.drop)
 
 
-def draws_of(
+def make_dropout_keys(
     noise: Tensor | None, group: Tensor | None, drop: Tensor | None, like: Tensor, usual: float
-) -> Draws | None:
-    """Return the draws of P members with tensors like this one (P, ...); if no probabilities are given, all have the
+) -> DropoutKeys | None:
+    """Return the keys of P members with tensors like this one (P, ...); if no probabilities are given, all have the
     usual one."""
     if noise is None:
         return None
     probability = like.new_full((len(like),), usual) if drop is None else drop
-    return Draws(noise, group, probability)
+    return DropoutKeys(noise, group, probability)
 
 
-def dropped(h: Tensor, layer: int, draws: Draws | None, usual: float, training: bool) -> Tensor:
-    """Return units (P, F, B, T) of a network after dropout; there are draws in training alone."""
-    if draws is None:
+def apply_dropout(h: Tensor, layer: int, keys: DropoutKeys | None, usual: float, training: bool) -> Tensor:
+    """Return units (P, F, B, T) of a network after dropout; there are keys in training alone."""
+    if keys is None:
         return torch.nn.functional.dropout(h, usual, training)
-    return kept(draws.of_layer(layer, h[0].numel()), h)
+    return drop_units(keys.draw(layer, h[0].numel()), h)
 
 
-def kept(dropping: Dropping, h: Tensor) -> Tensor:
+def drop_units(dropout: DropoutDraws, h: Tensor) -> Tensor:
     """Return units (P, F, B, T) with dropped ones 0 and the others scaled up."""
-    halves = dropping.halves if dropping.group is None else dropping.halves[dropping.group]
-    keep = (halves >= dropping.threshold[:, None]).view(h.shape)
-    return h * keep * dropping.boost.to(h.dtype).view(-1, 1, 1, 1)
+    draws = dropout.draws if dropout.group is None else dropout.draws[dropout.group]
+    keep = (draws >= dropout.threshold[:, None]).view(h.shape)
+    return h * keep * dropout.keep_scale.to(h.dtype).view(-1, 1, 1, 1)
 
 
 class _NormPool(Function):
     @staticmethod
     def forward(
         ctx: Any, kernels: ModuleType, v: Tensor, gamma: Tensor, beta: Tensor, offset: Tensor | None,
-        dropping: Dropping, times: int, pool: int, eps: float, squared: bool,
+        dropout: DropoutDraws, times: int, pool: int, eps: float, squared: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:  # fmt: skip
-        out, squares, mean, var = kernels.norm_pool_forward(v, gamma, beta, dropping, times, pool, eps, squared)
+        out, squares, mean, var = kernels.norm_pool_forward(v, gamma, beta, dropout, times, pool, eps, squared)
         ctx.save_for_backward(v, mean, var, gamma, beta)
         ctx.mark_non_differentiable(mean, var)
-        ctx.kernels, ctx.rest, ctx.has_offset = kernels, (dropping, times, pool, eps), offset is not None
+        ctx.kernels, ctx.rest, ctx.has_offset = kernels, (dropout, times, pool, eps), offset is not None
         return out, squares, mean, var
 
     @staticmethod
@@ -82,7 +82,7 @@ class _NormPool(Function):
 
 
 def norm_pool(
-    kernels: ModuleType, norm: BatchNorm, v: Tensor, times: int, pool: int, dropping: Dropping,
+    kernels: ModuleType, norm: BatchNorm, v: Tensor, times: int, pool: int, dropout: DropoutDraws,
     offset: Tensor | None = None, active: Tensor | None = None, *, squared: bool = False,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Map v (P, F, B·T) to (P, F, B, T // pool), and if wanted the mean squares of v in the same shape; `offset` and
@@ -90,7 +90,7 @@ def norm_pool(
     size = v.shape[:2]
     weight, bias = norm.weight.reshape(size), norm.bias.reshape(size)
     out, squares, mean, var = apply(
-        _NormPool, kernels, v, weight, bias, offset, dropping, times, pool, norm.eps, squared
+        _NormPool, kernels, v, weight, bias, offset, dropout, times, pool, norm.eps, squared
     )  # fmt: skip
-    norm.track(mean, var, v.shape[-1], active, offset)
+    norm.update_running(mean, var, v.shape[-1], active, offset)
     return out, squares

@@ -15,11 +15,11 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from .. import cpu
-from ..cpu.blocks import KeptLatents, latents_backward, latents_forward
-from ..gpu import Dropping
+from ..cpu.blocks import SavedLatents, latents_backward, latents_forward
+from ..gpu import DropoutDraws
 from ..gpu.autograd import apply
 from .layers import BatchNorm
-from .norm_pool import Draws, dropped
+from .norm_pool import DropoutKeys, apply_dropout
 
 FLOOR = 1e-3  # of a power that is about 1, so that silence has a logarithm, and not one that drowns all else
 
@@ -54,14 +54,14 @@ def square_pool(v: Tensor, pool: int) -> Tensor:
     return squares
 
 
-def pooled_again(squares: Tensor, pool: int) -> Tensor:
+def pool_squares(squares: Tensor, pool: int) -> Tensor:
     """Return mean squares (..., times), pooled once more: (..., times // pool)."""
     steps = squares.shape[-1] // pool
     segments = squares[..., : steps * pool].reshape(*squares.shape[:-1], steps, pool)
     return segments.mean(-1)
 
 
-def log_of(power: Tensor) -> Tensor:
+def log_with_floor(power: Tensor) -> Tensor:
     """Return the logarithm of a power, which is finite for silence."""
     return (power + FLOOR).log()
 
@@ -71,36 +71,42 @@ class _Latents(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, power: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, eps: float
+        ctx: Any, power: Tensor, gamma: Tensor, beta: Tensor, dropout: DropoutDraws, eps: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         power, gamma, beta = power.contiguous(), gamma.contiguous(), beta.contiguous()
-        latents, kept = latents_forward(power, gamma, beta, dropping, FLOOR, eps)
-        ctx.save_for_backward(power, gamma, beta, *kept)
-        ctx.mark_non_differentiable(kept.mean, kept.variance)
-        ctx.dropping, ctx.eps = dropping, eps
-        return latents, kept.mean, kept.variance
+        latents, saved = latents_forward(power, gamma, beta, dropout, FLOOR, eps)
+        ctx.save_for_backward(power, gamma, beta, *saved)
+        ctx.mark_non_differentiable(saved.mean, saved.variance)
+        ctx.dropout, ctx.eps = dropout, eps
+        return latents, saved.mean, saved.variance
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        power, gamma, beta, *kept = ctx.saved_tensors
-        grads = latents_backward(grad, power, gamma, beta, ctx.dropping, KeptLatents(*kept), FLOOR, ctx.eps)
+        power, gamma, beta, *saved = ctx.saved_tensors
+        grads = latents_backward(grad, power, gamma, beta, ctx.dropout, SavedLatents(*saved), FLOOR, ctx.eps)
         return *grads, None, None
 
 
-def latents_of_power(
-    norm: BatchNorm, power: Tensor, layer: int, draws: Draws | None, usual: float, active: Tensor | None, training: bool
+def compute_power_latents(
+    norm: BatchNorm,
+    power: Tensor,
+    layer: int,
+    keys: DropoutKeys | None,
+    usual: float,
+    active: Tensor | None,
+    training: bool,
 ) -> Tensor:
     """Map power (P, F, B, S) to latents (P, B, F·S): logarithms, normalized, with dropout, by a kernel where one serves
-    and the normalization learns. layer, draws, usual and training: as of `Draws` and `dropped`."""
-    if draws is not None and norm.training and cpu.available(power):
+    and the normalization learns. layer, keys, usual and training: as of `DropoutKeys` and `dropped`."""
+    if keys is not None and norm.training and cpu.available(power):
         size = power.shape[:2]
         gamma, beta = norm.weight.reshape(size), norm.bias.reshape(size)
         latents: Tensor
-        dropping = draws.of_layer(layer, power[0].numel())
-        latents, mean, variance = apply(_Latents, power, gamma, beta, dropping, norm.eps)
-        norm.track(mean, variance, power[0, 0].numel(), active)
+        dropout = keys.draw(layer, power[0].numel())
+        latents, mean, variance = apply(_Latents, power, gamma, beta, dropout, norm.eps)
+        norm.update_running(mean, variance, power[0, 0].numel(), active)
         return latents
-    power = log_of(power)
+    power = log_with_floor(power)
     power = norm(power.flatten(2), None, active).view(power.shape)
-    return dropped(power, layer, draws, usual, training).transpose(1, 2).flatten(2)
+    return apply_dropout(power, layer, keys, usual, training).transpose(1, 2).flatten(2)

@@ -1,11 +1,11 @@
 """Shallow: log power of filtered signals and nothing else, after ShallowConvNet (Schirrmeister et al. 2017).
 
 Every filter is one mixture of channels and one temporal kernel of its own. Its signal is normalized, squared, averaged
-over about eight stretches of the window and given as a logarithm, once more normalized. No ELU, no second convolution:
+over about eight segments of the window and given as a logarithm, once more normalized. No ELU, no second convolution:
 the code says how strong each signal is and when, and nothing of how it moves.
 
 Both filters are linear, so the mixture goes first and everything works on (P, filters, B, times). The normalized signal
-is never built in training: its mean square over a stretch follows from the mean and the mean square before.
+is never built in training: its mean square over a segment follows from the mean and the mean square before.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from .. import gpu
-from ..cpu.blocks import Form
+from ..cpu.blocks import BlockOptions
 from ..errors import UserError, check_at_most, check_positive
 from ..gpu.autograd import apply
-from .blocks import first_block, laid_out
+from .blocks import first_block, try_interleave
 from .encoder import ConvolutionalOptions, temporal_kernel_for
 from .filtering import filter_times
 from .layers import BatchNorm, fill_uniform, mix_signals
 from .moments import padding
-from .norm_pool import draws_of
-from .power import FLOOR, latents_of_power
+from .norm_pool import make_dropout_keys
+from .power import FLOOR, compute_power_latents
 from .stack import Size, Stack
 
 MIN_TIMES = 8
-STRETCHES = 8  # at least; windows of fewer than 16 samples have one for each sample
+MIN_SEGMENTS = 8  # at least; windows of fewer than 16 samples have one for each sample
 PUBLISHED_KERNEL = 25
 
 
@@ -42,7 +42,7 @@ PUBLISHED_KERNEL = 25
 class ShallowOptions(ConvolutionalOptions):
     """Hyperparameters of `Shallow`."""
 
-    kind_names = ("Shallow network", "the shallow network")
+    display_names = ("Shallow network", "the shallow network")
 
     power_filters: int = 32  # each with spatial weights and a temporal kernel of its own
 
@@ -69,9 +69,9 @@ class ShallowOptions(ConvolutionalOptions):
         return itemsize * (signals + toeplitz + weights)
 
 
-class _Stretches(Function):
-    """Signals (N, B, S, L), L samples in each of S stretches, less the mean of all that is theirs: mean and mean square
-    of every stretch (N, B, S), and what was subtracted (N,)."""
+class _Segments(Function):
+    """Signals (N, B, S, L), L samples in each of S segments, less the mean of all that is theirs: mean and mean square
+    of every segment (N, B, S), and what was subtracted (N,)."""
 
     @staticmethod
     def forward(ctx: Any, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -90,18 +90,18 @@ class _Stretches(Function):
         length = centered.shape[-1]
         slope = grad_square * (2.0 / length)
         constant = grad_level / length
-        # Centering takes the mean of the gradient away; inside a stretch that of `centered` is known.
+        # Centering takes the mean of the gradient away; inside a segment that of `centered` is known.
         constant -= torch.addcmul(constant, slope, level).mean((1, 2), keepdim=True)
         return torch.addcmul(constant[..., None], centered, slope[..., None])
 
 
-class _KernelStretches(Function):
-    """`_Stretches` of signals (N, B, T) by kernels for a GPU, which need neither a copy of the signals nor that of what
+class _KernelSegments(Function):
+    """`_Segments` of signals (N, B, T) by kernels for a GPU, which need neither a copy of the signals nor that of what
     is used."""
 
     @staticmethod
     def forward(ctx: Any, v: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
-        level, square, mean = gpu.stretches_forward(v, length)
+        level, square, mean = gpu.segments_forward(v, length)
         ctx.save_for_backward(v, level, mean)
         ctx.mark_non_differentiable(mean)
         ctx.length = length
@@ -111,14 +111,14 @@ class _KernelStretches(Function):
     @once_differentiable
     def backward(ctx: Any, grad_level: Tensor, grad_square: Tensor, _: Tensor) -> tuple[Tensor, None]:
         v, level, mean = ctx.saved_tensors
-        return gpu.stretches_backward(grad_level, grad_square, v, level, mean, ctx.length), None
+        return gpu.segments_backward(grad_level, grad_square, v, level, mean, ctx.length), None
 
 
 class Shallow(Stack):
     """Encoder z = net(x) of P members. x: (B, channels, times) or (P, B, channels, times); z: (P, B, D).
 
-    Windows of any length from 8 samples work: a stretch has times // 8 samples, and what does not fill one is left out.
-    D is the number of filters times that of stretches, 8 to 15.
+    Windows of any length from 8 samples work: a segment has times // 8 samples, and what does not fill one is left out.
+    D is the number of filters times that of segments, 8 to 15.
     """
 
     def __init__(
@@ -137,9 +137,9 @@ class Shallow(Stack):
             raise UserError(f"windows of {n_times} samples are too short; the encoder needs at least {MIN_TIMES}")
         self.n_channels, self.n_times, self.members = n_channels, n_times, members
         self.filters, self.kernel = filters, temporal_kernel
-        self.length = n_times // STRETCHES
-        self.stretches = n_times // self.length
-        self.latent_dim = filters * self.stretches
+        self.length = n_times // MIN_SEGMENTS
+        self.segments = n_times // self.length
+        self.latent_dim = filters * self.segments
         self.dropout = dropout
         self.spatial = nn.Parameter(torch.empty(members, filters, n_channels))
         self.temporal = nn.Parameter(torch.empty(members, filters, temporal_kernel))
@@ -157,14 +157,14 @@ class Shallow(Stack):
         members = self.spatial.shape[0]
         if x.dim() == 3:
             x, group = x[None], torch.zeros(members, dtype=torch.long, device=x.device)
-        windows = laid_out(x, group, self.kernel) if self.training else None
+        windows = try_interleave(x, group, self.kernel) if self.training else None
         if windows is not None:
-            form = Form(padding(self.kernel)[0], 0, self.stretches, self.length, self.norm.eps)
-            _no_units, power = first_block(self.norm, x, windows, self.spatial, self.temporal, form, active=active)
+            options = BlockOptions(padding(self.kernel)[0], 0, self.segments, self.length, self.norm.eps)
+            _no_units, power = first_block(self.norm, x, windows, self.spatial, self.temporal, options, active=active)
         else:
             power = self._plain_power(x, group, active)
-        draws = draws_of(noise, group, drop, power, self.dropout) if self.training else None
-        return latents_of_power(self.power_norm, power, 1, draws, self.dropout, active, self.training)
+        keys = make_dropout_keys(noise, group, drop, power, self.dropout) if self.training else None
+        return compute_power_latents(self.power_norm, power, 1, keys, self.dropout, active, self.training)
 
     def _plain_power(self, x: Tensor, group: Tensor | None, active: Tensor | None) -> Tensor:
         """Map windows (G, B, C, T) to mean squares (P, F, B, S) of the normalized signals."""
@@ -173,27 +173,27 @@ class Shallow(Stack):
         data = signal.reshape(signal.shape[0], self.n_channels, batch * times)
         u = mix_signals(self.spatial, data, group).view(members * self.filters, batch, times)
         v = filter_times(u, self.temporal.reshape(members * self.filters, self.kernel))
-        norm, shape = self.norm, (-1, self.filters, v.shape[1], self.stretches)
+        norm, shape = self.norm, (-1, self.filters, v.shape[1], self.segments)
         if not self.training:
-            scale, shift = norm.stored(norm.running_mean.shape)
+            scale, shift = norm.running_affine(norm.running_mean.shape)
             normalized = torch.addcmul(shift.view(-1, 1, 1, 1), self._cut(v), scale.view(-1, 1, 1, 1))
             return normalized.square().mean(-1).view(shape)
         if gpu.available(v):
-            level, square, mean = apply(_KernelStretches, v, self.length)
+            level, square, mean = apply(_KernelSegments, v, self.length)
         else:
-            level, square, mean = apply(_Stretches, self._cut(v))
+            level, square, mean = apply(_Segments, self._cut(v))
         level, square = level.view(shape), square.view(shape)
         var = square.mean((2, 3))
-        norm.track(mean.view(var.shape), var, v.shape[1] * self.stretches * self.length, active)
+        norm.update_running(mean.view(var.shape), var, v.shape[1] * self.segments * self.length, active)
         scale, shift = norm.affine(torch.zeros_like(var), var)
-        # Spread inside the stretch and square of its mean: neither is the small difference of large numbers.
+        # Spread inside the segment and square of its mean: neither is the small difference of large numbers.
         spread = torch.addcmul(square, level, level, value=-1.0)
         level = torch.addcmul(shift[..., None, None], level, scale[..., None, None])
         return torch.addcmul(level.square(), spread, scale.square()[..., None, None])
 
     def _cut(self, v: Tensor) -> Tensor:
-        """Return signals (N, B, T) in stretches: (N, B, S, L)."""
-        return v[..., : self.stretches * self.length].reshape(*v.shape[:2], self.stretches, self.length)
+        """Return signals (N, B, T) in segments: (N, B, S, L)."""
+        return v[..., : self.segments * self.length].reshape(*v.shape[:2], self.segments, self.length)
 
     def graph(self) -> nn.Module:
         return ShallowGraph(self)
@@ -214,8 +214,8 @@ class ShallowGraph(nn.Module):
     def __init__(self, net: Shallow) -> None:
         super().__init__()
         self.members, self.length, self.padding = net.members, net.length, padding(net.kernel)
-        scale, shift = net.norm.folded(net.members)
-        power_scale, power_shift = net.power_norm.folded(net.members)
+        scale, shift = net.norm.export_affine(net.members)
+        power_scale, power_shift = net.power_norm.export_affine(net.members)
         tensors = {
             "spatial": net.spatial.flatten(0, 1)[..., None],
             "temporal": (net.temporal.double() * scale[..., None]).flatten(0, 1)[:, None],

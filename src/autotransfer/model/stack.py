@@ -36,7 +36,7 @@ class Stack(nn.Module):
         """Map windows (P or 1, N, C, T) to latents (P, N, D) in plain operations, in eval mode, for export."""
 
 
-def member_of(stack: nn.Module, member: int) -> nn.Module:
+def extract_member(stack: nn.Module, member: int) -> nn.Module:
     """Return one member of a module whose parameters and floating buffers have members on axis 0."""
     alone = copy.deepcopy(stack)
     for layer in alone.modules():
@@ -49,12 +49,12 @@ def member_of(stack: nn.Module, member: int) -> nn.Module:
     return alone
 
 
-class InTurn(nn.Module):
+class AnyModuleGraph(nn.Module):
     """For export: copies of the members, one after the other."""
 
     def __init__(self, stack: nn.Module, members: int) -> None:
         super().__init__()
-        self.networks = nn.ModuleList(member_of(stack, member) for member in range(members))
+        self.networks = nn.ModuleList(extract_member(stack, member) for member in range(members))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (P or 1, N, C, T) to (P, N, D)."""

@@ -18,7 +18,7 @@ from ..preprocessing.represent.base import POINTS, QUIET, centered, stretches
 from .closed_form import Batches, ClosedFormEncoder, ClosedFormOptions
 from .stack import Size
 
-MOST_FILTERS = 32  # of all classes together, unless there are more classes than that
+MAX_FILTERS = 32  # of all classes together, unless there are more classes than that
 FLAT = 1e-6  # a signal that varies by less than this share of its level correlates with nothing
 
 
@@ -26,7 +26,7 @@ FLAT = 1e-6  # a signal that varies by less than this share of its level correla
 class TemplatesOptions(ClosedFormOptions):
     """Hyperparameters of `Templates`."""
 
-    kind_names = ("Templates", "templates")
+    display_names = ("Templates", "templates")
 
     template_filters: int = 4  # spatial filters for each class, as many as channels and 32 in all allow
 
@@ -37,7 +37,7 @@ class TemplatesOptions(ClosedFormOptions):
 
     def filters(self, size: Size) -> int:
         """Return the number of spatial filters of each class."""
-        return min(self.template_filters, size.channels, max(1, MOST_FILTERS // size.classes))
+        return min(self.template_filters, size.channels, max(1, MAX_FILTERS // size.classes))
 
     def latent_dim(self, size: Size) -> int:
         return self.filters(size) * size.classes * (min(POINTS, size.times) + 1)
@@ -61,7 +61,7 @@ class Templates(ClosedFormEncoder):
         self.register_buffer("filters", torch.zeros(members, total, size.channels))
         self.register_buffer("templates", torch.zeros(members, total, size.times))
 
-    def raw(self, x: Tensor, members: slice = slice(None)) -> Tensor:
+    def raw_latents(self, x: Tensor, members: slice = slice(None)) -> Tensor:
         signals = self.filters[members, None].to(torch.float64) @ x.to(torch.float64)  # (M, B, F, T)
         deviations, _ = centered(signals)
         spread = deviations.square().mean(-1).sqrt() + FLAT * signals.abs().mean(-1)
@@ -69,8 +69,8 @@ class Templates(ClosedFormEncoder):
         likeness = product / spread.clamp(min=QUIET)
         return torch.cat([stretches(signals).flatten(2), likeness], -1).to(x.dtype)
 
-    def fit_(self, members: Sequence[int], batches: Batches) -> None:
-        response, covariance, samples = statistics(batches, self.classes)
+    def fit(self, members: Sequence[int], batches: Batches) -> None:
+        response, covariance, samples = class_statistics(batches, self.classes)
         filters = xdawn(response, covariance, samples, self.per_class)  # (K, f, C)
         templates, _ = centered((filters @ response).flatten(0, 1))
         templates = templates / templates.square().mean(-1, keepdim=True).sqrt().clamp(min=QUIET)
@@ -79,7 +79,7 @@ class Templates(ClosedFormEncoder):
             self.templates[member] = templates.to(self.templates)
 
 
-def statistics(batches: Batches, classes: int) -> tuple[Tensor, Tensor, int]:
+def class_statistics(batches: Batches, classes: int) -> tuple[Tensor, Tensor, int]:
     """Return the mean response of every class (K, C, T), 0 for one without windows; covariance of all samples (C, C),
     and how many these are. float64."""
     response: Tensor | None = None
@@ -105,9 +105,9 @@ def xdawn(response: Tensor, covariance: Tensor, samples: int, n_filters: int) ->
     """Return spatial filters (K, f, C) of unit length for mean responses (K, C, T): eigenvectors w of the largest λ in
     S w = λ Σ w, S the covariance of the response, Σ that of everything."""
     deviation, _ = centered(response)
-    signal = shrunk(deviation @ deviation.mT / response.shape[-1], response.shape[-1])
+    signal = shrink_covariance(deviation @ deviation.mT / response.shape[-1], response.shape[-1])
     # In the coordinates in which Σ is the identity the problem is an ordinary one. Of silence, Σ is the identity.
-    everything = shrunk(covariance, samples)
+    everything = shrink_covariance(covariance, samples)
     scale = everything.diagonal().mean()
     identity = torch.eye(len(everything), dtype=everything.dtype, device=everything.device)
     everything = torch.where(scale > 0, everything + 1e-12 * scale * identity, identity)
@@ -121,7 +121,7 @@ def xdawn(response: Tensor, covariance: Tensor, samples: int, n_filters: int) ->
     return signed
 
 
-def shrunk(covariance: Tensor, samples: int) -> Tensor:
+def shrink_covariance(covariance: Tensor, samples: int) -> Tensor:
     """Return covariances (..., C, C) shrunk by the oracle approximating share (Chen et al. 2010)."""
     channels = covariance.shape[-1]
     square = covariance.square().mean((-2, -1))

@@ -24,15 +24,15 @@ from ..errors import check_at_most, check_positive
 from .closed_form import Batches, ClosedFormEncoder, ClosedFormOptions
 from .stack import Size
 
-SMALLEST = 5  # windows of a leaf
-DOUBT = 0.02  # share of the votes that all classes get alike: a logarithm of none would rule a class out
+MIN_LEAF_WINDOWS = 5  # windows of a leaf
+UNIFORM_SHARE = 0.02  # share of the votes that all classes get alike: a logarithm of none would rule a class out
 
 
 @dataclass(frozen=True, kw_only=True)
 class TreesOptions(ClosedFormOptions):
     """Hyperparameters of `Trees`. There is no covariance to shrink."""
 
-    kind_names = ("Trees", "randomized trees")
+    display_names = ("Trees", "randomized trees")
 
     trees: int = 100  # that vote
     depth: int = 9  # levels of a tree, at most
@@ -66,7 +66,7 @@ class Trees(ClosedFormEncoder):
         self.register_buffer("threshold", torch.zeros(members, trees, nodes))
         self.register_buffer("votes", torch.full((members, trees, nodes + 1, size.classes), 1 / size.classes))
 
-    def raw(self, x: Tensor, members: slice = slice(None)) -> Tensor:
+    def raw_latents(self, x: Tensor, members: slice = slice(None)) -> Tensor:
         votes = self.votes[members]
         count, classes = votes.shape[0], votes.shape[-1]
         features, thresholds = (table[members].flatten(1) for table in (self.feature, self.threshold))  # (M, T · nodes)
@@ -80,16 +80,16 @@ class Trees(ClosedFormEncoder):
             node = 2 * node + 1 + right.long()
         leaf = (tree * 2**self.depth + node - (2**self.depth - 1)).flatten(1)[..., None].expand(-1, -1, classes)
         shares = votes.flatten(1, 2).gather(1, leaf).view(*node.shape, classes).mean(2)  # (M, B, K)
-        return ((1 - DOUBT) * shares + DOUBT / classes).log()
+        return ((1 - UNIFORM_SHARE) * shares + UNIFORM_SHARE / classes).log()
 
-    def fit_(self, members: Sequence[int], batches: Batches) -> None:
+    def fit(self, members: Sequence[int], batches: Batches) -> None:
         from sklearn.ensemble import ExtraTreesClassifier
 
         rows, y = (torch.cat(part).cpu().numpy() for part in zip(*batches(), strict=True))
         forest = ExtraTreesClassifier(
-            self.trees, max_depth=self.depth, min_samples_leaf=SMALLEST, class_weight="balanced", random_state=0
+            self.trees, max_depth=self.depth, min_samples_leaf=MIN_LEAF_WINDOWS, class_weight="balanced", random_state=0
         ).fit(rows.reshape(len(rows), -1).astype(np.float32), y)
-        tables = [complete(estimator.tree_, self.depth) for estimator in forest.estimators_]
+        tables = [tabulate_tree(estimator.tree_, self.depth) for estimator in forest.estimators_]
         feature, threshold, shares = (torch.from_numpy(np.stack(table)) for table in zip(*tables, strict=True))
         votes = torch.zeros(self.trees, 2**self.depth, self.latent_dim)  # classes that nobody shows get none
         votes[..., torch.from_numpy(forest.classes_)] = shares.to(votes)
@@ -98,7 +98,7 @@ class Trees(ClosedFormEncoder):
             self.threshold[member] = threshold.to(self.threshold)
             self.votes[member] = votes.to(self.votes)
 
-    def standardize_(self, members: Sequence[int], rows: Tensor) -> Tensor:
+    def fit_standardization(self, members: Sequence[int], rows: Tensor) -> Tensor:
         """Return the rows as they are: votes are in one unit already."""
         return rows.double()
 
@@ -106,7 +106,7 @@ class Trees(ClosedFormEncoder):
         return torch.eye(self.latent_dim, dtype=torch.float64)
 
 
-def complete(tree: Any, depth: int) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float64]]:
+def tabulate_tree(tree: Any, depth: int) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float64]]:
     """Return scikit-learn's tree as one of this depth: features and thresholds (2^d − 1,) of its nodes, shares of
     the classes (2^d, K) of its leaves."""
     nodes = 2**depth - 1
@@ -121,12 +121,12 @@ def complete(tree: Any, depth: int) -> tuple[NDArray[np.int64], NDArray[np.float
                 place = 2 * place + 1
             votes[place - nodes] = tree.value[node, 0] / tree.value[node, 0].sum()
             continue
-        feature[place], threshold[place] = tree.feature[node], at_most(float(tree.threshold[node]))
+        feature[place], threshold[place] = tree.feature[node], round_down(float(tree.threshold[node]))
         waiting += [(left, 2 * place + 1), (right, 2 * place + 2)]
     return feature, threshold, votes
 
 
-def at_most(value: float) -> np.float32:
+def round_down(value: float) -> np.float32:
     """Return the largest single-precision number that is not above this one: what lies below either lies below both."""
     near = np.float32(value)
     return near if float(near) <= value else np.nextafter(near, np.float32(-math.inf))

@@ -25,7 +25,7 @@ def family_words(kind: str) -> str:
 
 def _family_names(kind: str) -> tuple[str, str]:
     registered = REPRESENTATIONS.get(kind) or ENCODERS.get(kind)
-    return (registered and registered.kind_names) or (kind, kind)
+    return (registered and registered.display_names) or (kind, kind)
 
 
 def share(value: float) -> str:

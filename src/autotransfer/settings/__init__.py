@@ -12,7 +12,7 @@ from ..augment import AUGMENTATIONS, Augmentation, augmentation_of
 from ..censoring import CENSORS, code_path
 from ..errors import UserError, number, shown
 from ..model.encoder import EncoderOptions
-from ..model.encoders import ENCODERS, OwnEncoder
+from ..model.encoders import ENCODERS, CustomEncoderOptions
 from ..preprocessing import TRANSFORMS, Preprocessing
 from ..preprocessing.represent import Represent
 from ..schema import fields_of
@@ -231,7 +231,7 @@ def _network(values: dict[str, Any], given: dict[str, Any]) -> tuple[str, Encode
     encoder = values.get("encoder", "eegnet")
     if not isinstance(encoder, str):
         raise UserError(f"encoder is {shown(encoder)}; it must be of type str")
-    kind = ENCODERS.get(encoder, OwnEncoder)
+    kind = ENCODERS.get(encoder, CustomEncoderOptions)
     read = {field.name for field in fields_of(kind)} - {"factory"}
     for name, other in ENCODERS.items():
         for field in fields_of(other):

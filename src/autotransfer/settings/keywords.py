@@ -9,7 +9,7 @@ from ..augment import AUGMENTATIONS, Augmentation, augmentation_values
 from ..censoring import CENSORS
 from ..errors import UserError, shown
 from ..model.encoder import EncoderOptions
-from ..model.encoders import ENCODERS, OwnEncoder
+from ..model.encoders import ENCODERS, CustomEncoderOptions
 from ..preprocessing import TRANSFORMS, Preprocessing
 from ..schema import fields_of
 from .fields import flat
@@ -44,7 +44,7 @@ def values_of(
     if penalty is not None:
         values |= {name: value for name, value in flat(penalty).items() if name != "options"}
         values |= flat(penalty.options)
-    if network is not None and not isinstance(network, OwnEncoder):
+    if network is not None and not isinstance(network, CustomEncoderOptions):
         values |= flat(network)
     if preprocessing is not None:
         values |= preprocessing.values()

@@ -58,9 +58,11 @@ class ClosedForm(Trainer):
             for chunk in row_chunks(len(rows), self.windows_size):
                 yield prepared.gather(rows[None, chunk])[0], self.y[rows[chunk]]
 
-        net.fit_(members, batches)
+        net.fit(members, batches)
         first = slice(members[0], members[0] + 1)
-        latents = net.standardize_(members, torch.cat([net.raw(x[None], first)[0].double() for x, _ in batches()]))
+        latents = net.fit_standardization(
+            members, torch.cat([net.raw_latents(x[None], first)[0].double() for x, _ in batches()])
+        )
         y = self.y[rows]
         n_classes, given = self.classifier.weight.shape[1], net.head()
         classes = Classes(latents, y, n_classes)

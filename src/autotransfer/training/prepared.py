@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from ..folds import Rows
-from ..model.moments import Leveled, Moments, edge_sums, level_sums, moments_of, n_sums
+from ..model.moments import Moments, SplitWindows, constant_sums, edge_sums, moments_from_sums, n_sums
 from .held_out_windows import HeldOutWindows
 from .windows import Windows, channel_major, gathered
 
@@ -69,12 +69,12 @@ class Prepared:
             x, start = gathered(windows.X, rows, *affine).transpose(1, 2), start + 1
         return x if start == len(steps) else channel_major(self.fitted(x, windows.subject[rows], start=start))
 
-    def leveled(self, rows: Tensor) -> Leveled | None:
+    def split_windows(self, rows: Tensor) -> SplitWindows | None:
         """Return what `gather` gives without drawing levels out over time; None without a table of shapes."""
         if self.shapes is None:
             return None
         signals = gathered(self.shapes.x, rows, None, None).transpose(1, 2)
-        return Leveled(signals, self.shapes.levels(rows, *self._scale()))
+        return SplitWindows(signals, self.shapes.levels(rows, *self._scale()))
 
     def _scale(self) -> tuple[Tensor, Tensor]:
         """Return shift and scale (G, C) of every group."""
@@ -118,24 +118,24 @@ class Prepared:
         # Channel-major, as the encoder likes it, and never the buffer itself.
         return x.transpose(1, 2).clone(memory_format=torch.contiguous_format).transpose(1, 2)
 
-    def moments(self, x: Tensor | Leveled, rows: Tensor) -> Moments | None:
+    def moments(self, x: Tensor | SplitWindows, rows: Tensor) -> Moments | None:
         """Return the moments of gathered windows x (G, B, C, T), from the table where there is one. None: nobody needs
         them, or the encoder works them out."""
         windows = self.windows
-        leveled = x if isinstance(x, Leveled) else self.leveled(rows)
-        if leveled is not None:
-            return self.moments_of_shapes(leveled, rows)
-        assert not isinstance(x, Leveled)
+        split = x if isinstance(x, SplitWindows) else self.split_windows(rows)
+        if split is not None:
+            return self.moments_of_shapes(split, rows)
+        assert not isinstance(x, SplitWindows)
         if windows.sums is not None:
             sums = embedding_bag(rows, windows.sums, mode="sum")
         elif self.lags is not None:
             sums = self.lags[torch.arange(rows.shape[0], device=rows.device)[:, None], rows].sum(1)
         else:
             return None
-        return moments_of(self._with_edges(sums, x), windows.kernel, x[0].numel())
+        return moments_from_sums(self._with_edges(sums, x), windows.kernel, x[0].numel())
 
-    def moments_of_shapes(self, x: Leveled, rows: Tensor, factors: Tensor | None = None) -> Moments:
-        """factors: (G, B, channels) that channels of `leveled` were multiplied by to give x."""
+    def moments_of_shapes(self, x: SplitWindows, rows: Tensor, factors: Tensor | None = None) -> Moments:
+        """factors: (G, B, channels) that channels of `split` were multiplied by to give x."""
         assert self.shapes is not None
         _, batch, channels, times = x.signals.shape
         kernel = self.windows.kernel
@@ -143,8 +143,8 @@ class Prepared:
             sums = embedding_bag(rows, self.shapes.sums, mode="sum")
         else:
             sums = self.shapes.scaled(rows, factors[..., :channels])
-        sums = self._with_edges(sums, x.signals) + level_sums(x.levels.flatten(1), times, kernel)
-        return moments_of(sums, kernel, batch * x.n_channels * times)
+        sums = self._with_edges(sums, x.signals) + constant_sums(x.constants.flatten(1), times, kernel)
+        return moments_from_sums(sums, kernel, batch * x.n_channels * times)
 
     def _with_edges(self, sums: Tensor, x: Tensor) -> Tensor:
         """Return tabulated sums (G, n) with those of the edges of windows x (G, B, C, T), if the table lacks these."""

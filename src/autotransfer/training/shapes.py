@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from .. import gpu
-from ..model.moments import edge_sums, lag_sums, linear_sums
+from ..model.moments import edge_sums, find_linear_sums, lag_sums
 from ..preprocessing.append_scale import FLAT, QUIET
 
 CONSTANT = 1e-14  # of its largest value: what rounding in float64 leaves of a constant channel less its mean
@@ -55,7 +55,7 @@ class Shapes:
         table, weights = self.channel_sums, factors.to(self.x.dtype)
         assert table is not None
         channels, width = table.shape[1:]
-        linear = linear_sums(self.kernel, table.device)[:width]
+        linear = find_linear_sums(self.kernel, table.device)[:width]
         if gpu.available(table):
             return gpu.sum_scaled_rows(table, rows, weights, linear)
         places = (rows[..., None] * channels + torch.arange(channels, device=rows.device)).flatten(1)

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from ..augment import Scaling, TrainingBatch
-from ..gpu import using_kernels
-from ..gpu.autograd import with_gradient
+from ..gpu import use_kernels
+from ..gpu.autograd import attach_gradient
 from ..jobs import Job
 from ..model.encoders import Encoders
-from ..model.moments import Leveled, Moments
+from ..model.moments import Moments, SplitWindows
 from ..randomness import fold_in, key_of
 from ..tasks import task_of
 from ..tasks.classification import weighted_nll
@@ -66,8 +66,8 @@ class Trainer:
         )  # fmt: skip
         self.net, self.classifier = self.members.net, self.members.classifier
         scaled = all(isinstance(step, Scaling) for step in self.augmentation)
-        self.leveled = scaled and bool(getattr(self.net, "leveled", False))
-        if self.leveled and self.augmentation and self.prepared.shapes is not None:
+        self.takes_split_windows = scaled and bool(getattr(self.net, "takes_split_windows", False))
+        if self.takes_split_windows and self.augmentation and self.prepared.shapes is not None:
             self.prepared.shapes.tabulate_channels()  # from which moments of multiplied channels follow
         self.flat = Flat(**self.members.modules)
         steps = sum(setting.max_epochs for setting in settings) * max(self.groups.steps_of)
@@ -118,7 +118,7 @@ class Trainer:
         self.losses.zero_()
         if self.step.captured and self.kernels and not self.kernels_tried:
             self.kernels, self.kernels_tried = self._kernels_serve(plan[0].to(self.device)), True
-        with using_kernels(wanted=self.kernels):
+        with use_kernels(enabled=self.kernels):
             self._train(plan, plan[:most])
             self._finish_averages(plan)
         if self.step.captured:  # the device is busy: use the time
@@ -143,7 +143,7 @@ class Trainer:
             moved = {name: tensor for name, tensor in self.state().items() if not name.startswith("snapshots.")}
             before = {name: tensor.clone() for name, tensor in moved.items()}
             try:
-                with using_kernels(wanted=True):
+                with use_kernels(enabled=True):
                     self._step(rows, self._gather(rows))
                 _kernels_serve[kind] = True
             except Exception as error:  # compilers and drivers fail in many ways
@@ -167,14 +167,14 @@ class Trainer:
         rows = self.plan.index_select(0, self.tick.view(1))[0]
         self._step(rows, self._gather(rows))
 
-    def _gather(self, rows: Tensor) -> Tensor | Leveled:
+    def _gather(self, rows: Tensor) -> Tensor | SplitWindows:
         """Return windows of rows (G, B), without drawing levels out over time if the encoder needs no such windows."""
-        leveled = self.prepared.leveled(rows) if self.leveled else None
-        return self.prepared.gather(rows) if leveled is None else leveled
+        split = self.prepared.split_windows(rows) if self.takes_split_windows else None
+        return self.prepared.gather(rows) if split is None else split
 
     def _augmented(
-        self, x: Tensor | Leveled, noise: Tensor, rows: Tensor, batch: TrainingBatch
-    ) -> tuple[Tensor | Leveled, Moments | None]:
+        self, x: Tensor | SplitWindows, noise: Tensor, rows: Tensor, batch: TrainingBatch
+    ) -> tuple[Tensor | SplitWindows, Moments | None]:
         """Return changed windows, with their moments if these follow from tables. noise: (G,) keys of the step."""
         factors: Tensor | None = None
         for place, augment in enumerate(self.augmentation):
@@ -190,7 +190,7 @@ class Trainer:
         x = x.times(factors)
         return x, self.prepared.moments_of_shapes(x, rows, factors)
 
-    def _step(self, rows: Tensor, x: Tensor | Leveled) -> None:
+    def _step(self, rows: Tensor, x: Tensor | SplitWindows) -> None:
         """Take one step of every member that has one left: rows (G, B), their windows x (G, B, channels, times)."""
         group = self.groups.of_member
         active = (self.tick < self.groups.steps)[group]
@@ -213,7 +213,7 @@ class Trainer:
         loss = task + self.options.strength_in(self.clock) * penalty
         grad, *classifier = torch.autograd.grad(loss.sum(), [z, *self.classifier.parameters()])
         with quick_products(rows.device):
-            started = with_gradient(latents, grad)
+            started = attach_gradient(latents, grad)
             encoder = torch.autograd.grad(started, list(self.net.parameters()), materialize_grads=True)
         gradient = torch.cat([grad.flatten(1) for grad in (*encoder, *classifier)], 1)
         self.optimizer.step(gradient, self.options.lr * self.decay, active)
@@ -246,7 +246,7 @@ class Trainer:
     def evaluate(self) -> None:
         """Measure loss and confusion on both held-out subjects of every member, and update its snapshots."""
         self.net.eval()
-        with using_kernels(wanted=self.kernels):
+        with use_kernels(enabled=self.kernels):
             self.measure()
 
     @torch.no_grad()

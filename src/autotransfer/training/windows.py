@@ -18,7 +18,7 @@ from torch import Tensor
 from ..augment import Scaling
 from ..folds import Rows
 from ..jobs import Job
-from ..model.moments import edge_sums, lag_sums, level_sums, n_sums
+from ..model.moments import constant_sums, edge_sums, lag_sums, n_sums
 from ..preprocessing import FittedPreprocessing, Preprocessing
 from ..preprocessing.append_scale import AppendScale
 from ..preprocessing.standardize import Standardize
@@ -83,7 +83,7 @@ class Windows:
             signals, levels = torch.split(x.double(), [x.shape[-2] - n_constant, n_constant], -2)
             sums = lag_sums(signals, self.kernel)
             if n_constant:  # rows of one value each need no transform
-                sums = sums + level_sums(levels[..., 0], x.shape[-1], self.kernel)[..., : 1 + self.kernel]
+                sums = sums + constant_sums(levels[..., 0], x.shape[-1], self.kernel)[..., : 1 + self.kernel]
             sums = sums.to(self.dtype)
             parts.append(torch.cat([sums, edge_sums(x, self.kernel)], -1) if edges else sums)
         return torch.cat(parts)

@@ -23,7 +23,7 @@ BANDS: tuple[Band, ...] = ((4, 8), (8, 13), (13, 30))
 
 @dataclass(frozen=True)
 class BandTangent(Representation):
-    kind_names = ("Tangent space of bands", "tangent space of bands")
+    display_names = ("Tangent space of bands", "tangent space of bands")
     reads: ClassVar[tuple[str, ...]] = ("sfreq",)
     shortest: ClassVar[int] = 16
     seconds: ClassVar[float] = 2.0

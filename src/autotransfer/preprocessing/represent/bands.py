@@ -22,7 +22,7 @@ FLOOR = 1e-12  # of the mean power of a window: what is less is rounding
 
 @dataclass(frozen=True)
 class Bands(Representation):
-    kind_names = ("Band power", "band power")
+    display_names = ("Band power", "band power")
     reads: ClassVar[tuple[str, ...]] = ("sfreq",)
     shortest: ClassVar[int] = 16
     seconds: ClassVar[float] = 2.0
@@ -51,7 +51,7 @@ class Bands(Representation):
 
 @dataclass(frozen=True)
 class FineBands(Bands):
-    kind_names = ("Fine band power", "power in fine bands")
+    display_names = ("Fine band power", "power in fine bands")
     name: ClassVar[str] = "fine_bands"
     bands: ClassVar[tuple[Band, ...]] = tuple((float(low), float(low + 2)) for low in range(1, 45, 2))
 

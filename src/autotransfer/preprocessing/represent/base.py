@@ -31,7 +31,7 @@ class Representation(ABC):
     sfreq: float | None = None  # Hz
     constants: tuple[float, ...] | None = None  # as the class says: frequencies of stimuli, pairs of channels
 
-    kind_names: ClassVar[tuple[str, str] | None] = None  # as a label of reports, and inside a sentence
+    display_names: ClassVar[tuple[str, str] | None] = None  # as a label of reports, and inside a sentence
     reads: ClassVar[tuple[str, ...]] = ()  # the fields that it needs
     shortest: ClassVar[int] = 4  # samples of a window
     seconds: ClassVar[float] = 0.0  # of a window, for which it is meant: a run does not try it on shorter ones

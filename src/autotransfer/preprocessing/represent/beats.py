@@ -21,7 +21,7 @@ SHAPE = 32  # stretches
 
 @dataclass(frozen=True)
 class Beats(Representation):
-    kind_names = ("Heartbeats", "shapes of heartbeats")
+    display_names = ("Heartbeats", "shapes of heartbeats")
     reads: ClassVar[tuple[str, ...]] = ("sfreq",)
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:

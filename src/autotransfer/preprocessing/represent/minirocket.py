@@ -35,7 +35,7 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 
 @dataclass(frozen=True)
 class MiniRocket(Representation):
-    kind_names = ("MiniRocket", "MiniRocket")
+    display_names = ("MiniRocket", "MiniRocket")
     shortest: ClassVar[int] = WEIGHTS
     by_fold: ClassVar[bool] = True
     costly: ClassVar[bool] = True

@@ -33,7 +33,7 @@ RIDGE = 1e-9  # of unit variances: copied channels leave covariances invertible
 class Rhythms(Representation):
     """constants: the frequencies, Hz."""
 
-    kind_names = ("Rhythms", "correlations with rhythms")
+    display_names = ("Rhythms", "correlations with rhythms")
 
     reads: ClassVar[tuple[str, ...]] = ("sfreq", "constants")
     shortest: ClassVar[int] = 16

@@ -39,7 +39,7 @@ LEAST = 1e-12  # of a variance of frequencies: that of one is no more than round
 
 @dataclass(frozen=True)
 class Statistics(Representation):
-    kind_names = ("Statistics", "statistics of windows")
+    display_names = ("Statistics", "statistics of windows")
     shortest: ClassVar[int] = 2 * LAGS[-1]
     counts: ClassVar[bool] = True
 

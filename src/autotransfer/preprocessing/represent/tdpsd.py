@@ -24,7 +24,7 @@ FLOOR = 1e-4  # of the power in a sample, in units of the variance: 0 has no log
 
 @dataclass(frozen=True)
 class TDPSD(Representation):
-    kind_names = ("TDPSD features", "power spectrum descriptors of the time domain")
+    display_names = ("TDPSD features", "power spectrum descriptors of the time domain")
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
         return channels, 7
