@@ -20,8 +20,8 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.recordings import Cutting, Raw, absolute, read
 from autotransfer.recordings.cutting import Continuous, Event, cut, parse_events
-from autotransfer.recordings.pace import Clock
 from autotransfer.recordings.pattern import matcher
+from autotransfer.recordings.timestamps import Clock
 
 pytestmark = pytest.mark.filterwarnings("ignore:The inplace keyword")  # of pandas, to wfdb
 

@@ -25,7 +25,7 @@ from autotransfer.errors import UserError
 from autotransfer.person.stream.cutter import Cutter, Gap
 from autotransfer.person.stream.source import Chunk, NpzSource, XdfSource, match_channels, open_source
 from autotransfer.recordings.filters import CausalFilter
-from autotransfer.recordings.pace import GapDetector
+from autotransfer.recordings.timestamps import GapDetector
 from ensembles import weighted
 from test_session import OWN, REC, model
 
@@ -70,7 +70,7 @@ def stamps(n: int, sfreq: float = 200.0) -> np.ndarray:
 
 
 def fed(pace: GapDetector, times: np.ndarray, size: int = 7) -> np.ndarray:
-    return np.concatenate([pace.missing(times[start : start + size]) for start in range(0, len(times), size)])
+    return np.concatenate([pace.count_missing(times[start : start + size]) for start in range(0, len(times), size)])
 
 
 @pytest.mark.parametrize("kind", ["each", "chunks", "drift", "slow drift back"])

@@ -205,10 +205,7 @@ def read_labeled(labeled: Files, cutting: Cutting) -> Raw:
     told = tuple(note if n == n_files else f"{note} ({n} of {n_files} files)" for note, n in notes.items())
     raw = replace(raw, hints={"y": hint}, notes=told)
     band = parse_filter(cutting.filter)
-    if band is None:
-        return raw
-    assert isinstance(raw.sfreq, float), "without a rate nothing is filtered"
-    return replace(raw, filter=band.designed(raw.sfreq).as_dict())
+    return raw if band is None else replace(raw, filter=replace(band, is_causal=True).as_dict())
 
 
 def _blocks(labeled: Files, cutting: Cutting, events: Counter[str], notes: Counter[str]) -> Iterator[Block]:

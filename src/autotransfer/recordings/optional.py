@@ -1,4 +1,4 @@
-"""Optional dependencies: imported when used, with a one-line error if missing."""
+"""Optional dependencies, which are imported when they are used."""
 
 from __future__ import annotations
 
@@ -10,15 +10,12 @@ from ..errors import UserError
 
 
 def pip_install(*packages: str) -> str:
-    """Return the command that installs these packages."""
+    """Return the command that installs packages."""
     return f"pip install {shlex.join(packages)}"
 
 
 def need(module: str, purpose: str, *packages: str) -> Any:
-    """Import a module; a UserError says what it is needed for and how to get it.
-
-    packages: what pip has to install for it, by the names that PyPI knows.
-    """
+    """Import a module that `purpose` needs; if it is missing, the error names the packages to install with pip."""
     try:
         return import_module(module)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Units: parts of people's recordings, such as sessions, that are held out in turn instead of whole people."""
+"""Held-out units: parts of subjects' recordings, such as sessions, that are held out instead of whole subjects."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ..errors import UserError
 
 @dataclass(frozen=True, kw_only=True)
 class Units:
-    """The people behind the subjects of recordings whose `subject` counts parts of people (see folds.in_units)."""
+    """Units that `Recordings.subject` counts instead of people (see `folds.in_units`)."""
 
     hold_out: str  # session, or the name of a column
-    names: tuple[str, ...]  # of each unit: those that `subjects` has
-    people: tuple[str, ...]  # of each unit: whose it is
-    parts: tuple[int, ...]  # of each unit: units of one part are held out in one turn, 0, 1, ...
+    names: tuple[str, ...]  # of each unit, as in `Recordings.subjects`
+    people: tuple[str, ...]  # the person of each unit
+    parts: tuple[int, ...]  # 0, 1, ... of each unit: units of one part are held out together
 
     def __post_init__(self) -> None:
         if not len(self.names) == len(self.people) == len(self.parts) or set(self.parts) != set(range(self.n_parts)):
@@ -26,13 +26,13 @@ class Units:
 
     @property
     def everybody(self) -> tuple[str, ...]:
-        """Return every person once, in their order."""
+        """Return every person once, in order."""
         return tuple(dict.fromkeys(self.people))
 
     def by_person(self, scores: dict[str, float]) -> dict[str, float]:
-        """Return mean score of each person, by name, over those of their units that have one."""
-        whose = dict(zip(self.names, self.people, strict=True))
+        """Return the mean score of each person over the units that have a score."""
+        person_of = dict(zip(self.names, self.people, strict=True))
         values: dict[str, list[float]] = {person: [] for person in self.everybody}
         for unit, score in scores.items():
-            values[whose[unit]].append(score)
+            values[person_of[unit]].append(score)
         return {person: sum(known) / len(known) for person, known in values.items() if known}

@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import UserError, shown
 from .cutting import Continuous, Cutting, Event
 from .optional import need
-from .pace import Clock, has_time
+from .timestamps import Clock, has_time
 
 
 def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...recordings.filters import CausalFilter
-from ...recordings.pace import BACK, UNTIMED, GapDetector
+from ...recordings.timestamps import BACK, UNTIMED, GapDetector
 from ...recordings.windows import LARGEST
 
 
@@ -100,7 +100,7 @@ class Cutter:
 
     def _take(self, chunk: Chunk) -> Iterator[Event]:
         before = self.pace.last
-        missing = self.pace.missing(chunk.times)
+        missing = self.pace.count_missing(chunk.times)
         # False for what is no number, too
         usable = (missing != UNTIMED) & np.all(np.abs(chunk.values) <= LARGEST, axis=1)
         breaks = np.flatnonzero((missing != 0) | ~usable)

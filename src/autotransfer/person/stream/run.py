@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ...errors import UserError
 from ...recordings.filters import CausalFilter, Filter, parse_filter
-from ...recordings.pace import has_time
+from ...recordings.timestamps import has_time
 from ...words import count
 from ..events import EventDetector
 from ..session import Session
@@ -126,7 +126,7 @@ class Stream:
         lines = list(self.notes)
         samples = f"filtered {self.filter}" if self.filter else "as they come"
         made_with = parse_filter(self.session.model.card.filter)
-        if made_with is not None and not made_with.sections:
+        if made_with is not None and not made_with.is_causal:
             lines.append(
                 f"the model's recordings were filtered {made_with} elsewhere, probably by a filter that looks ahead; "
                 "that of a stream cannot, so the same band comes later (filter when cutting: run --filter)"

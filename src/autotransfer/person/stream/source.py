@@ -17,7 +17,7 @@ from ...recordings.container import check_sfreq
 from ...recordings.continuous import reading
 from ...recordings.labels import as_list
 from ...recordings.optional import need
-from ...recordings.pace import PIECE
+from ...recordings.timestamps import PIECE
 from ...recordings.windows import (
     UNNAMED,
     as_window_array,

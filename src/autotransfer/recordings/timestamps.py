@@ -1,15 +1,9 @@
 """Time stamps: which samples are missing, and when events happened.
 
-Each sample should come 1 / rate after the one before. Stamps jitter: where one is late they jump ahead, and back
-afterwards. Where samples are lost they jump ahead and never back. So the largest jump back is how much stamps jitter,
-and a stamp that is later than that follows a loss. A loss that is shorter than the jitter is not seen.
-
-A stamp may be no time at all: NaN, infinite, or beyond what a clock shows. Nobody knows when such a sample was taken,
-nor whether others are missing around it, so it counts as lost itself. The next stamp shows what else is missing.
-
-A `Clock` serves a whole file: it says which samples are lost, and when events happened. Samples are counted, lost ones
-too, and lie 1 / rate apart, as in a stream: a clock that is a little fast or slow moves no window. Stamps of events are
-of the same clock. Between lost samples a straight line through the stamps says which sample was taken then.
+Each sample should come 1 / rate after the one before. Jitter moves stamps ahead, and back afterwards. Lost samples
+move them ahead for good. The largest jump back therefore measures the jitter, and a stamp that is later than the jitter
+explains follows a loss. Losses shorter than the jitter are not detected. A stamp that is NaN, infinite or beyond LATEST
+counts as a lost sample.
 """
 
 from __future__ import annotations
@@ -28,9 +22,9 @@ LEAST = 0.75  # samples: stamps that are later by less are never a loss
 MARGIN = 1.25  # times the jitter
 LARGEST = 0.25  # seconds: a stamp later than that is a loss, and one that far back begins another recording
 MEMORY = 60.0  # seconds over which jitter is forgotten
-LATEST = 1e12  # seconds: float64 no longer tells samples apart that far from 0
+LATEST = 1e12  # seconds: float64 no longer resolves samples that far from 0
 MOST = 2**53  # samples that are counted as missing at once
-PIECE = 256  # samples of a file that are looked at together
+PIECE = 256  # samples of a file that are processed together
 BACK = -1
 UNTIMED = -2
 
@@ -42,7 +36,7 @@ def has_time(times: Floats) -> NDArray[np.bool_]:
 
 
 class GapDetector:
-    """Follows time stamps of a rate in Hz."""
+    """Detector of missing samples in time stamps of a rate in Hz."""
 
     def __init__(self, sfreq: float) -> None:
         self.sfreq, self.step = sfreq, 1 / sfreq
@@ -56,28 +50,25 @@ class GapDetector:
         back = back[(back > 0) & (back < LARGEST)]
         self.jitter = float(back.max()) if len(back) else 0.0
 
-    def missing(self, times: Floats) -> NDArray[np.int64]:
-        """Return how many samples are missing before each of the next ones (n,); BACK where a recording begins anew,
-        UNTIMED where a stamp is no time."""
+    def count_missing(self, times: Floats) -> NDArray[np.int64]:
+        """Count missing samples before each stamp (n,); BACK if another recording begins, UNTIMED if it is no time."""
         missing = np.zeros(len(times), np.int64)
         if self.expected is not None:
             late = times - (self.expected + self.step * np.arange(len(times)))
-            if np.abs(late).max() < 0.25 * self.step:  # as it should be, and mostly is
-                # As sample by sample: each stamp draws the expected time to itself, and later ones have drawn since.
+            if np.abs(late).max() < 0.25 * self.step:  # the usual case, computed for all stamps at once
                 drawn = GAIN * (1 - GAIN) ** np.arange(len(times))[::-1]
                 self.expected += self.step * len(times) + float(drawn @ late)
                 self.last = float(times[-1])
                 return missing
         for place, (stamp, usable) in enumerate(zip(times.tolist(), has_time(times).tolist(), strict=True)):
-            missing[place] = self._missing(stamp) if usable else self._untimed()
+            if usable:
+                missing[place] = self._count_before(stamp)
+            else:
+                missing[place] = UNTIMED
+                self.expected = None if self.expected is None else self.expected + self.step
         return missing
 
-    def _untimed(self) -> int:
-        if self.expected is not None:
-            self.expected += self.step
-        return UNTIMED
-
-    def _missing(self, stamp: float) -> int:
+    def _count_before(self, stamp: float) -> int:
         if self.expected is None:
             self.expected, self.last = stamp, stamp - self.step
         back = self.last + self.step - stamp
@@ -97,28 +88,27 @@ class GapDetector:
 
 
 class Clock:
-    """stamps: (n,) s; rate: Hz; window: seconds of a window, None: all samples are one.
-
-    times: (n,) s from the first sample
-    breaks: samples before which others are missing, in order
-    untimed: (n,) samples whose stamp is no time, which are as good as lost
-    """
+    """Times of all samples of a file, which lie 1 / rate apart with missing samples counted, as in a stream."""
 
     def __init__(self, stamps: Floats, rate: float, window: float | None) -> None:
-        n, pace = len(stamps), GapDetector(rate)
+        """Find breaks in stamps (n,) in seconds. `window`: seconds of a window, None if the file is one window."""
+        n, detector = len(stamps), GapDetector(rate)
         n_times = n if window is None else max(1, round(window * rate))
-        pace.learn(stamps[: -(-n_times // PIECE) * PIECE])  # as a stream does, which windows of n_times are cut from
-        missing = np.concatenate([pace.missing(stamps[start : start + PIECE]) for start in range(0, n, PIECE)])
+        detector.learn(stamps[: -(-n_times // PIECE) * PIECE])  # as many as a stream reads before its first window
+        missing = np.concatenate(
+            [detector.count_missing(stamps[start : start + PIECE]) for start in range(0, n, PIECE)]
+        )
         if len(back := np.flatnonzero(missing == BACK)):
             raise UserError(
                 f"the times go back after sample {back[0]}, where another recording begins; give each its own file"
             )
-        self.untimed = missing == UNTIMED
-        self.times = (np.arange(n) + np.cumsum(np.maximum(missing, 0), dtype=np.float64)) / rate
+        self.untimed = missing == UNTIMED  # (n,)
+        self.times = (np.arange(n) + np.cumsum(np.maximum(missing, 0), dtype=np.float64)) / rate  # (n,) s from 0
         edges = np.union1d(np.flatnonzero(missing), np.flatnonzero(self.untimed) + 1)
+        # Samples before which others are missing, in order.
         self.breaks: tuple[int, ...] = tuple(edges[(edges > 0) & (edges < n)].tolist())
-        # Stamps and seconds at both ends of every stretch without losses
-        shown, seconds = [], []
+        # A straight line through the stamps of every stretch without losses; its ends are kept.
+        stamps_at_ends, seconds_at_ends = [], []
         for begin, end in pairwise([0, *(np.flatnonzero(missing[1:] > 0) + 1).tolist(), n]):
             samples = begin + np.flatnonzero(~self.untimed[begin:end])
             if len(samples) == 0:
@@ -127,12 +117,12 @@ class Clock:
             spread = float(np.square(samples - middle).sum())
             slope = float((samples - middle) @ (stamps[samples] - mean)) / spread if spread else 1 / rate
             ends = samples[[0, -1]]
-            shown += [*(mean + slope * (ends - middle))]
-            seconds += [*self.times[ends]]
-        self._shown, self._seconds = np.maximum.accumulate(np.array(shown)), np.array(seconds)
+            stamps_at_ends += [*(mean + slope * (ends - middle))]
+            seconds_at_ends += [*self.times[ends]]
+        self._stamps, self._seconds = np.maximum.accumulate(np.array(stamps_at_ends)), np.array(seconds_at_ends)
 
     def seconds(self, stamps: Floats) -> Floats:
-        """Return when events with these stamps (m,) happened, in seconds from the first sample."""
-        beyond = stamps - np.clip(stamps, self._shown[0], self._shown[-1])
-        onsets: Floats = np.interp(stamps, self._shown, self._seconds) + beyond
+        """Return the times of events with these stamps (m,), in seconds from the first sample."""
+        beyond = stamps - np.clip(stamps, self._stamps[0], self._stamps[-1])
+        onsets: Floats = np.interp(stamps, self._stamps, self._seconds) + beyond
         return onsets
