@@ -18,10 +18,11 @@ import torch
 
 import autotransfer as at
 from autotransfer.errors import UserError
+from autotransfer.person.stream.source import open_source
 from autotransfer.recordings import Cutting, Raw, absolute, read
 from autotransfer.recordings.cutting import Continuous, Event, cut, parse_events
 from autotransfer.recordings.pattern import matcher
-from autotransfer.recordings.timestamps import Clock
+from autotransfer.recordings.timestamps import Clock, measure_rate
 
 pytestmark = pytest.mark.filterwarnings("ignore:The inplace keyword")  # of pandas, to wfdb
 
@@ -392,7 +393,7 @@ def test_the_absolute_source_works_from_anywhere(tmp_path: Path, monkeypatch: py
 # --- XDF -------------------------------------------------------------------------------------------------------------
 
 
-def xdf_file(path: Path, *, streams: int = 1, lost: int = 0, opened: Any = open) -> Path:
+def xdf_file(path: Path, *, streams: int = 1, lost: int = 0, stated: float = SFREQ, opened: Any = open) -> Path:
     """Streams of samples and one of markers, as LabRecorder writes them."""
 
     def chunk(tag: int, content: bytes) -> bytes:
@@ -415,7 +416,7 @@ def xdf_file(path: Path, *, streams: int = 1, lost: int = 0, opened: Any = open)
     times[450:] += lost / SFREQ
     for own in range(1, streams + 1):
         rows = b"".join(stamped(t, struct.pack("<2f", n, n + 1000)) for n, t in enumerate(times))
-        parts += [head(own, f"EMG{own}", 2, SFREQ, "float32")]
+        parts += [head(own, f"EMG{own}", 2, stated, "float32")]
         parts += [chunk(3, struct.pack("<I", own) + b"\x04" + struct.pack("<I", len(times)) + rows)]
     rows = b"".join(stamped(5000 + t, b"\x01" + bytes([len(name)]) + name.encode()) for t, _, name in NOTES)
     parts += [head(9, "markers", 1, 0, "string")]
@@ -623,7 +624,33 @@ def edf_with_gaps(path: Path, gaps: dict[int, float]) -> Path:
 def test_windows_of_a_discontinuous_file_do_not_span_its_gaps(tmp_path: Path) -> None:
     """Annotations count real seconds, also those that are missing: the file has seconds 0-4 and 11-16."""
     path = edf_with_gaps(tmp_path / "ann.edf", {4: 7.0})
-    raw = read(path, Cutting.of(window=1.0, events="T1=left,T2=right"))
+    raw = read(path, Cutting.from_options(window=1.0, events="T1=left,T2=right"))
     assert firsts(Raw(X=1e6 * np.asarray(raw.X))) == [100, 300], "the events at 5 and 7 s lie in the gap"
-    raw = read(path, Cutting.of(window=1.5, hop=0.5))
+    raw = read(path, Cutting.from_options(window=1.5, hop=0.5))
     assert firsts(Raw(X=1e6 * np.asarray(raw.X))) == [0, 50, 100, 150, 200, 250, *range(400, 851, 50)]
+
+
+@pytest.mark.parametrize("stated", [50.0, 99.0, 200.0])
+def test_time_stamps_overrule_the_rate_that_a_stream_states(tmp_path: Path, stated: float) -> None:
+    pytest.importorskip("pyxdf", reason="needs the lsl extra")
+    path = xdf_file(tmp_path / "ann.xdf", stated=stated, lost=70)
+    raw = read(path, Cutting.from_options(window=1.0, events="T1=left,T2=right"))
+    assert firsts(raw) == [100, 300, 700 - 70], "the event at 5 s lies in the gap"
+    assert raw.sfreq == SFREQ
+    assert raw.notes == (f"the stream states {stated:g} Hz, but its time stamps show 100 Hz, which is used",)
+    with pytest.warns(UserWarning, match="time stamps show 100 Hz"):
+        assert open_source(str(path)).sfreq == SFREQ
+
+
+def test_a_rate_is_measured_whatever_is_lost_or_late() -> None:
+    rng = np.random.default_rng(0)
+    stamps = 7e5 + np.arange(20_000) / 250
+    jitter = rng.normal(scale=2e-4, size=len(stamps))
+    kept = rng.random(len(stamps)) > 0.02
+    chunks = np.repeat(stamps[31::32], 32)
+    assert measure_rate(stamps) == 250
+    assert measure_rate((stamps + jitter)[kept]) == 250
+    assert measure_rate(chunks) == pytest.approx(250, rel=2e-3)
+    assert measure_rate(np.concatenate([stamps[:9000], stamps[12_000:]])) == 250
+    assert measure_rate(stamps[:100]) is None
+    assert measure_rate(np.full(1000, 3.0)) is None

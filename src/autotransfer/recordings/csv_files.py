@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..errors import UserError, shown
 from ..words import count
 from .cutting import Continuous, Cutting, Event, known_rate
-from .timestamps import Clock
+from .timestamps import Clock, round_rate
 
 LABELS = (
     "class", "label", "labels", "event", "events", "marker", "markers", "trial_type", "annotation", "activity",
@@ -34,7 +34,6 @@ SECONDS = {
 SLOWEST, FASTEST = 10.0, 2e4  # Hz: between them, times whose unit is not known are seconds
 AGREE = 0.05  # relative difference between the rate of the times and the one that is given
 JITTER = 0.5  # of the median step: nine in ten steps differ from it by less
-ROUND = 5e-4  # relative difference to a round rate, which is then meant
 STEADY = 0.01  # of a step: a column whose steps differ less is a clock or a counter
 LONG = 0.05  # share of rows in which labels change at most
 DECIMALS = re.compile(r"\.(?!\d{3}(?!\d))|\b0+\.|\d{4}\.")  # points that separate no thousands
@@ -269,9 +268,7 @@ def _rate(stamps: Floats, name: str, sfreq: float | None, where: str) -> tuple[f
                 return sfreq, unit
     elif stated is not None or SLOWEST < 1 / period <= FASTEST:
         unit = stated or 1.0
-        rate = 1 / (period * unit)  # files of one device have one rate, a round one if that is near
-        near = (whole for whole in (round(rate), round(rate, 1), round(4 * rate) / 4) if whole > 0)
-        return float(f"{next((whole for whole in near if abs(whole - rate) <= ROUND * rate), rate):.6g}"), unit
+        return round_rate(1 / (period * unit)), unit
     raise UserError(
         f"the times of {where} in {shown(name)} are {period:.4g} apart: {1 / period:.4g} Hz if they are seconds, "
         f"{1e3 / period:.4g} Hz if milliseconds; give the rate, --sfreq HZ, or the unit in the name, {name}_ms"

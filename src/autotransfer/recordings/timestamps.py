@@ -24,9 +24,35 @@ LARGEST = 0.25  # seconds: a stamp later than that is a loss, and one that far b
 MEMORY = 60.0  # seconds over which jitter is forgotten
 LATEST = 1e12  # seconds: float64 no longer resolves samples that far from 0
 MOST = 2**53  # samples that are counted as missing at once
+FEWEST = 200  # stamps that show a rate
+ROUND = 5e-4  # relative difference to a round rate, which is then meant
+AGREE = 5e-3  # relative difference between the rate that is stated and the one that stamps show
 PIECE = 256  # samples of a file that are processed together
 BACK = -1
 UNTIMED = -2
+
+
+def measure_rate(stamps: Floats) -> float | None:
+    """Return the rate in Hz that time stamps (n,) show, whatever samples are missing; None if there are too few."""
+    stamps = stamps[has_time(stamps)]
+    steps = np.diff(stamps)
+    if len(steps) < FEWEST:
+        return None
+    middle = float(np.median(steps))
+    is_even = np.abs(steps - middle) < 0.5 * middle
+    if is_even.mean() > 0.9:
+        return round_rate(1 / float(steps[is_even].mean()))
+    # Samples that arrive in chunks share a stamp, or are stamped afterwards: fit lines to parts of the recording.
+    parts = [part for part in np.array_split(stamps, 20) if part[-1] > part[0]]
+    slopes = [np.polyfit(np.arange(len(part)), part - part[0], 1)[0] for part in parts]
+    period = float(np.median(slopes)) if slopes else 0.0
+    return round_rate(1 / period) if period > 0 else None
+
+
+def round_rate(rate: float) -> float:
+    """Return the rate in Hz that is meant: a round one if it is near, so that files of one device have one rate."""
+    near = (whole for whole in (round(rate), round(rate, 1), round(4 * rate) / 4) if whole > 0)
+    return float(f"{next((whole for whole in near if abs(whole - rate) <= ROUND * rate), rate):.6g}")
 
 
 def has_time(times: Floats) -> NDArray[np.bool_]:

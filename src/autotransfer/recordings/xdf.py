@@ -7,18 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import UserError, shown
 from .cutting import Continuous, Cutting, Event
 from .optional import need
-from .timestamps import Clock, has_time
+from .timestamps import AGREE, Clock, has_time, measure_rate
 
 
 def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
     """Open a recording. `options["stream"]` names the stream of samples where there are several. Clocks are
     synchronized by pyxdf; which samples are lost is found as in a stream, from the stamps as they were recorded."""
     streams, signal, values = read_sampled_stream(path, options.get("stream"))
-    stamps, rate = np.asarray(signal["time_stamps"], dtype=np.float64), _rate(signal)
+    stamps = np.asarray(signal["time_stamps"], dtype=np.float64)
+    rate, notes = sampling_rate(signal, stamps)
     clock = Clock(stamps, rate, cutting.window)
     if clock.untimed.any():
         values = np.where(clock.untimed[:, None], np.nan, values)
@@ -30,7 +32,17 @@ def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
         events=[event for stream in streams if _rate(stream) == 0 for event in _markers(stream, clock)],
         times=clock.times,
         breaks=clock.breaks,
+        notes=notes,
     )
+
+
+def sampling_rate(signal: Any, stamps: NDArray[np.float64]) -> tuple[float, tuple[str, ...]]:
+    """Return the rate in Hz of a stream with stamps (n,), and a note if they contradict the rate that it states."""
+    stated, measured = _rate(signal), measure_rate(stamps)
+    if measured is None or abs(measured - stated) <= AGREE * stated:
+        return stated, ()
+    note = f"the stream states {stated:g} Hz, but its time stamps show {measured:g} Hz, which is used"
+    return measured, (note,)
 
 
 def read_sampled_stream(path: Path, wanted: str | None) -> tuple[list[Any], Any, np.ndarray[Any, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -26,7 +27,7 @@ from ...recordings.windows import (
     check_rate,
     find_channels,
 )
-from ...recordings.xdf import get_channel_labels, read_sampled_stream
+from ...recordings.xdf import get_channel_labels, read_sampled_stream, sampling_rate
 from .cutter import Chunk
 from .lsl import LslSource
 
@@ -163,5 +164,8 @@ class XdfSource(StoredSource):
         self.name, self.values = str(path), values.astype(np.float32)
         self.times = np.asarray(signal["time_stamps"], dtype=np.float64)
         self.n_channels = values.shape[1]
-        self.sfreq = check_sfreq(float(signal["info"]["nominal_srate"][0]))
+        self.sfreq: float | None
+        self.sfreq, notes = sampling_rate(signal, self.times)
+        for note in notes:
+            warnings.warn(note, stacklevel=2)
         self.channels = get_channel_labels(signal["info"], self.n_channels)
