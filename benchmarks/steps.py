@@ -92,14 +92,14 @@ def stacked_step(
 ) -> Step:
     """Return one epoch of a population without evaluation. Only this function knows the trainer's inside."""
     from autotransfer.training.trainer import Trainer
-    from autotransfer.training.windows import windows_for
+    from autotransfer.training.windows import prepare_windows
 
     jobs = spread_jobs(recordings, setting, members, alone=alone)
-    windows = windows_for(recordings, jobs[0], device=torch.device(device), dtype=torch.float32)
+    windows = prepare_windows(recordings, jobs[0], device=torch.device(device), dtype=torch.float32)
     population = Trainer(jobs, windows)
     population.kernels = True  # as in a training that is long enough
     units = sum(member_steps(job) for job in jobs)
-    assert units == sum(population.groups.steps_of[group] for group in population.groups.of_member.tolist())
+    assert units == sum(population.groups.steps_of[group] for group in population.groups.group_of_member.tolist())
     return Step(population.train_epoch, units, kept=device == "cpu")
 
 

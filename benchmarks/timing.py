@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 import torch
 
-from autotransfer.training.allocator import memory_kept
+from autotransfer.training.allocator import keep_freed_memory
 
 SHORTEST = 0.02  # seconds: shorter work is repeated within one reading, or the clock and the device's queue would show
 LONG = 0.5  # seconds: what a first call does only once no longer matters
@@ -129,7 +129,7 @@ def measure(steps: Mapping[str, Step], *, rounds: int, device: str, limit_s: flo
         if number >= LEAST_ROUNDS and time.perf_counter() - start > limit_s:
             break
         for name, step in steps.items():
-            with memory_kept() if step.kept else nullcontext():
+            with keep_freed_memory() if step.kept else nullcontext():
                 if step.kept:
                     clock(step, 1, device)
                 before = Usage.now()

@@ -15,12 +15,12 @@ import autotransfer as at
 from autotransfer.jobs import Outcome
 from autotransfer.training.train import run
 from autotransfer.training.trainer import Trainer
-from autotransfer.training.windows import windows_for
+from autotransfer.training.windows import prepare_windows
 
 
 def trained(recordings: at.Recordings, jobs: Sequence[at.Job], *, flipped: bool, device: str = "cpu") -> list[Outcome]:
     """Like at.train, with the sign of every penalty flipped on request: nothing a user can ask for."""
-    windows = windows_for(recordings, jobs[0], device=torch.device(device), dtype=torch.float32)
+    windows = prepare_windows(recordings, jobs[0], device=torch.device(device), dtype=torch.float32)
     population = Trainer(jobs, windows)
     if flipped:
         population.options = replace(population.options, strength=-population.options.strength)

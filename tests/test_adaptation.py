@@ -21,7 +21,7 @@ from autotransfer.person.adaptation import (
     Shift,
     Statistics,
 )
-from autotransfer.training.effects import Effects, Evidence
+from autotransfer.training.effects import Effects, WindowSums
 
 P, C, R = 2, 3, 4
 DRAW = torch.Generator().manual_seed(0)
@@ -82,7 +82,7 @@ def test_prototypes_are_the_classes_of_sure_windows() -> None:
     hard = torch.nn.functional.one_hot(p.argmax(-1), C)[sure].float()
     sums = torch.einsum("nc,npr->pcr", hard, x[sure])
     np.testing.assert_allclose(known["sums"], sums, rtol=1e-4, atol=1e-4)
-    want = EVERYONE.given(Evidence(sums, hard.sum(0)), alike=adaptation.GUESSED)
+    want = EVERYONE.posterior(WindowSums(sums, hard.sum(0)), design_effect=adaptation.PREDICTED_DESIGN_EFFECT)
     np.testing.assert_allclose(method.posterior(known).means, want.means, rtol=1e-4, atol=1e-4)
 
 
@@ -97,7 +97,7 @@ def test_self_training_learns_classes_as_far_as_all_are_predicted() -> None:
         known = known_after(method, x, p)
         sums, counts = torch.einsum("nc,npr->pcr", p, x), p.sum(0)
         np.testing.assert_allclose(known["sums"], sums, rtol=1e-4, atol=1e-4)
-        soft = EVERYONE.given(Evidence(sums, counts), alike=adaptation.PREDICTED).means
+        soft = EVERYONE.posterior(WindowSums(sums, counts), design_effect=adaptation.PREDICTED).means
         shift = Shift(EVERYONE, 1.0).posterior(known).means
         assert (soft - shift).abs().max() > 0.1
         return (method.posterior(known).means - shift) / (soft - shift)

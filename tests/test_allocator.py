@@ -13,18 +13,18 @@ import resource
 import numpy as np
 import autotransfer as at
 import torch
-from autotransfer.training.closed_form import population_of
+from autotransfer.training.closed_form import make_population
 from autotransfer.training.train import run
-from autotransfer.training.windows import windows_for
+from autotransfer.training.windows import prepare_windows
 
 torch.set_num_threads(1)
 X = np.random.default_rng(0).standard_normal((3 * 256, 2, 512)).astype(np.float32)  # signals of 32 MiB
 rec = at.Recordings(X, np.arange(768) % 2, np.arange(768) // 256, sfreq=16)
 jobs = [at.Job(at.Setting(batch_size=256, max_epochs=6), at.leave_one_subject_out(rec)[0], seed) for seed in range(4)]
-windows = windows_for(rec, jobs[0], device=torch.device("cpu"), dtype=torch.float32)
+windows = prepare_windows(rec, jobs[0], device=torch.device("cpu"), dtype=torch.float32)
 faults = []
 count = lambda _: faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
-list(run(population_of(jobs, windows), after_epoch=count))
+list(run(make_population(jobs, windows), after_epoch=count))
 print(int(np.median(np.diff(faults))))
 """
 

@@ -17,7 +17,7 @@ from autotransfer.errors import UserError
 from autotransfer.model.moments import window_moments
 from autotransfer.search.candidates import find_signal
 from autotransfer.training.trainer import Trainer
-from autotransfer.training.windows import Windows, windows_for
+from autotransfer.training.windows import Windows, prepare_windows
 from tiny import assert_same_outcome, people, stacked_jobs, tiny
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
@@ -137,7 +137,7 @@ def trainer_of(rec: at.Recordings, setting: at.Setting, tables: int | None = Non
     """tables: windows that are tabulated for filters of this length, whatever the setting says."""
     jobs = [at.Job(setting, fold) for fold in at.leave_one_subject_out(rec)[:2]]
     if tables is None:
-        found = windows_for(rec, jobs[0], device=CPU, dtype=torch.float64)
+        found = prepare_windows(rec, jobs[0], device=CPU, dtype=torch.float64)
     else:
         found = Windows(rec, setting.preprocessing, tables, device=CPU, dtype=torch.float64)
     return Trainer(jobs, found)

@@ -14,7 +14,7 @@ from autotransfer.runs.executor import tensors_of
 from autotransfer.training.averaging import WeightAverage
 from autotransfer.training.train import run
 from autotransfer.training.trainer import Trainer
-from autotransfer.training.windows import windows_for
+from autotransfer.training.windows import prepare_windows
 from plain_eegnet import PlainEEGNet, copy_member, our_name
 from tiny import people
 
@@ -27,20 +27,20 @@ def jobs_of(rec: at.Recordings, epochs: int = 5, checkpoint: str = "averaged", *
 
 
 def trainer_of(rec: at.Recordings, jobs: list[at.Job], dtype: torch.dtype = torch.float64) -> Trainer:
-    return Trainer(jobs, windows_for(rec, jobs[0], device=CPU, dtype=dtype))
+    return Trainer(jobs, prepare_windows(rec, jobs[0], device=CPU, dtype=dtype))
 
 
 def test_the_weights_are_the_mean_over_the_last_half_of_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     rec = people()
     population = trainer_of(rec, jobs_of(rec))
     seen: list[Tensor] = []
-    follow = WeightAverage.follow
+    follow = WeightAverage.update
 
     def noted(self: WeightAverage, values: Tensor, steps: Tensor, active: Tensor) -> None:
         seen.append(values.clone())
         follow(self, values, steps, active)
 
-    monkeypatch.setattr(WeightAverage, "follow", noted)
+    monkeypatch.setattr(WeightAverage, "update", noted)
     outcomes = {outcome.job: outcome for outcome in run(population)}
     steps = len(seen)
     assert steps == 5 * 3, "five epochs of three batches"
@@ -87,7 +87,7 @@ def test_a_checkpoint_keeps_the_average(tmp_path: Path) -> None:
             population.train_epoch()
             population.evaluate()
     save_checkpoint(tmp_path / "checkpoint", broken, keys)
-    windows = windows_for(rec, jobs[0], device=CPU, dtype=torch.float32)
+    windows = prepare_windows(rec, jobs[0], device=CPU, dtype=torch.float32)
     found = restore(dict(zip(keys, jobs, strict=True)), windows, tmp_path / "checkpoint")
     assert found is not None
     ended = [{o.job.fold.key: tensors_of(o) for o in run(population)} for population in (whole, found[0])]

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 import autotransfer as at
 from autotransfer.randomness import as_keys, fold_in
 from autotransfer.training import groups as groups_module
-from autotransfer.training.batches import BALANCES, Balance, Balanced, n_batches, n_people, permutations
+from autotransfer.training.batches import (
+    BALANCES,
+    BalancedBatches,
+    BatchBalance,
+    n_batches,
+    n_subjects_per_batch,
+    permutations,
+)
 from autotransfer.training.groups import MemberGroups
 from tiny import tiny
 
@@ -26,12 +33,12 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 def balanced(
-    rows: np.ndarray, y: np.ndarray, subject: np.ndarray, size: int, balance: Balance, *, seed: int
+    rows: np.ndarray, y: np.ndarray, subject: np.ndarray, size: int, balance: BatchBalance, *, seed: int
 ) -> np.ndarray:
     """Of one group: y and subject are of its rows."""
     labels, who = (np.full(rows.max() + 1, -1) for _ in range(2))
     labels[rows], who[rows] = y, subject
-    return Balanced([rows], labels, [who], size, balance).batches(as_keys([seed]))[0]
+    return BalancedBatches([rows], labels, [who], size, balance).batches(as_keys([seed]))[0]
 
 
 def test_permutations_hold_everything_once_and_every_order_is_as_likely() -> None:
@@ -62,7 +69,7 @@ def test_shuffled_rows_are_used_at_most_once_whoever_is_beside_them(monkeypatch:
         assert set(alone.ravel()) <= set(job.fold.train)
         assert (plan(job, epoch=2)[:, 0] != alone).any()
     assert (together[:, 0] != together[:, 1]).any(), "seeds differ"
-    monkeypatch.setattr(groups_module, "AT_ONCE", 1)
+    monkeypatch.setattr(groups_module, "MAX_DRAWN_ROWS", 1)
     np.testing.assert_array_equal(plan(*jobs), together)
 
 
@@ -81,7 +88,7 @@ def test_emg_like_data_have_two_rows_in_every_group() -> None:
         cells, count = np.unique(np.stack([subject[batch], y[batch]]), axis=1, return_counts=True)
         assert count.min() >= 2
         present, share = np.unique(subject[batch], return_counts=True)
-        assert len(present) == n_people(CELLS, 128, 8, 38) == 8
+        assert len(present) == n_subjects_per_batch(CELLS, 128, 8, 38) == 8
         assert (share == 16).all()
         per_class = np.bincount(cells[1], minlength=8)
         assert (per_class >= 2).all()  # every class has subjects to compare
@@ -91,7 +98,7 @@ def test_emg_like_data_have_two_rows_in_every_group() -> None:
 
 
 @both
-def test_class_proportions_are_kept(balance: Balance) -> None:
+def test_class_proportions_are_kept(balance: BatchBalance) -> None:
     """The loss weights classes by their training counts, so batches must not equalize them."""
     generator = rng(3)
     subject = np.repeat(np.arange(10), 200)
@@ -109,7 +116,7 @@ def test_rare_classes_are_seen() -> None:
 
 
 @both
-def test_balanced_batches_do_not_depend_on_who_is_beside_them(balance: Balance) -> None:
+def test_balanced_batches_do_not_depend_on_who_is_beside_them(balance: BatchBalance) -> None:
     """Groups with other rows, people, classes and lengths; rare classes, and people without a label."""
     generator = rng(7)
     y, subject = generator.integers(0, 3, 300), generator.integers(-1, 7, 300)
@@ -118,10 +125,10 @@ def test_balanced_batches_do_not_depend_on_who_is_beside_them(balance: Balance) 
     groups[2] = groups[2][subject[groups[2]] < 3]
     people = [subject, subject, np.minimum(subject, 1), subject]
     keys = as_keys([4, 9, 9, 1])
-    together = Balanced(groups, y, people, 24, balance).batches(keys)
+    together = BalancedBatches(groups, y, people, 24, balance).batches(keys)
     assert together.shape == (4, 12, 24)
     for g, (rows, who) in enumerate(zip(groups, people, strict=True)):
-        alone = Balanced([rows], y, [who], 24, balance).batches(keys[g : g + 1])[0]
+        alone = BalancedBatches([rows], y, [who], 24, balance).batches(keys[g : g + 1])[0]
         assert len(alone) == n_batches(len(rows), 24)
         np.testing.assert_array_equal(together[g, : len(alone)], alone)
         assert not together[g, len(alone) :].any()
@@ -134,7 +141,9 @@ def test_balanced_batches_do_not_depend_on_who_is_beside_them(balance: Balance) 
     st.integers(2, 40),
     st.sampled_from([*BALANCES.values()]),
 )
-def test_any_labels_give_full_batches_of_known_rows(cells: list[tuple[int, int]], size: int, balance: Balance) -> None:
+def test_any_labels_give_full_batches_of_known_rows(
+    cells: list[tuple[int, int]], size: int, balance: BatchBalance
+) -> None:
     subject, y = (np.array(column) for column in zip(*cells, strict=True))
     rows = np.arange(len(y)) * 3
     size = min(size, len(rows))

@@ -15,9 +15,9 @@ import autotransfer as at
 from autotransfer.folds import Fold
 from autotransfer.runs.checkpoint import restore, save_checkpoint
 from autotransfer.runs.executor import tensors_of
-from autotransfer.training.closed_form import ABSENT, Classes, ClosedForm, population_of
-from autotransfer.training.outcomes import outcome_of
-from autotransfer.training.windows import windows_for
+from autotransfer.training.closed_form import ABSENT_LOGIT, ClassMoments, ClosedFormTrainer, make_population
+from autotransfer.training.outcomes import make_outcome
+from autotransfer.training.windows import prepare_windows
 from tiny import people, tiny
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
@@ -51,8 +51,8 @@ def rows(n: int, dim: int, classes: int = 3, seed: int = 0) -> tuple[NDArray[np.
     return means[y] + draw.standard_normal((n, dim)) @ draw.standard_normal((dim, dim)), y
 
 
-def solved(z: NDArray[np.float64], y: NDArray[np.int64], classes: int = 3) -> Classes:
-    return Classes(torch.from_numpy(z), torch.from_numpy(y), classes)
+def solved(z: NDArray[np.float64], y: NDArray[np.int64], classes: int = 3) -> ClassMoments:
+    return ClassMoments(torch.from_numpy(z), torch.from_numpy(y), classes)
 
 
 @pytest.mark.parametrize(("n", "dim"), [(60, 8), (300, 20), (30, 50), (9, 200)])
@@ -81,7 +81,7 @@ def test_the_classifier_follows_from_the_formula(n: int, dim: int, share: float 
 def test_a_class_without_rows_is_never_predicted() -> None:
     z, y = rows(50, 4, classes=2)
     weight, bias = solved(z, y, classes=3).solve("auto")
-    assert bias[2] == ABSENT
+    assert bias[2] == ABSENT_LOGIT
     assert weight.isfinite().all()
     assert not weight[2].any()
 
@@ -163,14 +163,14 @@ def test_a_fold_that_lacks_a_class_and_one_without_held_out_rows() -> None:
 def test_a_checkpoint_brings_a_solved_population_back(tmp_path: Path) -> None:
     rec = tiny()
     jobs = jobs_of(rec, **WAYS["templates"])
-    windows = windows_for(rec, jobs[0], device=CPU, dtype=torch.float32)
-    population = population_of(jobs, windows)
+    windows = prepare_windows(rec, jobs[0], device=CPU, dtype=torch.float32)
+    population = make_population(jobs, windows)
     population.train_epoch()
     population.evaluate()
     keys = [str(place) for place in range(len(jobs))]
     save_checkpoint(tmp_path / "checkpoint", population, keys)
     again = restore(dict(zip(keys, jobs, strict=True)), windows, tmp_path / "checkpoint")
     assert again is not None
-    assert type(again[0]) is ClosedForm
+    assert type(again[0]) is ClosedFormTrainer
     for member in range(len(jobs)):
-        assert tensors_of(outcome_of(again[0], member, None)) == tensors_of(outcome_of(population, member, None))
+        assert tensors_of(make_outcome(again[0], member, None)) == tensors_of(make_outcome(population, member, None))

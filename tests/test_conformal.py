@@ -17,10 +17,10 @@ from autotransfer.search.diagnosis import answering
 from autotransfer.search.procedure import perform_plan
 from autotransfer.training.conformal import (
     Thresholds,
-    cautious,
     coverage_curves,
-    decisions,
-    sets_at,
+    decide_classes,
+    find_thresholds,
+    make_sets,
     unanswered_value,
 )
 from tiny import create_run, described, tiny, tiny_file
@@ -60,7 +60,7 @@ def test_the_cautious_threshold_is_the_formula() -> None:
             others = [[j for j in range(K) if j != k] for k in range(K)]
             if (1 + sum(F[k, largest(others[k], u)] for k in range(K))) / (K + 1) >= level - 1e-9:
                 best = largest(list(range(K)), u)
-        assert cautious(F, np.array([level]))[0] == best
+        assert find_thresholds(F, np.array([level]))[0] == best
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,9 @@ def test_new_people_are_covered_as_often_as_was_asked_for(people: int, spread: f
     reached = []
     for _ in range(150):
         tried, covered = coverage_curves(*several(draw, people, spread, noise=noise, n=40))
-        t = tried[cautious(covered, np.array([0.9]))[0]]
+        t = tried[find_thresholds(covered, np.array([0.9]))[0]]
         new_y, new_p = several(draw, 15, spread, noise=noise, n=40)
-        held = [sets_at(p, t)[np.arange(len(y)), y].mean() for y, p in zip(new_y, new_p, strict=True)]
+        held = [make_sets(p, t)[np.arange(len(y)), y].mean() for y, p in zip(new_y, new_p, strict=True)]
         reached.append(np.mean(held))
     error = np.std(reached) / np.sqrt(len(reached))
     assert 0.9 - 3 * error <= np.mean(reached) <= 0.9 + 0.1 / people + 3 * error
@@ -105,7 +105,7 @@ def test_held_out_people_are_scored_with_thresholds_of_the_others() -> None:
 
 
 def thresholds() -> Thresholds:
-    found = Thresholds.of(*several(np.random.default_rng(3), 8, 1.0))
+    found = Thresholds.fit(*several(np.random.default_rng(3), 8, 1.0))
     assert found is not None
     return found
 
@@ -121,12 +121,12 @@ def thresholds() -> Thresholds:
 def test_what_is_not_answered_is_no_class(classes: list[object], value: object, kind: str) -> None:
     p = np.array([[0.9, 0.1], [0.45, 0.55]])
     array = np.array(classes, dtype=np.uint64 if kind == "O" else None)
-    found = decisions(p, array, 0.6)
+    found = decide_classes(p, array, 0.6)
     assert found.tolist() == [classes[0], value]
     assert found.dtype.kind == kind
     assert unanswered_value(classes) == value
-    assert decisions(p[1], array, 0.6) == value  # of a single window
-    assert decisions(p, array, None).tolist() == classes
+    assert decide_classes(p[1], array, 0.6) == value  # of a single window
+    assert decide_classes(p, array, None).tolist() == classes
     assert as_array(classes).tolist() == classes  # of a saved model
 
 
@@ -151,13 +151,13 @@ def test_every_door_gives_the_same_sets_and_answers(run: Path) -> None:
     model = load_model(run / "run/model")
     own = model.card.thresholds
     assert own is not None
-    assert own.people == 5
+    assert own.n_subjects == 5
     p = model.predict_proba(X)
     own = Thresholds(5, [0.4] * 99, np.linspace(p.max(1).min(), p.max(1).max(), 99).tolist())  # some are answered
     model.card = replace(model.card, thresholds=own)
     sets, answers = model.predict_set(X, coverage=0.9), model.predict(X, abstain=0.3)
-    assert (sets == sets_at(p, own.set_threshold(0.9))).all()
-    assert ((answers == "unanswered") == (p.max(1) < own.answer_threshold(0.3))).all()
+    assert (sets == make_sets(p, own.set_threshold(0.9))).all()
+    assert ((answers == "unanswered") == (p.max(1) < own.confidence_needed(0.3))).all()
     assert 0 < (answers == model.unanswered_).sum() < len(X)
     at.export_model(model, "safetensors", run / "file.safetensors")
     assert (at.load_model(run / "file.safetensors").predict_set(X) == sets).all()

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from autotransfer.training.effects import Effects, fit_effects, stacked
+from autotransfer.training.effects import Effects, fit_effects, stack_effects
 
 
 def people(
@@ -42,8 +42,8 @@ def test_posterior_is_that_of_the_joint_gaussian(counts: tuple[int, ...]) -> Non
     mean, cov = gain @ (x - mu.numpy()[y]), prior - gain @ design @ prior
     reads = np.concatenate([np.ones((3, 1)), np.eye(3)], 1)  # δ + ε_c
     effects = one(b, e, mu)
-    evidence = effects.evidence(torch.from_numpy(x).float().view(1, -1, 1), torch.eye(3)[torch.from_numpy(y)])
-    found = effects.given(evidence, alike=1.0)
+    evidence = effects.sum_windows(torch.from_numpy(x).float().view(1, -1, 1), torch.eye(3)[torch.from_numpy(y)])
+    found = effects.posterior(evidence, design_effect=1.0)
     np.testing.assert_allclose(found.means[0, :, 0], mu.numpy() + reads @ mean, atol=1e-5)
     variance = np.diag(reads @ cov @ reads.T).mean()
     np.testing.assert_allclose(float(found.shift + found.interaction), variance, atol=1e-5)
@@ -53,8 +53,8 @@ def test_correction_is_the_difference_of_two_discriminants() -> None:
     """log N(x; M_c, V) − log N(x; μ_c, V₀), up to a number that classes share."""
     z, y, s = people()
     effects = fit_effects(z, y, s, 3)
-    evidence = effects.evidence(effects.project(z[None, :7].float()), torch.eye(3)[y[:7]])
-    after = effects.given(evidence)
+    evidence = effects.sum_windows(effects.project(z[None, :7].float()), torch.eye(3)[y[:7]])
+    after = effects.posterior(evidence)
     x = effects.project(z[None, -9:].float())
     weight, bias = effects.correction(after)
 
@@ -86,9 +86,9 @@ def test_a_shifted_person_gains_even_from_one_class_alone(labeled: bool) -> None
         effects = fit_effects(z[seen], y[seen], s[seen], 3)
         first = torch.flatten((new & (y == 0)).nonzero())[:30]  # nothing but class 0
         x = effects.project(z[None, first].float())
-        posterior = effects.given(effects.evidence(x, torch.eye(3)[y[first]]), classes=labeled)
+        posterior = effects.posterior(effects.sum_windows(x, torch.eye(3)[y[first]]), classes=labeled)
         others = new & (y != 0)
-        before = accuracy(effects, effects.given(effects.nothing, classes=labeled), z[others], y[others])
+        before = accuracy(effects, effects.posterior(effects.no_windows, classes=labeled), z[others], y[others])
         gained.append(accuracy(effects, posterior, z[others], y[others]) - before)
     assert np.mean(gained) > 0.05
     assert min(gained) > -0.03
@@ -100,7 +100,7 @@ def test_members_of_fewer_people_are_in_a_stack_what_they_are_alone() -> None:
     few = s < 4
     alone = [fit_effects(z, y, s, 3), fit_effects(z[few], y[few], s[few], 3)]
     assert [own.shift.shape[-1] for own in alone] == [18, 12]
-    together = stacked(alone)
+    together = stack_effects(alone)
     latents, labels = z[:9].float()[None], torch.eye(3).repeat(3, 1)
     both = latents.expand(2, -1, -1)
     weight, bias = together.correction(together.given(together.evidence(together.project(both), labels)))

@@ -70,7 +70,7 @@ class Recentered(AdaptationMethod):
 
     def correction(self, known: State) -> tuple[Tensor, Tensor]:
         shift = known["sum"] / (10 + known["count"][..., None, None])  # (..., P, R)
-        weight = self.everyone.logits
+        weight = self.everyone.logit_weights
         return torch.zeros_like(weight).expand(*shift.shape[:-2], *weight.shape), -(shift[..., None] * weight).sum(-2)
 
 

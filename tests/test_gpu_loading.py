@@ -16,7 +16,7 @@ from autotransfer import gpu
 from autotransfer.gpu import loading
 from autotransfer.training import trainer as trainer_module
 from autotransfer.training.trainer import Trainer
-from autotransfer.training.windows import windows_for
+from autotransfer.training.windows import prepare_windows
 
 
 def test_of_two_threads_one_launches_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_a_step_that_tries_kernels_leaves_a_population_as_it_was(
     rec = noise(3, 32, 8, subjects=4, classes=2, steps=2)
     setting = at.Setting(method=method, batch_size=8, temporal_filters=2, latent_filters=3)
     jobs = spread_jobs(rec, setting, 3, alone=False)
-    monkeypatch.setattr(trainer_module, "_kernels_serve", {})
+    monkeypatch.setattr(trainer_module, "_kernels_work", {})
     step = Trainer._step
 
     def broken(self: Trainer, rows: Any, x: Any) -> None:
@@ -83,7 +83,7 @@ def test_a_step_that_tries_kernels_leaves_a_population_as_it_was(
             raise TypeError("function takes exactly 17 arguments (27 given)")
 
     def trained(*, kernels: bool) -> Trainer:
-        population = Trainer(jobs, windows_for(rec, jobs[0], device=torch.device("cpu"), dtype=torch.float32))
+        population = Trainer(jobs, prepare_windows(rec, jobs[0], device=torch.device("cpu"), dtype=torch.float32))
         population.kernels = population.step.captured = kernels
         monkeypatch.setattr(population.step, "_beside", population.step.work)
         monkeypatch.setattr(population.step, "_capture", population.step.work)
@@ -98,7 +98,7 @@ def test_a_step_that_tries_kernels_leaves_a_population_as_it_was(
     else:
         mended = trained(kernels=True)
     assert mended.kernels != fails
-    assert list(trainer_module._kernels_serve.values()) == [not fails]
+    assert list(trainer_module._kernels_work.values()) == [not fails]
     assert torch.equal(plain.losses, mended.losses)
     for name, tensor in plain.state().items():
         torch.testing.assert_close(mended.state()[name], tensor, rtol=0, atol=0, equal_nan=True)

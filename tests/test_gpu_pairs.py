@@ -125,7 +125,7 @@ def test_mmd_and_its_gradient(batch: tuple[int, int, int, int], length_scale: st
         masks = (on_device.context, on_device.group, selection.to(DEVICE))
         found = pairs.groups_against_groups(again, beta.to(DEVICE), *masks, on_device.group_rows, paired=paired)
     else:
-        expected = mmd.mean_discrepancy(mmd.other_rows_kernel(d2, scales), groups)
+        expected = mmd.mean_discrepancy(mmd.off_diagonal_kernel(d2, scales), groups)
         found = pairs.groups_against_contexts(again, beta.to(DEVICE), *on_device, paired=paired)
     torch.testing.assert_close(found.detach().cpu(), expected.detach(), rtol=1e-5, atol=1e-6)
     weight = torch.tensor([1.5, -0.7])[: len(z)]

@@ -52,7 +52,7 @@ def test_an_epoch_by_kernels_is_an_epoch(monkeypatch: pytest.MonkeyPatch, alone:
         trainer.train_epoch()
         trainer.evaluate()
         assert (trainer.groups.shared is None) == alone
-        assert (trainer.prepared.shapes is not None) == ("append_scale" in options)
+        assert (trainer.prepared.standardized is not None) == ("append_scale" in options)
         return trainer
 
     plain, quick = trained(kernels=False), trained(kernels=True)

@@ -22,7 +22,14 @@ from autotransfer.search.plan import Stage
 from autotransfer.search.planning import make_plan
 from autotransfer.search.replay import ORDERS
 from autotransfer.settings import Setting
-from autotransfer.training.centering import BEYOND, CENTERING_RULES, Centered, Centering, CenteringRule, fit_centering
+from autotransfer.training.centering import (
+    BEYOND,
+    CENTERING_RULES,
+    Centering,
+    CenteringRule,
+    OnlineCentering,
+    fit_centering,
+)
 from ensembles import alone
 from tiny import described
 
@@ -88,32 +95,35 @@ def shown(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The offset after windows of these classes, which lie at their corners plus a shift; and the shift's part in u."""
     centering = simple()
-    centered = Centered(centering, rule)
-    known, noise = centered.begin(), np.random.default_rng(0)
+    centered = OnlineCentering(centering, rule)
+    known, noise = centered.initial_state(), np.random.default_rng(0)
     for label in labels:
         u = centering.classes.numpy()[:, label] + shift + 0.1 * noise.standard_normal(3)
         u -= u.mean(-1, keepdims=True)
         p = np.full(3, (1 - sure) / 3) + sure * np.eye(3)[label]
-        known = centered.count(known, u, p)
+        known = centered.update(known, u, p)
     return centered.offset(known)[0], shift - shift.mean()
 
 
 @pytest.mark.parametrize("rule", CENTERING_RULES, ids=lambda rule: rule.name)
 def test_somebody_new_is_treated_as_training_people_are(rule: CenteringRule) -> None:
-    centered = Centered(simple(), rule)
-    assert np.array_equal(centered.offset(centered.begin()), np.zeros((1, 3)))
+    centered = OnlineCentering(simple(), rule)
+    assert np.array_equal(centered.offset(centered.initial_state()), np.zeros((1, 3)))
 
 
 def test_the_plain_rule_is_a_mean_with_a_prior() -> None:
-    centered, u = Centered(simple(), CenteringRule("plain", 8.0)), np.random.default_rng(0).normal(size=(20, 1, 3))
-    known = centered.begin()
+    centered, u = (
+        OnlineCentering(simple(), CenteringRule("plain", 8.0)),
+        np.random.default_rng(0).normal(size=(20, 1, 3)),
+    )
+    known = centered.initial_state()
     for own in u:
-        known = centered.count(known, own, np.ones(3) / 3)
+        known = centered.update(known, own, np.ones(3) / 3)
     np.testing.assert_allclose(centered.offset(known), u.sum(0) / 28)
-    fading = Centered(simple(), CenteringRule("plain", 8.0, 0.5))
-    known = fading.begin()
+    fading = OnlineCentering(simple(), CenteringRule("plain", 8.0, 0.5))
+    known = fading.initial_state()
     for own in u:
-        known = fading.count(known, own, np.ones(3) / 3)
+        known = fading.update(known, own, np.ones(3) / 3)
     power = 0.5 ** np.arange(19, -1, -1)
     np.testing.assert_allclose(fading.offset(known), np.tensordot(power, u, 1) / (8 + power.sum()))
 
@@ -137,10 +147,10 @@ def test_one_class_for_minutes_moves_little_where_classes_are_believed() -> None
 
 
 def test_a_window_unlike_any_other_is_not_learned_from() -> None:
-    centered = Centered(simple(), CenteringRule())
-    known = centered.count(centered.begin(), np.array([[1.0, 0.0, -1.0]]), np.ones(3) / 3)
+    centered = OnlineCentering(simple(), CenteringRule())
+    known = centered.update(centered.initial_state(), np.array([[1.0, 0.0, -1.0]]), np.ones(3) / 3)
     wild = np.array([[1.0, 0.0, -1.0]]) * (BEYOND * 9.0)
-    after = centered.count(known, wild, np.ones(3) / 3)
+    after = centered.update(known, wild, np.ones(3) / 3)
     assert all(np.array_equal(after[name], own) for name, own in known.items())
 
 
@@ -229,7 +239,7 @@ def test_rules_side_by_side_are_rules_by_themselves(model: Model) -> None:
     for rule, own in zip(CENTERING_RULES, every, strict=True):
         follow = model.online_ensemble(rule)
         for order, found in zip(orders, own, strict=True):
-            alone, _ = follow.next(type(said)(said.settled[order], said.logits[order]), follow.centered.begin())
+            alone, _ = follow.next(type(said)(said.settled[order], said.logits[order]), follow.centered.initial_state())
             np.testing.assert_allclose(found, alone, rtol=1e-9, atol=1e-9)
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from autotransfer.model.layers import Linear
-from autotransfer.training.flat import Flat
+from autotransfer.training.flat import FlatParameters
 from autotransfer.training.optimizer import AdamW
 
 
@@ -20,7 +20,7 @@ def test_equals_torch_adamw_with_rates_and_decays_per_member() -> None:
         torch.optim.AdamW(parameters, lr=lr[i].item(), weight_decay=decay[i].item())
         for i, parameters in enumerate(references)
     ]
-    flat = Flat(layer=layer)
+    flat = FlatParameters(layer=layer)
     ours = AdamW(flat, decay)
     takes_part = torch.rand(steps, members) < 0.7  # members miss steps: they have fewer batches
     for step in range(steps):
@@ -40,7 +40,7 @@ def test_equals_torch_adamw_with_rates_and_decays_per_member() -> None:
 
 def test_a_gradient_that_is_not_finite_does_not_reach_a_resting_member() -> None:
     layer = Linear(2, 3, 2, seeds=[0, 1])
-    flat = Flat(layer=layer)
+    flat = FlatParameters(layer=layer)
     optimizer = AdamW(flat, torch.zeros(2))
     before = flat.values.clone()
     grads = torch.ones_like(flat.values)

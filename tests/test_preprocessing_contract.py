@@ -14,7 +14,7 @@ from autotransfer.errors import UserError
 from autotransfer.model.moments import n_sums, window_moments
 from autotransfer.preprocessing import TRANSFORMS, FittedPreprocessing, Preprocessing, check_online
 from autotransfer.search.candidates import PENALIZED_NETWORKS, UNPENALIZED_NETWORKS, linear_candidates
-from autotransfer.training.prepared import Prepared
+from autotransfer.training.prepared import PreparedWindows
 from autotransfer.training.windows import Windows
 from tiny import assert_same_outcome, people, stacked_jobs, tiny
 
@@ -93,9 +93,9 @@ def fit(way: Preprocessing, training: list[np.ndarray], data: at.Recordings = RE
     return way.fit(data.X.double(), data.subject, training)
 
 
-def prepare(way: Preprocessing, data: at.Recordings = REC, kernel: int = KERNEL, **more: object) -> Prepared:
+def prepare(way: Preprocessing, data: at.Recordings = REC, kernel: int = KERNEL, **more: object) -> PreparedWindows:
     options = {"device": CPU, "dtype": torch.float64} | more
-    return Prepared(Windows(data, way, kernel, **options), TRAINING, HELD_OUT)  # type: ignore[arg-type]
+    return PreparedWindows(Windows(data, way, kernel, **options), TRAINING, HELD_OUT)  # type: ignore[arg-type]
 
 
 def some_rows(of: list[np.ndarray], n: int = 9) -> Tensor:
@@ -246,7 +246,7 @@ def test_a_graph_does_the_same_or_is_refused(way: Preprocessing) -> None:
 def test_windows_from_a_file_are_those_in_memory(way: Preprocessing, dtype: torch.dtype, near: float) -> None:
     held, read = (prepare(way, dtype=dtype, in_memory=in_memory) for in_memory in (True, False))
     train, new = some_rows(TRAINING), some_rows(HELD_OUT)
-    for rows, get in ((train, "gather"), (new, "held_out"), (train, "mixed"), (new, "mixed")):
+    for rows, get in ((train, "gather"), (new, "held_out"), (train, "gather_any"), (new, "gather_any")):
         first, second = (getattr(prepared, get)(rows) for prepared in (held, read))
         assert first.shape == (*rows.shape, *way.shape(3, 24))
         assert first.dtype == second.dtype == dtype
@@ -264,7 +264,7 @@ def test_training_sees_what_the_model_will(way: Preprocessing, in_memory: bool) 
     torch.testing.assert_close(prepared.gather(rows), expected.expand(len(FOLDS), *expected.shape[1:]), **EXACT)
     for person in REC.subject.unique():
         own = (REC.subject == person).nonzero()[:, 0]
-        held_out, mixed = prepared.held_out(own.expand(len(FOLDS), -1)), prepared.mixed(own.expand(len(FOLDS), -1))
+        held_out, mixed = prepared.held_out(own.expand(len(FOLDS), -1)), prepared.gather_any(own.expand(len(FOLDS), -1))
         groups = [g for g, held in enumerate(HELD_OUT) if person in REC.subject[held]]
         assert groups
         for g in groups:

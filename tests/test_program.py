@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import autotransfer as at
-from autotransfer.training.program import Program, quick_products
+from autotransfer.training.program import Program, allow_tf32
 from autotransfer.training.train import run
 from autotransfer.training.trainer import Trainer
-from autotransfer.training.windows import windows_for
+from autotransfer.training.windows import prepare_windows
 from tiny import tiny
 
 
@@ -20,7 +20,7 @@ def population(settings: list[at.Setting]) -> Trainer:
     recordings = tiny()
     fold = at.leave_one_subject_out(recordings)[0]
     jobs = [at.Job(setting, fold) for setting in settings]
-    windows = windows_for(recordings, jobs[0], device=torch.device("cpu"), dtype=torch.float32)
+    windows = prepare_windows(recordings, jobs[0], device=torch.device("cpu"), dtype=torch.float32)
     return Trainer(jobs, windows)
 
 
@@ -54,14 +54,14 @@ def test_precision_is_put_back() -> None:
     before = torch.backends.cuda.matmul.allow_tf32
 
     def stop() -> None:
-        with quick_products(torch.device("cuda")):
+        with allow_tf32(torch.device("cuda")):
             assert torch.backends.cuda.matmul.allow_tf32
             raise ValueError("stop")
 
     with pytest.raises(ValueError, match="stop"):
         stop()
     assert torch.backends.cuda.matmul.allow_tf32 == before
-    with quick_products(torch.device("cpu")):
+    with allow_tf32(torch.device("cpu")):
         assert torch.backends.cuda.matmul.allow_tf32 == before
 
 

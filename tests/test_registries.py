@@ -116,8 +116,8 @@ def test_fields_are_keywords_of_a_setting_and_survive_json(registry: str) -> Non
 def test_a_censor_is_searched_and_trains(method: str, modes: int) -> None:
     kind = CENSORS[method]
     searched = {setting.mode: setting.strength for setting in at.grid("quick") if setting.method == method}
-    assert searched == kind.quick
-    low, high = kind.sampled
+    assert searched == kind.quick_strengths
+    low, high = kind.sampled_strengths
     assert 0 < low < high, "give it a range in `sampled`"
     for mode in list(MODES)[-modes:]:
         check_alone(quick(method=method, mode=mode, strength=0.1))

@@ -35,7 +35,7 @@ from autotransfer.search.procedure import perform_plan
 from autotransfer.search.regression_evidence import RegressionEvidence, average_shares, errors_of
 from autotransfer.tasks.regression import METRICS, R2
 from autotransfer.training.conformal import Intervals, held_out_coverage, interval_radius
-from autotransfer.training.represented import represented
+from autotransfer.training.representation import find_representation
 from autotransfer.training.ridge import STRENGTHS, ridge
 from tiny import auto_classifier
 
@@ -170,7 +170,7 @@ def test_what_is_said_of_held_out_people_comes_from_trainings_without_them(tmp_p
     run = Run.open(tmp_path / "run", recordings=targets)
     setting = find_candidates(run.prepared).linear[0]
     predicted = RegressionEvidence.from_run(run, [NamedSetting("one", setting)]).predicted[0]
-    ready = represented(targets, setting.preprocessing)
+    ready = find_representation(targets, setting.preprocessing)
     assert ready is not None
     latents = ready[1].flatten(1).double().numpy()
     fold = run.job(run.database.entries()[2]).fold
@@ -202,18 +202,18 @@ def test_intervals_cover_new_people() -> None:
     for _ in range(60):
         sizes = np.exp(0.5 * rng.normal(size=13))
         residuals = [np.abs(size * rng.normal(size=40)) for size in sizes]
-        reached.append(np.mean(residuals[-1] <= interval_radius(Intervals.of(residuals[:-1]), 0.9)))
+        reached.append(np.mean(residuals[-1] <= interval_radius(Intervals.fit(residuals[:-1]), 0.9)))
     assert 0.86 < np.mean(reached) < 0.96
     assert 0.8 < np.mean(held_out_coverage(residuals, 0.9)) <= 1
 
 
 def test_intervals_grow_with_coverage_and_are_infinite_where_people_are_too_few() -> None:
     rng = np.random.default_rng(4)
-    intervals = Intervals.of([np.abs(rng.normal(size=30)) for _ in range(4)])
+    intervals = Intervals.fit([np.abs(rng.normal(size=30)) for _ in range(4)])
     assert intervals is not None
     wide = [np.inf if one is None else one for one in intervals.radii]
     assert wide == sorted(wide)
-    assert Intervals.of([np.ones(3)] * 2) is None
+    assert Intervals.fit([np.ones(3)] * 2) is None
     with pytest.raises(at.UserError, match="fewer than 3 people"):
         interval_radius(None, 0.9)
     for bad in (0, 1, 1.5, "x"):
@@ -385,7 +385,7 @@ def test_a_changed_card_is_refused(tmp_path: Path, change: str) -> None:
     search(recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0)), options(), tmp_path / "run")
     path = tmp_path / "run" / "model" / "model.json"
     values = json.loads(path.read_text())
-    damaged = {"people": 6, "radii": values["intervals"]["radii"][::-1]}
+    damaged = {"n_subjects": 6, "radii": values["intervals"]["radii"][::-1]}
     values[change] = {"constant": 3.0, "parts": [], "intervals": damaged, "digest": {}}[change]
     path.write_text(json.dumps(values))
     with pytest.raises(at.UserError):

@@ -30,7 +30,7 @@ from autotransfer.runs.options import resolved
 from autotransfer.runs.run import WRITTEN, Run, check_unused
 from autotransfer.training.train import run as train_population
 from autotransfer.training.trainer import Trainer
-from autotransfer.training.windows import windows_for
+from autotransfer.training.windows import prepare_windows
 from faults import assert_one_line, call, few_settings
 from test_schema import record
 from tiny import auto_classifier, create_run, described, tiny, tiny_file
@@ -135,7 +135,7 @@ def test_a_checkpoint_continues_bit_for_bit(tmp_path: Path, stop: int) -> None:
     jobs = list(whole)
     lost = [known.history["validation_loss"] for job, known in whole.items() if job.setting.checkpoint == "last"]
     assert any(min(losses) < losses[-1] for losses in lost), "or the best epoch could pass for the last"
-    windows = windows_for(recordings, jobs[0], device=torch.device("cpu"), dtype=torch.float32)
+    windows = prepare_windows(recordings, jobs[0], device=torch.device("cpu"), dtype=torch.float32)
     names = {job: str(number) for number, job in enumerate(jobs)}
     path = tmp_path / "checkpoint"
 
@@ -168,7 +168,7 @@ def test_a_checkpoint_continues_bit_for_bit(tmp_path: Path, stop: int) -> None:
 def test_a_damaged_checkpoint_is_not_used(tmp_path: Path) -> None:
     recordings = tiny()
     jobs = jobs_of(recordings)[:2]
-    windows = windows_for(recordings, jobs[0], device=torch.device("cpu"), dtype=torch.float32)
+    windows = prepare_windows(recordings, jobs[0], device=torch.device("cpu"), dtype=torch.float32)
     population = Trainer(jobs, windows)
     population.train_epoch()
     path = tmp_path / "checkpoint"

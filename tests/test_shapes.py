@@ -14,7 +14,7 @@ from autotransfer.model.eegnet import EEGNet
 from autotransfer.model.moments import SplitWindows, constant_sums, split_window_moments, window_moments, window_sums
 from autotransfer.randomness import as_keys
 from autotransfer.training.trainer import Trainer
-from autotransfer.training.windows import windows_for
+from autotransfer.training.windows import prepare_windows
 from tiny import assert_same_outcome
 
 CPU = torch.device("cpu")
@@ -87,7 +87,7 @@ def recordings(*, flat: bool = False) -> at.Recordings:
 
 def trainer_of(rec: at.Recordings, dtype: torch.dtype, **options: Any) -> Trainer:
     jobs = [at.Job(at.Setting(**SETTING | options), fold) for fold in at.leave_one_subject_out(rec)[:3]]
-    return Trainer(jobs, windows_for(rec, jobs[0], device=CPU, dtype=dtype))
+    return Trainer(jobs, prepare_windows(rec, jobs[0], device=CPU, dtype=dtype))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_training_is_the_same_without_shapes(options: dict[str, Any]) -> None:
     """In float64, with the tables and without them."""
     rec = recordings()
     found, plain = (trainer_of(rec, torch.float64, log_power=True, **options) for _ in range(2))
-    assert found.prepared.shapes is not None
+    assert found.prepared.standardized is not None
     plain.takes_split_windows = False
     rows = found.groups.plan(1)[0]
     x = found.prepared.split_windows(rows)
@@ -116,10 +116,10 @@ def test_a_training_is_the_same_without_shapes(options: dict[str, Any]) -> None:
     assert tabulated is not None
     torch.testing.assert_close(tabulated.covariance, exact.covariance)
     torch.testing.assert_close(tabulated.mean, exact.mean)
-    found.prepared.shapes.tabulate_channels()
+    found.prepared.standardized.tabulate_channels()
     factors = torch.rand(3, len(rows[0]), x.n_channels, dtype=torch.float64)
     changed = x.times(factors)
-    tabulated = found.prepared.moments_of_shapes(changed, rows, factors)
+    tabulated = found.prepared.moments_of_standardized(changed, rows, factors)
     exact = window_moments(drawn_out(changed).transpose(1, 2).flatten(1, 2), found.prepared.windows.kernel)
     torch.testing.assert_close(tabulated.covariance, exact.covariance)
     torch.testing.assert_close(tabulated.mean, exact.mean)
@@ -135,7 +135,7 @@ def test_a_training_is_the_same_without_shapes(options: dict[str, Any]) -> None:
 
 
 def test_a_channel_that_hardly_moves_is_left_to_the_transform() -> None:
-    assert trainer_of(recordings(flat=True), torch.float64).prepared.shapes is None
+    assert trainer_of(recordings(flat=True), torch.float64).prepared.standardized is None
 
 
 @pytest.mark.parametrize("options", [{}, {"channel_mask": 0.3}], ids=str)

@@ -51,7 +51,7 @@ def test_positive_part_and_projector(dtype: torch.dtype) -> None:
     close = {"rtol": 1e-4, "atol": 1e-5}
     torch.testing.assert_close(signs.positive_part(matrix), (basis * values.clamp(min=0)) @ basis.mT, **close)
     kept = (basis * (values > 0.21)[..., None, :]) @ basis.mT
-    torch.testing.assert_close(signs.above(matrix, torch.tensor([0.21], dtype=dtype)), kept, **close)
+    torch.testing.assert_close(signs.project_above(matrix, torch.tensor([0.21], dtype=dtype)), kept, **close)
 
 
 @pytest.mark.parametrize("length_scale", ["median", "perplexity"])
@@ -65,5 +65,5 @@ def test_scores_by_products_are_scores_by_decomposition(
     same = (torch.arange(60) // 20)[:, None] == torch.arange(60) // 20
     keywords = {"same": same.expand(2, 60, 60), "length_scale": length_scale, "regularization": gamma}
     expected = getattr(at.scores, estimator)(z, **keywords)
-    monkeypatch.setattr(filters, "by_products", lambda matrix: True)
+    monkeypatch.setattr(filters, "uses_products", lambda matrix: True)
     torch.testing.assert_close(getattr(at.scores, estimator)(z, **keywords), expected, rtol=1e-3, atol=1e-4)

@@ -13,18 +13,18 @@ import torch
 import autotransfer as at
 from autotransfer.preprocessing import Preprocessing
 from autotransfer.training import packing
-from autotransfer.training.prepared import Prepared
+from autotransfer.training.prepared import PreparedWindows
 from autotransfer.training.windows import Windows
 from tiny import save_folder, tiny
 
 CPU = torch.device("cpu")
 
 
-def from_file(recordings: at.Recordings, standardize: str) -> Prepared:
+def from_file(recordings: at.Recordings, standardize: str) -> PreparedWindows:
     """What is gathered is compared with windows in memory in test_preprocessing_contract.py."""
     way = Preprocessing.of({"standardize": standardize})
     windows = Windows(recordings, way, 5, device=CPU, dtype=torch.float32, in_memory=False)
-    return Prepared(windows, [np.arange(20), np.arange(24)], [np.arange(0)] * 2)
+    return PreparedWindows(windows, [np.arange(20), np.arange(24)], [np.arange(0)] * 2)
 
 
 def test_batches_come_in_the_order_of_the_plan() -> None:
@@ -51,7 +51,7 @@ def test_training_from_a_folder_gives_the_same_outcome(tmp_path: Path, monkeypat
     setting = at.Setting(method="mmd", standardize="train", max_epochs=3, batch_size=16)
     jobs = [at.Job(setting, fold) for fold in at.leave_one_subject_out(recordings)[:2]]
     held = at.train(recordings, jobs, "cpu", dtype=torch.float64)
-    monkeypatch.setattr(packing, "room_beside", lambda *_: -1.0)
+    monkeypatch.setattr(packing, "free_values_per_window", lambda *_: -1.0)
     read = at.train(at.load(tmp_path / "folder"), jobs, "cpu", dtype=torch.float64)
     for first, second in zip(held, read, strict=True):
         assert first.best_epoch == second.best_epoch
@@ -67,7 +67,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
 import sys, numpy as np, torch, autotransfer as at
 from pathlib import Path
 from autotransfer.training import packing, windows as t
-from autotransfer.training.prepared import Prepared
+from autotransfer.training.prepared import PreparedWindows
 from autotransfer.preprocessing import Preprocessing
 folder = Path(sys.argv[1]); n = 65536
 X = np.lib.format.open_memmap(folder / 'X.npy', mode='w+', dtype=np.float32, shape=(n, 8, 128))
@@ -75,20 +75,20 @@ g = np.random.default_rng(0)
 for i in range(0, n, 4096): X[i : i + 4096] = g.standard_normal((4096, 8, 128), dtype=np.float32)
 X.flush(); del X
 np.save(folder / 'y.npy', np.arange(n) % 2); np.save(folder / 'subject.npy', np.arange(n) // (n // 4))
-packing.room_beside = lambda *_: -1.0
+packing.free_values_per_window = lambda *_: -1.0
 torch.set_num_threads(1)
 def own(): return int(next(l for l in open('/proc/self/status') if l.startswith('RssAnon')).split()[1]) // 1024
 rec = at.load(folder)
 fold = at.leave_one_subject_out(rec)[0]
 fold = type(fold)(fold.train[:2048], fold.validation[:256], fold.test[:256], 'a', 'b')
 before, seen = own(), []
-read = Prepared._read
-Prepared._read = lambda self, *rest: (seen.append(own()), read(self, *rest))[1]
+read = PreparedWindows._read
+PreparedWindows._read = lambda self, *rest: (seen.append(own()), read(self, *rest))[1]
 at.train(rec, [at.Job(at.Setting(max_epochs=1), fold)], 'cpu')
 print(max(seen) - before)
 way = Preprocessing.of({'standardize': 'trial'})
 windows = t.Windows(rec, way, 0, device=torch.device('cpu'), dtype=torch.float32, in_memory=False)
-prepared = Prepared(windows, [fold.train], [fold.test])
+prepared = PreparedWindows(windows, [fold.train], [fold.test])
 before, seen = own(), []
 for rows, x in prepared.batches(torch.randint(0, n, (400, 1, 512))): seen.append(own())
 print(max(seen) - before)

@@ -14,7 +14,7 @@ import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.recordings import save_npz
 from autotransfer.search.study_size import EXPONENTS, Sums, expected_gain, gains
-from autotransfer.training.closed_form import Classes
+from autotransfer.training.closed_form import ClassMoments
 
 SHARED = np.array([0.6, 0.6, 0.0, 0.0])  # by which the classes of everybody differ
 
@@ -59,7 +59,7 @@ def test_sums_of_people_give_the_discriminant_of_all_their_windows() -> None:
     asked = torch.randn(5, 7, generator=draw, dtype=torch.float64)
     mean, deviation = codes.mean(0), codes.std(0, correction=0)
     scale = torch.where(deviation > 0, 1 / deviation, 0.0)
-    weight, bias = Classes((codes - mean) * scale, y, 4).solve(0.5)
+    weight, bias = ClassMoments((codes - mean) * scale, y, 4).solve(0.5)
     expected = torch.log_softmax((asked - mean) * scale @ weight.T + bias, 1)
     people = [Sums.of(codes[rows], y[rows], 4) for rows in torch.arange(60).split(20)]
     torch.testing.assert_close(Sums.total(people).log_probabilities(asked), expected)

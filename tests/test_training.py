@@ -17,7 +17,7 @@ from autotransfer.jobs import Outcome
 from autotransfer.training.metrics import class_weights
 from autotransfer.training.packing import pack
 from autotransfer.training.trainer import Trainer
-from autotransfer.training.windows import windows_for
+from autotransfer.training.windows import prepare_windows
 from plain_eegnet import PlainEEGNet, copy_member, our_name
 
 
@@ -122,7 +122,7 @@ def by_hand(recordings: at.Recordings, job: at.Job, decays: list[float]) -> dict
     """What a plain loop over torch's own layers and optimizers makes of one adversary, from the same first weights and
     the same minibatches."""
     setting, rows = job.setting, torch.from_numpy(job.fold.train)
-    windows = windows_for(recordings, job, device=torch.device("cpu"), dtype=torch.float64)
+    windows = prepare_windows(recordings, job, device=torch.device("cpu"), dtype=torch.float64)
     start = Trainer([job], windows)
     kernel = start.net.temporal.shape[-1]
     net = PlainEEGNet(recordings.n_channels, recordings.n_times, kernel).double().train()

@@ -20,7 +20,7 @@ from autotransfer.report.statistics import paired
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.verdict import best_baseline
 from autotransfer.search.baselines import CLOSED, PYRIEMANN, RECENTERED
-from autotransfer.training.intervals import next_subject, next_words
+from autotransfer.training.intervals import describe_next_subject, next_subject
 from autotransfer.versions import versions
 from report_example import averaged
 from tiny import auto_classifier, tiny
@@ -62,7 +62,7 @@ def test_fewer_people_have_students_interval() -> None:
     assert found is not None
     expected = stats.t.interval(0.9, 3, np.mean(scores), np.std(scores, ddof=1) * np.sqrt(1.25))
     assert (found.low, found.high) == pytest.approx(expected)
-    assert "normal" in str(next_words(found))
+    assert "normal" in str(describe_next_subject(found))
     draw = np.clip(np.random.default_rng(1).normal(0.6, 0.05, (4000, 8)), 0, 1)
     inside = np.mean([one.low <= row[-1] <= one.high for row in draw if (one := next_subject(row[:-1]))])
     assert inside == pytest.approx(0.9, abs=0.02)
@@ -145,7 +145,7 @@ def test_a_run_says_it_in_the_estimator_the_card_the_page_of_the_model_and_the_f
     assert choice.at_least == 0.9
     page = (tmp_path / "run" / "model" / "README.md").read_text().replace("\\", "")
     assert choice.verdict in page
-    assert str(next_words(choice.next_subject)) in page
+    assert str(describe_next_subject(choice.next_subject)) in page
     assert card.made_with == versions()
     assert f"kernels {versions()['kernels']}" in page
     # what the delivered model confuses is what its scores rest on
@@ -181,5 +181,5 @@ def test_the_methods_paragraph_has_the_facts() -> None:
 def test_a_person_without_a_score_says_nothing_of_the_next() -> None:
     found = next_subject([*(k / 20 for k in range(18)), float("nan")])
     assert found is not None
-    assert (found.people, found.assumes) == (18, "normal")
+    assert (found.n_subjects, found.assumes) == (18, "normal")
     assert np.isfinite(found.high)

@@ -32,13 +32,13 @@ def _paper() -> list[Setting]:
 
 def _few() -> list[Setting]:
     """Return penalties that have gained something on people left out: those of networks that are averaged."""
-    return [Setting(), *_penalties({method: kind.few for method, kind in CENSORS.items()})]
+    return [Setting(), *_penalties({method: kind.few_strengths for method, kind in CENSORS.items()})]
 
 
 def _quick() -> list[Setting]:
     """Return every method that names strengths for it, and the network without a penalty in the batches of each."""
     plain = [Setting(), *(Setting(batches=kind) for kind in BALANCED)]
-    return plain + _penalties({method: kind.quick for method, kind in CENSORS.items()})
+    return plain + _penalties({method: kind.quick_strengths for method, kind in CENSORS.items()})
 
 
 def _penalties(strengths: dict[str, dict[str, float]]) -> list[Setting]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .critics import PrintedCriticOptions, SubjectCritic, with_labels
 from .groups import equal_shares, find_groups
-from .printed import find_sets
+from .printed import find_paper_sets
 from .terms import Term
 
 
@@ -21,8 +21,8 @@ class Adversary(SubjectCritic):
     options: PrintedCriticOptions
     label = "Adversary"
     Options = PrintedCriticOptions
-    quick: ClassVar[dict[str, float]] = {"marginal": 0.03}
-    useful = (0.03, 0.1)
+    quick_strengths: ClassVar[dict[str, float]] = {"marginal": 0.03}
+    useful_strengths = (0.03, 0.1)
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         return -self.cross_entropy(term, term.z, frozen=True)
@@ -40,7 +40,7 @@ class Adversary(SubjectCritic):
     def weights(self, term: Term) -> Tensor:
         """Return weights of rows, (P, B)."""
         if self.options.as_printed:
-            sets = find_sets(term)  # rows weigh 1 each, or 1/|S_c| where there is a set for every class
+            sets = find_paper_sets(term)  # rows weigh 1 each, or 1/|S_c| where there is a set for every class
             return sets.present if self.contexts == 1 else sets.present / sets.context_rows
         groups = find_groups(term, self.min_rows)
-        return term.once("equal contexts", lambda: equal_shares(groups.counts, groups.context_rows))
+        return term.compute_once("equal contexts", lambda: equal_shares(groups.counts, groups.context_rows))

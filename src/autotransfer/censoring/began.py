@@ -14,7 +14,7 @@ from ..randomness import fold_in
 from .critics import MLP, PrintedCriticOptions, label_width, to_unit_variance, with_labels
 from .groups import Groups, equal_shares, find_groups
 from .method import Method, MethodOptions, member_numbers
-from .printed import find_sets, shares
+from .printed import find_paper_sets, paper_weights
 from .terms import Term, TermSpec
 
 # From k = 0 the labeled critic has no reason to tell subjects apart, and with γ = 1 nothing would ever move it.
@@ -38,7 +38,7 @@ class BEGANOptions(PrintedCriticOptions):
             object.__setattr__(self, "diversity", DIVERSITY[self.variant])
 
     @property
-    def words(self) -> list[str]:
+    def name_parts(self) -> list[str]:
         variant = [] if self.variant == "labelled" or self.as_printed else [self.variant]
         usual = self.diversity == DIVERSITY[self.variant]
         return [*variant, *([] if usual else [f"diversity {self.diversity}"]), *self._differing("variant", "diversity")]
@@ -74,7 +74,7 @@ class BEGAN(Method):
     label = "BEGAN"
     Options = BEGANOptions
     per_member = ("critic_lr", "control_rate", "diversity")
-    quick: ClassVar[dict[str, float]] = {"marginal": 0.1, "conditional": 0.3}
+    quick_strengths: ClassVar[dict[str, float]] = {"marginal": 0.1, "conditional": 0.3}
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)
@@ -109,12 +109,12 @@ class BEGAN(Method):
     def losses(self, term: Term, z: Tensor, key: Tensor, *, frozen: bool) -> tuple[Tensor, Tensor]:
         """Return the losses of real and fake, (P,) each."""
         groups = find_groups(term, self.min_rows)
-        per_group = term.once("equal groups", lambda: equal_shares(groups.counts, groups.group_rows))
+        per_group = term.compute_once("equal groups", lambda: equal_shares(groups.counts, groups.group_rows))
         if not self.labeled:
             error = self.errors(z, z, frozen=frozen)
-            per_context = term.once("equal contexts", lambda: equal_shares(groups.counts, groups.context_rows))
+            per_context = term.compute_once("equal contexts", lambda: equal_shares(groups.counts, groups.context_rows))
             if self.options.as_printed:
-                per_context, per_group = shares(find_sets(term), self.nuisances)
+                per_context, per_group = paper_weights(find_paper_sets(term), self.nuisances)
             return (per_context * error).sum(-1), (per_group * error).sum(-1)
 
         # Both samples in one pass through the critic: rows with their own subject, then the same rows with another's.
@@ -124,7 +124,7 @@ class BEGAN(Method):
             return with_labels(z.detach()[..., :0], *labels), per_group.repeat(1, 2)
 
         z = to_unit_variance(z, per_group).repeat(1, 2, 1)
-        latents, weight = term.once("trades", read)  # the key is the step's
+        latents, weight = term.compute_once("trades", read)  # the key is the step's
         errors = weight * self.errors(torch.cat([z, latents], -1), z, frozen=frozen)
         real, fake = errors.view(len(z), 2, -1).sum(-1).unbind(1)
         return real, fake

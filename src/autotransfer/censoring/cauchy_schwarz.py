@@ -6,7 +6,7 @@ from torch import Tensor
 
 from .groups import equal_shares, find_groups, over_context
 from .kernel_matrices import KernelMethod
-from .mmd import other_rows_kernel
+from .mmd import off_diagonal_kernel
 from .terms import Term
 
 _LEAST = 1e-12  # of a mean kernel value: rows that are far from each other have a logarithm, too
@@ -24,15 +24,15 @@ class CauchySchwarz(KernelMethod):
     """
 
     label = "Cauchy–Schwarz"
-    useful = (1.0, 3.0)
-    sampled = (0.1, 10.0)
+    useful_strengths = (1.0, 3.0)
+    sampled_strengths = (0.1, 10.0)
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         groups = find_groups(term, self.min_rows)
         d2, beta = self.distances(term.z, groups.context)
         n, N = groups.group_rows, groups.context_rows
         group, context = groups.group.to(d2.dtype), groups.context.to(d2.dtype)
-        kernel = context * other_rows_kernel(d2, beta)
+        kernel = context * off_diagonal_kernel(d2, beta)
         # Mean kernel of row i with the others of its context and of its group, and means of these: (P, B)
         to_context = kernel.sum(-1) / (N - 1).clamp(min=1)
         to_group = (kernel * group).sum(-1) / (n - 1).clamp(min=1)

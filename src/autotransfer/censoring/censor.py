@@ -23,7 +23,7 @@ def code_path(method: type[Method], options: MethodOptions) -> tuple[object, ...
     return tuple((name, value) for name, value in asdict(options).items() if name not in method.per_member)
 
 
-class _Last(Generic[T]):
+class _LastResult(Generic[T]):
     """Keeps what was made of tensors, as long as the same ones are given and unchanged."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class _Last(Generic[T]):
         self.versions: list[int] = []
         self.made: list[T] = []
 
-    def of(self, given: tuple[object, ...], make: Callable[[], T]) -> T:
+    def get(self, given: tuple[object, ...], make: Callable[[], T]) -> T:
         tensors = [tensor for tensor in given if isinstance(tensor, Tensor) and not tensor.is_inference()]
         if len(tensors) < len(given) or torch.compiler.is_compiling():
             return make()
@@ -43,7 +43,7 @@ class _Last(Generic[T]):
             self.given, self.versions, self.made = given, versions, [make()]
         return self.made[0]
 
-    def __reduce__(self) -> tuple[type[_Last[T]], tuple[()]]:
+    def __reduce__(self) -> tuple[type[_LastResult[T]], tuple[()]]:
         return type(self), ()  # a copy has seen nothing
 
 
@@ -88,7 +88,7 @@ class Censor(nn.Module):
             raise UserError(f"stacked members may differ in {', '.join(method.per_member) or 'nothing'} only")
         self.mode = mode
         # In a step critics and penalty are given the same labels, and critics the same codes.
-        self._labels, self._critics_see = _Last[dict[bool, Labels]](), _Last[list[Term]]()
+        self._labels, self._critics_see = _LastResult[dict[bool, Labels]](), _LastResult[list[Term]]()
         self.latent_dim = latent_dim
         self.branches = tuple(branches or (latent_dim,))
         if sum(self.branches) != latent_dim:
@@ -114,7 +114,7 @@ class Censor(nn.Module):
 
     def critic_loss(self, z: Tensor, y: Tensor, s: Tensor) -> Tensor | None:
         """Return the loss that critics minimize, () or (P,), or None without critics."""
-        terms, key = self._critics_see.of((z, y, s), lambda: self._for_critics(z, y, s)), self._key()
+        terms, key = self._critics_see.get((z, y, s), lambda: self._for_critics(z, y, s)), self._key()
         losses = [self._method(i).critic_loss(term, key) for i, term in enumerate(terms)]
         parts = [loss for loss in losses if loss is not None]
         return self._shaped(sum(parts[1:], parts[0])) if parts else None
@@ -171,7 +171,7 @@ class Censor(nn.Module):
             labels.append(ids.long().expand(z.shape[:2]))
         if self.checks_ids and not torch.compiler.is_compiling():
             self._check_ids(*labels)
-        of_terms = self._labels.of((y, s), lambda: make_labels(self.mode, *labels))
+        of_terms = self._labels.get((y, s), lambda: make_labels(self.mode, *labels))
         return make_terms(self.mode, z, labels[0], labels[1], branches=self.branches, labels=of_terms)
 
     def _for_critics(self, z: Tensor, y: Tensor, s: Tensor) -> list[Term]:

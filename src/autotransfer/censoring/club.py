@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from .contrast import ContrastMethod, KeenCriticOptions
+from .contrast import ContrastMethod, FrequentCriticOptions
 from .terms import Term
 
 
@@ -21,7 +21,7 @@ class CLUB(ContrastMethod):
     """
 
     label = "CLUB"
-    Options = KeenCriticOptions
+    Options = FrequentCriticOptions
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         return self.contrast(term, term.z, frozen=True).difference()

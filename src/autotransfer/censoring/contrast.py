@@ -14,7 +14,7 @@ from .terms import Term
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeenCriticOptions(CriticOptions):
+class FrequentCriticOptions(CriticOptions):
     """Options of methods whose dependence is linear in the critic's values, and so has no bound.
 
     A critic that lags behind then drives the encoder past the point where subjects look alike, and back: with one
@@ -49,7 +49,7 @@ class ContrastMethod(SubjectCritic):
 
     def contrast(self, term: Term, z: Tensor, *, frozen: bool) -> Contrast:
         groups = find_groups(term, self.min_rows)
-        weight = term.once("equal contexts", lambda: equal_shares(groups.counts, groups.context_rows))
+        weight = term.compute_once("equal contexts", lambda: equal_shares(groups.counts, groups.context_rows))
 
         def seen() -> Tensor:
             scaled = to_unit_variance(z, weight) if self.unit_variance else z
@@ -61,6 +61,6 @@ class ContrastMethod(SubjectCritic):
             return joint, groups.context.to(joint.dtype) @ joint / groups.context_rows[..., None]
 
         # The critic's updates in a step see the same term; the encoder goes on from the last.
-        value: Tensor = self.critic(seen() if frozen else term.once(("seen", term.z), seen), frozen=frozen)
-        joint, product = term.once("shares", shares)
+        value: Tensor = self.critic(seen() if frozen else term.compute_once(("seen", term.z), seen), frozen=frozen)
+        joint, product = term.compute_once("shares", shares)
         return Contrast(value, joint, product, weight)

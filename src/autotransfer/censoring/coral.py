@@ -36,8 +36,8 @@ class CORAL(Method):
     options: CORALOptions
     label = "CORAL"
     Options = CORALOptions
-    useful = (0.3, 1.0)
-    sampled = (0.1, 10.0)
+    useful_strengths = (0.3, 1.0)
+    sampled_strengths = (0.1, 10.0)
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         groups = find_groups(term, self.min_rows)

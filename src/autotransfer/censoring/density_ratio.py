@@ -25,8 +25,8 @@ class DensityRatio(ContrastMethod):
 
     label = "Density ratio"
     unit_variance = False
-    useful = (0.3, 1.0)
-    sampled = (0.03, 3.0)
+    useful_strengths = (0.3, 1.0)
+    sampled_strengths = (0.03, 3.0)
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         contrast = self.contrast(term, term.z, frozen=True)

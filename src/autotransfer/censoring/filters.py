@@ -38,7 +38,7 @@ def definite_solve_(matrix: Tensor, vectors: Tensor) -> Tensor:
 
 def positive_part(matrix: Tensor) -> Tensor:
     """Return the nearest positive semi-definite matrix: (P, N, N) -> (P, N, N)."""
-    if by_products(matrix):
+    if uses_products(matrix):
         return signs.positive_part(matrix)
     values, basis = _eigh(matrix)
     return (basis * values[..., None, :]) @ basis.mT
@@ -46,18 +46,18 @@ def positive_part(matrix: Tensor) -> Tensor:
 
 def cutoff_solve(matrix: Tensor, threshold: Tensor, vectors: Tensor) -> Tensor:
     """Apply the inverse on eigenvectors with μ > threshold, else 0: (P, N, N), (P, 1), (P, N, D) -> (P, N, D)."""
-    if not by_products(matrix):
+    if not uses_products(matrix):
         values, basis = _eigh(matrix)
         mu = values.to(torch.float64)  # (P, N): costs nothing here
         inverse = torch.where(mu > threshold, 1 / mu.clamp(min=1e-300), 0.0).to(matrix.dtype)
         return basis @ (inverse[..., None] * (basis.mT @ vectors))
-    kept = signs.above(matrix, threshold[:, 0].to(matrix.dtype))
+    kept = signs.project_above(matrix, threshold[:, 0].to(matrix.dtype))
     inside = torch.baddbmm(kept, kept @ matrix, kept, beta=-1)
     inside.diagonal(dim1=-2, dim2=-1).add_(1)  # where nothing is kept, so that it has an inverse
     return kept @ definite_solve_(inside, kept @ vectors)
 
 
-def by_products(matrix: Tensor) -> bool:
+def uses_products(matrix: Tensor) -> bool:
     """Tell whether eigenvalues are told apart by matrix products (GPU) or by a decomposition (CPU)."""
     return matrix.device.type != "cpu"
 

@@ -36,7 +36,7 @@ def find_groups(term: Term, min_rows: int) -> Groups:
             return Groups(*pairs.find_groups(term.context, term.nuisance, min_rows))
         return _find_groups(term.context, term.nuisance, min_rows, term.z.dtype)
 
-    return term.once(("groups", min_rows, term.z.dtype), find)
+    return term.compute_once(("groups", min_rows, term.z.dtype), find)
 
 
 def _find_groups(contexts: Tensor, nuisances: Tensor, min_rows: int, dtype: torch.dtype) -> Groups:

@@ -24,18 +24,18 @@ class HSIC(KernelMethod):
     """
 
     label = "HSIC"
-    useful = (1.0, 3.0)
-    sampled = (0.1, 10.0)
+    useful_strengths = (1.0, 3.0)
+    sampled_strengths = (0.1, 10.0)
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         groups = find_groups(term, self.min_rows)
         d2, beta = self.distances(term.z, groups.context)
-        nuisance = term.once("hsic", lambda: of_nuisance(term, groups))
+        nuisance = term.compute_once("hsic", lambda: make_nuisance_kernel(term, groups))
         own = hsic(nuisance.others * rbf(d2, beta), nuisance.kernel, nuisance.context)
         return (nuisance.weight * own).sum(-1)
 
 
-class OfNuisance(NamedTuple):
+class NuisanceKernel(NamedTuple):
     """Tensors of HSIC that z does not change."""
 
     others: Tensor  # (P, B, B) bool: pairs of different rows of a context
@@ -44,12 +44,12 @@ class OfNuisance(NamedTuple):
     weight: Tensor  # (P, B) of a row's context, over HSIC(s, s) there
 
 
-def of_nuisance(term: Term, groups: Groups) -> OfNuisance:
+def make_nuisance_kernel(term: Term, groups: Groups) -> NuisanceKernel:
     kernel = (term.nuisance[..., :, None] == term.nuisance[..., None, :]).to(term.z.dtype)
     others = groups.context & ~diagonal(kernel)
     context, kernel = groups.context.to(kernel.dtype), others * kernel
     weight = equal_shares(groups.counts, groups.context_rows) / hsic(kernel, kernel, context).clamp(min=1e-12)
-    return OfNuisance(others, context, kernel, weight)
+    return NuisanceKernel(others, context, kernel, weight)
 
 
 def hsic(k: Tensor, l: Tensor, context: Tensor) -> Tensor:  # noqa: E741

@@ -34,7 +34,7 @@ class KernelOptions(MethodOptions):
         object.__setattr__(self, "length_scale", check_length_scale(self.length_scale))
 
     @property
-    def words(self) -> list[str]:
+    def name_parts(self) -> list[str]:
         return [str(self.length_scale), *self._differing("length_scale")]
 
 
@@ -54,10 +54,10 @@ class KernelMethod(Method):
 
     def distances(self, z: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
         """Return squared distances (P, B, B) of z (P, B, D), and inverse scales of pairs: see `pair_scales`."""
-        d2, beta, _ = self.unpaired(z, context)
+        d2, beta, _ = self.distances_and_scales(z, context)
         return d2, pair_scales(beta, self.options.length_scale)
 
-    def unpaired(self, z: Tensor, context: Tensor) -> tuple[Tensor, Tensor, bool]:
+    def distances_and_scales(self, z: Tensor, context: Tensor) -> tuple[Tensor, Tensor, bool]:
         """Return distances, inverse scales of rows (P, B), and whether these differ within a context."""
         d2, scale = own_distances(z), self.options.length_scale
         return d2, inverse_scales(d2, context, scale), scale == "perplexity"

@@ -25,7 +25,7 @@ class MethodOptions:
         check_types(self)
 
     @property
-    def words(self) -> list[str]:
+    def name_parts(self) -> list[str]:
         """Return parts of a setting's name that tell settings of this method apart."""
         return self._differing()
 
@@ -48,10 +48,10 @@ class Method(nn.Module, ABC):
     per_member: ClassVar[tuple[str, ...]] = ()  # options that are numbers, one for each stacked member
     # Strengths that are searched: the paper's grid; by mode, the grids few and quick; the extended grid; Optuna
     strengths: ClassVar[tuple[float, ...]] = (1.0, 0.3, 0.1, 0.03, 0.01)
-    few: ClassVar[dict[str, float]] = {}
-    quick: ClassVar[dict[str, float]] = {}
-    useful: ClassVar[tuple[float, float]] = (0.1, 0.3)
-    sampled: ClassVar[tuple[float, float]] = (0.01, 1.0)
+    few_strengths: ClassVar[dict[str, float]] = {}
+    quick_strengths: ClassVar[dict[str, float]] = {}
+    useful_strengths: ClassVar[tuple[float, float]] = (0.1, 0.3)
+    sampled_strengths: ClassVar[tuple[float, float]] = (0.01, 1.0)
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         """options: one for each member; they differ in `per_member` alone."""

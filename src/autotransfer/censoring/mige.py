@@ -17,7 +17,7 @@ from .filters import nu_steps
 from .groups import Groups, find_groups
 from .kernel_matrices import check_length_scale
 from .method import Method, MethodOptions, member_numbers
-from .printed import PrintedOptions, Sets, find_sets, shares
+from .printed import PaperSets, PrintedOptions, find_paper_sets, paper_weights
 from .scores import ESTIMATORS, nu_method
 from .terms import Term, TermSpec
 
@@ -46,7 +46,7 @@ class MIGEOptions(PrintedOptions):
             object.__setattr__(self, "projection", False)
 
     @property
-    def words(self) -> list[str]:
+    def name_parts(self) -> list[str]:
         implied = ["projection"] if self.as_printed else []
         others = self._differing("estimator", "regularization", "length_scale", *implied)
         return [self.estimator, number(self.regularization or 0.0), str(self.length_scale), *others]
@@ -73,8 +73,8 @@ class MIGE(Method):
     label = "MIGE"
     Options = MIGEOptions
     per_member = ("regularization",)
-    quick: ClassVar[dict[str, float]] = {"marginal": 0.01, "conditional": 0.01}
-    useful = (0.01, 0.03)
+    quick_strengths: ClassVar[dict[str, float]] = {"marginal": 0.01, "conditional": 0.01}
+    useful_strengths = (0.01, 0.03)
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)
@@ -105,7 +105,7 @@ class MIGE(Method):
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         if self.options.as_printed:
-            gradient = self.printed_gradient(term.z.detach(), find_sets(term))
+            gradient = self.printed_gradient(term.z.detach(), find_paper_sets(term))
         else:
             gradient = self.gradient(term.z.detach(), find_groups(term, self.min_rows))
         return (gradient * term.z).sum(-1).sum(-1)
@@ -125,13 +125,13 @@ class MIGE(Method):
         return (score[0] - score[1]) / rows
 
     @torch.no_grad()
-    def printed_gradient(self, z: Tensor, sets: Sets) -> Tensor:
+    def printed_gradient(self, z: Tensor, sets: PaperSets) -> Tensor:
         """Return the gradient with the weights of the printed equations: 1/C for a class, 1/M for a subject of it."""
         same = torch.stack([sets.group, sets.context]) > 0
         score = self.estimator(
             z, same=same, length_scale=self.options.length_scale, regularization=self.gamma.reshape(-1)
         )
-        per_context, per_group = shares(sets, self.nuisances)
+        per_context, per_group = paper_weights(sets, self.nuisances)
         return (per_group[..., None] * score[0] - per_context[..., None] * score[1]) / self.contexts
 
 

@@ -18,7 +18,7 @@ from . import printed
 from .groups import Groups, equal_shares, find_groups
 from .kernel_matrices import KernelMethod, KernelOptions, diagonal, rbf
 from .method import MethodOptions
-from .printed import PrintedOptions, find_sets
+from .printed import PrintedOptions, find_paper_sets
 from .terms import Term, TermSpec
 
 PAIRS = ("all", "bernoulli", "clique")
@@ -27,7 +27,7 @@ PAIRS = ("all", "bernoulli", "clique")
 @dataclass(frozen=True, kw_only=True)
 class MMDOptions(PrintedOptions, KernelOptions):
     @property
-    def words(self) -> list[str]:
+    def name_parts(self) -> list[str]:
         return [str(self.length_scale), *self._differing("length_scale", "pairs", "fraction", "size")]
 
 
@@ -51,13 +51,13 @@ class PairwiseMMDOptions(MMDOptions):
             raise UserError(f"size is {size}; a clique has at least 2 subjects")
 
     @property
-    def words(self) -> list[str]:
+    def name_parts(self) -> list[str]:
         if self.pairs == "all":
-            return super().words
-        return [*super().words, f"{self.pairs} {self.size if self.fraction is None else self.fraction}"]
+            return super().name_parts
+        return [*super().name_parts, f"{self.pairs} {self.size if self.fraction is None else self.fraction}"]
 
 
-def other_rows_kernel(d2: Tensor, beta: Tensor) -> Tensor:
+def off_diagonal_kernel(d2: Tensor, beta: Tensor) -> Tensor:
     """Return the RBF kernel with nothing on the diagonal: (P, B, B), β (P, B, B) or (P, B, 1) -> (P, B, B)."""
     return rbf(d2, beta).masked_fill(diagonal(d2), 0.0)
 
@@ -75,20 +75,20 @@ class MMD(KernelMethod):
     label = "MMD"
     Options = MMDOptions
     strengths = (1.0, 3.0, 10.0, 30.0, 100.0)  # as published; averages make them strong
-    few: ClassVar[dict[str, float]] = {"conditional": 1.0}
-    quick: ClassVar[dict[str, float]] = {"marginal": 0.3, "conditional": 1.0, "complementary": 0.3}
-    useful = (0.3, 1.0)
-    sampled = (0.03, 10.0)
+    few_strengths: ClassVar[dict[str, float]] = {"conditional": 1.0}
+    quick_strengths: ClassVar[dict[str, float]] = {"marginal": 0.3, "conditional": 1.0, "complementary": 0.3}
+    useful_strengths = (0.3, 1.0)
+    sampled_strengths = (0.03, 10.0)
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         if self.options.as_printed:
-            sets = find_sets(term)
+            sets = find_paper_sets(term)
             return printed.mmd(*self.distances(term.z, sets.context > 0), sets)
         groups = find_groups(term, self.min_rows)
         if gpu.available(term.z):
-            d2, beta, paired = self.unpaired(term.z, groups.context)
+            d2, beta, paired = self.distances_and_scales(term.z, groups.context)
             return pairs.groups_against_contexts(d2, beta, *groups, paired=paired)
-        return mean_discrepancy(other_rows_kernel(*self.distances(term.z, groups.context)), groups)
+        return mean_discrepancy(off_diagonal_kernel(*self.distances(term.z, groups.context)), groups)
 
 
 def mean_discrepancy(kernel: Tensor, groups: Groups) -> Tensor:
@@ -117,9 +117,10 @@ class PairwiseMMD(KernelMethod):
     options: PairwiseMMDOptions
     label = "Pairwise MMD"
     Options = PairwiseMMDOptions
-    strengths, useful, sampled = MMD.strengths, MMD.useful, MMD.sampled
-    few: ClassVar[dict[str, float]] = {"conditional": 1.0}
-    quick: ClassVar[dict[str, float]] = {"marginal": 0.3, "conditional": 1.0}
+    strengths, useful_strengths = MMD.strengths, MMD.useful_strengths
+    sampled_strengths = MMD.sampled_strengths
+    few_strengths: ClassVar[dict[str, float]] = {"conditional": 1.0}
+    quick_strengths: ClassVar[dict[str, float]] = {"marginal": 0.3, "conditional": 1.0}
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)
@@ -129,13 +130,13 @@ class PairwiseMMD(KernelMethod):
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         if self.options.as_printed:
-            sets = find_sets(term)
+            sets = find_paper_sets(term)
             selection = self.selection(term, key, self.rank_of_all)
             return printed.pairwise_mmd(*self.distances(term.z, sets.context > 0), sets, selection)
         groups = find_groups(term, self.min_rows)
         selection = self.selection(term, key, partial(self.rank_of_present, groups))
         if gpu.available(term.z):
-            d2, beta, paired = self.unpaired(term.z, groups.context)
+            d2, beta, paired = self.distances_and_scales(term.z, groups.context)
             masks = (groups.context, groups.group, selection)
             return pairs.groups_against_groups(d2, beta, *masks, groups.group_rows, paired=paired)
         return groups_against_groups(*self.distances(term.z, groups.context), groups, selection)
@@ -167,7 +168,7 @@ class PairwiseMMD(KernelMethod):
 
 def groups_against_groups(d2: Tensor, beta: Tensor, groups: Groups, selection: Tensor) -> Tensor:
     """Return the estimate of pairwise MMD (P,) over the selected pairs of rows (P, B, B) bool."""
-    kernel = other_rows_kernel(d2, beta)
+    kernel = off_diagonal_kernel(d2, beta)
     selected = groups.context & ~groups.group & selection
     weight = 1 / groups.group_rows
     # n·m pairs of rows, each 1/(n·m): a pair of groups is 1

@@ -33,7 +33,7 @@ class PrintedOptions(MethodOptions):
         object.__setattr__(self, "as_printed", self.as_printed or None)
 
 
-class Sets(NamedTuple):
+class PaperSets(NamedTuple):
     """S_c and S_cm of the pseudocode, for every row those that hold it. Rows that are padding weigh 0."""
 
     present: Tensor  # (P, B) 0 or 1
@@ -43,25 +43,25 @@ class Sets(NamedTuple):
     group_rows: Tensor  # (P, B) |S_cm|, at least 1
 
 
-def find_sets(term: Term) -> Sets:
+def find_paper_sets(term: Term) -> PaperSets:
     """Return every set there is, however small, in the dtype of z."""
 
-    def find() -> Sets:
+    def find() -> PaperSets:
         present = term.context >= 0
         context = (term.context[..., :, None] == term.context[..., None, :]) & present[..., None]
         group = context & (term.nuisance[..., :, None] == term.nuisance[..., None, :])
         numbers = [mask.to(term.z.dtype) for mask in (present, context, group)]
-        return Sets(*numbers, *(mask.sum(-1).clamp(min=1) for mask in numbers[1:]))
+        return PaperSets(*numbers, *(mask.sum(-1).clamp(min=1) for mask in numbers[1:]))
 
-    return term.once("sets", find)
+    return term.compute_once("sets", find)
 
 
-def shares(sets: Sets, nuisances: int) -> tuple[Tensor, Tensor]:
+def paper_weights(sets: PaperSets, nuisances: int) -> tuple[Tensor, Tensor]:
     """Return weights of rows in Σ_c mean over S_c, and in Σ_c Σ_m 1/M mean over S_cm: two (P, B)."""
     return sets.present / sets.context_rows, sets.present / (nuisances * sets.group_rows)
 
 
-def mmd(d2: Tensor, beta: Tensor, sets: Sets) -> Tensor:
+def mmd(d2: Tensor, beta: Tensor, sets: PaperSets) -> Tensor:
     """Return Σ over S_cm of at least two rows of MMD²(S_c, S_cm), self-pairs kept in the cross term: (P,)."""
     kernel = rbf(d2, beta)
     to_context, to_group = (kernel * sets.context).sum(-1), (kernel * sets.group).sum(-1)
@@ -75,7 +75,7 @@ def mmd(d2: Tensor, beta: Tensor, sets: Sets) -> Tensor:
     return within_context + within_group - 2 * cross
 
 
-def pairwise_mmd(d2: Tensor, beta: Tensor, sets: Sets, selection: Tensor) -> Tensor:
+def pairwise_mmd(d2: Tensor, beta: Tensor, sets: PaperSets, selection: Tensor) -> Tensor:
     """Return Σ over the selected ordered pairs (r, t) of subjects, and classes c, of MMD²(S_cr, S_ct): (P,).
 
     selection: (P, B, B) bool, whether the subjects of rows i and j, in this order, are selected.

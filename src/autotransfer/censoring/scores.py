@@ -34,7 +34,7 @@ from . import kernel_matrices
 from .filters import cutoff_solve, nu_solve, positive_part, ridge_solve_
 
 
-class Fit(NamedTuple):
+class FilterInput(NamedTuple):
     """The input of a filter."""
 
     kernel: Tensor  # (P, N, N) K̃, which the filter may use up
@@ -43,13 +43,13 @@ class Fit(NamedTuple):
     gamma: Tensor  # (P, 1) regularization, float64
     definite: bool  # False: the kernel may have negative eigenvalues
 
-    def positive(self) -> Tensor:
+    def positive_kernel(self) -> Tensor:
         """Return K̃ without negative eigenvalues."""
         return self.kernel if self.definite else positive_part(self.kernel)
 
-    def ridge_solved(self, scale: float | Tensor) -> Tensor:
+    def solve_ridge(self, scale: float | Tensor) -> Tensor:
         """Return (K̃ + scale · γ)⁻¹ ζ."""
-        return ridge_solve_(self.positive(), scale * self.gamma.to(self.rows.dtype), self.zeta)
+        return ridge_solve_(self.positive_kernel(), scale * self.gamma.to(self.rows.dtype), self.zeta)
 
 
 def tikhonov(
@@ -57,7 +57,7 @@ def tikhonov(
     regularization: float | Tensor = 0.01,
 ) -> Tensor:  # fmt: skip
     """Estimate by ridge regression of the score in the kernel's space; γ is the ridge on K/n."""
-    return _estimate(z, same, length_scale, regularization, lambda fit: fit.ridge_solved(1.0))
+    return _estimate(z, same, length_scale, regularization, lambda fit: fit.solve_ridge(1.0))
 
 
 def stein(
@@ -65,7 +65,7 @@ def stein(
     regularization: float | Tensor = 0.001,
 ) -> Tensor:  # fmt: skip
     """Estimate by Stein's identity, inverted with a ridge n²γ on K: Tikhonov's estimate with nγ in place of γ."""
-    return _estimate(z, same, length_scale, regularization, lambda fit: fit.ridge_solved(fit.rows))
+    return _estimate(z, same, length_scale, regularization, lambda fit: fit.solve_ridge(fit.rows))
 
 
 def ssge(
@@ -85,7 +85,7 @@ def nu_method(
     stops: all the t that occur (filters.nu_steps), if known; spares a look at a regularization on the device.
     """
     return _estimate(
-        z, same, length_scale, regularization, lambda fit: nu_solve(fit.positive(), fit.zeta, fit.gamma, stops)
+        z, same, length_scale, regularization, lambda fit: nu_solve(fit.positive_kernel(), fit.zeta, fit.gamma, stops)
     )
 
 
@@ -95,7 +95,7 @@ ESTIMATORS = {"ssge": ssge, "stein": stein, "tikhonov": tikhonov, "nu_method": n
 @torch.no_grad()
 def _estimate(
     z: Tensor, same: Tensor | None, length_scale: str | float, regularization: float | Tensor,
-    filtered: Callable[[Fit], Tensor],
+    filtered: Callable[[FilterInput], Tensor],
 ) -> Tensor:  # fmt: skip
     """Compute the formula; filtered: filter(K̃) ζ."""
     leading, sample, mask, gamma = _flatten(z, same, length_scale, regularization)
@@ -110,7 +110,7 @@ def _estimate(
     else:
         d2 = d2.repeat(masks, 1, 1)
         normal, zeta, rows = _normalized(sample, d2, kernel_matrices.pair_scales(beta, length_scale), mask)
-    solved = filtered(Fit(normal, zeta, rows, gamma, length_scale != "perplexity"))
+    solved = filtered(FilterInput(normal, zeta, rows, gamma, length_scale != "perplexity"))
     return -(rows.rsqrt()[..., None] * solved).reshape(*leading, *z.shape[-2:])
 
 

@@ -39,7 +39,7 @@ def positive_part(matrix: Tensor) -> Tensor:
     return part + part.mT
 
 
-def above(matrix: Tensor, threshold: Tensor) -> Tensor:
+def project_above(matrix: Tensor, threshold: Tensor) -> Tensor:
     """Return the projector onto the eigenvectors with eigenvalues above a threshold: (P, N, N), (P,) -> (P, N, N)."""
     lowered = matrix.clone()
     lowered.diagonal(dim1=-2, dim2=-1).sub_(threshold[:, None])

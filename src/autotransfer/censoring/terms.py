@@ -23,20 +23,20 @@ class Term(NamedTuple):
     z: Tensor  # (P, B, D)
     context: Tensor  # (P, B) group id, -1: padding
     nuisance: Tensor  # (P, B) group id inside the context, -1: padding
-    memory: dict[Hashable, Any] | None = None  # see `once`
+    cache: dict[Hashable, Any] | None = None  # see `compute_once`
 
-    def once(self, name: Hashable, make: Callable[[], T]) -> T:
+    def compute_once(self, name: Hashable, make: Callable[[], T]) -> T:
         """Return what follows from the labels alone, made once for all terms, critics and penalties of a step that
         share them; remembered by name."""
-        if self.memory is None:
+        if self.cache is None:
             return make()
-        if name not in self.memory:
-            self.memory[name] = make()
-        remembered: T = self.memory[name]
+        if name not in self.cache:
+            self.cache[name] = make()
+        remembered: T = self.cache[name]
         return remembered
 
 
-class Rule(NamedTuple):
+class TermRule(NamedTuple):
     """Rule by which a mode makes one term: which of `parts` equal slices of z, and whether the class is the context."""
 
     sign: int
@@ -45,12 +45,12 @@ class Rule(NamedTuple):
     by_class: bool
 
 
-MODES: dict[str, tuple[Rule, ...]] = {
-    "marginal": (Rule(+1, parts=1, part=0, by_class=False),),  # z ⟂ s
-    "conditional": (Rule(+1, parts=1, part=0, by_class=True),),  # z ⟂ s given y
+MODES: dict[str, tuple[TermRule, ...]] = {
+    "marginal": (TermRule(+1, parts=1, part=0, by_class=False),),  # z ⟂ s
+    "conditional": (TermRule(+1, parts=1, part=0, by_class=True),),  # z ⟂ s given y
     "complementary": (  # z1 ⟂ s, z2 keeps s
-        Rule(+1, parts=2, part=0, by_class=False),
-        Rule(-1, parts=2, part=1, by_class=False),
+        TermRule(+1, parts=2, part=0, by_class=False),
+        TermRule(-1, parts=2, part=1, by_class=False),
     ),
 }
 
@@ -80,7 +80,7 @@ def term_dims(mode: str, branches: Sequence[int]) -> list[int]:
     return [sum(branches) // rule.parts for rule in MODES[mode]]
 
 
-def part_of(z: Tensor, branches: Sequence[int], rule: Rule) -> Tensor:
+def part_of(z: Tensor, branches: Sequence[int], rule: TermRule) -> Tensor:
     """Return a rule's slice of every branch of z (..., D), side by side."""
     if rule.parts == 1:
         return z
@@ -94,10 +94,10 @@ class Labels(NamedTuple):
     known: Tensor  # (P, B) bool: no padding
     context: Tensor  # (P, B)
     nuisance: Tensor  # (P, B)
-    memory: dict[Hashable, Any]
+    cache: dict[Hashable, Any]
 
     @classmethod
-    def of(cls, y: Tensor, s: Tensor, *, by_class: bool) -> Labels:
+    def make(cls, y: Tensor, s: Tensor, *, by_class: bool) -> Labels:
         known = (s >= 0) & (y >= 0) if by_class else s >= 0
         context = y if by_class else torch.zeros_like(s)
         return cls(known, torch.where(known, context, -1), torch.where(known, s, -1), {})
@@ -108,7 +108,7 @@ def make_labels(mode: str, y: Tensor, s: Tensor) -> dict[bool, Labels]:
 
     Rows with s < 0 are padding; so are, where the class is the context, rows with y < 0.
     """
-    return {by_class: Labels.of(y, s, by_class=by_class) for by_class in {rule.by_class for rule in MODES[mode]}}
+    return {by_class: Labels.make(y, s, by_class=by_class) for by_class in {rule.by_class for rule in MODES[mode]}}
 
 
 def make_terms(
@@ -120,9 +120,9 @@ def make_terms(
     labels = make_labels(mode, y, s) if labels is None else labels
     terms = []
     for rule in MODES[mode]:
-        known, context, nuisance, memory = labels[rule.by_class]
+        known, context, nuisance, cache = labels[rule.by_class]
         part = part_of(z, branches or (z.shape[-1],), rule)
         # Whatever a padding row holds, even NaN, reaches neither the value nor the gradient.
         part = torch.where(known[..., None], part, torch.zeros_like(part))
-        terms.append(Term(rule.sign, part, context, nuisance, memory))
+        terms.append(Term(rule.sign, part, context, nuisance, cache))
     return terms

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .contrast import ContrastMethod, KeenCriticOptions
+from .contrast import ContrastMethod, FrequentCriticOptions
 from .critics import MLP
 from .terms import Term
 
@@ -20,7 +20,7 @@ class Wasserstein(ContrastMethod):
     """
 
     label = "Wasserstein"
-    Options = KeenCriticOptions
+    Options = FrequentCriticOptions
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         return self.distance(term, term.z, frozen=True)

@@ -22,12 +22,12 @@ from ..recordings import Recordings
 from ..recordings.optional import pip_install
 from ..runs.database import FINISHED, Entry, OpenPopulation
 from ..runs.executor import DTYPE, Work, job_of, tensors_of, train_halves
-from ..training.closed_form import population_of
-from ..training.memory import first_line, out_of_memory
+from ..training.closed_form import make_population
+from ..training.memory import first_line, is_out_of_memory
 from ..training.packing import resolve_device
 from ..training.progress import Progress
 from ..training.train import run as train_population
-from ..training.windows import release, windows_for
+from ..training.windows import prepare_windows, release_windows
 from ..versions import versions
 
 if TYPE_CHECKING:
@@ -63,13 +63,13 @@ def train_task(
     members = {id(job): entry.key for job, entry in zip(jobs, entries, strict=True)}
     finished = []
     try:
-        windows = windows_for(recordings, jobs[0], device=place, dtype=DTYPE)
-        population = population_of(jobs, windows, encoders)
+        windows = prepare_windows(recordings, jobs[0], device=place, dtype=DTYPE)
+        population = make_population(jobs, windows, encoders)
         for outcome in train_population(population):
             key = members[id(outcome.job)]
             finished.append(Finished(key, outcome.record(), tensors_of(outcome), outcome.job.setting.max_epochs))
     finally:
-        release(recordings)
+        release_windows(recordings)
     return finished
 
 
@@ -129,7 +129,7 @@ class Cluster:
                 for finished in arrived:
                     run.database.finish(finished.key, finished.record, finished.tensors)
                 failed = [finished.record.failure is not None for finished in arrived]
-                bar.elsewhere([finished.max_epochs for finished in arrived], failed)
+                bar.add_results([finished.max_epochs for finished in arrived], failed)
                 run.database.end_population(population.number)
                 future.release()
         finally:
@@ -167,7 +167,7 @@ def _handle_failure(run: Work, population: OpenPopulation, error: Exception) -> 
     reason, statuses = first_line(error), run.database.statuses()
     several = sum(statuses[key] not in FINISHED for key in population.keys) > 1
     # A population that takes one worker after another with it has most likely met the system's memory limit.
-    if out_of_memory(error) or (type(error).__name__ == "KilledWorker" and several):
+    if is_out_of_memory(error) or (type(error).__name__ == "KilledWorker" and several):
         train_halves(run, population, reason)
         return
     raise UserError(f"population {population.number} failed on the cluster: {reason}; {GO_ON.format(run.folder)}")

@@ -24,7 +24,7 @@ from ..runs.options import USUAL_ENCODER
 from ..search.candidates import AVERAGED_CHECKPOINT, EEGNET, PENALIZED_NETWORKS
 from ..settings import Setting
 from ..training.batches import epochs_for
-from ..training.conformal import FEWEST, Thresholds
+from ..training.conformal import MIN_SUBJECTS, Thresholds
 from ..training.packing import resolve_device
 from ..training.train import train
 from ..versions import versions
@@ -193,7 +193,7 @@ def penalty_from_preset(preset: str, method: str | None, mode: str | None, stren
     method = usual if method is None else method
     if strength is None and method != "none":
         check_choice("method", method, CENSORS)
-        strength = CENSORS[method].useful[-1]
+        strength = CENSORS[method].useful_strengths[-1]
     penalty = {"method": method, "mode": usual_mode if mode is None else mode}
     return penalty if strength is None else penalty | {"strength": strength}
 
@@ -217,11 +217,11 @@ def _thresholds(model: Model, recordings: Recordings, fold: Fold) -> Thresholds 
     rows = fold.validation
     who, y = recordings.subject[rows], recordings.y.numpy()[rows]
     people = who.unique()  # type: ignore[no-untyped-call]  # torch's
-    if len(people) < FEWEST:
+    if len(people) < MIN_SUBJECTS:
         return None
     probability = model.predict_checked(recordings.X[rows], who)
     masks = [(who == person).numpy() for person in people]
-    return Thresholds.of([y[mask] for mask in masks], [probability[mask] for mask in masks])
+    return Thresholds.fit([y[mask] for mask in masks], [probability[mask] for mask in masks])
 
 
 def validation_fold(recordings: Recordings, subjects: object, seed: int) -> Fold:

@@ -19,7 +19,7 @@ from ..runs.run import Run
 from ..search.evaluation import delivered_predictions
 from ..search.regression_evidence import RegressionEvidence
 from ..tasks.regression import REGRESSION
-from ..training.conformal import around, interval_radius
+from ..training.conformal import interval_radius, make_intervals
 from .inputs import agreed_rate, column_of, ids_of, raw_windows
 from .run_estimator import DATA, RunEstimator
 
@@ -112,7 +112,7 @@ class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         radius = interval_radius(self.model_.card.intervals, coverage)
-        return around(self.predict(X, subjects), radius)
+        return make_intervals(self.predict(X, subjects), radius)
 
     def score(self, X: object, y: object, sample_weight: object = None, subjects: object = None) -> float:
         """Return R² of all windows together, as scikit-learn's regressors do."""

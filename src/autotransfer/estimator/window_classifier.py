@@ -25,7 +25,7 @@ from ..recordings.container import check_sfreq
 from ..recordings.windows import encode_subjects
 from ..tasks import Metric, Task
 from ..tasks.classification import CLASSIFICATION_TASK
-from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
+from ..training.conformal import decide_classes, least_confidence, least_probability, make_sets, unanswered_value
 from .inputs import raw_windows, training_recordings
 
 Array = NDArray[Any]
@@ -169,7 +169,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         """
         check_is_fitted(self)
         least = least_confidence(self.model_.card.thresholds, abstain)
-        predicted: Array = decisions(self.predict_proba(X, subjects, adapt=adapt), self.classes_, least)
+        predicted: Array = decide_classes(self.predict_proba(X, subjects, adapt=adapt), self.classes_, least)
         return predicted
 
     def predict_set(self, X: object, coverage: float = 0.9, subjects: object = None) -> NDArray[np.bool_]:
@@ -180,7 +180,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         """
         check_is_fitted(self)
         least = least_probability(self.model_.card.thresholds, coverage)
-        return sets_at(self.predict_proba(X, subjects), least)
+        return make_sets(self.predict_proba(X, subjects), least)
 
     @property
     def unanswered_(self) -> Any:

@@ -18,9 +18,9 @@ from ..recordings.signals import typical_scale
 from ..settings import Setting
 from ..tasks import task_of
 from ..tasks.classification import CLASSIFICATION
-from ..training.centering import Centering, CenteringRule, fit_centering, stacked_centering
-from ..training.effects import Effects, fit_effects, stacked
-from ..training.represented import represented
+from ..training.centering import Centering, CenteringRule, fit_centering, stack_centering
+from ..training.effects import Effects, fit_effects, stack_effects
+from ..training.representation import find_representation
 from .candidate import Candidate, size_of_candidate
 from .card import CandidateCard, ModelCard, OnlineCard
 from .ensemble import Ensemble
@@ -112,7 +112,7 @@ def candidate_of(recordings: Recordings, part: Part, encoders: Encoders | None =
     """Make the candidate of a part, with the effects of the people it was trained on."""
     setting, states, folds, _ = part
     tensors = {name: torch.stack([state[name] for state in states]) for name in states[0]}
-    training, ready = [fold.train for fold in folds], represented(recordings, setting.preprocessing)
+    training, ready = [fold.train for fold in folds], find_representation(recordings, setting.preprocessing)
     fitted = setting.preprocessing.fit(
         recordings.X, recordings.subject, training, recordings.derived, None if ready is None else ready[1], ready
     )
@@ -140,7 +140,7 @@ def centering_of(candidate: Candidate, recordings: Recordings, folds: Sequence[F
     for member_logits, member_reference, fold in zip(logits, reference, folds, strict=True):
         used = torch.isin(rows, torch.from_numpy(fold.train))
         centerings.append(fit_centering(member_logits[used], member_reference, y[used], people[used]))
-    return stacked_centering(centerings)
+    return stack_centering(centerings)
 
 
 def effects_of(candidate: Candidate, recordings: Recordings, folds: Sequence[Fold]) -> Effects | None:
@@ -156,12 +156,12 @@ def effects_of(candidate: Candidate, recordings: Recordings, folds: Sequence[Fol
             effects.append(fit_effects(latents[used], y[used], people[used], recordings.n_classes))
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # latents too far apart in size to be compared
             return None
-    return stacked(effects)
+    return stack_effects(effects)
 
 
 def _latents(candidate: Candidate, recordings: Recordings, rows: Tensor, subject: Tensor | None = None) -> Tensor:
     """Compute latents (members, n, D) of these rows of the training recordings, from a known representation if any."""
-    ready = represented(recordings, candidate.setting.preprocessing)
+    ready = find_representation(recordings, candidate.setting.preprocessing)
     start, X = (0, recordings.X) if ready is None else ready
     (latents,) = Ensemble([candidate], [1.0]).latents(X[rows], subject, start)
     return latents

@@ -144,7 +144,7 @@ class Ensemble:
         weights = torch.split(self.combination.member_weights.float(), [len(stack) for stack in self.stacks])
         effects = [stack.effects for stack in self.stacks if stack.effects is not None]
         directions = max(known.means.shape[-1] for known in effects)
-        return [known.wide(directions) for known in effects], list(weights)
+        return [known.pad(directions) for known in effects], list(weights)
 
     def project(self, latents: Sequence[Tensor]) -> Tensor:
         """Map latents (P, n, D) of each stack to (n, P of all stacks, R)."""

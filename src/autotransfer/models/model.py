@@ -26,12 +26,12 @@ from ..recordings.targets import parse_targets
 from ..recordings.windows import UNNAMED, channel_names, encode_subjects, validate_windows
 from ..settings import Setting
 from ..training.conformal import (
-    around,
-    decisions,
+    decide_classes,
     interval_radius,
     least_confidence,
     least_probability,
-    sets_at,
+    make_intervals,
+    make_sets,
     unanswered_value,
 )
 from ..training.effects import Effects
@@ -188,7 +188,7 @@ class Model:
         share, sharpness = trust_in(self.card, least)
 
         def learn(effects: Effects, x: Tensor) -> tuple[Effects, Tensor, Tensor]:
-            posterior = effects.given(effects.evidence(x, weight))
+            posterior = effects.posterior(effects.sum_windows(x, weight))
             return posterior, *effects.correction(posterior)
 
         # Sharpness with further labels is relative to the model, and divided by it.
@@ -252,7 +252,7 @@ class Model:
             return self.predict_checked(windows, encode_subjects(subjects, len(windows)))
         self._check_predicts_classes()
         least = least_confidence(self.card.thresholds, abstain)
-        predicted: NDArray[Any] = decisions(
+        predicted: NDArray[Any] = decide_classes(
             self.predict_proba(X, subjects, adapt=adapt, channels=channels), self.classes_, least
         )
         return predicted
@@ -263,7 +263,7 @@ class Model:
         (docs/decisions.md)."""
         self._check_predicts_classes()
         least = least_probability(self.card.thresholds, coverage)
-        return sets_at(self.predict_proba(X, subjects), least)
+        return make_sets(self.predict_proba(X, subjects), least)
 
     def predict_interval(self, X: object, coverage: float = 0.9, subjects: object = None) -> Floats:
         """Return low and high end (N, 2) of an interval about the number of each window; X and subjects as of
@@ -272,7 +272,7 @@ class Model:
         if not self.card.task.is_numeric:
             raise UserError("the model predicts classes, and no number; use predict_set")
         radius = interval_radius(self.card.intervals, coverage)  # refused before any work
-        return around(self.predict(X, subjects), radius)
+        return make_intervals(self.predict(X, subjects), radius)
 
     def _check_predicts_classes(self) -> None:
         if self.card.task.is_numeric:

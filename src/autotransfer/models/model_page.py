@@ -9,7 +9,7 @@ from contextlib import suppress
 from html import escape
 from typing import Any
 
-from ..training.intervals import NextSubject, next_words
+from ..training.intervals import NextSubject, describe_next_subject
 from ..words import printable
 from .card import ModelCard
 
@@ -76,7 +76,7 @@ def _measured(card: ModelCard) -> Iterable[str]:
     yield _markdown(sentence, SENTENCE)
     with suppress(TypeError, ValueError):
         expected = NextSubject(**card.scores["next_subject"]) if card.scores.get("next_subject") else None
-        if forecast := next_words(expected, hold_out):
+        if forecast := describe_next_subject(expected, hold_out):
             yield f"\n{_markdown(forecast, SENTENCE)}"
     unit = "each of these people" if hold_out == "subject" else "these windows"
     yield f"\nThe models that predicted {unit} were neither trained on them nor selected by their scores."

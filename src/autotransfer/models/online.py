@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..training.centering import Centered, CenteringRule, Known, stacked_centering
+from ..training.centering import CenteringRule, CenteringState, OnlineCentering, stack_centering
 from .candidate import Candidate
 from .ensemble import TINY, Ensemble, Floats
 
@@ -43,7 +43,7 @@ class OnlineEnsemble:
         centering = [stack.centering for stack in self.ensemble.stacks if stack.centering is not None]
         if not centering:
             raise ValueError("no candidate of the online ensemble is centered")
-        self.centered = Centered(stacked_centering(centering), rule)
+        self.centered = OnlineCentering(stack_centering(centering), rule)
         combination, stacks = self.ensemble.combination, self.ensemble.stacks
         moves = torch.cat([torch.full((len(stack),), stack.centering is not None) for stack in stacks])  # (P of all,)
         has_moving = (combination.mean[:, moves] > 0).any(1)  # (K,)
@@ -59,7 +59,7 @@ class OnlineEnsemble:
         settled = self.ensemble.combination.pool(logits[self._stays], *self._settled)
         return ZeroShot(settled.numpy(), logits[self._moves].transpose(0, 1).contiguous().numpy())
 
-    def next(self, windows: ZeroShot, known: Known) -> tuple[Floats, Known]:
+    def next(self, windows: ZeroShot, known: CenteringState) -> tuple[Floats, CenteringState]:
         """Return log-probabilities (n, C) of a person's next windows, in order, up to a constant for each window, and
         what is known after them."""
         return self._follow(windows, np.arange(len(windows.settled)), known)
@@ -67,24 +67,24 @@ class OnlineEnsemble:
     def side_by_side(self, windows: ZeroShot, orders: Sequence[np.ndarray]) -> Floats:
         """Return log-probabilities (L, O, n, C) for a new person, by every rule and in each of O orders (n,)."""
         lanes = (len(self.centered.prior), len(orders))
-        log_p, _ = self._follow(windows, np.stack(orders, 1), self.centered.begin(*lanes))
+        log_p, _ = self._follow(windows, np.stack(orders, 1), self.centered.initial_state(*lanes))
         return np.moveaxis(log_p, 0, -2)
 
     def all_at_once(self, windows: ZeroShot, belief: Floats) -> Floats:
         """Return log-probabilities (..., n, C) from all windows of one person and their probabilities by the model (n,
         C), for each rule. Their order makes no difference."""
-        offset = self.centered.all_at_once(self.centered.beside(windows.logits), belief)[..., None, :, :]
-        return windows.settled + self._pool(windows.logits - offset)
+        offset = self.centered.transductive_offset(self.centered.relative_logits(windows.logits), belief)
+        return windows.settled + self._pool(windows.logits - offset[..., None, :, :])
 
-    def _follow(self, windows: ZeroShot, orders: np.ndarray, known: Known) -> tuple[Floats, Known]:
+    def _follow(self, windows: ZeroShot, orders: np.ndarray, known: CenteringState) -> tuple[Floats, CenteringState]:
         """Map windows in orders (n, ...) to log-probabilities (n, lanes..., C)."""
-        u = self.centered.beside(windows.logits)
+        u = self.centered.relative_logits(windows.logits)
         predictions = []
         for place in orders:
             offset = self.centered.offset(known)
             log_p = windows.settled[place] + self._pool(windows.logits[place] - offset)
             predictions.append(log_p)
-            known = self.centered.count(known, u[place], softmax(log_p))
+            known = self.centered.update(known, u[place], softmax(log_p))
         return np.stack(predictions), known
 
     def _pool(self, logits: Floats) -> Floats:

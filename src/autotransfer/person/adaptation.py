@@ -29,7 +29,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..training.effects import GUESSED, Effects, Evidence
+from ..training.effects import PREDICTED_DESIGN_EFFECT, Effects, WindowSums
 
 PREDICTED = 30.0  # windows that count as one for effects on a class that is predicted
 SURE = 0.4  # share of the entropy of guessing: above it a window says too little
@@ -79,13 +79,15 @@ class Shift(AdaptationMethod):
     classes_known = False
 
     def begin(self) -> State:
-        return dict(self.everyone.nothing._asdict())
+        return dict(self.everyone.no_windows._asdict())
 
     def count(self, known: State, x: Tensor, p: Tensor) -> State:
         return {"sums": known["sums"] + p[..., None, :, None] * x[..., None, :], "counts": known["counts"] + p}
 
     def posterior(self, known: State) -> Effects:
-        return self.everyone.given(Evidence(**known), classes=self.classes_known, alike=GUESSED)
+        return self.everyone.posterior(
+            WindowSums(**known), classes=self.classes_known, design_effect=PREDICTED_DESIGN_EFFECT
+        )
 
     def correction(self, known: State) -> tuple[Tensor, Tensor]:
         return self.everyone.correction(self.posterior(known))
@@ -95,8 +97,8 @@ class SelfTraining(Shift):
     label = "by self-training"
 
     def posterior(self, known: State) -> Effects:
-        evidence = Evidence(**known)
-        shifted, moved = super().posterior(known), self.everyone.given(evidence, alike=PREDICTED)
+        evidence = WindowSums(**known)
+        shifted, moved = super().posterior(known), self.everyone.posterior(evidence, design_effect=PREDICTED)
         counts = evidence.counts
         spread = counts.shape[-1] * counts.amin(-1) / counts.sum(-1).clamp(min=TINY)  # 0: one class alone; 1: all alike
         share = spread[..., None, None]
@@ -143,7 +145,7 @@ class Statistics(AdaptationMethod):
         mean = known["sum"] / windows  # relative to the training people's
         variance = (MOMENTS * self.variance + known["squares"]) / windows - mean.square()
         scale = (self.variance / variance).sqrt()
-        weight = self.everyone.logits  # (P, R, C)
+        weight = self.everyone.logit_weights  # (P, R, C)
         # x becomes mean + (x − mean of the person) · scale, and the logits are linear in it.
         moved = self.mean - scale * (self.mean + mean)
         return (scale - 1)[..., None] * weight, (moved[..., None] * weight).sum(-2)
@@ -171,7 +173,7 @@ class Entropy(AdaptationMethod):
 
     def correction(self, known: State) -> tuple[Tensor, Tensor]:
         bias = known["bias"][..., None, :] / self.total  # (..., 1, C), for each member
-        weight = torch.zeros_like(self.everyone.logits)
+        weight = torch.zeros_like(self.everyone.logit_weights)
         return weight.expand(*bias.shape[:-2], *weight.shape), bias.expand(*bias.shape[:-2], *weight.shape[::2])
 
 
@@ -241,7 +243,7 @@ class Adaptation:
         total = torch.zeros(())
         for effects, z, weights in zip(self.effects, latents, self.weights, strict=True):
             x, n_classes = effects.project(z), effects.means.shape[1]
-            evidence = effects.evidence(x[:, known], torch.nn.functional.one_hot(y[known], n_classes))
-            weight, bias = effects.correction(effects.given(evidence))
+            evidence = effects.sum_windows(x[:, known], torch.nn.functional.one_hot(y[known], n_classes))
+            weight, bias = effects.correction(effects.posterior(evidence))
             total = total + torch.einsum("pnc,p->nc", x @ weight + bias[:, None], weights)
         return total

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ..models.calibration import LABELS, lost_with, trust_in
-from ..training.effects import Evidence
+from ..training.effects import WindowSums
 from .labels import Labels
 
 RECENT = 48  # windows of the person that a label is judged by, and that can be labeled afterwards
@@ -84,14 +84,14 @@ def expected_gain(labels: Labels, x: Tensor, log_p: Tensor, recent_x: Tensor, re
     share, sharpness = trust_in(labels.card, max(helped))
     sums, counts = labels.evidence
 
-    def probabilities(evidence: Evidence, latents: Tensor, log_p: Tensor) -> Tensor:
+    def probabilities(evidence: WindowSums, latents: Tensor, log_p: Tensor) -> Tensor:
         _, weight, bias = labels.correction(evidence, share)
         return (sharpness * (log_p.to(weight) + latents.flatten(1) @ weight + bias[..., None, :])).softmax(-1)
 
     p, likely = probabilities(labels.evidence, x[None], log_p[None])[0].topk(min(LIKELY, len(counts)))
     before = probabilities(labels.evidence, recent_x, recent_log_p)  # (n, C)
     label = torch.eye(len(counts))[likely].to(sums)  # (classes that are likely, C)
-    with_label = Evidence(sums + label[:, None, :, None] * x[:, None], counts + label)
+    with_label = WindowSums(sums + label[:, None, :, None] * x[:, None], counts + label)
     after = probabilities(with_label, recent_x, recent_log_p)  # (likely, n, C)
     moved = 0.5 * (after - before).abs().sum(-1).mean(-1)
     return float((p * moved).sum() / p.sum())

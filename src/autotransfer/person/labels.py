@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..models.calibration import lost_with, trust_in
 from ..models.card import ModelCard
-from ..training.effects import Effects, Evidence
+from ..training.effects import Effects, WindowSums
 from .adaptation import all_members
 
 State = dict[str, Tensor]
@@ -30,7 +30,7 @@ class Labels:
         self.card, self.effects, self.weights = card, list(effects), list(weights)
         self.everyone = all_members(self.effects)
         self._weights = torch.cat(self.weights)
-        self.evidence = self.everyone.nothing
+        self.evidence = self.everyone.no_windows
         self._correct()
 
     def state(self) -> State:
@@ -45,7 +45,7 @@ class Labels:
             raise ValueError(f"labels.sums has the shape {tuple(sums.shape)}, labels.counts {tuple(counts.shape)}")
         if (counts < 0).any() or (counts != counts.round()).any():
             raise ValueError("labels.counts are not numbers of windows")
-        self.evidence = Evidence(sums, counts)
+        self.evidence = WindowSums(sums, counts)
         self._correct()
 
     @property
@@ -54,8 +54,8 @@ class Labels:
 
     def add(self, x: Tensor, y: Tensor) -> None:
         """Add projected latents (n, P, R) of windows of classes (n,)."""
-        more = self.everyone.evidence(x.transpose(0, 1), torch.nn.functional.one_hot(y, len(self.evidence.counts)))
-        self.evidence = Evidence(self.evidence.sums + more.sums, self.evidence.counts + more.counts)
+        more = self.everyone.sum_windows(x.transpose(0, 1), torch.nn.functional.one_hot(y, len(self.evidence.counts)))
+        self.evidence = WindowSums(self.evidence.sums + more.sums, self.evidence.counts + more.counts)
         self._correct()
 
     def _correct(self) -> None:
@@ -69,10 +69,10 @@ class Labels:
             self.posterior, weight, bias = self.correction(self.evidence, share)
             self._correction = weight, bias
 
-    def correction(self, evidence: Evidence, share: float) -> tuple[Effects, Tensor, Tensor]:
+    def correction(self, evidence: WindowSums, share: float) -> tuple[Effects, Tensor, Tensor]:
         """Return the posterior with this evidence, and weights (..., P · R, C) and bias (..., C) of what it adds to the
         log-probabilities."""
-        posterior = self.everyone.given(evidence)
+        posterior = self.everyone.posterior(evidence)
         weight, bias = self.everyone.correction(posterior)
         weight = share * self._weights[:, None, None] * weight
         return posterior, weight.flatten(-3, -2), share * (self._weights[:, None] * bias).sum(-2)

@@ -15,7 +15,14 @@ from ..recordings import Raw
 from ..recordings.labels import label_names
 from ..recordings.targets import split_target
 from ..recordings.windows import encode_subjects
-from ..training.conformal import around, decisions, interval_radius, least_confidence, least_probability, sets_at
+from ..training.conformal import (
+    decide_classes,
+    interval_radius,
+    least_confidence,
+    least_probability,
+    make_intervals,
+    make_sets,
+)
 
 Floats = NDArray[np.float64]
 
@@ -58,7 +65,7 @@ def predictions(
     if model.card.task.is_numeric:
         table = pd.DataFrame({"prediction": predicted})
         if coverage is not None:
-            table[["low", "high"]] = around(predicted, interval_radius(model.card.intervals, coverage))
+            table[["low", "high"]] = make_intervals(predicted, interval_radius(model.card.intervals, coverage))
     else:
         table = _class_predictions(model, predicted, coverage, abstain)
     if raw.subject is not None:
@@ -73,13 +80,13 @@ def _class_predictions(
     """Return a row for each window with probabilities (N, classes)."""
     classes = [str(name) for name in model.card.classes]
     table = pd.DataFrame(probability, columns=[f"p_{name}" for name in classes])
-    prediction = decisions(probability, np.array(classes), None)
+    prediction = decide_classes(probability, np.array(classes), None)
     if abstain is not None:
         answered = probability.max(1) >= least_confidence(model.card.thresholds, abstain)
         prediction = np.where(answered, prediction, str(model.unanswered_))
         table.insert(0, "answered", answered)
     table.insert(0, "prediction", prediction)
     if coverage is not None:
-        sets = sets_at(probability, least_probability(model.card.thresholds, coverage))
+        sets = make_sets(probability, least_probability(model.card.thresholds, coverage))
         table = table.assign(**{f"set_{name}": in_set for name, in_set in zip(classes, sets.T, strict=True)})
     return table

@@ -23,8 +23,8 @@ from ..models.online import OnlineEnsemble, softmax
 from ..preprocessing import check_online
 from ..preprocessing.transform import with_prefix
 from ..runs.lock import refuse_links
-from ..training.centering import Known
-from ..training.conformal import decisions
+from ..training.centering import CenteringState
+from ..training.conformal import decide_classes
 from ..words import count
 from .adaptation import Adaptation
 from .asking import RECENT, WORTH, Reading, Recent, expected_gain
@@ -103,7 +103,7 @@ class Session:
         self._people = self._ensemble.follow()
         method = delivered_adaptation(self.model.card) if self.adapts and self._online is None else None
         self._adaptation = None if method is None else Adaptation(*self._ensemble.effects, method)
-        self._online_state: Known = {} if self._online is None else self._online.centered.begin()
+        self._online_state: CenteringState = {} if self._online is None else self._online.centered.initial_state()
         self._unread: list[Tensor] = []  # windows predicted by the average for sessions, not yet in `_recent`
         self._recent = Recent(self._ensemble.project)
         self._labels: Labels | None = None  # made with the first label: not every model can take any
@@ -159,7 +159,7 @@ class Session:
 
     def predict(self, window: object) -> Any:
         """Return the likeliest class of the next window, one of `classes_`; of n windows an array (n,)."""
-        return decisions(self.predict_proba(window), self.classes_, None)
+        return decide_classes(self.predict_proba(window), self.classes_, None)
 
     @property
     def n_labels(self) -> int:

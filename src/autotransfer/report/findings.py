@@ -13,7 +13,7 @@ from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION
 from ..runs.choice import HARM, Choice, Ensemble, ReplayResult
 from ..runs.verdict import MOST_NAMES, mean, shown_name
 from ..tasks import label_of
-from ..training.intervals import next_words
+from ..training.intervals import describe_next_subject
 from ..words import count, score, signed
 from .statistics import paired
 from .wording import family_words, interval, share
@@ -33,7 +33,7 @@ def headline(choice: Choice) -> list[str]:
     intervals about numbers."""
     metric = named_metric(choice)
     worst = describe_worst(choice.estimate, choice.below, choice.at_least, metric) if choice.estimate else None
-    lines = (choice.verdict, next_words(choice.next_subject, choice.hold_out, metric=metric), worst)
+    lines = (choice.verdict, describe_next_subject(choice.next_subject, choice.hold_out, metric=metric), worst)
     more = [describe_intervals(choice)] if choice.task.is_numeric else describe_replay(choice)
     return [*(line for line in lines if line), *more]
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from ..training.intervals import FEWEST_TO_TEST as FEWEST_TO_TEST
+from ..training.intervals import MIN_SUBJECTS_TO_TEST as MIN_SUBJECTS_TO_TEST
 from ..training.intervals import bootstrap_interval
 
 MOST_TO_ENUMERATE = 50  # beyond, the normal approximation is good and the exact one slow
@@ -84,7 +84,7 @@ def signed_rank_p(differences: ArrayLike) -> float | None:
     if len(data) and not data.any():
         return 1.0
     data = data[data != 0]
-    if len(data) < FEWEST_TO_TEST:
+    if len(data) < MIN_SUBJECTS_TO_TEST:
         return None
     if len(data) > MOST_TO_ENUMERATE:
         return float(stats.wilcoxon(data, method="approx").pvalue)

@@ -17,7 +17,7 @@ from ..errors import UserError
 from ..files import read_plain, write_atomically
 from ..jobs import Job
 from ..model.encoders import Encoders
-from ..training.closed_form import population_of
+from ..training.closed_form import make_population
 from ..training.trainer import Trainer
 from ..training.windows import Windows
 
@@ -70,7 +70,7 @@ def restore(
         return None
     if len(note.seconds) != len(note.keys) or not all(0 <= spent < math.inf for spent in note.seconds):
         return None
-    population = population_of([jobs[key] for key in note.keys], windows, encoders)
+    population = make_population([jobs[key] for key in note.keys], windows, encoders)
     if not _fits(population, tensors, note.epoch):
         return None
     population.load(tensors, note.epoch, note.seconds)

@@ -17,7 +17,7 @@ from ..settings import Setting
 from ..tasks import Task, task_of
 from ..tasks.classification import BALANCED_ACCURACY, CLASSIFICATION
 from ..training.centering import CenteringRule
-from ..training.conformal import REPORTED, Intervals, Thresholds
+from ..training.conformal import REPORTED_COVERAGE, Intervals, Thresholds
 from ..training.intervals import NextSubject, bootstrap_interval, check_at_least, next_subject
 from .verdict import BestBaseline, best_baseline, verdict
 
@@ -221,7 +221,7 @@ class IntervalCheck:
     @property
     def radius(self) -> float:
         """Return half the width of the delivered 90 % interval; infinite if there are too few people."""
-        return self.intervals.radius(REPORTED)
+        return self.intervals.radius(REPORTED_COVERAGE)
 
 
 @dataclass(frozen=True, kw_only=True)

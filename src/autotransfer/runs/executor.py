@@ -15,14 +15,14 @@ from ..folds import groups_of, make_fold
 from ..jobs import HISTORY, Job, Outcome, Record
 from ..model.encoders import Encoders
 from ..recordings import Recordings
-from ..training.closed_form import population_of
-from ..training.memory import first_line, no_room, out_of_memory
+from ..training.closed_form import make_population
+from ..training.memory import first_line, is_out_of_memory, make_memory_error
 from ..training.packing import resolve_device
 from ..training.progress import Progress
-from ..training.ridge import held_out_numbers
+from ..training.ridge import predict_held_out
 from ..training.train import run as train_population
 from ..training.trainer import Trainer
-from ..training.windows import release, windows_for
+from ..training.windows import prepare_windows, release_windows
 from .checkpoint import restore, save_checkpoint
 from .database import FINISHED, Entry, OpenPopulation, RunDatabase
 from .options import RunOptions
@@ -87,7 +87,7 @@ class LocalExecutor:
                     self._train(run, first, device, bar)
                     continue
                 except (RuntimeError, MemoryError) as error:
-                    if not out_of_memory(error):
+                    if not is_out_of_memory(error):
                         raise
                     reason = first_line(error)
                 # Only here, where nothing refers to the error and to the frames that it holds, is their memory free.
@@ -96,7 +96,7 @@ class LocalExecutor:
                 train_halves(run, first, reason)
                 (run.folder / f"population-{first.number}.checkpoint").unlink(missing_ok=True)
         finally:
-            release(run.recordings)
+            release_windows(run.recordings)
 
     def _train(self, run: Work, open_population: OpenPopulation, device: torch.device, bar: Progress) -> None:
         """Train one population, from its checkpoint if it has one."""
@@ -115,18 +115,18 @@ class LocalExecutor:
         self, run: Work, todo: list[str], known: dict[str, Entry], path: Path, device: torch.device, bar: Progress
     ) -> None:
         population, members = self._population(run, todo, known, path, device)
-        bar.begun(population)
+        bar.subtract_finished(population)
         last = time.monotonic()
 
         def after_epoch(population: Trainer) -> None:
             nonlocal last
-            bar.epoch(population)
+            bar.add_epoch(population)
             over = self._is_late(bar)
             due = over or asked_to_stop() or time.monotonic() - last > CHECKPOINT_EVERY
             if population.jobs and due:
                 save_checkpoint(path, population, [members[id(job)] for job in population.jobs])
-                if math.isfinite(bar.left):
-                    run.database.remember(pulse=[bar.left, time.time()])
+                if math.isfinite(bar.seconds_left):
+                    run.database.remember(pulse=[bar.seconds_left, time.time()])
                 last = time.monotonic()
             if population.jobs and over:
                 raise OutOfTime
@@ -135,7 +135,7 @@ class LocalExecutor:
         for outcome in train_population(population, after_epoch=after_epoch):
             key = members[id(outcome.job)]
             run.database.finish(key, outcome.record(), tensors_of(outcome))
-            bar.finished(outcome)
+            bar.add_outcome(outcome)
 
     def _is_late(self, bar: Progress) -> bool:
         """Return whether time is over, or finished fits of the stage say that it needs more than is left."""
@@ -149,7 +149,7 @@ class LocalExecutor:
         """Return the population of these jobs, and the key of each by the identity of its Job."""
         folds = run.options.n_folds
         jobs = {key: job_of(run.recordings, known[key], folds) for key in todo}
-        windows = windows_for(run.recordings, jobs[todo[0]], device=device, dtype=DTYPE)
+        windows = prepare_windows(run.recordings, jobs[todo[0]], device=device, dtype=DTYPE)
         everyone = jobs | {
             key: job_of(run.recordings, entry, folds)
             for key, entry in known.items()
@@ -163,7 +163,7 @@ class LocalExecutor:
             keys = [keys[place] for place in alive]
         else:
             run.database.begin(todo)
-            population = population_of([jobs[key] for key in todo], windows, run.encoders)
+            population = make_population([jobs[key] for key in todo], windows, run.encoders)
             keys = todo
         return population, {id(job): key for job, key in zip(population.jobs, keys, strict=True)}
 
@@ -177,14 +177,14 @@ class NumberExecutor(LocalExecutor):
             if entry.status in FINISHED:
                 continue
             start, fold = time.perf_counter(), job_of(run.recordings, entry, run.options.n_folds).fold
-            predicted = torch.from_numpy(np.ascontiguousarray(held_out_numbers(run.recordings, entry.setting, fold).T))
+            predicted = torch.from_numpy(np.ascontiguousarray(predict_held_out(run.recordings, entry.setting, fold).T))
             record = Record(  # without scores of classes, and without epochs
                 best_epoch=1, epochs=1, validation_score=math.nan, test_score=math.nan, validation_confusion=nothing,
                 test_confusion=nothing, history={name: [] for name in HISTORY}, seconds=time.perf_counter() - start,
                 population=1,
             )  # fmt: skip
             run.database.finish(entry.key, record, save({LOG_PROBS: predicted}))
-            bar.elsewhere([entry.setting.max_epochs], [False])
+            bar.add_results([entry.setting.max_epochs], [False])
             raise_if_asked()
 
 
@@ -193,7 +193,7 @@ def train_halves(run: Work, population: OpenPopulation, reason: str) -> None:
     statuses = run.database.statuses()
     todo = [key for key in population.keys if statuses[key] not in FINISHED]
     if len(todo) < 2:
-        raise no_room(reason)
+        raise make_memory_error(reason)
     run.database.halve_population(population.number, todo[: len(todo) // 2], todo[len(todo) // 2 :])
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..tasks import Task, label_of
-from ..training.intervals import FEWEST_TO_TEST, bootstrap_interval
+from ..training.intervals import MIN_SUBJECTS_TO_TEST, bootstrap_interval
 from ..words import count, printable, range_words, score, signed
 
 SAME = 1e-9  # scores that differ by rounding alone
@@ -30,7 +30,7 @@ class BestBaseline:
     @property
     def comparison(self) -> str:
         """Return how the delivered model compares with the baseline: "few" people, "better", "worse" or "level"."""
-        if self.interval is None or self.people < FEWEST_TO_TEST:
+        if self.interval is None or self.people < MIN_SUBJECTS_TO_TEST:
             return "few"
         low, high = self.interval
         return "better" if low > 0 else "worse" if high < 0 else "level"

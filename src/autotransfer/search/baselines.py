@@ -28,10 +28,10 @@ from ..runs.executor import DTYPE
 from ..runs.options import RunOptions
 from ..runs.run import Run
 from ..settings import Setting
-from ..training.closed_form import population_of
+from ..training.closed_form import make_population
 from ..training.packing import resolve_device
 from ..training.train import run as train_population
-from ..training.windows import release, windows_for
+from ..training.windows import prepare_windows, release_windows
 from .candidates import linear_candidates
 from .held_out import person_score, probabilities_of
 
@@ -155,10 +155,10 @@ def _outcome(run: Run, job: Job) -> Outcome:
     """Solve a model only for the report: it is no training of the run, and has no line in its log."""
     device = resolve_device(run.options.device)
     try:
-        windows = windows_for(run.recordings, job, device=device, dtype=DTYPE)
-        (outcome,) = train_population(population_of([job], windows))
+        windows = prepare_windows(run.recordings, job, device=device, dtype=DTYPE)
+        (outcome,) = train_population(make_population([job], windows))
     finally:
-        release(run.recordings)
+        release_windows(run.recordings)
     return outcome
 
 

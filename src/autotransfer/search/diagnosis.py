@@ -12,14 +12,14 @@ from ..recordings import Recordings
 from ..runs.choice import Answering, Calibration, Diagnosis, Ensemble, IntervalCheck, Reliability, Scores, Selection
 from ..runs.run import Run
 from ..training.conformal import (
-    REPORTED,
+    REPORTED_COVERAGE,
     Intervals,
     Thresholds,
-    cautious,
     confidence_threshold,
     coverage_curves,
+    find_thresholds,
     held_out_coverage,
-    sets_at,
+    make_sets,
 )
 from .evaluation import Predictions, delivered_predictions, nested_weights
 from .evidence import ClassificationEvidence, Evidence
@@ -52,9 +52,9 @@ def check_intervals(whole: Recordings, predicted: Predictions) -> IntervalCheck 
     """Return intervals about predicted numbers (n,) of people; None if there are too few."""
     who, y = whole.subject.numpy(), whole.truth.numpy()
     residuals = [np.abs(y[who == person] - numbers) for person, numbers in predicted.items()]
-    intervals, held = Intervals.of(residuals), list[float]()
-    if intervals is not None and np.isfinite(intervals.radius(REPORTED)):  # fewer people may have finite ones
-        held = held_out_coverage(residuals, REPORTED)
+    intervals, held = Intervals.fit(residuals), list[float]()
+    if intervals is not None and np.isfinite(intervals.radius(REPORTED_COVERAGE)):  # fewer people may have finite ones
+        held = held_out_coverage(residuals, REPORTED_COVERAGE)
     shares = {str(whole.subjects[person]): share for person, share in zip(predicted, held, strict=False)}
     return None if intervals is None else IntervalCheck(intervals, shares)
 
@@ -132,7 +132,7 @@ def answering(people: Mapping[str, Person]) -> Answering | None:
     """Return prediction sets and abstention on held-out people, by name, each with probabilities of a model that never
     saw them. None if there are too few people."""
     y, probability = [labels for labels, _ in people.values()], [p for _, p in people.values()]
-    thresholds = Thresholds.of(y, probability)
+    thresholds = Thresholds.fit(y, probability)
     if thresholds is None:
         return None
     tried, covered = coverage_curves(y, probability)
@@ -143,8 +143,8 @@ def answering(people: Mapping[str, Person]) -> Answering | None:
 
     for k, (name, (labels, p)) in enumerate(people.items()):
         rows, right = np.arange(len(labels)), p.argmax(1) == labels
-        for level, place in zip(COVERAGES, cautious(np.delete(covered, k, 0), np.array(COVERAGES)), strict=True):
-            sets = sets_at(p, tried[place])
+        for level, place in zip(COVERAGES, find_thresholds(np.delete(covered, k, 0), np.array(COVERAGES)), strict=True):
+            sets = make_sets(p, tried[place])
             note("coverage", level, name, float(sets[rows, labels].mean()))
             note("set_size", level, name, float(sets.sum(1).mean()))
         others = probability[:k] + probability[k + 1 :]

@@ -30,7 +30,7 @@ from ..models.online import softmax
 from ..recordings import Recordings
 from ..tasks import Metric
 from ..tasks.classification import BALANCED_ACCURACY, METRICS
-from ..training.closed_form import Classes
+from ..training.closed_form import ClassMoments
 from ..training.metrics import balanced_accuracy_of
 from .held_out import person_score
 
@@ -89,7 +89,7 @@ def personal_log_probs(
 def discriminant(z: Tensor, y: Tensor, others: Tensor, n_classes: int) -> Tensor:
     """Return log-probabilities (m, C) of latents `others` (m, D) by a linear discriminant of latents (n, D) with
     classes (n,)."""
-    weight, bias = Classes(z, y, n_classes).solve(SHRINKAGE)
+    weight, bias = ClassMoments(z, y, n_classes).solve(SHRINKAGE)
     return (others @ weight.T + bias).log_softmax(-1)
 
 

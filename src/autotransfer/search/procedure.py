@@ -28,7 +28,7 @@ from ..runs.progress import OVER
 from ..runs.results import results_table, trained
 from ..runs.run import Run, Tell
 from ..settings import Setting
-from ..training.progress import working
+from ..training.progress import show_work
 from ..words import clock
 from .average import find_online
 from .baselines import baseline_scores
@@ -211,28 +211,28 @@ class PlanRunner:
     def _decided(self, since: float | None) -> Choice:
         run, staged = self.run, self.run.options.staged
         candidates = list(dict.fromkeys(s for stage in self.plan.stages[: self.delivered] for s in stage.settings))
-        with working("weights and estimates", shown=self.shown):
+        with show_work("weights and estimates", shown=self.shown):
             if since is None or self.chosen is None:
                 self.chosen = self._chosen(since, candidates)
             choice, predictions = self.chosen
         ended = self._ended(since) if staged else None
         write_results(run)
         last, online = ended is not None or not staged, None
-        with working("scoring baselines", shown=self.shown):
+        with show_work("scoring baselines", shown=self.shown):
             scored, skipped = baseline_scores(run, every=self._scores_baselines(last=last))
         baselines = {name: run.by_person(scores) for name, scores in scored.items()}
         choice = replace(choice, baselines=baselines, skipped_baselines=skipped)
         if choice.ensemble is not None and last and not run.options.task.is_numeric:
             centered = [training.setting for stage in self.plan.stages[: self.delivered] for training in stage.online]
-            with working("weights for online sessions", shown=self.shown):
+            with show_work("weights for online sessions", shown=self.shown):
                 online = find_online(run, candidates, list(dict.fromkeys(centered)))
-            with working("replaying held-out subjects", shown=self.shown):
+            with show_work("replaying held-out subjects", shown=self.shown):
                 choice = replace(choice, replay=replay_subjects(run, choice, predictions, online))
         if ended == OVER or not staged:
             choice = replace(choice, left_out=[stage.name for stage in self.plan.stages[self.delivered :]])
         if staged:
             choice = replace(choice, stages=self.answers, ended=ended)
-        with working("building models", shown=self.shown):
+        with show_work("building models", shown=self.shown):
             build_models(run, choice, None if online is None else online.weights)
         if staged and since is None:  # predict can use it from now on
             self.answers[-1] = replace(self.answers[-1], seconds=self.spent)

@@ -28,7 +28,7 @@ from ..recordings import Recordings
 from ..recordings.chunks import row_chunks
 from ..recordings.container import check_recordings
 from ..settings import Setting
-from ..training.closed_form import ABSENT
+from ..training.closed_form import ABSENT_LOGIT
 from ..training.intervals import expanded_tail
 from ..training.metrics import balanced_accuracy_of
 from ..words import count, range_words, score, signed
@@ -252,7 +252,7 @@ class Sums(NamedTuple):
         matrix.diagonal().add_(SHRINKAGE * level if level > 0 else 1.0)
         weight = torch.cholesky_solve(means.T, torch.linalg.cholesky(matrix)).T
         logits = (codes - center) * scale @ weight.T - 0.5 * (weight * means).sum(1)
-        return torch.log_softmax(logits.masked_fill(self.counts == 0, ABSENT), 1)
+        return torch.log_softmax(logits.masked_fill(self.counts == 0, ABSENT_LOGIT), 1)
 
 
 def _in_turns(rows: Rows, y: Rows, seed: int) -> Rows:

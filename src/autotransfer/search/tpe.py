@@ -24,7 +24,7 @@ def suggest(trial: optuna.Trial) -> Setting:
     """Draw a setting from the space: method, mode, strength and the method's own options."""
     method = trial.suggest_categorical("method", tuple(CENSORS))
     mode = trial.suggest_categorical("mode", tuple(MODES))
-    strength = trial.suggest_float(f"strength {method}", *CENSORS[method].sampled, log=True)
+    strength = trial.suggest_float(f"strength {method}", *CENSORS[method].sampled_strengths, log=True)
     return Setting(method=method, mode=mode, strength=strength, **asdict(CENSORS[method].suggest(trial)))
 
 

@@ -117,7 +117,7 @@ class Setting:
         penalty = self.penalty
         if penalty is None:
             return "paper_network"
-        words = [penalty.method, penalty.mode, number(penalty.strength), *penalty.options.words]
+        words = [penalty.method, penalty.mode, number(penalty.strength), *penalty.options.name_parts]
         words += [f"warm_up {penalty.warm_up}"] if penalty.warm_up else []
         words += ["shuffled"] if penalty.shuffle_subjects else []
         return " ".join(words)

@@ -36,7 +36,7 @@ def _glibc() -> Any:
 
 
 @contextmanager
-def memory_kept() -> Iterator[None]:
+def keep_freed_memory() -> Iterator[None]:
     """Keep freed memory in the process inside this context; what is free at the end goes back to the system."""
     global _training
     library = _glibc()

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..model.layers import BatchNorm
 from ..settings import Setting
-from .flat import Flat
+from .flat import FlatParameters
 from .groups import MemberGroups
 
 
@@ -27,17 +27,17 @@ class WeightAverage:
         self.start = start  # (P,) steps after which a member is averaged; inf for those that are not
 
     @classmethod
-    def of(cls, settings: Sequence[Setting], groups: MemberGroups, flat: Flat) -> Self | None:
+    def from_settings(cls, settings: Sequence[Setting], groups: MemberGroups, flat: FlatParameters) -> Self | None:
         """Return the average of a population; None if no member is averaged."""
         if not any(setting.training.checkpoint == "averaged" for setting in settings):
             return None
-        steps = groups.steps[groups.of_member].double()
+        steps = groups.steps[groups.group_of_member].double()
         share = [s.max_epochs / 2 if s.training.checkpoint == "averaged" else torch.inf for s in settings]
         start = (steps * steps.new_tensor(share)).floor()
         return cls(flat.values.detach().clone(), start)
 
     @torch.no_grad()
-    def follow(self, values: Tensor, steps: Tensor, active: Tensor) -> None:
+    def update(self, values: Tensor, steps: Tensor, active: Tensor) -> None:
         """Update the average in place after a step: values (P, n), and the number of steps taken, steps (P,)."""
         count = (steps - self.start).clamp(min=1)  # how many weights the mean is of
         share = torch.where(active & (steps > self.start), 1 / count, 0.0).to(values.dtype)
@@ -48,7 +48,7 @@ class WeightAverage:
 
 
 @contextmanager
-def cumulative(net: nn.Module, seen: int) -> Iterator[None]:
+def cumulative_statistics(net: nn.Module, seen: int) -> Iterator[None]:
     """Make running statistics inside this context means over a batch and the `seen` batches before it."""
     norms = [layer for layer in net.modules() if isinstance(layer, (BatchNorm, nn.modules.batchnorm._BatchNorm))]
     before = [layer.momentum for layer in norms]

@@ -20,7 +20,7 @@ STEPS = 2500  # of the optimizer, where the number of epochs is not given
 EPOCHS = (10, 500)  # the fewest and the most that these make
 
 
-class Balance(NamedTuple):
+class BatchBalance(NamedTuple):
     """Rows of a batch stay together in blocks, so that the groups a penalty compares have rows to be compared by."""
 
     by_class: bool  # a block has rows of one class of a subject; else of one subject, as they come
@@ -30,7 +30,7 @@ class Balance(NamedTuple):
 # The more people in a batch the better. Conditional penalties compare the subjects of a class, so each class of each
 # subject needs the two rows from which a group counts. Other penalties ignore the class: with blocks of one class they
 # would take a difference between classes for one between people, so they get a subject's rows at random.
-BALANCES = {"balanced": Balance(by_class=True, block=2), "people": Balance(by_class=False, block=4)}
+BALANCES = {"balanced": BatchBalance(by_class=True, block=2), "people": BatchBalance(by_class=False, block=4)}
 
 
 def n_batches(n_rows: int, batch_size: int) -> int:
@@ -44,7 +44,7 @@ def epochs_for(rows: int, batch_size: int, steps: int = STEPS) -> int:
     return min(max(math.ceil(steps / n_batches(rows, batch_size)), fewest), most)
 
 
-def n_people(balance: Balance, batch_size: int, n_classes: int, n_subjects: int) -> int:
+def n_subjects_per_batch(balance: BatchBalance, batch_size: int, n_classes: int, n_subjects: int) -> int:
     """Return the number of subjects in a batch: as many as have a block (of every class), at least 2."""
     blocks = -(-batch_size // balance.block)
     present = batch_size // (balance.block * (n_classes if balance.by_class else 1))
@@ -57,15 +57,15 @@ def permutations(keys: Tensor, n: int) -> Tensor:
     return drawn.sort(-1).values & 0xFFFFFFFF
 
 
-class Balanced:
+class BalancedBatches:
     """Subject-balanced batches for censoring, of G groups at once.
 
-    A batch holds `n_people` subjects. Each gives the same number of blocks (up to one block), and all subjects appear
-    equally often; a subject's rows keep their natural class proportions, which the class weights of the loss assume,
-    and all of them are used before one repeats.
+    A batch holds `n_subjects_per_batch` subjects with the same number of blocks (up to one block) each, and all
+    subjects appear equally often. A subject's rows keep their natural class proportions, which the class weights of
+    the loss assume, and all of them are used before one repeats.
     """
 
-    def __init__(self, rows: Sequence[Ints], y: Ints, subject: Sequence[Ints], batch_size: int, balance: Balance):
+    def __init__(self, rows: Sequence[Ints], y: Ints, subject: Sequence[Ints], batch_size: int, balance: BatchBalance):
         """rows: of every group; y: (N,) labels of all rows; subject: of every group (N,)."""
         self.batch_size, self.balance = batch_size, balance
         self.sizes = np.array(list(map(len, rows)))
@@ -81,7 +81,7 @@ class Balanced:
         self.people = len(people)
         classes = np.bincount(np.unique(self.group * (label.max() + 1) + label) // (label.max() + 1))
         counts = zip(classes.tolist(), self.subjects.tolist(), strict=True)
-        self.present = np.array([n_people(balance, batch_size, n_classes, n) for n_classes, n in counts])
+        self.present = np.array([n_subjects_per_batch(balance, batch_size, n_classes, n) for n_classes, n in counts])
         self.steps = np.array([n_batches(size, batch_size) for size in self.sizes.tolist()])
 
     def batches(self, keys: Tensor) -> Ints:

@@ -13,7 +13,7 @@ from ..censoring.censor import Censor
 from ..censoring.critics import CriticOptions
 from ..randomness import key_of
 from ..settings import Setting
-from .flat import Flat
+from .flat import FlatParameters
 from .optimizer import AdamW
 from .program import Branches
 
@@ -43,7 +43,7 @@ class _Part:
                 rates = [options.critic_lr or rate for options, rate in zip(critics, rates, strict=True)]
             decay = [settings[member].training.weight_decay for member in index]
             self.rate = torch.tensor(rates, dtype=dtype, device=device)
-            self.critic = AdamW(Flat(censor=self.censor), torch.tensor(decay, dtype=dtype, device=device))
+            self.critic = AdamW(FlatParameters(censor=self.censor), torch.tensor(decay, dtype=dtype, device=device))
 
     def labels(self, y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
         """Return the labels of its members: the same tensors for the critics and the penalty of a step, so that the
@@ -65,7 +65,7 @@ class _Part:
         if self.critic is not None:
             self.rate = self.rate[keep]
             self.critic.select(keep)
-            self.critic.flat = Flat(censor=self.censor)
+            self.critic.flat = FlatParameters(censor=self.censor)
 
 
 class Censors:

@@ -39,7 +39,7 @@ BEYOND = 2.0  # times as far from the center as any window of the training peopl
 TINY = 1e-12
 
 Floats = NDArray[np.float64]
-Known = dict[str, Floats]  # of one person, or of several side by side on leading axes
+CenteringState = dict[str, Floats]  # of one person, or of several side by side on leading axes
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ class Centering(NamedTuple):
 def fit_centering(logits: Tensor, reference: Tensor, y: Tensor, people: Tensor) -> Centering:
     """Fit one member (P = 1): logits (n, C) of windows of people (n,) and classes (n,), with the center of the training
     people at the logits `reference` (C,)."""
-    reference = _even(reference.double())
-    u = _even(logits.double()) - reference
+    reference = _subtract_mean(reference.double())
+    u = _subtract_mean(logits.double()) - reference
     n_classes = u.shape[1]
     whose, who = people.unique(return_inverse=True)  # type: ignore[no-untyped-call]  # torch's
     cell = who * n_classes + y
@@ -102,16 +102,16 @@ def fit_centering(logits: Tensor, reference: Tensor, y: Tensor, people: Tensor) 
     return Centering(*(tensor[None] for tensor in tensors))
 
 
-def _even(logits: Tensor) -> Tensor:
+def _subtract_mean(logits: Tensor) -> Tensor:
     return logits - logits.mean(-1, keepdim=True)
 
 
-def stacked_centering(members: list[Centering]) -> Centering:
+def stack_centering(members: list[Centering]) -> Centering:
     return Centering(*map(torch.cat, zip(*members, strict=True)))
 
 
-class Centered:
-    """Follows people in the logits of P members. It has no state of a person: `begin` makes one.
+class OnlineCentering:
+    """Follows people in the logits of P members. It has no state of a person: `initial_state` makes one.
 
     rule: one, or several (L,), each with a person of its own on a leading axis of that length
     """
@@ -129,11 +129,11 @@ class Centered:
             return np.array(values).reshape(lanes)
 
         self.prior = each([rule.prior_windows for rule in rules])
-        self.kept = each([1 - rule.forgetting for rule in rules])
-        self.believes = each([float(rule.kind != "plain") for rule in rules])
-        self.waits = each([float(rule.kind == "cautious") for rule in rules])
+        self.retention = each([1 - rule.forgetting for rule in rules])
+        self.is_balanced = each([float(rule.kind != "plain") for rule in rules])
+        self.is_cautious = each([float(rule.kind == "cautious") for rule in rules])
 
-    def begin(self, *people: int) -> Known:
+    def initial_state(self, *people: int) -> CenteringState:
         """Return the state of a new person, or of people (L, …) on leading axes."""
         members, n_classes = self.reference.shape
         return {
@@ -142,34 +142,35 @@ class Centered:
             "counts": np.zeros((*people, n_classes)),
         }
 
-    def beside(self, logits: Floats) -> Floats:
+    def relative_logits(self, logits: Floats) -> Floats:
         """Return u of logits (..., P, C)."""
         return np.asarray(logits - logits.mean(-1, keepdims=True) - self.reference)
 
-    def offset(self, known: Known) -> Floats:
+    def offset(self, known: CenteringState) -> Floats:
         """Return δ (..., P, C), to be subtracted from the logits."""
         total, counts = known["total"], known["counts"]
         n = counts.sum(-1)[..., None]  # (..., 1)
         seen = np.maximum(n, TINY)
         spread = known["squares"] / seen - np.square(total / seen[..., None]).sum(-1)  # (..., P)
         r = np.clip((spread - self.within) / np.maximum(self.between, TINY), 0.0, 1.0)
-        prior, believes, waits = (_behind(values, r.ndim) for values in (self.prior, self.believes, self.waits))
+        rule = (self.prior, self.is_balanced, self.is_cautious)
+        prior, is_balanced, is_cautious = (_append_axes(values, r.ndim) for values in rule)
         expected = np.einsum("...c,pcd->...pd", counts, self.classes)
-        away = total - (believes * (1 - r))[..., None] * expected
-        share = 1 - waits * (1 - r)
+        away = total - (is_balanced * (1 - r))[..., None] * expected
+        share = 1 - is_cautious * (1 - r)
         return np.asarray((share / (prior + share * n))[..., None] * away)
 
-    def count(self, known: Known, u: Floats, p: Floats) -> Known:
+    def update(self, known: CenteringState, u: Floats, p: Floats) -> CenteringState:
         """Return the state with one more window: u (..., P, C), and probabilities of its classes (..., C)."""
         square, usual = self._squares(u)
-        kept = 1 - usual * (1 - _behind(self.kept, p.ndim - 1))
+        kept = 1 - usual * (1 - _append_axes(self.retention, p.ndim - 1))
         return {
             "total": kept[..., None, None] * known["total"] + usual[..., None, None] * u,
             "squares": kept[..., None] * known["squares"] + usual[..., None] * square,
             "counts": kept[..., None] * known["counts"] + usual[..., None] * p,
         }
 
-    def all_at_once(self, u: Floats, p: Floats) -> Floats:
+    def transductive_offset(self, u: Floats, p: Floats) -> Floats:
         """Return δ (P, C), with several rules (L, P, C), from all windows of a person, u (n, P, C) and p (n, C)."""
         square, usual = self._squares(u)
         windows = {"total": u, "squares": square, "counts": p}
@@ -184,6 +185,6 @@ class Centered:
         return square, (2 * (square > self.limit**2).sum(-1) <= len(self.limit)).astype(np.float64)
 
 
-def _behind(values: Any, ndim: int) -> Any:
+def _append_axes(values: Any, ndim: int) -> Any:
     """Return a number, or (L,), with axes behind it up to so many."""
     return values.reshape(values.shape + (1,) * (ndim - values.ndim))

@@ -1,6 +1,6 @@
 """Members whose classifier is solved, not trained: linear discriminant analysis with a shrunk covariance.
 
-Classes are taken to be equally likely, as the score weighs them, and normal with one covariance about their means:
+ClassMoments are taken to be equally likely, as the score weighs them, and normal with one covariance about their means:
 
     logit_k = μ_kᵀ Σ⁻¹ z − ½ μ_kᵀ Σ⁻¹ μ_k        Σ = (1 − a) S + a tr(S)/D
 
@@ -24,17 +24,17 @@ from .metrics import mean_loss
 from .trainer import Trainer
 from .windows import Windows
 
-LEAST = 1e-8  # shrinkage: a covariance of fewer rows than numbers, or of flat ones, has no inverse without it
-ABSENT = -1e4  # logit of a class that nobody has shown
+MIN_SHRINKAGE = 1e-8  # shrinkage: a covariance of fewer rows than numbers, or of flat ones, has no inverse without it
+ABSENT_LOGIT = -1e4  # logit of a class that nobody has shown
 
 
-def population_of(jobs: Sequence[Job], windows: Windows, encoders: Encoders | None = None) -> Trainer:
+def make_population(jobs: Sequence[Job], windows: Windows, encoders: Encoders | None = None) -> Trainer:
     """Return the population of jobs of one program: trained step by step, or solved if the encoder allows it."""
-    kind = ClosedForm if jobs[0].setting.network.closed_form else Trainer
+    kind = ClosedFormTrainer if jobs[0].setting.network.closed_form else Trainer
     return kind(jobs, windows, encoders)
 
 
-class ClosedForm(Trainer):
+class ClosedFormTrainer(Trainer):
     """A population that has learned everything after one epoch, in which there are no steps."""
 
     @torch.no_grad()
@@ -45,9 +45,9 @@ class ClosedForm(Trainer):
         groups: dict[bytes, list[int]] = {}  # that train on the same rows: seeds make no difference here
         for group, job in enumerate(self.groups.jobs):
             groups.setdefault(job.fold.train.tobytes(), []).append(group)
-        of_member = self.groups.of_member.tolist()
+        group_of_member = self.groups.group_of_member.tolist()
         for alike in groups.values():
-            self._solve(alike[0], [member for member, group in enumerate(of_member) if group in alike])
+            self._solve(alike[0], [member for member, group in enumerate(group_of_member) if group in alike])
 
     def _solve(self, group: int, members: list[int]) -> None:
         """Solve members that share the training rows of a group."""
@@ -55,7 +55,7 @@ class ClosedForm(Trainer):
         rows = torch.from_numpy(self.groups.jobs[group].fold.train).to(self.device)
 
         def batches() -> Iterator[tuple[Tensor, Tensor]]:
-            for chunk in row_chunks(len(rows), self.windows_size):
+            for chunk in row_chunks(len(rows), self.samples_per_window):
                 yield prepared.gather(rows[None, chunk])[0], self.y[rows[chunk]]
 
         net.fit(members, batches)
@@ -65,7 +65,7 @@ class ClosedForm(Trainer):
         )
         y = self.y[rows]
         n_classes, given = self.classifier.weight.shape[1], net.head()
-        classes = Classes(latents, y, n_classes)
+        classes = ClassMoments(latents, y, n_classes)
         for member in members:
             options = cast(ClosedFormOptions, self.jobs[member].setting.network)
             weight, bias = (
@@ -78,14 +78,14 @@ class ClosedForm(Trainer):
             self.losses[0, member] = loss[0] * self.groups.steps_of[group]  # the mean over steps is reported
 
     @property
-    def windows_size(self) -> int:
+    def samples_per_window(self) -> int:
         """Return an upper bound on the numbers of a window while it is prepared."""
         recordings = self.prepared.windows.recordings
         channels, times = self.jobs[0].setting.preprocessing.shape(recordings.n_channels, recordings.n_times)
         return max(channels * times, self.members.latent_dim, recordings.n_channels * recordings.n_times)
 
 
-class Classes:
+class ClassMoments:
     """Latents (n, D) of K classes: their means, and how rows lie about them. float64."""
 
     def __init__(self, latents: Tensor, y: Tensor, n_classes: int) -> None:
@@ -110,7 +110,7 @@ class Classes:
 
     def solve(self, shrinkage: float | str) -> tuple[Tensor, Tensor]:
         """Return weights (K, D) and bias (K,) of the logits."""
-        share = max(self.shrinkage() if isinstance(shrinkage, str) else shrinkage, LEAST)
+        share = max(self.shrinkage() if isinstance(shrinkage, str) else shrinkage, MIN_SHRINKAGE)
         # Where latents are not finite there is no root: weights become nan, and the member fails alone.
         root, info = torch.linalg.cholesky_ex(self._shrunk(self.product, share))
         root = torch.where(info == 0, root, torch.nan)
@@ -121,7 +121,7 @@ class Classes:
             within = (1 - share) / len(self.rows) * (self.rows.T @ inner).T
             weight = (self.means - within) / (share * self.level)
         bias = -0.5 * (weight * self.means).sum(1)
-        return weight, torch.where(self.present, bias, ABSENT)
+        return weight, torch.where(self.present, bias, ABSENT_LOGIT)
 
     def covariance(self, share: float) -> Tensor:
         """Return Σ (D, D)."""

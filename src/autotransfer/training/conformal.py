@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 from ..errors import UserError, plain_value, shown
 
 Floats = NDArray[np.float64]
-Classes = NDArray[np.int64]
+ClassIds = NDArray[np.int64]
 
 UNANSWERED = "unanswered"  # in place of a class that is text
-LEVELS = 99  # thresholds are kept for coverages, and shares of windows, of 0.01 … 0.99
-FEWEST = 3  # people for thresholds
-REPORTED = 0.9  # coverage of the intervals that a run reports
+N_LEVELS = 99  # thresholds are kept for coverages, and shares of windows, of 0.01 … 0.99
+MIN_SUBJECTS = 3  # people for thresholds
+REPORTED_COVERAGE = 0.9  # coverage of the intervals that a run reports
 CANDIDATES = 2000  # thresholds that are tried
 MASSES = 2000  # values of u
 ROUNDING = 1e-9
@@ -41,57 +41,56 @@ ROUNDING = 1e-9
 class Thresholds:
     """Thresholds of a model for sets and abstention.
 
-    people: how many they rest on, each predicted by models that never saw them
-    sets: (99,) for coverages of 0.01 … 0.99, the least probability of a class in a set; 1: the likeliest class alone
-    answers: (99,) for shares of 0.01 … 0.99, the confidence below which that share of a person's windows lies, in the
-        mean over people
+    n_subjects: number of held-out subjects they were fitted to
+    sets: (99,) smallest probability of a class in a set, for coverages of 0.01 … 0.99; 1: the likeliest class alone
+    confidences: (99,) quantiles of the confidence, 0.01 … 0.99, in the mean over subjects
     """
 
-    people: int
+    n_subjects: int
     sets: list[float]
-    answers: list[float]
+    confidences: list[float]
 
     def __post_init__(self) -> None:
-        known = isinstance(self.people, int) and not isinstance(self.people, bool) and self.people >= FEWEST
-        if not known or not (_falling(self.sets, -1) and _falling(self.answers, 1)):
+        enough = type(self.n_subjects) is int and self.n_subjects >= MIN_SUBJECTS
+        if not (enough and _is_monotone(self.sets, -1) and _is_monotone(self.confidences, 1)):
             raise UserError("the thresholds of a model are damaged; make it again")
 
     def set_threshold(self, coverage: float) -> float:
         """Return the threshold of the next coverage that is not smaller; 0, every class, above 0.99."""
-        place = int(np.ceil(100 * share("coverage", coverage) - 1e-6)) - 1
-        return self.sets[place] if place < LEVELS else 0.0
+        place = int(np.ceil(100 * check_share("coverage", coverage) - 1e-6)) - 1
+        return self.sets[place] if place < N_LEVELS else 0.0
 
-    def answer_threshold(self, abstain: float) -> float:
+    def confidence_needed(self, abstain: float) -> float:
         """Return the confidence that an answer needs; between two shares, between their thresholds."""
-        shares = np.arange(LEVELS + 2) / 100
-        return float(np.interp(share("abstain", abstain), shares, [0.0, *self.answers, 1.0]))
+        shares = np.arange(N_LEVELS + 2) / 100
+        return float(np.interp(check_share("abstain", abstain), shares, [0.0, *self.confidences, 1.0]))
 
     @classmethod
-    def of(cls, y: Sequence[Classes], probability: Sequence[Floats]) -> Thresholds | None:
+    def fit(cls, y: Sequence[ClassIds], probability: Sequence[Floats]) -> Thresholds | None:
         """Fit thresholds to the classes (n_k,) of held-out people and probabilities (n_k, C) by a model that never saw
-        them. None for fewer than FEWEST people."""
-        if len(y) < FEWEST:
+        them. None for fewer than MIN_SUBJECTS people."""
+        if len(y) < MIN_SUBJECTS:
             return None
         tried, covered = coverage_curves(y, probability)
-        levels = np.arange(1, LEVELS + 1) / 100
-        sets, answers = tried[cautious(covered, levels)], confidence_threshold(probability, levels)
-        return cls(len(y), [_short(t) for t in sets], [_short(t) for t in answers])
+        levels = np.arange(1, N_LEVELS + 1) / 100
+        sets, confidences = tried[find_thresholds(covered, levels)], confidence_threshold(probability, levels)
+        return cls(len(y), [_round_down(t) for t in sets], [_round_down(t) for t in confidences])
 
 
-def _short(value: float) -> float:
+def _round_down(value: float) -> float:
     """Round down, so that a file is short and a set never loses a class by it."""
     return float(np.floor(float(value) * 1e7) / 1e7)
 
 
-def _falling(values: Any, sign: int) -> bool:
-    """Tell whether these are LEVELS numbers within [0, 1], falling (sign −1) or rising (1)."""
-    if not isinstance(values, list) or len(values) != LEVELS or not all(type(v) in (int, float) for v in values):
+def _is_monotone(values: Any, sign: int) -> bool:
+    """Tell whether these are N_LEVELS numbers within [0, 1], falling (sign −1) or rising (1)."""
+    if not isinstance(values, list) or len(values) != N_LEVELS or not all(type(v) in (int, float) for v in values):
         return False
     array = np.asarray(values, dtype=np.float64)
     return bool((array >= 0).all() and (array <= 1).all() and (sign * np.diff(array) >= 0).all())
 
 
-def share(name: str, value: object) -> float:
+def check_share(name: str, value: object) -> float:
     """Return a number from 0 to below 1; refuse anything else."""
     given = plain_value(value)
     limits, example = ("above 0", "0.9") if name == "coverage" else ("at least 0", "0.2")
@@ -105,14 +104,14 @@ def share(name: str, value: object) -> float:
     return float(given)
 
 
-def sets_at(probability: Floats, threshold: float) -> NDArray[np.bool_]:
+def make_sets(probability: Floats, threshold: float) -> NDArray[np.bool_]:
     """Return sets (..., C) for probabilities (..., C): the likeliest class, and those that reach the threshold."""
     sets = np.asarray(probability >= threshold)
     np.put_along_axis(sets, probability.argmax(-1)[..., None], True, -1)
     return sets
 
 
-def coverage_curves(y: Sequence[Classes], probability: Sequence[Floats]) -> tuple[Floats, Floats]:
+def coverage_curves(y: Sequence[ClassIds], probability: Sequence[Floats]) -> tuple[Floats, Floats]:
     """Return thresholds (T,) to try, from 0 to 1, and the share of each person's windows covered (K, T)."""
     missing = []  # of each person, the probability of the true class where another is likelier
     for labels, p in zip(y, probability, strict=True):
@@ -125,7 +124,7 @@ def coverage_curves(y: Sequence[Classes], probability: Sequence[Floats]) -> tupl
     return tried, 1 - np.stack(missed)
 
 
-def cautious(covered: Floats, levels: Floats) -> NDArray[np.int64]:
+def find_thresholds(covered: Floats, levels: Floats) -> NDArray[np.int64]:
     """Return indices of thresholds (L,) for coverages (L,), from the curves of people (K, T): the formula above."""
     uncovered = 1 - covered
     total = uncovered.sum(0)
@@ -162,25 +161,25 @@ def unanswered_value(classes: Sequence[Any]) -> Any:
 
 def least_probability(thresholds: Thresholds | None, coverage: float) -> float:
     """Return the least probability of a class in a set; refuse a model without thresholds."""
-    return needed(thresholds).set_threshold(coverage)
+    return require_thresholds(thresholds).set_threshold(coverage)
 
 
 def least_confidence(thresholds: Thresholds | None, abstain: float | None) -> float | None:
     """Return the least confidence of an answer; None if everything is answered."""
-    return None if abstain is None else needed(thresholds).answer_threshold(abstain)
+    return None if abstain is None else require_thresholds(thresholds).confidence_needed(abstain)
 
 
-def needed(thresholds: Thresholds | None) -> Thresholds:
+def require_thresholds(thresholds: Thresholds | None) -> Thresholds:
     if thresholds is None:
         raise UserError(
             "the model has no thresholds for sets and abstention: fewer than "
-            f"{FEWEST} people were held out when it was made, or an earlier version saved it; use "
+            f"{MIN_SUBJECTS} people were held out when it was made, or an earlier version saved it; use "
             "AutoTransferClassifier or autotransfer run, or give CensoredClassifier more validation_subjects"
         )
     return thresholds
 
 
-def decisions(probability: Floats, classes: NDArray[Any], least: float | None) -> Any:
+def decide_classes(probability: Floats, classes: NDArray[Any], least: float | None) -> Any:
     """Return the likeliest class of each row (..., C) -> (...), one of classes (C,); with `least`, `unanswered_value`
     where its probability is smaller, in a dtype that holds both."""
     predicted = classes[probability.argmax(-1)]
@@ -200,48 +199,48 @@ def decisions(probability: Floats, classes: NDArray[Any], least: float | None) -
 class Intervals:
     """Half-widths of intervals about predicted numbers.
 
-    people: how many they rest on, each predicted by models that never saw them
+    n_subjects: number of held-out subjects they were fitted to
     radii: (99,) for coverages of 0.01 … 0.99; None: no interval of finite length holds so many windows
     """
 
-    people: int
+    n_subjects: int
     radii: list[float | None]
 
     def __post_init__(self) -> None:
         values = [math.inf if radius is None else radius for radius in self.radii]
-        is_rising = len(values) == LEVELS and values[0] >= 0 and all(low <= high for low, high in pairwise(values))
-        if not is_rising or self.people < FEWEST:
+        is_rising = len(values) == N_LEVELS and values[0] >= 0 and all(low <= high for low, high in pairwise(values))
+        if not is_rising or self.n_subjects < MIN_SUBJECTS:
             raise UserError("the intervals of a model are damaged; make it again")
 
     def radius(self, coverage: float) -> float:
         """Return the radius of the next coverage that is not smaller; infinite if none is wide enough."""
-        place = int(np.ceil(100 * share("coverage", coverage) - 1e-6)) - 1
-        radius = self.radii[place] if place < LEVELS else None
+        place = int(np.ceil(100 * check_share("coverage", coverage) - 1e-6)) - 1
+        radius = self.radii[place] if place < N_LEVELS else None
         return math.inf if radius is None else radius
 
     @classmethod
-    def of(cls, residuals: Sequence[Floats]) -> Intervals | None:
+    def fit(cls, residuals: Sequence[Floats]) -> Intervals | None:
         """Fit intervals to |y − ŷ| (n_k,) of people whom the predictions never saw, by the rule of sets: people are the
-        unit. None for fewer than FEWEST people."""
-        if len(residuals) < FEWEST:
+        unit. None for fewer than MIN_SUBJECTS people."""
+        if len(residuals) < MIN_SUBJECTS:
             return None
         tried = np.unique(np.concatenate(residuals))
         if len(tried) > CANDIDATES:  # the largest is among them
             tried = tried[np.linspace(0, len(tried) - 1, CANDIDATES).round().astype(int)]
         tried = np.concatenate([[np.inf], tried[::-1]])
         covered = [np.searchsorted(np.sort(errors), tried, "right") / len(errors) for errors in residuals]
-        places = cautious(np.stack(covered), np.arange(1, LEVELS + 1) / 100)
+        places = find_thresholds(np.stack(covered), np.arange(1, N_LEVELS + 1) / 100)
         return cls(len(residuals), [float(radius) if np.isfinite(radius) else None for radius in tried[places]])
 
 
 def interval_radius(intervals: Intervals | None, coverage: float) -> float:
     """Return the half-width of an interval; refused if the model has no intervals."""
     if intervals is None:
-        raise UserError(f"the model has no intervals: fewer than {FEWEST} people were held out when it was made")
+        raise UserError(f"the model has no intervals: fewer than {MIN_SUBJECTS} people were held out when it was made")
     return intervals.radius(coverage)
 
 
-def around(predicted: Floats, radius: float) -> Floats:
+def make_intervals(predicted: Floats, radius: float) -> Floats:
     """Return low and high ends (N, 2) of intervals about predictions (N,)."""
     return np.stack([predicted - radius, predicted + radius], axis=1)
 
@@ -250,7 +249,7 @@ def held_out_coverage(residuals: Sequence[Floats], coverage: float) -> list[floa
     """Return the share of each person's windows (K,) in intervals from other people; empty if these are too few."""
     shares = []
     for k, errors in enumerate(residuals):
-        intervals = Intervals.of([*residuals[:k], *residuals[k + 1 :]])
+        intervals = Intervals.fit([*residuals[:k], *residuals[k + 1 :]])
         if intervals is None:
             return []
         shares.append(float(np.mean(errors <= intervals.radius(coverage))))

@@ -8,7 +8,7 @@ p and class c is modeled as
 in every direction independently: the mean of the class, a shift of the person, an effect of the person on this class,
 and noise. μ, b and e come from the training people. A new person begins with δ = ε = 0, with variances b and e, and
 windows of theirs give the posterior: with labels of δ and ε, without labels of δ alone, where each window counts for
-every class with its predicted probability. Classes need not be balanced: a window is compared with the mean of its
+every class with its predicted probability. ClassMoments need not be balanced: a window is compared with the mean of its
 class, not of all windows. The more windows, the less the prior counts.
 
 The posterior is again a model of this form. Its log-likelihood ratio to the prior is linear in the code: a correction
@@ -22,17 +22,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .closed_form import Classes
+from .closed_form import ClassMoments
 
 DIRECTIONS = 64  # of the code that are kept
-KNOWN = 3.0  # windows that count as one: neighbors in time resemble each other
-GUESSED = 10.0  # the same where classes are predicted, and may be wrong
+DESIGN_EFFECT = 3.0  # windows that count as one: neighbors in time resemble each other
+PREDICTED_DESIGN_EFFECT = 10.0  # the same where classes are predicted, and may be wrong
 POOLED = 0.3  # share of the mean over directions in each direction's variance: people are few
 LEAST = 1e-3  # variance between people, relative to 1 within a cell
 RIDGE = 0.02  # share of the mean variance that is added to the covariance within cells
 
 
-class Evidence(NamedTuple):
+class WindowSums(NamedTuple):
     """Windows of one person, each counting for every class with a weight."""
 
     sums: Tensor  # (P, C, R): of their projected latents
@@ -48,11 +48,11 @@ class Effects(NamedTuple):
     interaction: Tensor  # (P, R): e
 
     @property
-    def nothing(self) -> Evidence:
+    def no_windows(self) -> WindowSums:
         """Return evidence of no windows."""
-        return Evidence(torch.zeros_like(self.means), self.means.new_zeros(self.means.shape[1]))
+        return WindowSums(torch.zeros_like(self.means), self.means.new_zeros(self.means.shape[1]))
 
-    def wide(self, directions: int) -> Effects:
+    def pad(self, directions: int) -> Effects:
         """Return the effects with so many directions. Latents are 0 in those that are added."""
         more = (0, directions - self.shift.shape[-1])
         pairs = zip(self, (0.0, 0.0, 1.0, 1.0), strict=True)
@@ -62,22 +62,22 @@ class Effects(NamedTuple):
         """Project latents (P, n, D) to (P, n, R)."""
         return z.to(self.projection) @ self.projection
 
-    def evidence(self, x: Tensor, weight: Tensor) -> Evidence:
+    def sum_windows(self, x: Tensor, weight: Tensor) -> WindowSums:
         """Return the evidence of projected latents (P, n, R) that count (n, C) for the classes."""
-        return Evidence(weight.T.to(x) @ x, weight.sum(0).to(x))
+        return WindowSums(weight.T.to(x) @ x, weight.sum(0).to(x))
 
     @property
-    def logits(self) -> Tensor:
+    def logit_weights(self) -> Tensor:
         """Return weights (P, R, C) of the logits of a projected code, with these means and variances."""
         return (self.means / (1 + self.shift + self.interaction)[..., None, :]).transpose(-1, -2)
 
-    def given(self, evidence: Evidence, *, classes: bool = True, alike: float = KNOWN) -> Effects:
+    def posterior(self, evidence: WindowSums, *, classes: bool = True, design_effect: float = DESIGN_EFFECT) -> Effects:
         """Return the posterior for one person. classes: of the effects on each class, and not of the shift alone;
-        alike: windows that count as one."""
-        n = (evidence.counts / alike)[..., None, :, None]  # (..., 1, C, 1)
+        design_effect: windows that count as one."""
+        n = (evidence.counts / design_effect)[..., None, :, None]  # (..., 1, C, 1)
         e, b = self.interaction[..., None, :], self.shift  # (P, 1, R), (P, R)
         precise = 1 / (1 + n * e)
-        residual = (evidence.sums / alike - n * self.means) * precise  # (mean − μ_c) / (e + 1/n)
+        residual = (evidence.sums / design_effect - n * self.means) * precise  # (mean − μ_c) / (e + 1/n)
         left = 1 / (1 / b + (n * precise).sum(-2))  # variance of the shift
         shift = (residual.sum(-2) * left)[..., None, :]
         if not classes:
@@ -91,7 +91,7 @@ class Effects(NamedTuple):
 
     def correction(self, posterior: Effects) -> tuple[Tensor, Tensor]:
         """Return what the posterior adds to logits of a projected code: weights (..., P, R, C), bias (..., P, C)."""
-        now, then = posterior.logits, self.logits
+        now, then = posterior.logit_weights, self.logit_weights
         half = -0.5 * ((now.mT * posterior.means).sum(-1) - (then.mT * self.means).sum(-1))
         return now - then, half
 
@@ -102,7 +102,7 @@ def fit_effects(latents: Tensor, y: Tensor, people: Tensor, n_classes: int) -> E
     latents = latents.double()
     _, who = people.unique(return_inverse=True)  # type: ignore[no-untyped-call]  # torch's
     n_people = int(who.max()) + 1
-    cells = Classes(latents, who * n_classes + y, n_people * n_classes)
+    cells = ClassMoments(latents, who * n_classes + y, n_people * n_classes)
     count = torch.bincount(who * n_classes + y, minlength=n_people * n_classes).view(n_people, n_classes).double()
     there = (count > 0).double()[..., None]
     means = cells.means.view(n_people, n_classes, -1)
@@ -131,7 +131,7 @@ def _pooled(variance: Tensor) -> Tensor:
     return (1 - POOLED) * variance + POOLED * variance.mean()
 
 
-def stacked(members: list[Effects]) -> Effects:
+def stack_effects(members: list[Effects]) -> Effects:
     """Stack the effects of several members. Members with fewer people may have fewer directions."""
     most = max(member.shift.shape[-1] for member in members)
-    return Effects(*map(torch.cat, zip(*(member.wide(most) for member in members), strict=True)))
+    return Effects(*map(torch.cat, zip(*(member.pad(most) for member in members), strict=True)))

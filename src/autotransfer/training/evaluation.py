@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..folds import Fold
 from ..tasks.base import RowLoss
-from .flat import Flat
+from .flat import FlatParameters
 from .metrics import balanced_accuracy, confusion_counts
 
 CHUNK = 128  # rows a member evaluates at once; a constant, so that no result depends on who else is evaluated
@@ -18,7 +18,7 @@ MEASURED = ("train_loss", "penalty", "loss_0", "loss_1", "score_0", "score_1")  
 STATE = ("loss", "epoch", "values", "stats", "confusion", "log_probs", "history")  # tensors of `Snapshots`
 
 
-class HeldOut:
+class HeldOutRows:
     """Rows of the held-out sets (sides 0 and 1) of G groups, in chunks."""
 
     def __init__(self, folds: Sequence[Fold], device: torch.device) -> None:
@@ -71,7 +71,7 @@ class Snapshots:
     weights that predict them.
     """
 
-    def __init__(self, flat: Flat, n_classes: int, max_epochs: int, latest: Tensor, chunks: int) -> None:
+    def __init__(self, flat: FlatParameters, n_classes: int, max_epochs: int, latest: Tensor, chunks: int) -> None:
         """latest: (P,) members that keep the last epoch; chunks: of held-out rows."""
         self.flat, self.latest = flat, latest
         members, device, dtype = flat.values.shape[0], flat.values.device, flat.values.dtype

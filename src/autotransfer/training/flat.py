@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 
-class Columns(NamedTuple):
+class ColumnRange(NamedTuple):
     """Place of a tensor: matrix[:, start:stop].view(P, *shape)."""
 
     name: str
@@ -22,12 +22,12 @@ class Columns(NamedTuple):
     shape: tuple[int, ...]
 
 
-def views(matrix: Tensor, columns: list[Columns]) -> dict[str, Tensor]:
+def views(matrix: Tensor, columns: list[ColumnRange]) -> dict[str, Tensor]:
     """Return the columns of a matrix (P, n) as tensors (P, *shape) by name."""
     return {c.name: matrix[:, c.start : c.stop].view(matrix.shape[0], *c.shape) for c in columns}
 
 
-class Flat:
+class FlatParameters:
     """Views of one or more stacked modules' parameters and floating buffers."""
 
     values: Tensor  # (P, n) parameters
@@ -35,15 +35,15 @@ class Flat:
 
     def __init__(self, **modules: nn.Module) -> None:
         self.modules = modules
-        parameters = [parameter.detach() for _, _, _, parameter in self._slots("_parameters")]
-        buffers = [buffer for _, _, _, buffer in self._slots("_buffers")]
+        parameters = [parameter.detach() for _, _, _, parameter in self._named_tensors("_parameters")]
+        buffers = [buffer for _, _, _, buffer in self._named_tensors("_buffers")]
         self.values = torch.cat([tensor.flatten(1) for tensor in parameters], 1)
         members = self.values.shape[0]
         self.stats = torch.cat([self.values.new_empty(members, 0), *(t.reshape(members, -1) for t in buffers)], 1)
         self.parameters, self.buffers = self._columns("_parameters"), self._columns("_buffers")
-        self._point()
+        self._bind_views()
 
-    def _slots(self, kind: str) -> Iterator[tuple[str, nn.Module, str, Tensor]]:
+    def _named_tensors(self, kind: str) -> Iterator[tuple[str, nn.Module, str, Tensor]]:
         """Yield (full name, owner, attribute, tensor) of every parameter or floating buffer, in a fixed order."""
         for prefix, root in self.modules.items():
             for path, module in root.named_modules(prefix=prefix):
@@ -51,30 +51,30 @@ class Flat:
                     if tensor is not None and tensor.is_floating_point():
                         yield f"{path}.{name}", module, name, tensor
 
-    def _columns(self, kind: str) -> list[Columns]:
+    def _columns(self, kind: str) -> list[ColumnRange]:
         columns, start = [], 0
-        for name, _, _, tensor in self._slots(kind):
+        for name, _, _, tensor in self._named_tensors(kind):
             stop = start + tensor[0].numel()
-            columns.append(Columns(name, start, stop, tuple(tensor.shape[1:])))
+            columns.append(ColumnRange(name, start, stop, tuple(tensor.shape[1:])))
             start = stop
         return columns
 
-    def _point(self) -> None:
+    def _bind_views(self) -> None:
         """Make every parameter and buffer a view of its columns."""
         parameters, buffers = views(self.values, self.parameters), views(self.stats, self.buffers)
-        for name, _, _, parameter in self._slots("_parameters"):
+        for name, _, _, parameter in self._named_tensors("_parameters"):
             parameter.data = parameters[name]
-        for name, module, attribute, _ in list(self._slots("_buffers")):
+        for name, module, attribute, _ in list(self._named_tensors("_buffers")):
             module._buffers[attribute] = buffers[name]
 
     def select(self, keep: Tensor) -> None:
         """Keep only these members (k,)."""
         self.values, self.stats = self.values[keep], self.stats[keep]
-        self._point()
+        self._bind_views()
 
     def gradient(self, loss: Tensor) -> Tensor:
         """Return ∂loss/∂values (P, n); parameters that the loss does not read get 0."""
-        parameters = [parameter for _, _, _, parameter in self._slots("_parameters")]
+        parameters = [parameter for _, _, _, parameter in self._named_tensors("_parameters")]
         grads = torch.autograd.grad(loss, parameters, materialize_grads=True)
         return torch.cat([grad.flatten(1) for grad in grads], 1)
 

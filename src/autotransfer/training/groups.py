@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -13,10 +13,10 @@ from torch import Tensor
 from ..jobs import Job
 from ..randomness import as_keys, fold_in, key_of
 from ..recordings import Recordings
-from .batches import BALANCES, Balanced, n_batches, permutations
+from .batches import BALANCES, BalancedBatches, n_batches, permutations
 
-AT_ONCE = 2**24  # rows that are drawn at once: their keys take 400 MB
-MANY = 64  # groups, whose draws would keep the host busy
+MAX_DRAWN_ROWS = 2**24  # rows that are drawn at once: their keys take 400 MB
+MANY_GROUPS = 64  # groups, whose draws would keep the host busy
 
 
 class MemberGroups:
@@ -31,8 +31,8 @@ class MemberGroups:
             first.setdefault(self._identity(job), job)
         place = {identity: number for number, identity in enumerate(first)}
         self.jobs = list(first.values())
-        self.of_member = torch.tensor([place[self._identity(job)] for job in jobs], device=device)
-        self._apart = len(first) == len(jobs)
+        self.group_of_member = torch.tensor([place[self._identity(job)] for job in jobs], device=device)
+        self._is_one_to_one = len(first) == len(jobs)
         self.batch_size = batch_size
         self.y = recordings.y.numpy()
         self.subjects = [_training_subjects(recordings, job) for job in self.jobs]
@@ -54,15 +54,16 @@ class MemberGroups:
 
     @property
     def shared(self) -> Tensor | None:
-        """Return `of_member` if members share batches; None if each has its own, in order."""
-        return None if self._apart else self.of_member
+        """Return `group_of_member` if members share batches; None if each has its own, in order."""
+        return None if self._is_one_to_one else self.group_of_member
 
     def plan(self, epoch: int) -> Tensor:
         """Return the rows of every step of an epoch (steps, G, B); 0 where a group has no such step."""
-        plan = torch.zeros(len(self.jobs), max(self.steps_of), self.batch_size, dtype=torch.long, device=self.planned)
-        for drawn in self._drawn:
+        size = (len(self.jobs), max(self.steps_of), self.batch_size)
+        plan = torch.zeros(size, dtype=torch.long, device=self.plan_device)
+        for drawn in self._shuffled:
             keys = fold_in(drawn.keys, epoch)
-            most = max(1, AT_ONCE // drawn.rows.shape[1])
+            most = max(1, MAX_DRAWN_ROWS // drawn.rows.shape[1])
             for some in (slice(start, start + most) for start in range(0, len(keys), most)):
                 plan[drawn.groups[some], : drawn.steps] = drawn.batches(keys, some, self.batch_size)
         for groups, keys, batches in self._balanced:
@@ -78,23 +79,23 @@ class MemberGroups:
             kind = job.setting.training.batches
             together.setdefault(kind if kind in BALANCES else len(job.fold.train), []).append(g)
         balanced = any(alike in BALANCES for alike in together)
-        device = self.keys.device if len(self.jobs) >= MANY and not balanced else torch.device("cpu")
-        self.planned = device
-        self._drawn, self._balanced = list[_Drawn](), list[tuple[Tensor, Tensor, Balanced]]()
+        device = self.keys.device if len(self.jobs) >= MANY_GROUPS and not balanced else torch.device("cpu")
+        self.plan_device = device
+        self._shuffled, self._balanced = list[_ShuffledGroups](), list[tuple[Tensor, Tensor, BalancedBatches]]()
         for alike, groups in together.items():
             if isinstance(alike, int):
-                self._drawn.append(_Drawn.of(self.jobs, groups, self.batch_size, device))
+                self._shuffled.append(_ShuffledGroups.build(self.jobs, groups, self.batch_size, device))
                 continue
-            most = max(1, AT_ONCE // 8 // max(len(self.jobs[g].fold.train) for g in groups))
+            most = max(1, MAX_DRAWN_ROWS // 8 // max(len(self.jobs[g].fold.train) for g in groups))
             for some in (groups[start : start + most] for start in range(0, len(groups), most)):
                 rows, subjects = [self.jobs[g].fold.train for g in some], [self.subjects[g] for g in some]
-                batches = Balanced(rows, self.y, subjects, self.batch_size, BALANCES[alike])
+                batches = BalancedBatches(rows, self.y, subjects, self.batch_size, BALANCES[alike])
                 self._balanced.append((torch.tensor(some), _keys([self.jobs[g] for g in some]), batches))
 
     def select(self, keep: Tensor) -> Tensor:
         """Keep these members; groups that nobody reads any more leave. Returns the groups that stay."""
-        stay, of_member = self.of_member[keep].unique(return_inverse=True)  # type: ignore[no-untyped-call]  # torch's
-        self.of_member, self._apart = of_member, of_member.tolist() == list(range(len(stay)))
+        stay, group_of_member = self.group_of_member[keep].unique(return_inverse=True)  # type: ignore[no-untyped-call]  # torch's
+        self.group_of_member, self._is_one_to_one = group_of_member, group_of_member.tolist() == list(range(len(stay)))
         numbers = stay.tolist()
         self.jobs = [self.jobs[g] for g in numbers]
         self.subjects, self.n_subjects = [self.subjects[g] for g in numbers], [self.n_subjects[g] for g in numbers]
@@ -104,17 +105,17 @@ class MemberGroups:
         return torch.tensor(numbers, dtype=torch.long, device=keep.device)
 
 
-class _Drawn(NamedTuple):
+class _ShuffledGroups(NamedTuple):
     """Groups with equally many rows, in an order that is drawn."""
 
     groups: Tensor  # (g,) their numbers
     keys: Tensor  # (g,)
     rows: Tensor  # (F, n) the different sets of rows
-    which: Tensor  # (g,) of them
+    row_set: Tensor  # (g,) of them
     steps: int
 
     @classmethod
-    def of(cls, jobs: Sequence[Job], groups: Sequence[int], batch_size: int, device: torch.device) -> _Drawn:
+    def build(cls, jobs: Sequence[Job], groups: list[int], batch_size: int, device: torch.device) -> Self:
         drawn = [jobs[g] for g in groups]
         sets = {job.fold.trajectory: job.fold.train for job in drawn}
         places = {trajectory: place for place, trajectory in enumerate(sets)}
@@ -129,7 +130,7 @@ class _Drawn(NamedTuple):
     def batches(self, keys: Tensor, some: slice, batch_size: int) -> Tensor:
         """Draw rows (g, steps, B) of some of the groups in full batches: what is left over waits for another epoch."""
         order = permutations(keys[some], self.rows.shape[1])[:, : self.steps * batch_size]
-        return self.rows[self.which[some][:, None], order].view(len(order), self.steps, batch_size)
+        return self.rows[self.row_set[some][:, None], order].view(len(order), self.steps, batch_size)
 
 
 def _keys(jobs: Sequence[Job]) -> Tensor:

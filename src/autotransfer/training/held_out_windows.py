@@ -25,7 +25,7 @@ class HeldOutWindows:
     def __init__(
         self, windows: Windows, fitted: FittedPreprocessing, training: Sequence[Rows], held_out: Sequence[Rows]
     ) -> None:
-        """Every held-out person of every group, followed in the order of recording with the group's prior.
+        """Every held-out person of every group, held_out_windows in the order of recording with the group's prior.
 
         The prior comes from the training people, so a held-out window looks different in every fold. Folds that
         several groups share are computed once for all of them.
@@ -60,7 +60,7 @@ class HeldOutWindows:
         places = self.places.gather(1, rows).clamp(min=0)
         return channel_major(self.prepared[places.to(self.prepared.device)].to(device=self.device))
 
-    def mixed(self, rows: Tensor, x: Tensor) -> Tensor:
+    def gather_any(self, rows: Tensor, x: Tensor) -> Tensor:
         """Return x (G, B, channels, times) of rows (G, B), with held-out people's windows from here."""
         return torch.where((self.places.gather(1, rows) >= 0)[..., None, None], self.gather(rows), x)
 

@@ -13,9 +13,9 @@ from ..errors import UserError
 from ..words import score
 
 RESAMPLES = 10_000
-FEWEST_TO_TEST = 6  # with 5 people the smallest two-sided p of a signed-rank test is 2/2⁵ = 0.0625
-LOWEST = -1e6  # of the scores that a run states: an R² of somebody whose target hardly changes has no lower end
-PREDICTED = 0.9  # of the people to come lie within the interval for the next person
+MIN_SUBJECTS_TO_TEST = 6  # with 5 people the smallest two-sided p of a signed-rank test is 2/2⁵ = 0.0625
+LOWEST_SCORE = -1e6  # of the scores that a run states: an R² of somebody whose target hardly changes has no lower end
+PREDICTION_LEVEL = 0.9  # of the people to come lie within the interval for the next person
 
 
 def bootstrap_interval(
@@ -50,7 +50,7 @@ class NextSubject:
     low: float
     high: float
     level: float
-    people: int  # whose scores it rests on
+    n_subjects: int  # whose scores it rests on
     assumes: str  # "nothing": order statistics; "normal": scores of people have a normal distribution
 
     @property
@@ -58,11 +58,11 @@ class NextSubject:
         """Return what the interval rests on, in words."""
         nothing = self.assumes == "nothing"
         assumed = "with no distribution assumed" if nothing else "assuming normally distributed scores"
-        return f"from {self.people} people, {assumed}"
+        return f"from {self.n_subjects} people, {assumed}"
 
 
 def next_subject(
-    scores: ArrayLike, *, level: float = PREDICTED, lowest: float = 0.0, highest: float = 1.0
+    scores: ArrayLike, *, level: float = PREDICTION_LEVEL, lowest: float = 0.0, highest: float = 1.0
 ) -> NextSubject | None:
     """Return the prediction interval for one more score from those of n people (n,), within [lowest, highest]; None for
     n < 2, and where all of fewer than 19 are alike, which says nothing of how people differ. A person without a score
@@ -85,10 +85,10 @@ def next_subject(
         return None
     reach = t * float(values.std(ddof=1)) * math.sqrt(1 + 1 / n)
     mean = float(values.mean())
-    return NextSubject(max(lowest, LOWEST, mean - reach), min(highest, mean + reach), level, n, "normal")
+    return NextSubject(max(lowest, LOWEST_SCORE, mean - reach), min(highest, mean + reach), level, n, "normal")
 
 
-def next_words(expected: NextSubject | None, hold_out: str = "subject", *, metric: str = "") -> str | None:
+def describe_next_subject(expected: NextSubject | None, hold_out: str = "subject", *, metric: str = "") -> str | None:
     """Say what to expect of one more person; None if there was only one.
 
     hold_out: what people were scored on. metric: 'R²', if the sentence must say it.
@@ -96,7 +96,7 @@ def next_words(expected: NextSubject | None, hold_out: str = "subject", *, metri
     if expected is None:
         return None
     who = "Next person, once it is trained on their other sessions" if hold_out == "session" else "Next person"
-    low = "far below 0" if expected.low <= LOWEST else score(expected.low)
+    low = "far below 0" if expected.low <= LOWEST_SCORE else score(expected.low)
     values = f"{metric} {low} to {score(expected.high)}".lstrip()
     return f"{who}: {values} ({100 * expected.level:.0f} % prediction interval {expected.basis})."
 

@@ -13,8 +13,8 @@ from ..jobs import Job, Outcome
 from ..model.encoders import Encoders
 from ..recordings import Recordings
 from .members import Members, size_of
-from .prepared import Prepared
-from .windows import release, windows_for
+from .prepared import PreparedWindows
+from .windows import prepare_windows, release_windows
 
 CHUNK = 256
 
@@ -54,22 +54,22 @@ def encode_states(
     try:
         place = torch.device(device)
         first = jobs[0].setting
-        windows = windows_for(recordings, jobs[0], device=place, dtype=dtype)
+        windows = prepare_windows(recordings, jobs[0], device=place, dtype=dtype)
         members = Members(
             first, size_of(recordings, first), range(len(jobs)), encoders=encoders, device=place, dtype=dtype
         )  # fmt: skip
         members.load(states)
         members.net.eval()
         training = [job.fold.train for job in jobs]
-        prepared = Prepared(windows, training, [_unseen(recordings, train, rows) for train in training])
+        prepared = PreparedWindows(windows, training, [_unseen(recordings, train, rows) for train in training])
         latents, logits = [], []
         for start in range(0, len(rows), CHUNK):
             chunk = torch.as_tensor(rows[start : start + CHUNK], device=place)
-            z = members.net(prepared.mixed(chunk.expand(len(jobs), -1)))
+            z = members.net(prepared.gather_any(chunk.expand(len(jobs), -1)))
             latents.append(z)
             logits.append(members.classifier(z))
     finally:
-        release(recordings)
+        release_windows(recordings)
     return torch.cat(latents, 1), torch.cat(logits, 1)
 
 

@@ -44,7 +44,7 @@ def leakage(z: Any, s: Any, *, folds: int = 5, seed: int = 0) -> Leakage:
     from sklearn.preprocessing import StandardScaler
     from threadpoolctl import ThreadpoolController
 
-    latents, subjects, counts = _checked(z, s)
+    latents, subjects, counts = _check_latents(z, s)
     n_subjects = len(counts)
     splits = min(folds, int(counts.min()))
     log_p = np.zeros((len(subjects), n_subjects))
@@ -63,7 +63,7 @@ def leakage(z: Any, s: Any, *, folds: int = 5, seed: int = 0) -> Leakage:
     return Leakage(accuracy, 1 / n_subjects, max(0.0, math.log2(n_subjects) - entropy), n_subjects, len(subjects))
 
 
-def _checked(z: ArrayLike, s: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+def _check_latents(z: ArrayLike, s: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
     """Return latents, subjects as 0, 1, ... and their counts."""
     z, s = (values.detach().cpu() if hasattr(values, "detach") else values for values in (z, s))
     latents, labels = np.asarray(z, dtype=np.float64), np.asarray(s)

@@ -24,7 +24,7 @@ class MemberOptions:
     warm_up: Tensor  # epochs until the strength is reached
 
     @classmethod
-    def of(cls, settings: Sequence[Setting], device: torch.device, dtype: torch.dtype) -> Self:
+    def from_settings(cls, settings: Sequence[Setting], device: torch.device, dtype: torch.dtype) -> Self:
         def numbers(values: list[float]) -> Tensor:
             return torch.tensor(values, dtype=dtype, device=device)
 

@@ -6,14 +6,14 @@ import torch
 
 from ..errors import UserError
 
-# Messages of allocators, and of CUDA's libraries without memory for a workspace.
-WORDS = ("allocate memory", "out of memory", "alloc_failed", "cublascreate", "cusolverdncreate")
+# Parts of the messages of allocators and of CUDA's libraries that found no memory for a workspace.
+MESSAGES = ("allocate memory", "out of memory", "alloc_failed", "cublascreate", "cusolverdncreate")
 
 
-def out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Tell whether a device, the allocator or Python has no memory left."""
     text = str(error).lower()
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(words in text for words in WORDS)
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(part in text for part in MESSAGES)
 
 
 def first_line(error: BaseException) -> str:
@@ -21,5 +21,5 @@ def first_line(error: BaseException) -> str:
     return text.splitlines()[0] if text else type(error).__name__
 
 
-def no_room(reason: str) -> UserError:
+def make_memory_error(reason: str) -> UserError:
     return UserError(f"not even one fit fits into memory ({reason}); use a smaller batch_size or shorter windows")

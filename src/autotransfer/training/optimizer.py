@@ -6,16 +6,16 @@ import torch
 from torch import Tensor
 
 from ..gpu import elementwise
-from .flat import Flat
+from .flat import FlatParameters
 
 BETAS = (0.9, 0.999)
 EPS = 1e-8
 
 
 class AdamW:
-    """torch.optim.AdamW on the rows of a Flat, with a weight decay and a learning rate for each member."""
+    """torch.optim.AdamW on the rows of a FlatParameters, with a weight decay and a learning rate for each member."""
 
-    def __init__(self, flat: Flat, weight_decay: Tensor) -> None:
+    def __init__(self, flat: FlatParameters, weight_decay: Tensor) -> None:
         self.flat = flat
         self.weight_decay = weight_decay  # (P,)
         self.first = torch.zeros_like(flat.values)
@@ -35,7 +35,7 @@ class AdamW:
         update(self.flat.values, self.first, self.second, self.steps, grads, lr, self.weight_decay, active)
 
     def select(self, keep: Tensor) -> None:
-        """Keep only these members; the Flat is selected by its owner."""
+        """Keep only these members; the FlatParameters is selected by its owner."""
         self.weight_decay = self.weight_decay[keep]
         self.first, self.second, self.steps = self.first[keep], self.second[keep], self.steps[keep]
 

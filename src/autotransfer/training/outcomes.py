@@ -17,7 +17,7 @@ from .trainer import Trainer
 NAMES = ("train_loss", "penalty", "validation_loss", "validation_score")  # of a history
 
 
-def outcome_of(population: Trainer, member: int, failure: str | None) -> Outcome:
+def make_outcome(population: Trainer, member: int, failure: str | None) -> Outcome:
     """Return the outcome of a member, for its job's fold and, as `swapped`, for the twin."""
     flat, job, side = population.flat, population.jobs[member], population.side(member)
     final = flat.unflatten(flat.values[member].cpu(), flat.stats[member].cpu())

@@ -41,7 +41,7 @@ def free_memory(device: torch.device) -> int:
     return available_memory() or 2**32
 
 
-def room_beside(
+def free_values_per_window(
     recordings: Recordings, device: torch.device, dtype: torch.dtype, preprocessing: Preprocessing
 ) -> float:
     """Return how many further numbers for every window fit on the device beside the preprocessed windows, with room for

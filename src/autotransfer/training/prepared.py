@@ -17,31 +17,32 @@ from torch.nn.functional import embedding_bag
 from ..folds import Rows
 from ..model.moments import Moments, SplitWindows, constant_sums, edge_sums, moments_from_sums, n_sums
 from .held_out_windows import HeldOutWindows
-from .windows import Windows, channel_major, gathered
+from .windows import Windows, channel_major, gather_windows
 
 
-class Prepared:
+class PreparedWindows:
     """Windows as each of G groups has them, fitted on its training rows: `gather` those that a group trains on,
     `held_out` those of people it has never seen."""
 
     def __init__(self, windows: Windows, training: Sequence[Rows], held_out: Sequence[Rows]) -> None:
         self.windows = windows
         self.fitted = windows.fit(training)
-        self.shapes = windows.shapes
-        if self.shapes is not None and not self.shapes.hold(self._scale()[1], training):
-            self.shapes = None
+        self.standardized = windows.standardized
+        if self.standardized is not None and not self.standardized.is_exact_for(self._scale()[1], training):
+            self.standardized = None
         self.lags: Tensor | None = None  # (G, N, 1 + kernel) where windows depend on the fold
         if (
-            self.shapes is None
+            self.standardized is None
             and windows.kernel
             and windows.preprocessing.tabulated
             and windows.in_memory
             and windows.sums is None
         ):
             self.lags = torch.stack([self._lags_of(group) for group in range(len(training))])
-        self.followed: HeldOutWindows | None = None  # None: held-out windows are prepared as training windows are
+        # None if held-out windows are prepared as training windows are
+        self.held_out_windows: HeldOutWindows | None = None
         if windows.preprocessing.follows and any(len(rows) for rows in held_out):
-            self.followed = HeldOutWindows(windows, self.fitted, training, held_out)
+            self.held_out_windows = HeldOutWindows(windows, self.fitted, training, held_out)
 
     def _lags_of(self, group: int) -> Tensor:
         """Return sums (N, 1 + kernel) of all windows, as a group has them."""
@@ -50,11 +51,12 @@ class Prepared:
             lambda rows: fitted(windows.X[rows][None], windows.subject[rows][None], start=windows.done)[0], edges=False
         )
 
-    def of_group(self, group: int) -> Prepared:
+    def of_group(self, group: int) -> PreparedWindows:
         """Return what one group alone trains on, to `gather` from; statistics are views."""
-        alone = copy.copy(self)
-        alone.fitted, alone.lags, alone.followed, alone.shapes = self.fitted.of_group(group), None, None, None
-        return alone
+        single = copy.copy(self)
+        single.fitted, single.lags = self.fitted.of_group(group), None
+        single.held_out_windows, single.standardized = None, None
+        return single
 
     def gather(self, rows: Tensor) -> Tensor:
         """Return windows (G, B, channels, times) of rows (G, B), channel-major in memory."""
@@ -64,17 +66,17 @@ class Prepared:
         start, steps = windows.done, self.fitted.steps
         affine = steps[start].affine() if start < len(steps) else None
         if affine is None:
-            x = gathered(windows.X, rows, None, None).transpose(1, 2)
+            x = gather_windows(windows.X, rows, None, None).transpose(1, 2)
         else:
-            x, start = gathered(windows.X, rows, *affine).transpose(1, 2), start + 1
+            x, start = gather_windows(windows.X, rows, *affine).transpose(1, 2), start + 1
         return x if start == len(steps) else channel_major(self.fitted(x, windows.subject[rows], start=start))
 
     def split_windows(self, rows: Tensor) -> SplitWindows | None:
         """Return what `gather` gives without drawing levels out over time; None without a table of shapes."""
-        if self.shapes is None:
+        if self.standardized is None:
             return None
-        signals = gathered(self.shapes.x, rows, None, None).transpose(1, 2)
-        return SplitWindows(signals, self.shapes.levels(rows, *self._scale()))
+        signals = gather_windows(self.standardized.x, rows, None, None).transpose(1, 2)
+        return SplitWindows(signals, self.standardized.levels(rows, *self._scale()))
 
     def _scale(self) -> tuple[Tensor, Tensor]:
         """Return shift and scale (G, C) of every group."""
@@ -84,12 +86,12 @@ class Prepared:
 
     def held_out(self, rows: Tensor) -> Tensor:
         """Return what `gather` gives for people whom the groups are not trained on."""
-        return self.gather(rows) if self.followed is None else self.followed.gather(rows)
+        return self.gather(rows) if self.held_out_windows is None else self.held_out_windows.gather(rows)
 
-    def mixed(self, rows: Tensor) -> Tensor:
-        """Return windows of anybody: as held out where the group has followed them, else as trained on."""
+    def gather_any(self, rows: Tensor) -> Tensor:
+        """Return windows of anybody: as held out where the group has held_out_windows them, else as trained on."""
         x = self.gather(rows)
-        return x if self.followed is None else self.followed.mixed(rows, x)
+        return x if self.held_out_windows is None else self.held_out_windows.gather_any(rows, x)
 
     def batches(self, plan: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """plan: (steps, G, B) -> for every step its rows (G, B) and their windows, read from the file.
@@ -124,7 +126,7 @@ class Prepared:
         windows = self.windows
         split = x if isinstance(x, SplitWindows) else self.split_windows(rows)
         if split is not None:
-            return self.moments_of_shapes(split, rows)
+            return self.moments_of_standardized(split, rows)
         assert not isinstance(x, SplitWindows)
         if windows.sums is not None:
             sums = embedding_bag(rows, windows.sums, mode="sum")
@@ -134,15 +136,15 @@ class Prepared:
             return None
         return moments_from_sums(self._with_edges(sums, x), windows.kernel, x[0].numel())
 
-    def moments_of_shapes(self, x: SplitWindows, rows: Tensor, factors: Tensor | None = None) -> Moments:
+    def moments_of_standardized(self, x: SplitWindows, rows: Tensor, factors: Tensor | None = None) -> Moments:
         """factors: (G, B, channels) that channels of `split` were multiplied by to give x."""
-        assert self.shapes is not None
+        assert self.standardized is not None
         _, batch, channels, times = x.signals.shape
         kernel = self.windows.kernel
         if factors is None:
-            sums = embedding_bag(rows, self.shapes.sums, mode="sum")
+            sums = embedding_bag(rows, self.standardized.sums, mode="sum")
         else:
-            sums = self.shapes.scaled(rows, factors[..., :channels])
+            sums = self.standardized.sum_scaled(rows, factors[..., :channels])
         sums = self._with_edges(sums, x.signals) + constant_sums(x.constants.flatten(1), times, kernel)
         return moments_from_sums(sums, kernel, batch * x.n_channels * times)
 
@@ -157,5 +159,5 @@ class Prepared:
         self.fitted.select(stay)
         if self.lags is not None:
             self.lags = self.lags[stay]
-        if self.followed is not None:
-            self.followed.select(stay)
+        if self.held_out_windows is not None:
+            self.held_out_windows.select(stay)

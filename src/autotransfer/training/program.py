@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import torch
 
-from .memory import out_of_memory
+from .memory import is_out_of_memory
 
 T = TypeVar("T")
 WARM_UP = 2  # runs before the capture: libraries allocate what they need, compilers compile
@@ -68,7 +68,7 @@ class Program:
             with torch.cuda.graph(graph):
                 self.work()
         except RuntimeError as error:
-            if out_of_memory(error):
+            if is_out_of_memory(error):
                 raise
             # A user's encoder may do what no graph can hold. Nothing was run, so nothing is lost but speed.
             warnings.warn(f"steps are launched one by one: {str(error).splitlines()[0]}", stacklevel=2)
@@ -113,7 +113,7 @@ class Branches:
 
 
 @contextmanager
-def quick_products(device: torch.device) -> Iterator[None]:
+def allow_tf32(device: torch.device) -> Iterator[None]:
     """Compute matrix products inside this context with factors rounded to 10 bits (TF32), as torch's own convolutions
     on a GPU have them."""
     if device.type != "cuda":

@@ -22,7 +22,7 @@ LINE_EVERY = 10.0  # seconds between plain lines
 
 
 @contextmanager
-def working(label: str, *, shown: bool | None) -> Iterator[None]:
+def show_work(label: str, *, shown: bool | None) -> Iterator[None]:
     """Show work without epochs: a spinner in a terminal, elsewhere a line once it is done."""
     start, terminal = time.perf_counter(), sys.stderr.isatty()
     wanted = terminal if shown is None else shown
@@ -71,24 +71,24 @@ class Progress:
                 console=Console(stderr=True),
             )  # fmt: skip
             self.bar.start()
-            self.task = self.bar.add_task(self.label, total=self.total, note="", left=clock(self.left))
+            self.task = self.bar.add_task(self.label, total=self.total, note="", left=clock(self.seconds_left))
         return self
 
     def __exit__(self, *_: object) -> None:
         if self.bar is not None:
             self.bar.stop()
 
-    def begun(self, population: Trainer) -> None:
+    def subtract_finished(self, population: Trainer) -> None:
         """Subtract the finished epochs of a population that continues from a checkpoint."""
-        self.total -= population.epoch * (len(population.jobs) - len(population.over))
+        self.total -= population.epoch * (len(population.jobs) - len(population.finished_members))
         if self.bar is not None:
             self.bar.update(self.task, total=self.total)
 
-    def epoch(self, population: Trainer) -> None:
+    def add_epoch(self, population: Trainer) -> None:
         """Count another epoch of every member of the population."""
-        self.advance(len(population.jobs) - len(population.over))
+        self.advance(len(population.jobs) - len(population.finished_members))
 
-    def finished(self, outcome: Outcome) -> None:
+    def add_outcome(self, outcome: Outcome) -> None:
         """Count a member that has left; epochs that it did not need count as done."""
         self._count([outcome.failure is not None])
         job = outcome.job
@@ -100,7 +100,7 @@ class Progress:
         )  # fmt: skip
         self.advance(1 + job.setting.max_epochs - outcome.epochs)
 
-    def elsewhere(self, max_epochs: Sequence[int], failed: Sequence[bool]) -> None:
+    def add_results(self, max_epochs: Sequence[int], failed: Sequence[bool]) -> None:
         """Count members that came back from another process, each with all its epochs at once."""
         self._count(failed)
         self.advance(sum(max_epochs))
@@ -116,18 +116,18 @@ class Progress:
             self.began = spent, self.done
         note = fits_words(self.well, self.members, self.failed)
         if self.bar is not None:
-            self.bar.update(self.task, completed=self.done, note=note, left=clock(self.left))
+            self.bar.update(self.task, completed=self.done, note=note, left=clock(self.seconds_left))
         # After the last epoch, members that leave may change nothing that is shown.
         over = self.done >= self.total
         if note != self.ended if over else spent - self.last > LINE_EVERY:
             self.last, self.ended = spent, note if over else ""
-            line = f"{self.label}: {note}, {clock(spent)} elapsed, {clock(self.left)} left"
+            line = f"{self.label}: {note}, {clock(spent)} elapsed, {clock(self.seconds_left)} left"
             LOG.info(line)
             if self.shown and self.bar is None:
                 print(line, file=sys.stderr, flush=True)
 
     @property
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Return the seconds left, at most those to `until`."""
         return min(self.seconds_needed, max(0.0, self.until - time.monotonic()))
 

@@ -15,7 +15,7 @@ from ..preprocessing import FittedPreprocessing
 from ..recordings import Recordings
 from ..recordings.chunks import row_chunks
 from ..settings import Setting
-from .represented import represented
+from .representation import find_representation
 
 Floats = NDArray[np.float64]
 STRENGTHS = tuple(10.0**power for power in range(-4, 4))  # of the penalty
@@ -66,7 +66,7 @@ class RidgeFit(NamedTuple):
     head: Ridge
 
 
-def held_out_numbers(recordings: Recordings, setting: Setting, fold: Fold) -> Floats:
+def predict_held_out(recordings: Recordings, setting: Setting, fold: Fold) -> Floats:
     """Return predictions (S, n) with each strength for the test rows of a fold."""
     fitted, head = fit_ridge(recordings, setting, fold.train, STRENGTHS)
     (start, windows), rows = _ready(recordings, setting), torch.from_numpy(fold.test)
@@ -85,7 +85,7 @@ def fit_ridge(
 
 def _ready(recordings: Recordings, setting: Setting) -> tuple[int, Tensor]:
     """Return how many transforms are the same for all people and folds, and all windows after these."""
-    return represented(recordings, setting.preprocessing) or (0, recordings.X)
+    return find_representation(recordings, setting.preprocessing) or (0, recordings.X)
 
 
 @torch.no_grad()

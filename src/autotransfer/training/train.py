@@ -15,14 +15,14 @@ from ..model.encoders import Encoders
 from ..recordings import Recordings
 from ..recordings.container import check_recordings
 from ..recordings.windows import check_rate
-from .allocator import memory_kept
-from .closed_form import population_of
-from .memory import first_line, no_room, out_of_memory
-from .outcomes import outcome_of
+from .allocator import keep_freed_memory
+from .closed_form import make_population
+from .memory import first_line, is_out_of_memory, make_memory_error
+from .outcomes import make_outcome
 from .packing import pack, resolve_device
 from .progress import Progress
 from .trainer import Trainer
-from .windows import release, windows_for
+from .windows import prepare_windows, release_windows
 
 
 def run(
@@ -31,18 +31,18 @@ def run(
     after_epoch: Callable[[Trainer], None] | None = None,
 ) -> Iterator[Outcome]:
     """Train a population to its end; outcomes come as members finish, and finished members leave the stack."""
-    with memory_kept():
+    with keep_freed_memory():
         while population.jobs:
             start = time.perf_counter()
             population.train_epoch()
             population.evaluate()
-            over = population.finished()
-            share = (time.perf_counter() - start) / (len(population.jobs) - len(population.over))
-            for member in set(range(len(population.jobs))) - population.over:
+            over = population.find_finished()
+            share = (time.perf_counter() - start) / (len(population.jobs) - len(population.finished_members))
+            for member in set(range(len(population.jobs))) - population.finished_members:
                 population.seconds[member] += share
             for member, failure in over.items():
-                yield outcome_of(population, member, failure)
-            population.leave(over)
+                yield make_outcome(population, member, failure)
+            population.remove(over)
             if after_epoch is not None:
                 after_epoch(population)
 
@@ -71,11 +71,11 @@ def train(
     with Progress(total, len(todo), shown=progress) as bar:
 
         def train_stack(members: list[Job]) -> None:
-            windows = windows_for(recordings, members[0], device=place, dtype=dtype)
-            stack = population_of(members, windows, encoders)
-            for outcome in run(stack, after_epoch=bar.epoch):
+            windows = prepare_windows(recordings, members[0], device=place, dtype=dtype)
+            stack = make_population(members, windows, encoders)
+            for outcome in run(stack, after_epoch=bar.add_epoch):
                 done[outcome.job.trajectory] = outcome
-                bar.finished(outcome)
+                bar.add_outcome(outcome)
 
         try:
             while stacks:
@@ -83,14 +83,14 @@ def train(
                 try:
                     train_stack(members)
                 except (RuntimeError, MemoryError) as error:
-                    if not out_of_memory(error):
+                    if not is_out_of_memory(error):
                         raise
                     left = [job for job in members if job.trajectory not in done]
                     if len(left) < 2:
-                        raise no_room(first_line(error)) from None
+                        raise make_memory_error(first_line(error)) from None
                     stacks[:0] = [left[: len(left) // 2], left[len(left) // 2 :]]
         finally:
-            release(recordings)
+            release_windows(recordings)
     return [_as_asked(job, done[job.trajectory]) for job in jobs]
 
 

@@ -18,25 +18,25 @@ from ..model.moments import Moments, SplitWindows
 from ..randomness import fold_in, key_of
 from ..tasks import task_of
 from ..tasks.classification import weighted_nll
-from .averaging import WeightAverage, cumulative
+from .averaging import WeightAverage, cumulative_statistics
 from .censored import Censors
-from .evaluation import MEASURED, HeldOut, Snapshots
-from .flat import Flat
+from .evaluation import MEASURED, HeldOutRows, Snapshots
+from .flat import FlatParameters
 from .groups import MemberGroups
 from .member_options import MemberOptions
 from .members import Members, size_of
-from .memory import out_of_memory
+from .memory import is_out_of_memory
 from .metrics import class_weights, mean_loss
 from .optimizer import AdamW
 from .packing import program_of
-from .prepared import Prepared
-from .program import Program, quick_products
+from .prepared import PreparedWindows
+from .program import Program, allow_tf32
 from .windows import Windows
 
 # Kernels are compiled once for many fits of a user: ten seconds, for what takes a second or more without them.
-SAVED_BY_KERNELS, WORTH_KERNELS = 1e-5, 1.0
-AUGMENTED = 1000  # random keys of augmentations are numbered from here on, those of dropout below
-_kernels_serve: dict[tuple[object, ...], bool] = {}  # by the kinds of steps that this process has tried
+SECONDS_SAVED_PER_STEP, WORTHWHILE_SECONDS = 1e-5, 1.0
+AUGMENTATION_KEYS = 1000  # random keys of augmentations are numbered from here on, those of dropout below
+_kernels_work: dict[tuple[object, ...], bool] = {}  # by the kinds of steps that this process has tried
 
 
 class Trainer:
@@ -52,13 +52,13 @@ class Trainer:
         self.kind = (recordings.n_channels, recordings.n_times, *program_of(recordings, jobs[0]))
         self.groups = MemberGroups(recordings, jobs, min(first.training.batch_size, len(jobs[0].fold.train)), device)
         folds = [job.fold for job in self.groups.jobs]
-        self.prepared = Prepared(windows, [fold.train for fold in folds], [fold.held_out_rows for fold in folds])
+        self.prepared = PreparedWindows(windows, [fold.train for fold in folds], [fold.held_out_rows for fold in folds])
         self.y, self.in_memory = windows.y, windows.in_memory
         self.augmentation = first.augmentation
         self.signals = first.preprocessing.signals(recordings.n_channels, recordings.n_times)
-        self.held_out = HeldOut(folds, device)
-        self.device, self.options = device, MemberOptions.of(settings, device, dtype)
-        self.weights = class_weights(self.groups.class_counts.to(dtype))[self.groups.of_member]  # (P, C)
+        self.held_out = HeldOutRows(folds, device)
+        self.device, self.options = device, MemberOptions.from_settings(settings, device, dtype)
+        self.weights = class_weights(self.groups.class_counts.to(dtype))[self.groups.group_of_member]  # (P, C)
 
         seeds = [key_of("weights", job.fold.trajectory, job.seed) for job in jobs]
         self.members = Members(
@@ -67,13 +67,13 @@ class Trainer:
         self.net, self.classifier = self.members.net, self.members.classifier
         scaled = all(isinstance(step, Scaling) for step in self.augmentation)
         self.takes_split_windows = scaled and bool(getattr(self.net, "takes_split_windows", False))
-        if self.takes_split_windows and self.augmentation and self.prepared.shapes is not None:
-            self.prepared.shapes.tabulate_channels()  # from which moments of multiplied channels follow
-        self.flat = Flat(**self.members.modules)
+        if self.takes_split_windows and self.augmentation and self.prepared.standardized is not None:
+            self.prepared.standardized.tabulate_channels()  # from which moments of multiplied channels follow
+        self.flat = FlatParameters(**self.members.modules)
         steps = sum(setting.max_epochs for setting in settings) * max(self.groups.steps_of)
-        self.kernels = steps * SAVED_BY_KERNELS > WORTH_KERNELS
+        self.kernels = steps * SECONDS_SAVED_PER_STEP > WORTHWHILE_SECONDS
         self.optimizer = AdamW(self.flat, self.options.weight_decay)
-        n_groups = [self.groups.n_subjects[group] for group in self.groups.of_member.tolist()]
+        n_groups = [self.groups.n_subjects[group] for group in self.groups.group_of_member.tolist()]
         critic_seeds = [key_of("critic", job.fold.trajectory, job.seed) for job in jobs]  # alike for all settings
         self.censors = Censors(
             settings, critic_seeds, latent_dim=self.members.latent_dim, n_classes=recordings.n_classes,
@@ -86,17 +86,17 @@ class Trainer:
         self.clock = torch.zeros((), dtype=torch.long, device=device)  # the epoch
         self.tick = torch.zeros((), dtype=torch.long, device=device)  # the step inside it
         self.decay = torch.ones(members, dtype=dtype, device=device)  # of the learning rates
-        self.over: set[int] = set()  # members that are over and still in the stack
+        self.finished_members: set[int] = set()  # members that are over and still in the stack
         self._plan: tuple[int, Tensor] | None = None
         latest = torch.tensor([setting.training.checkpoint != "best" for setting in settings], device=device)
         longest = max(setting.max_epochs for setting in settings)
         self.snapshots = Snapshots(self.flat, recordings.n_classes, longest, latest, len(self.held_out.rows))
-        self.average = WeightAverage.of(settings, self.groups, self.flat)
+        self.average = WeightAverage.from_settings(settings, self.groups, self.flat)
         captured = device.type == "cuda" and windows.in_memory and bool(self.net.capturable)
         self.step, self.measure = (Program(work, captured=captured) for work in (self._next_step, self._measure))
-        self._lay_out()
+        self._allocate_plan()
 
-    def _lay_out(self) -> None:
+    def _allocate_plan(self) -> None:
         """Make room for the rows of an epoch, for the groups there are."""
         size = (max(self.groups.steps_of, default=0), len(self.groups.jobs), self.groups.batch_size)
         self.plan = torch.zeros(size, dtype=torch.long, device=self.device)
@@ -117,7 +117,7 @@ class Trainer:
         self.tick.zero_()
         self.losses.zero_()
         if self.step.captured and self.kernels and not self.kernels_tried:
-            self.kernels, self.kernels_tried = self._kernels_serve(plan[0].to(self.device)), True
+            self.kernels, self.kernels_tried = self._can_use_kernels(plan[0].to(self.device)), True
         with use_kernels(enabled=self.kernels):
             self._train(plan, plan[:most])
             self._finish_averages(plan)
@@ -133,29 +133,29 @@ class Trainer:
             for _ in range(len(steps)):
                 self.step()
 
-    def _kernels_serve(self, rows: Tensor) -> bool:
+    def _can_use_kernels(self, rows: Tensor) -> bool:
         """Return whether kernels can take a step on these rows (G, B); otherwise warn, and the plain path serves.
 
         One step of each kind is tried in a process. What it changes is undone.
         """
         kind = (self.kind, self.groups.shared is None, frozenset(job.setting.code_path for job in self.jobs))
-        if kind not in _kernels_serve:
+        if kind not in _kernels_work:
             moved = {name: tensor for name, tensor in self.state().items() if not name.startswith("snapshots.")}
             before = {name: tensor.clone() for name, tensor in moved.items()}
             try:
                 with use_kernels(enabled=True):
                     self._step(rows, self._gather(rows))
-                _kernels_serve[kind] = True
+                _kernels_work[kind] = True
             except Exception as error:  # compilers and drivers fail in many ways
-                if out_of_memory(error):
+                if is_out_of_memory(error):
                     raise
                 warnings.warn(f"kernels are not used: {str(error).strip().partition(chr(10))[0]}", stacklevel=2)
-                _kernels_serve[kind] = False
+                _kernels_work[kind] = False
             for name, tensor in moved.items():
                 tensor.copy_(before[name])
             self.tick.zero_()
             self.losses.zero_()
-        return _kernels_serve[kind]
+        return _kernels_work[kind]
 
     def _plan_of(self, epoch: int) -> Tensor:
         """Return the rows (steps, G, B) of an epoch, which are made once."""
@@ -172,13 +172,13 @@ class Trainer:
         split = self.prepared.split_windows(rows) if self.takes_split_windows else None
         return self.prepared.gather(rows) if split is None else split
 
-    def _augmented(
+    def _augment(
         self, x: Tensor | SplitWindows, noise: Tensor, rows: Tensor, batch: TrainingBatch
     ) -> tuple[Tensor | SplitWindows, Moments | None]:
         """Return changed windows, with their moments if these follow from tables. noise: (G,) keys of the step."""
         factors: Tensor | None = None
         for place, augment in enumerate(self.augmentation):
-            key = fold_in(fold_in(noise, AUGMENTED + place)[:, None], rows)
+            key = fold_in(fold_in(noise, AUGMENTATION_KEYS + place)[:, None], rows)
             if isinstance(x, Tensor):
                 x = augment(x, key, batch)
             else:
@@ -188,20 +188,20 @@ class Trainer:
         if isinstance(x, Tensor) or factors is None:
             return x, None  # tables hold sums of unchanged windows; the encoder computes moments of augmented ones
         x = x.times(factors)
-        return x, self.prepared.moments_of_shapes(x, rows, factors)
+        return x, self.prepared.moments_of_standardized(x, rows, factors)
 
     def _step(self, rows: Tensor, x: Tensor | SplitWindows) -> None:
         """Take one step of every member that has one left: rows (G, B), their windows x (G, B, channels, times)."""
-        group = self.groups.of_member
+        group = self.groups.group_of_member
         active = (self.tick < self.groups.steps)[group]
         batch = TrainingBatch(self.y[rows], self.groups.rank.gather(1, rows), self.signals)
         y, s = batch.y[group], batch.s[group]
         noise = fold_in(fold_in(self.groups.keys, self.clock), self.tick)
         if self.augmentation:
-            x, moments = self._augmented(x, noise, rows, batch)
+            x, moments = self._augment(x, noise, rows, batch)
         else:
             moments = self.prepared.moments(x, rows)
-        with quick_products(rows.device):
+        with allow_tf32(rows.device):
             latents = self.net(
                 x, group=self.groups.shared, moments=moments, noise=noise, drop=self.options.drop, active=active
             )  # fmt: skip
@@ -212,13 +212,13 @@ class Trainer:
         penalty = self.censors.penalty(z, y, s)
         loss = task + self.options.strength_in(self.clock) * penalty
         grad, *classifier = torch.autograd.grad(loss.sum(), [z, *self.classifier.parameters()])
-        with quick_products(rows.device):
+        with allow_tf32(rows.device):
             started = attach_gradient(latents, grad)
             encoder = torch.autograd.grad(started, list(self.net.parameters()), materialize_grads=True)
         gradient = torch.cat([grad.flatten(1) for grad in (*encoder, *classifier)], 1)
         self.optimizer.step(gradient, self.options.lr * self.decay, active)
         if self.average is not None:
-            self.average.follow(self.flat.values, self.optimizer.steps, active)
+            self.average.update(self.flat.values, self.optimizer.steps, active)
         self.censors.after_step(active)
         self.losses += torch.where(active, torch.stack([task, penalty]).detach(), 0.0)
         self.tick += 1
@@ -233,11 +233,11 @@ class Trainer:
         ends = [s.training.checkpoint == "averaged" and s.max_epochs == self.epoch for s in settings]
         if not any(ends):
             return
-        ending, group = torch.tensor(ends, device=self.device), self.groups.of_member
+        ending, group = torch.tensor(ends, device=self.device), self.groups.group_of_member
         self.flat.values.copy_(torch.where(ending[:, None], self.average.values, self.flat.values))
         for step, rows in enumerate(plan.to(self.device)):
             x = self._gather(rows)
-            with cumulative(self.net, step):
+            with cumulative_statistics(self.net, step):
                 self.net(
                     x, group=self.groups.shared, moments=self.prepared.moments(x, rows), noise=self.groups.keys,
                     drop=torch.zeros_like(self.options.drop), active=ending & (step < self.groups.steps)[group],
@@ -251,7 +251,7 @@ class Trainer:
 
     @torch.no_grad()
     def _measure(self) -> None:
-        group = self.groups.of_member
+        group = self.groups.group_of_member
         loss, confusion, log_probs = self.held_out.measure(self._logits, self.y, group, self.weights, self.row_loss)
         train_loss, penalty = self.losses / self.groups.steps[group]
         side = self.held_out.side.transpose(0, 1)[group]
@@ -260,17 +260,17 @@ class Trainer:
     def _logits(self, rows: Tensor) -> Tensor:
         """Compute the logits (P, B, C) of held-out rows (G, B)."""
         x = self.prepared.held_out(rows)
-        with quick_products(x.device):
+        with allow_tf32(x.device):
             z = self.net(x, group=self.groups.shared)
         logits: Tensor = self.classifier(z)
         return logits
 
-    def finished(self) -> dict[int, str | None]:
+    def find_finished(self) -> dict[int, str | None]:
         """Return the members that are over, with the reason if that is a failure. This waits for the device."""
         measured, best = self.snapshots.history[:, self.epoch - 1].tolist(), self.snapshots.epoch.amax(1).tolist()
         over: dict[int, str | None] = {}
         for member, job in enumerate(self.jobs):
-            if member in self.over:
+            if member in self.finished_members:
                 continue
             setting = job.setting
             loss, penalty, *held_out = measured[member][: len(MEASURED) - 2]
@@ -291,19 +291,19 @@ class Trainer:
         fold = self.jobs[member].fold
         return 0 if fold.held_out[0] is fold.validation else 1
 
-    def leave(self, members: Collection[int]) -> None:
+    def remove(self, members: Collection[int]) -> None:
         """Remove members whose training is over. Without a captured program they leave the stack at once. A program
         needs its tensors in place, so that they stay in it, unused, until an eighth of the stack is over."""
         if not members:
             return
-        self.over.update(members)
-        if not self.step.captured or 8 * len(self.over) >= len(self.jobs):
-            self.select([member for member in range(len(self.jobs)) if member not in self.over])
+        self.finished_members.update(members)
+        if not self.step.captured or 8 * len(self.finished_members) >= len(self.jobs):
+            self.select([member for member in range(len(self.jobs)) if member not in self.finished_members])
 
     def select(self, members: Sequence[int]) -> None:
         """Keep only these members; the others leave the stack."""
         places = {member: place for place, member in enumerate(members)}
-        self.over = {places[member] for member in self.over if member in places}
+        self.finished_members = {places[member] for member in self.finished_members if member in places}
         keep = torch.tensor(list(members), dtype=torch.long, device=self.device)
         self.jobs = [self.jobs[member] for member in members]
         self.seconds = [self.seconds[member] for member in members]
@@ -319,7 +319,7 @@ class Trainer:
         self.snapshots.select(keep, filled)
         if self.average is not None:
             self.average.select(keep)
-        self._lay_out()
+        self._allocate_plan()
 
     def state(self) -> dict[str, Tensor]:
         """Return everything that training has changed, by name; `load` continues from it."""
@@ -347,4 +347,4 @@ class Trainer:
         if self.average is not None:
             self.average.values.copy_(part("average")["values"])
         self.epoch, self.seconds = epoch, list(seconds)
-        self._lay_out()
+        self._allocate_plan()

@@ -25,8 +25,8 @@ from ..preprocessing.standardize import Standardize
 from ..recordings import Recordings
 from ..recordings.chunks import window_chunks
 from . import packing
-from .represented import represented_on
-from .shapes import Shapes
+from .representation import compute_representation
+from .standardized_windows import StandardizedWindows
 
 KEPT = 2  # preprocessings of one data set whose windows stay in memory
 
@@ -36,10 +36,10 @@ class Windows:
 
     def __init__(
         self, recordings: Recordings, preprocessing: Preprocessing, kernel: int, *, device: torch.device,
-        dtype: torch.dtype, in_memory: bool = True, apart: bool = True,
+        dtype: torch.dtype, in_memory: bool = True, with_standardized: bool = True,
     ) -> None:  # fmt: skip
         """kernel: of the encoder's first filters, for which moments of the windows are tabulated; 0: nobody asks.
-        apart: there is memory for `shapes`."""
+        with_standardized: there is memory for `standardized`."""
         self.recordings, self.preprocessing, self.in_memory = recordings, preprocessing, in_memory
         self.device, self.dtype = device, dtype
         self.y, self.subject = recordings.y.to(device), recordings.subject.to(device)
@@ -47,13 +47,13 @@ class Windows:
         self.done = 0  # transforms that X has been through
         self.ready: tuple[int, Tensor] | None = None  # see Stage
         self.sums: Tensor | None = None  # (N, n_sums) or, without edges, (N, 1 + kernel)
-        self.shapes: Shapes | None = None  # where a fold changes nothing but appended levels
+        self.standardized: StandardizedWindows | None = None  # where a fold changes nothing but appended levels
         self.chunks = list(window_chunks(recordings.X))
         if not in_memory:
             self.X = recordings.X
             return
         if preprocessing.represented:
-            self.ready = self.done, self.X = represented_on(recordings, preprocessing, device, dtype)
+            self.ready = self.done, self.X = compute_representation(recordings, preprocessing, device, dtype)
         else:
             # Recordings keep an array as it was given; rows of channels are gathered from contiguous memory.
             self.X = recordings.X.to(device=device, dtype=dtype).contiguous()
@@ -66,8 +66,8 @@ class Windows:
         edges = _has_edges(self.X[0].numel(), kernel)
         if self.kernel and preprocessing.tabulated and self.done == len(preprocessing.transforms):
             self.sums = self.table(lambda rows: self.X[rows], edges=edges)
-        if apart and self.kernel and _has_shapes(preprocessing):
-            self.shapes = Shapes(self.X, kernel, self.chunks, edges=edges)
+        if with_standardized and self.kernel and _yields_standardized(preprocessing):
+            self.standardized = StandardizedWindows(self.X, kernel, self.chunks, edges=edges)
 
     def fit(self, training: Sequence[Rows]) -> FittedPreprocessing:
         """Fit on raw windows where they are, a piece at a time on the device."""
@@ -89,17 +89,17 @@ class Windows:
         return torch.cat(parts)
 
 
-def windows_for(recordings: Recordings, job: Job, *, device: torch.device, dtype: torch.dtype) -> Windows:
+def prepare_windows(recordings: Recordings, job: Job, *, device: torch.device, dtype: torch.dtype) -> Windows:
     """Return windows for a job's program, prepared once for all populations on these recordings that need the same.
 
     In the device's memory where they fit, else read from where they are a minibatch at a time. They hang on the
-    recordings, so that nobody can be given another data set's; `release` lets them go.
+    recordings, so that nobody can be given another data set's; `release_windows` lets them go.
     """
     preprocessing = job.setting.preprocessing
     kernel = job.setting.network.moments_kernel(recordings.sfreq)
     if augmentation := job.setting.augmentation:  # of tables, shapes alone serve changed windows
         scaled = all(isinstance(step, Scaling) for step in augmentation)
-        kernel = kernel if scaled and _has_shapes(preprocessing) else 0
+        kernel = kernel if scaled and _yields_standardized(preprocessing) else 0
     key = (preprocessing, kernel, str(device), dtype)
     kept: dict[Any, Windows] = recordings.derived.setdefault("windows", {})
     if key not in kept:
@@ -109,15 +109,15 @@ def windows_for(recordings: Recordings, job: Job, *, device: torch.device, dtype
         sums = n_sums(kernel) if kernel and _has_edges(size, kernel) else 0
         of_channel = sums if sums and device.type == "cuda" else 1 + kernel
         shapes = recordings.X[0].numel() + recordings.n_channels * of_channel
-        room = packing.room_beside(recordings, device, dtype, preprocessing)
+        room = packing.free_values_per_window(recordings, device, dtype, preprocessing)
         kept[key] = Windows(
             recordings, preprocessing, kernel, device=device, dtype=dtype, in_memory=sums <= room,
-            apart=sums + shapes <= room,
+            with_standardized=sums + shapes <= room,
         )  # fmt: skip
     return kept[key]
 
 
-def release(recordings: Recordings) -> None:
+def release_windows(recordings: Recordings) -> None:
     """Free prepared windows and statistics on a device. Representations in memory, which need less than the recordings,
     stay for the next training or model."""
     every = recordings.derived.get("represented", {})
@@ -127,8 +127,8 @@ def release(recordings: Recordings) -> None:
         recordings.derived["represented"] = kept
 
 
-def _has_shapes(preprocessing: Preprocessing) -> bool:
-    """Tell whether `Shapes` are what folds leave unchanged of windows."""
+def _yields_standardized(preprocessing: Preprocessing) -> bool:
+    """Tell whether `StandardizedWindows` are what folds leave unchanged of windows."""
     return preprocessing.transforms[preprocessing.by_fold :] == (Standardize("train"), AppendScale())
 
 
@@ -141,7 +141,7 @@ def _has_edges(size: int, kernel: int) -> bool:
 # ---- rows of windows and of tables, picked for every group at once ---------------------------------------------------
 
 
-def gathered(X: Tensor, rows: Tensor, shift: Tensor | None, inv_std: Tensor | None) -> Tensor:
+def gather_windows(X: Tensor, rows: Tensor, shift: Tensor | None, inv_std: Tensor | None) -> Tensor:
     """Gather X (N, C, T) at rows (G, B), standardized by shift and inv_std (G, C) if given: (G, C, B, T)."""
     _, channels, times = X.shape
     places = rows[:, None, :] * channels + torch.arange(channels, device=X.device)[None, :, None]

@@ -22,8 +22,8 @@ from ..preprocessing.append_scale import FLAT, QUIET
 CONSTANT = 1e-14  # of its largest value: what rounding in float64 leaves of a constant channel less its mean
 
 
-class Shapes:
-    """Shapes, means and deviations of all windows (N, C, T)."""
+class StandardizedWindows:
+    """StandardizedWindows, means and deviations of all windows (N, C, T)."""
 
     def __init__(self, X: Tensor, kernel: int, chunks: Sequence[slice], *, edges: bool) -> None:
         """edges: sums are tabulated with the edges of windows."""
@@ -42,13 +42,13 @@ class Shapes:
         return torch.cat([lags, edge_sums(x, kernel)], -1) if edges else lags
 
     def tabulate_channels(self) -> None:
-        """Every channel's part of the sums, for `scaled`. With edges on a GPU alone, where a kernel reads them."""
+        """Every channel's part of the sums, for `sum_scaled`. With edges on a GPU alone, where a kernel reads them."""
         if self.channel_sums is None:
             edges = self.edges and self.x.device.type == "cuda"
             parts = [self._sums(self.x[rows][..., None, :], self.kernel, edges) for rows in self.chunks]
             self.channel_sums = torch.cat(parts)
 
-    def scaled(self, rows: Tensor, factors: Tensor) -> Tensor:
+    def sum_scaled(self, rows: Tensor, factors: Tensor) -> Tensor:
         """Return the sums of windows of rows (G, B) whose channels were multiplied by factors (G, B, C): (G, n_sums),
         or without edges (G, 1 + kernel). A factor is in sums of samples once and in every product of two of them
         twice."""
@@ -64,7 +64,7 @@ class Shapes:
         sums = embedding_bag(places, lags, mode="sum", per_sample_weights=weights.square())
         return torch.cat([total[:, None], sums[:, 1:]], 1)
 
-    def hold(self, inv_std: Tensor, training: Sequence[NDArray[np.int64]]) -> bool:
+    def is_exact_for(self, inv_std: Tensor, training: Sequence[NDArray[np.int64]]) -> bool:
         """Tell whether no fold, with scales (G, C), takes a channel for flat that is not constant."""
         for scale, rows in zip(inv_std.double(), training, strict=True):
             deviation = self.deviation[torch.from_numpy(rows)]

@@ -15,18 +15,18 @@ from ..recordings.chunks import window_chunks
 from . import packing
 
 
-def represented(recordings: Recordings, preprocessing: Preprocessing) -> tuple[int, Tensor] | None:
+def find_representation(recordings: Recordings, preprocessing: Preprocessing) -> tuple[int, Tensor] | None:
     """Return how many transforms lead to a representation that is the same for everybody, and all windows after these,
     to use a model on the recordings it was trained on. None where there is no such representation, or no memory for
     it."""
     device, dtype = torch.device("cpu"), torch.float32
-    if not preprocessing.represented or packing.room_beside(recordings, device, dtype, preprocessing) < 0:
+    if not preprocessing.represented or packing.free_values_per_window(recordings, device, dtype, preprocessing) < 0:
         return None
-    return represented_on(recordings, preprocessing, device, dtype)
+    return compute_representation(recordings, preprocessing, device, dtype)
 
 
 @torch.no_grad()
-def represented_on(
+def compute_representation(
     recordings: Recordings, preprocessing: Preprocessing, device: torch.device, dtype: torch.dtype
 ) -> tuple[int, Tensor]:
     """Return the representation on any device, where there is memory. It is computed once for every preprocessing that
