@@ -31,7 +31,7 @@ def rows_of(data: str, machine: str, choice: Choice) -> list[dict[str, object]]:
     return [
         {
             "data": data, "machine": machine, "people": len(answer.scores), "answer": number, "stage": answer.name,
-            "seconds": round(answer.seconds, 1), "score": round(answer.score, 4), "ended": choice.ended or "",
+            "seconds": round(answer.seconds, 1), "score": round(answer.score, 4), "end_reason": choice.end_reason or "",
         }
         for number, answer in enumerate(choice.stages, 1)
     ]  # fmt: skip

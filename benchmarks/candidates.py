@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 import autotransfer as at
-from autotransfer.runs.options import describe_run, resolved
+from autotransfer.runs.options import build_options, resolve_options
 from autotransfer.search.candidates import network_candidates
 from autotransfer.search.planning import network_name
 
@@ -31,13 +31,13 @@ LOOP = "plain Conv2d, bare loop"
 
 def steps_of(recordings: at.Recordings, options: Options) -> dict[str, Step]:
     """Return steps by the names of reports, EEGNet (paper) first."""
-    asked = resolved(describe_run({"source": "noise"}), recordings)
+    asked = resolve_options(build_options({"source": "noise"}), recordings)
     every = network_candidates(asked.settings(), recordings, "zero-shot")
     settings = [setting for setting in every if setting.penalty is None]
     members = options.members[-1] if options.members else MEMBERS[options.size]
     steps = {}
     for setting in settings:
-        name = network_name(setting, 0, asked.plain).removesuffix(", seed 0")
+        name = network_name(setting, 0, asked.reference).removesuffix(", seed 0")
         steps[name] = stacked_step(recordings, setting.replace(batch_size=BATCH), members, options.device)
     return steps
 

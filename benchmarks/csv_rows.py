@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 import autotransfer as at
-from autotransfer.csv_tables import changed, csv_of, harmless
+from autotransfer.csv_tables import changed, csv_text, harmless
 from autotransfer.files import write_atomically
 
 COLUMNS = ("dataset", "pipeline", "subject", "seed", "score", "seconds")  # of baselines
@@ -44,7 +44,7 @@ def as_it_was(value: Any) -> Any:
 
 
 def read_table(path: Path, dtype: dict[str, type[str]] = TEXTS) -> pd.DataFrame:
-    """Read what `csv_of` wrote, with names as text. Empty text stays text."""
+    """Read what `csv_text` wrote, with names as text. Empty text stays text."""
     return changed(pd.read_csv(path, keep_default_na=False, dtype=dtype), as_it_was)
 
 
@@ -98,7 +98,7 @@ def replace_rows(out: Path, rows: pd.DataFrame, *keys: str) -> pd.DataFrame:
         table = read_table(out)
         again = table.set_index([*keys]).index.isin(rows.set_index([*keys]).index)
         rows = pd.concat([table[~again], rows], ignore_index=True)
-    write_atomically(out, csv_of(rows))
+    write_atomically(out, csv_text(rows))
     return rows
 
 

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.folds import scorable
+from autotransfer.folds import scorable_subjects
 from autotransfer.search.candidates import find_signal
 from autotransfer.training.metrics import balanced_accuracy_of
 
@@ -40,7 +40,7 @@ def evaluate(
     recordings: at.Recordings, family: str, seed: int, *, skip: set[str], device: str = "cpu"
 ) -> Iterator[Rows]:
     """Yield the rows of one fold after the other, but for the subjects in `skip`."""
-    scored, names = set(scorable(recordings)), recordings.subjects
+    scored, names = set(scorable_subjects(recordings)), recordings.subjects
     y, who = recordings.y.numpy(), recordings.subject.numpy()
     people = {fold.key: sorted(scored & set(who[fold.test].tolist())) for fold in folds_of(recordings)}
     left = [f for f in folds_of(recordings) if any(str(names[person]) not in skip for person in people[f.key])]

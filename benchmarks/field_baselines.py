@@ -24,7 +24,7 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.folds import leave_groups_out
 from autotransfer.jobs import Outcome
-from autotransfer.runs.options import RunOptions, describe_run, resolved
+from autotransfer.runs.options import RunOptions, build_options, resolve_options
 from autotransfer.search.candidates import HARMONICS, STIMULUS
 
 from .shallow import Array, Task, by_person, discriminant
@@ -332,7 +332,7 @@ def folds_of(recordings: at.Recordings) -> list[at.Fold]:
 
 
 def _options(recordings: at.Recordings) -> RunOptions:
-    return resolved(describe_run({"source": "field", "adaptation": "none"}), recordings)
+    return resolve_options(build_options({"source": "field", "adaptation": "none"}), recordings)
 
 
 BASELINES = {

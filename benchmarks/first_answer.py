@@ -30,7 +30,7 @@ import pandas as pd
 import autotransfer as at
 from autotransfer.report.wording import score
 from autotransfer.runs.choice import Choice, Scores, read_choice
-from autotransfer.runs.options import describe_run
+from autotransfer.runs.options import build_options
 from autotransfer.search.planning import begin
 from autotransfer.search.procedure import perform_plan
 
@@ -62,7 +62,7 @@ def first_answer(source: str, folder: Path) -> Choice:
         raise Answered
 
     fixed = {"source": source, "adaptation": "zero-shot", "time": "none"}
-    run = begin(folder, describe_run(fixed), tell=print)
+    run = begin(folder, build_options(fixed), tell=print)
     with closing(run.database):
         with suppress(Answered):
             perform_plan(run, print, shown=False, on_result=leave)

@@ -26,7 +26,7 @@ from autotransfer.export.proof import sample_windows
 from autotransfer.models.assembly import Part, assemble
 from autotransfer.models.loading import load_classifier
 from autotransfer.models.model import Model
-from autotransfer.runs.options import describe_run, resolved
+from autotransfer.runs.options import build_options, resolve_options
 from autotransfer.search.candidates import linear_candidates, network_candidates
 from autotransfer.search.models import fits_per_network
 from autotransfer.settings import Setting
@@ -42,7 +42,7 @@ def random_mixture(channels: int, times: int, sfreq: float, adaptation: str = "z
     """Return an ensemble of twelve candidates with random weights: networks first, then linear models."""
     rec = at.synthetic(n_subjects=6, trials_per_class=10, n_channels=channels, n_times=times, seed=0)
     rec = at.Recordings(rec.X, rec.y, rec.subject, sfreq=sfreq)
-    options = resolved(describe_run({"source": "synthetic", "adaptation": adaptation, "folds": "all"}), rec)
+    options = resolve_options(build_options({"source": "synthetic", "adaptation": adaptation, "folds": "all"}), rec)
     trained = network_candidates(options.settings(), rec, adaptation)
     solved = linear_candidates(adaptation, rec)
     chosen = [*trained[: CANDIDATES - 3], *solved[::2]][:CANDIDATES]

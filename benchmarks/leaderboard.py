@@ -19,7 +19,7 @@ from statistics import fmean
 
 import pandas as pd
 
-from autotransfer.csv_tables import csv_of
+from autotransfer.csv_tables import csv_text
 from autotransfer.errors import UserError
 from autotransfer.files import write_atomically
 from autotransfer.report.wording import score
@@ -153,7 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     path = options.folder / "leaderboard.csv"
     if options.write:
-        write_atomically(path, csv_of(updated(options.folder)))
+        write_atomically(path, csv_text(updated(options.folder)))
         return 0
     board = read_table(path, dtype=TEXTS)
     try:

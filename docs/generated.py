@@ -27,7 +27,7 @@ from autotransfer.model.encoders import ENCODERS
 from autotransfer.person.adaptation import ADAPTATION_METHODS
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.recordings.sources import SETS
-from autotransfer.runs.choice import Answering, Choice, Ensemble, ReplayResult
+from autotransfer.runs.choice import Choice, Ensemble, PredictionSetScores, ReplayResult
 from autotransfer.runs.results import COLUMNS
 from autotransfer.settings import Penalty, Training, field_names
 
@@ -293,7 +293,7 @@ CHOICE = {
     "nested_test_scores": "test score by subject of the delivered model, with weights, or a setting, selected without "
     "the subject's scores",
     "nested_choices": "by subject: the best single candidate, selected without the subject's scores",
-    "nested_uncensored_choices": "the same among candidates without a penalty",
+    "nested_uncensored_choices": "as above, among candidates without a penalty",
     "alternatives": "test score by subject of other models: `best_single`, the best single "
     "candidate; `equal_weights` for all candidates; `uncensored`, no candidate with a penalty; `paper_network`, an "
     "ensemble of these networks",
@@ -304,25 +304,25 @@ CHOICE = {
     "`share` of the windows of each bin, expected calibration `error`, and `error_before` without the temperature",
     "intervals": "intervals of a predicted number on held-out subjects; null for classes, and with too few subjects",
     "replay": "replay of held-out people, see below; null if there is none",
-    "answering": "prediction sets and abstention on held-out people, see below; null with too few people",
-    "not_scored": "subjects without a score, because they have windows of one class only",
+    "prediction_sets": "prediction sets and abstention on held-out people, see below; null with too few people",
+    "unscored_subjects": "subjects without a score, because they have windows of one class only",
     "target": "the target, as in `--target`",
     "metric": "scikit-learn's name of the metric of all scores except `other_metrics`",
     "chance": "the score of guessing",
     "guessing": "the score of guessing by subject, if it differs between subjects",
     "other_metrics": "by metric: score by subject of the delivered model, as `nested_test_scores`",
     "baselines": "by name of a baseline: score by subject, on the same folds",
-    "left_out": "stages that were left out because of `--time`",
+    "undelivered_stages": "stages that were left out because of `--time`",
     "stages": "stages behind the result, in order: `name`, `number` in plan.json, `seconds` since the run began, "
     "`scores` by subject after the stage, their mean `score` and its 95 % `interval`; empty for a run without stages",
-    "ended": "why the run ended; null: it continues, or has no stages",
+    "end_reason": "why the run ended; null: it continues, or has no stages",
     "skipped_baselines": "by name of a baseline: why it has no scores",
     "confusions": "by subject: counts of true × predicted class of the delivered model, nested",
     "reliability": "by subject: mean `confidence`, `accuracy` and expected calibration `error`, nested",
     "hold_out": "the held-out unit: subject, session or the name of a column; scores are by person",
     "at_least": "the value of `--at-least`, or null",
-    "verdict": "the headline of the report",
-    "best_baseline": "the baseline with the highest mean: `name`, `mean`, number of `people`, mean `difference` of the "
+    "headline": "the headline of the report",
+    "best_baseline": "the baseline with the highest mean: `name`, `mean`, `n_subjects`, mean `difference` of the "
     "delivered model to it and its 95 % `interval`",
     "next_subject": "prediction interval for one more person: `low`, `high`, its `level`, number of `people`, and "
     "assumption `assumes` (`nothing` or a `normal` distribution)",
@@ -334,11 +334,11 @@ def choice() -> str:
 
 
 ENSEMBLE = {
-    "candidates": "the candidates, the heaviest first: `name`, `kind` (`eegnet`, `shallow`, `features`, `tangent`, "
+    "candidates": "the candidates, the heaviest first: `name`, `family` (`eegnet`, `shallow`, `features`, `tangent`, "
     "`templates` or the name of your encoder), `share` of the weights, and `weight`: the share over the temperature, "
     "which multiplies the candidate's log-probabilities",
     "nested": "by subject: the weight of each candidate, fitted without the subject",
-    "nested_uncensored": "the same among candidates without a penalty; empty if all are without one",
+    "nested_uncensored": "as above, among candidates without a penalty; empty if all are without one",
 }
 
 
@@ -347,8 +347,8 @@ PLAYBACK = {
     "subject of the model without adaptation, `nested_test_scores` in the order of recording",
     "adapted": "the same with adaptation, by the method that is selected on the other subjects",
     "methods": f"by adaptation method ({', '.join(f'`{name}`' for name in ADAPTATION_METHODS)}), then as above",
-    "before_calibration": "by the number of labeled windows of each class: score by subject of the delivered model on all "
-    "windows without a label",
+    "before_calibration": "by the number of labeled windows of each class: score by subject of the delivered model on "
+    "all windows without a label",
     "calibrated": "as `before_calibration`, of the calibrated model",
     "personal": "as `before_calibration`, of a linear classifier that is trained on the labels alone",
     "adaptation_method": "the adaptation method of the delivered model; `none`: it does not adapt",
@@ -373,23 +373,23 @@ def ensemble() -> str:
     return _keys(Ensemble, ENSEMBLE)
 
 
-ANSWERING = {
+PREDICTION_SETS = {
     "thresholds": "thresholds of the delivered model, from all people: `people`, their number; `sets`, the minimum "
     "probability of a class in a set for coverages of 0.01 … 0.99; `answers`, the confidence below which shares of "
     "0.01 … 0.99 of a person's windows lie",
     "coverage": "by requested coverage: share by subject of windows whose set holds the true class",
     "set_size": "by requested coverage: mean number of classes in a set",
-    "answered": "by requested share of unanswered windows: share by subject that is answered",
-    "accuracy": "by requested share of unanswered windows: accuracy by subject on answered windows",
+    "answered_share": "by requested share of unanswered windows: share by subject that is answered",
+    "answered_accuracy": "by requested share of unanswered windows: accuracy by subject on answered windows",
 }
 
 
-def answering() -> str:
-    """Of what is under `answering` in choice.json."""
-    return _keys(Answering, ANSWERING)
+def prediction_sets() -> str:
+    """Describe the keys under `prediction_sets` in choice.json."""
+    return _keys(PredictionSetScores, PREDICTION_SETS)
 
 
-def _keys(kind: type[Choice] | type[Ensemble] | type[ReplayResult] | type[Answering], meanings: dict[str, str]) -> str:
+def _keys(kind: type, meanings: dict[str, str]) -> str:
     names = [field.name for field in fields(kind)]
     if set(names) != set(meanings):
         raise ValueError(f"{__file__} and {kind.__name__} differ in {sorted(set(names) ^ set(meanings))}")
@@ -403,5 +403,5 @@ def _table(heads: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
 
 PARTS = {
     "commands": commands, "settings": settings, "grids": grids, "datasets": datasets,
-    "columns": columns, "choice": choice, "ensemble": ensemble, "replay": replay, "answering": answering,
+    "columns": columns, "choice": choice, "ensemble": ensemble, "replay": replay, "prediction_sets": prediction_sets,
 }  # fmt: skip

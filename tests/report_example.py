@@ -17,19 +17,19 @@ import autotransfer as at
 from autotransfer.jobs import Record
 from autotransfer.report.summary import ProbeResult, Summary
 from autotransfer.runs.choice import (
-    Answering,
     Calibration,
     Choice,
     Ensemble,
     NamedSetting,
+    PredictionSetScores,
     Reliability,
     ReplayResult,
     StageScore,
     WeightedCandidate,
 )
 from autotransfer.runs.data_facts import Data
-from autotransfer.runs.results import Trained
-from autotransfer.search.diagnosis import answering
+from autotransfer.runs.results import FinishedFit
+from autotransfer.search.diagnosis import score_prediction_sets
 from autotransfer.training.centering import CenteringRule
 from tiny import described
 
@@ -73,7 +73,7 @@ def finished(
         options=options,
         data=Data(
             n_windows=sum(trials), n_channels=8, n_times=256, sfreq=256.0, classes=classes, subjects=subjects,
-            channels=("Oz", "O1", "O2", "POz", "PO3", "PO4", "PO7", "PO8"), trials=tuple(trials),
+            channels=("Oz", "O1", "O2", "POz", "PO3", "PO4", "PO7", "PO8"), windows_by_unit=tuple(trials),
         ),
         folds=n_subjects,
         fits=tuple(fits),
@@ -87,7 +87,7 @@ def finished(
 
 def _trainings(
     draw: Any, subjects: tuple[str, ...], gain: float, named: list[NamedSetting], n_classes: int
-) -> list[Trained]:
+) -> list[FinishedFit]:
     skill = np.sort(draw.uniform(1 / n_classes + 0.05, 0.92, len(subjects)))
     draw.shuffle(skill)
     kept: list[NamedSetting] = []
@@ -106,7 +106,7 @@ def _trainings(
         record = replace(record, swapped=make_record(draw, test, validation, n_classes, history))
         key = f"{one.setting.key}-{fold}-0"
         people = subjects[fold - 1], subjects[fold]
-        found.append(Trained(stage, one.name, one.setting, fold, *people, 0, key, record))
+        found.append(FinishedFit(stage, one.name, one.setting, fold, *people, 0, key, record))
     return found
 
 
@@ -178,20 +178,20 @@ def _beside(nested: dict[str, float], n_classes: int) -> dict[str, Any]:
         "baselines": {"Features + LDA (built in)": baseline(0.12), "pyRiemann tangent space + LDA": baseline(0.025)},
         "skipped_baselines": {"Random forest": "no time was left: it takes about 90 s"},
         "confusions": {s: _confusion(draw, n_classes, v).tolist() for s, v in nested.items()},
-        "answering": _answering(draw, list(nested), n_classes),
+        "prediction_sets": _prediction_sets(draw, list(nested), n_classes),
         "reliability": {s: Reliability(min(1.0, 0.1 + 0.9 * v), v, 0.05) for s, v in nested.items()},
     }
 
 
-def _answering(draw: Any, people: list[str], n_classes: int) -> Answering | None:
-    """What `search.answering` finds of people who are told apart more or less well."""
+def _prediction_sets(draw: Any, people: list[str], n_classes: int) -> PredictionSetScores | None:
+    """What `score_prediction_sets` finds of people who are told apart more or less well."""
     found = {}
     for who in people:
         y = draw.integers(0, n_classes, 60)
         logits = draw.standard_normal((60, n_classes))
         logits[np.arange(60), y] += 1.5 + draw.standard_normal()
         found[who] = y, np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    return answering(found)
+    return score_prediction_sets(found)
 
 
 def _leakage(draw: Any, subjects: tuple[str, ...], level: float) -> list[ProbeResult]:
@@ -269,12 +269,12 @@ def in_stages() -> Summary:
     assert run.choice is not None
     scores = run.choice.nested_test_scores
     found = [
-        StageScore.of(name, number, seconds, {s: max(0.0, v - less) for s, v in scores.items()})
+        StageScore.from_scores(name, number, seconds, {s: max(0.0, v - less) for s, v in scores.items()})
         for number, (name, seconds, less) in enumerate(
             [("simple models", 12.0, 0.2), ("plain networks", 400.0, 0.05), ("penalties <b>", 1500.0, 0.0)]
         )
     ]
-    return replace(run, choice=replace(run.choice, stages=found, ended="the time is over"))
+    return replace(run, choice=replace(run.choice, stages=found, end_reason="the time is over"))
 
 
 def paper_network_won(n_subjects: int = 9) -> Summary:

@@ -19,10 +19,10 @@ from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.models import saving
 from autotransfer.models.loading import load_model
-from autotransfer.runs.choice import Choice, StageScore, read_choice, unfinished_words
+from autotransfer.runs.choice import Choice, StageScore, describe_unfinished, read_choice
 from autotransfer.runs.database import UNDELIVERED
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.progress import OVER, status_lines
+from autotransfer.runs.progress import OUT_OF_TIME, status_lines
 from autotransfer.runs.run import Run
 from autotransfer.search import baselines, procedure, stopping
 from autotransfer.search import plan as plans
@@ -104,7 +104,7 @@ def assert_same(folder: Path, expected: Path) -> None:
 def test_every_stage_ends_in_an_answer_and_the_last_says_why(whole: Path, tmp_path: Path) -> None:
     choice = read_choice(whole)
     assert [stage.name for stage in choice.stages] == STAGES
-    assert choice.ended == "everything in its plan was trained"
+    assert choice.end_reason == "everything in its plan was trained"
     people = set(map(str, range(4)))
     for stage in choice.stages:
         assert set(stage.scores) == people
@@ -113,11 +113,11 @@ def test_every_stage_ends_in_an_answer_and_the_last_says_why(whole: Path, tmp_pa
     assert seconds == sorted(seconds)
     assert choice.nested_test_scores == choice.stages[-1].scores
     assert choice.paper_network.name == "paper_network"
-    assert unfinished_words(whole) == []
+    assert describe_unfinished(whole) == []
     with pytest.raises(UserError, match=r"there is no .*choice\.json; .* autotransfer resume"):
         read_choice(whole / "model")
     (tmp_path / "choice.json").write_text("{")
-    assert "choice.json is damaged" in unfinished_words(tmp_path)[0], "predict says so, and the model is used"
+    assert "choice.json is damaged" in describe_unfinished(tmp_path)[0], "predict says so, and the model is used"
     assert [stage.name for stage in read_plan(whole).stages] == STAGES
 
 
@@ -143,7 +143,7 @@ def test_what_was_interrupted_can_be_used_and_goes_on_exactly(tmp_path: Path, wh
     folder = run.folder
     choice, model = read_choice(folder), load_model(folder / "model")
     assert [stage.name for stage in choice.stages] == STAGES[:answers]
-    assert choice.ended is None
+    assert choice.end_reason is None
     assert choice.paper_network is None
     assert model.card.scores["stages"] == STAGES[:answers]
     assert at.Session(folder).predict_proba(run.recordings.X[0].numpy()).shape == (2,)
@@ -223,7 +223,7 @@ def test_a_plan_that_was_performed_is_performed_again(tmp_path: Path, whole: Pat
         run = begin(tmp_path / name / "run", replace(short.options, source=own.source), again=short)
         choice = perform_plan(run, quiet, shown=False)
         assert [stage.name for stage in choice.stages] == STAGES[:4]
-        assert choice.ended == "everything in its plan was trained"
+        assert choice.end_reason == "everything in its plan was trained"
         run.database.close()
         runs.append(run.folder)
     assert_same(*runs)
@@ -234,8 +234,8 @@ def test_without_time_the_first_answer_is_made_and_no_other(tmp_path: Path) -> N
     run = start(tmp_path, time="0.001s")
     choice = perform_plan(run, quiet, shown=False)
     assert [stage.name for stage in choice.stages] == STAGES[:1]
-    assert choice.ended == OVER
-    assert choice.left_out == STAGES[1:]
+    assert choice.end_reason == OUT_OF_TIME
+    assert choice.undelivered_stages == STAGES[1:]
     assert {entry.setting.network.closed_form for entry in run.database.entries()} == {True}
     assert read_plan(run.folder).stages[0].name == STAGES[0]
     run.database.close()
@@ -251,13 +251,13 @@ def test_a_run_that_ended_can_be_given_more_time(tmp_path: Path, whole: Path) ->
     assert longer in status_lines(run.folder)[0]
     (run.folder / "report.html").unlink()  # as if it was stopped after all else was done
     again = told("resume", run.folder)
-    assert f"ended: {OVER}{longer}" in again
+    assert f"ended: {OUT_OF_TIME}{longer}" in again
     assert (run.folder / "report.html").exists()
     assert "everything in its plan was trained" in told("resume", run.folder, "--time", "none")
     assert "--time" not in told("resume", run.folder)
     choice, expected = read_choice(run.folder), read_choice(whole)
     assert [stage.name for stage in choice.stages] == STAGES
-    assert choice.left_out == []
+    assert choice.undelivered_stages == []
     assert plain(choice).estimate == plain(expected).estimate
     assert table_of(run.folder).equals(table_of(whole))
     with pytest.raises(UserError, match="everything in its plan was trained; leave --time out"):
@@ -279,8 +279,8 @@ def test_a_stage_that_time_ends_is_not_delivered_and_completed_by_resume(tmp_pat
         choice = perform_plan(run, told_lines.append, shown=False)
     assert [stage.name for stage in choice.stages] == STAGES[:2]
     assert [stage.scores for stage in choice.stages] == [stage.scores for stage in read_choice(whole).stages[:2]]
-    assert choice.ended == OVER
-    assert choice.left_out == STAGES[2:]
+    assert choice.end_reason == OUT_OF_TIME
+    assert choice.undelivered_stages == STAGES[2:]
     assert any(line.startswith(f"{STAGES[2]} takes too long") for line in told_lines)
     assert all(entry.setting.network.closed_form for entry in run.database.entries())
     hidden = [entry for entry in run.database.entries(hidden=True) if entry.stage == UNDELIVERED]
@@ -337,8 +337,8 @@ def test_it_stops_when_no_gain_is_expected_unless_all_is_asked_for(
     run = start(tmp_path, time="1h")
     choice = perform_plan(run, quiet, shown=False)
     assert [stage.name for stage in choice.stages] == STAGES[:2]
-    assert choice.ended == "no more gain was expected"
-    assert choice.left_out == []
+    assert choice.end_reason == "no more gain was expected"
+    assert choice.undelivered_stages == []
     run.database.close()
 
 
@@ -359,7 +359,7 @@ def test_who_would_have_stopped_earlier_is_scored_with_what_there_was(
     assert choice.ensemble is not None
     for name, score in choice.nested_test_scores.items():
         assert score == choice.stages[1 if name == "0" else -1].scores[name]
-    kinds = {setting.kind for setting in (one.setting for one in choice.shortlist) if setting.encoder == "shallow"}
+    kinds = {setting.family for setting in (one.setting for one in choice.shortlist) if setting.encoder == "shallow"}
     assert kinds == {"shallow"}
     assert not any("shallow" in name for name in choice.ensemble.nested["0"])
     folder = run.folder

@@ -8,7 +8,7 @@ import pytest
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.preprocessing.represent import REPRESENTATIONS
-from autotransfer.runs.options import resolved
+from autotransfer.runs.options import resolve_options
 from autotransfer.runs.preparation import Preparation
 from autotransfer.search.candidates import (
     CONSTANTS,
@@ -35,7 +35,7 @@ def test_candidates_use_no_more_of_a_person_than_they_may(name: str) -> None:
     assert {setting.adaptation for setting in found} == USED[name]
     assert found[0] == described(source="x").apply(at.Setting()), "the plain network comes first"
     assert len(set(found)) == len(found)
-    assert {one.kind for one in found} == {"eegnet", "shallow", "features", "tangent", "templates", "evoked"}
+    assert {one.family for one in found} == {"eegnet", "shallow", "features", "tangent", "templates", "evoked"}
     names = [described(source="x").name_of(setting) for setting in found]
     assert len(set(names)) == len(names), "names are keys in choice.json"
 
@@ -106,7 +106,7 @@ def test_what_gained_is_a_candidate_for_signals_of_its_kind(preprocessing: str) 
     for name, augmentation in taken_up.items():
         channels = [f"{name}{n}" for n in range(plain.n_channels)]
         own = at.Recordings(plain.X, plain.y, plain.subject, sfreq=200.0, channels=channels)
-        options = resolved(described(source="tiny", adaptation=preprocessing), own)
+        options = resolve_options(described(source="tiny", adaptation=preprocessing), own)
         found = [one for one in network_candidates(options.settings(), own, preprocessing) if one.augmentation]
         assert len(found) == bool(augmentation)
         assert all(augmentation in options.name_of(one) for one in found)
@@ -121,11 +121,11 @@ def muscles(**more: object) -> at.Recordings:
 def test_what_a_field_knows_of_its_signal_stands_beside_what_serves_any(name: str) -> None:
     special = set(SIGNAL_REPRESENTATIONS["emg"])
     forms = linear_candidates(name, muscles())
-    assert special < {setting.kind for setting in forms}
-    own = [setting for setting in forms if setting.kind in special]
+    assert special < {setting.family for setting in forms}
+    own = [setting for setting in forms if setting.family in special]
     assert {setting.center for setting in own} == {"none"} | ({name} - {"zero-shot"})
     assert len(own) == len(special) * len(SHRINKAGES) * len(USED[name])
-    assert not special & {setting.kind for setting in linear_candidates(name, tiny())}
+    assert not special & {setting.family for setting in linear_candidates(name, tiny())}
 
 
 def test_kinds_are_named_by_signal_or_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ def test_kinds_are_named_by_signal_or_one_by_one(monkeypatch: pytest.MonkeyPatch
     assert kinds("emg", tiny()) == [*SIGNAL_REPRESENTATIONS["emg"]]
     assert kinds("tdpsd, other,hudgins", muscles()) == ["tdpsd", "hudgins"]
     assert kinds("emg,tangent", tiny()) == kinds("emg,emg", tiny()), "what any signal has is there already"
-    named = {setting.kind for setting in linear_candidates("zero-shot", muscles(), "ls4")}
+    named = {setting.family for setting in linear_candidates("zero-shot", muscles(), "ls4")}
     assert named == {"features", "tangent", "templates", "ls4"}
     with pytest.raises(UserError, match=r"unknown kind 'emgs'; choose from 'linear', .*'emg', .*'tdpsd'"):
         kinds("emgs", tiny())
@@ -171,11 +171,11 @@ def test_frequencies_are_those_of_the_stimuli_where_classes_are_named_after_them
 def test_windows_decide_what_they_are_taken_for() -> None:
     long, short = (linear_candidates("transductive", signals("eeg", times)) for times in (300, 90))
     bands = {"bands", "fine_bands", "band_tangent", "rhythms"}
-    assert {one.kind for one in long} == {"features", "tangent", "templates"} | bands
-    assert {one.kind for one in short} == {"features", "tangent", "templates", "evoked"}
-    assert {(one.standardize, one.align) for one in short if one.kind == "evoked"} == {
+    assert {one.family for one in long} == {"features", "tangent", "templates"} | bands
+    assert {one.family for one in short} == {"features", "tangent", "templates", "evoked"}
+    assert {(one.standardize, one.align) for one in short if one.family == "evoked"} == {
         ("train", "none"), ("none", "transductive"),
     }  # fmt: skip
     named = linear_candidates("zero-shot", signals("eeg", 90), "bands")
-    assert {one.kind for one in named} == {"features", "tangent", "templates", "bands"}, "who names it has it"
+    assert {one.family for one in named} == {"features", "tangent", "templates", "bands"}, "who names it has it"
     assert not bands & {one["represent"] for one in represented(None, signals("eeg", 30, sfreq=1.0))}, "no such bands"

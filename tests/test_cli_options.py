@@ -21,7 +21,7 @@ from autotransfer.cli import app, run_commands
 from autotransfer.errors import UserError
 from autotransfer.recordings import save_npz
 from autotransfer.runs.database import RunDatabase
-from autotransfer.runs.options import RunOptions, describe_run
+from autotransfer.runs.options import RunOptions, build_options
 from autotransfer.runs.study import command_of, study_text
 from autotransfer.training.packing import resolve_device
 from test_schema import choice
@@ -102,7 +102,7 @@ def test_a_constant_is_set_once_by_its_name(words: str) -> None:
     ],
 )  # fmt: skip
 def test_a_runs_own_file_repeats_it(tmp_path: Path, asked: list[RunOptions], options: dict[str, Any]) -> None:
-    own = describe_run({"source": str(tmp_path / 'a "b" \x7f ü.npz')} | options)
+    own = build_options({"source": str(tmp_path / 'a "b" \x7f ü.npz')} | options)
     path = tmp_path / "study.toml"
     path.write_text(study_text(own))
     assert call("run", "--config", path, "--dry-run").exception is None

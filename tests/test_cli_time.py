@@ -63,8 +63,8 @@ def test_a_run_with_a_limit_ends_in_time_and_says_what_it_left_out(tmp_path: Pat
     )
     assert time.monotonic() - start < 60 + 60, "the end of a run is a few seconds, on a busy machine more"
     choice = read_choice(out)
-    assert choice.left_out
-    assert choice.left_out[0] in answer
+    assert choice.undelivered_stages
+    assert choice.undelivered_stages[0] in answer
     assert set(choice.nested_test_scores) == {str(person) for person in range(5)}
     assert "finished" in status_lines(out)[0]
     study = tomllib.loads((out / "study.toml").read_text())

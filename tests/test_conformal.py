@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import autotransfer as at
 from autotransfer.models.card import as_array
 from autotransfer.models.loading import load_model
-from autotransfer.search.diagnosis import answering
+from autotransfer.search.diagnosis import score_prediction_sets
 from autotransfer.search.procedure import perform_plan
 from autotransfer.training.conformal import (
     Thresholds,
@@ -85,20 +85,20 @@ def test_new_people_are_covered_as_often_as_was_asked_for(people: int, spread: f
 def test_held_out_people_are_scored_with_thresholds_of_the_others() -> None:
     draw = np.random.default_rng(2)
     people = {str(k): drawn(draw, 1.0) for k in range(12)}
-    before = answering(people)
+    before = score_prediction_sets(people)
     assert before is not None
     # somebody of whom everything is wrong, and surely so, changes the others' sets, not their own
     y, p = people["0"]
     wrong = (y + 1) % 4
     people["0"] = wrong, p
-    after = answering(people)
+    after = score_prediction_sets(people)
     assert after is not None
     same, others = before.set_size["0.9"]["0"], [before.set_size["0.9"][name] for name in list(people)[1:]]
     assert after.set_size["0.9"]["0"] == same
     assert np.mean([after.set_size["0.9"][name] for name in list(people)[1:]]) > np.mean(others)
-    assert after.accuracy["0"]["0"] == pytest.approx(np.mean(p.argmax(1) == wrong))
-    assert set(after.answered["0"].values()) == {1.0}
-    assert answering({name: people[name] for name in "01"}) is None
+    assert after.answered_accuracy["0"]["0"] == pytest.approx(np.mean(p.argmax(1) == wrong))
+    assert set(after.answered_share["0"].values()) == {1.0}
+    assert score_prediction_sets({name: people[name] for name in "01"}) is None
 
 
 # what is asked of them

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import autotransfer as at
-from autotransfer.csv_tables import csv_of, harmless
+from autotransfer.csv_tables import csv_text, harmless
 from autotransfer.recordings import save_npz
 from faults import call, few_settings
 from tiny import tiny
@@ -50,8 +50,8 @@ def test_formulas_get_an_apostrophe(value: str) -> None:
 
 def test_a_table_comes_back(tmp_path: Path) -> None:
     table = pd.DataFrame({"=who": ["=1", "'=1", "a", "-2", ""], "score": [-0.5, 1.0, 0.1, -1e-7, 3.0]})
-    (tmp_path / "t.csv").write_text(csv_of(table))
-    cells = [cell for row in csv.reader(io.StringIO(csv_of(table))) for cell in row]
+    (tmp_path / "t.csv").write_text(csv_text(table))
+    cells = [cell for row in csv.reader(io.StringIO(csv_text(table))) for cell in row]
     assert not any(map(is_formula, cells))
     assert [cell for cell in cells if cell.startswith("'")] == ["'=who", "'=1", "''=1"]
     pd.testing.assert_frame_equal(read_table(tmp_path / "t.csv"), table)

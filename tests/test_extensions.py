@@ -121,9 +121,9 @@ def test_a_kind_of_candidates_is_a_line(registered: None, monkeypatch: pytest.Mo
     monkeypatch.setitem(REPRESENTATIONS, "medians", Medians)
     plain = described(source="x").settings()
     monkeypatch.setitem(candidates.UNPENALIZED_NETWORKS, "zero-shot", ({"encoder": "small", "filters": 6},))
-    assert "small" in {one.kind for one in candidates.network_candidates(plain, tiny(), "zero-shot")}
+    assert "small" in {one.family for one in candidates.network_candidates(plain, tiny(), "zero-shot")}
     monkeypatch.setitem(candidates.SIGNAL_REPRESENTATIONS, "eeg", ("medians",))
-    assert "medians" in {one.kind for one in candidates.linear_candidates("zero-shot", tiny())}
+    assert "medians" in {one.family for one in candidates.linear_candidates("zero-shot", tiny())}
 
     choice = run_of(
         tmp_path,
@@ -138,7 +138,7 @@ def test_a_kind_of_candidates_is_a_line(registered: None, monkeypatch: pytest.Mo
         "--time",
         "none",
     )
-    assert {"small", "medians"} <= {candidate.setting.kind for candidate in choice.shortlist}
+    assert {"small", "medians"} <= {candidate.setting.family for candidate in choice.shortlist}
 
 
 def test_a_metric_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_metric_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         tmp_path, "--networks", "none", "--kinds", "features", "--adaptation", "zero-shot", "--metric", "expected"
     )
     assert choice.metric == "expected_accuracy"
-    assert EXPECTED.label in choice.verdict
+    assert EXPECTED.label in choice.headline
     assert EXPECTED.label in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert EXPECTED.label in call("predict", tmp_path / "run", tmp_path / "tiny.npz", "--metric", "expected")
     clf = fitted(at.CensoredClassifier(scoring="expected", max_epochs=2, batch_size=8, sfreq=16, device="cpu"))

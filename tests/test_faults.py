@@ -29,7 +29,7 @@ from autotransfer.runs.checkpoint import load_checkpoint
 from autotransfer.runs.database import RunDatabase
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.progress import status_lines
-from autotransfer.runs.run import begin_ledger
+from autotransfer.runs.run import create_run_database
 from autotransfer.search.procedure import perform_plan
 from autotransfer.training import closed_form
 from autotransfer.training.trainer import Trainer
@@ -221,9 +221,9 @@ def test_of_three_that_begin_a_run_one_does(tmp_path: Path, source: Path, undist
 def test_a_run_is_begun_once(tmp_path: Path) -> None:
     """However close the second process is behind the first: it must not replace what that has begun."""
     path = tmp_path / "run.sqlite"
-    first = begin_ledger(path, {"options": "the first's"})
+    first = create_run_database(path, {"options": "the first's"})
     with pytest.raises(UserError, match="already holds a run"):
-        begin_ledger(path, {"options": "the second's"})
+        create_run_database(path, {"options": "the second's"})
     assert first.recall("options", str) == RunDatabase(path).recall("options", str) == "the first's"
     assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import autotransfer as at
-from autotransfer.folds import divide, leave_groups_out, name_of
+from autotransfer.folds import divide_subjects, leave_groups_out, name_of
 from autotransfer.runs.choice import Choice
-from autotransfer.runs.options import resolved
+from autotransfer.runs.options import resolve_options
 from autotransfer.runs.run import Run
 from autotransfer.search import replay
 from autotransfer.search.evaluation import delivered_predictions
@@ -45,7 +45,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
 
 @pytest.mark.parametrize(("people", "folds"), [(7, 4), (34, 10), (5, 5), (6, 20)])
 def test_everybody_is_tested_once_and_validated_by_others(people: int, folds: int) -> None:
-    groups = divide(people, folds)
+    groups = divide_subjects(people, folds)
     assert sorted(person for group in groups for person in group) == list(range(people))
     assert max(map(len, groups)) - min(map(len, groups)) <= 1
     rec = tiny(people, per_class=2)
@@ -115,7 +115,7 @@ def test_folds_by_default() -> None:
     many, few = tiny(21, per_class=2), tiny(20, per_class=2)
 
     def settled(rec: at.Recordings, **options: object) -> int | str:
-        return resolved(described(source="x", **options), rec).folds
+        return resolve_options(described(source="x", **options), rec).folds
 
     assert (settled(many, folds=None), settled(few, folds=None)) == (10, "all")
     assert settled(many, folds=None, grid="paper") == "all"

@@ -12,7 +12,7 @@ import pytest
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.folds import groups_of, in_units, leave_groups_out, whole_people
+from autotransfer.folds import groups_of, leave_groups_out, use_units, use_whole_subjects
 from autotransfer.recordings import save_npz
 from autotransfer.recordings.units import Units
 from autotransfer.runs.choice import Choice, read_choice
@@ -69,7 +69,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
 def test_a_fold_leaves_out_a_session_of_everybody_who_trains_with_the_others(counts: list[int] | None) -> None:
     rec = recorded(counts)
     who, session = rec.subject.numpy(), rec.session.numpy()
-    folds = leave_groups_out(in_units(rec, "session"))
+    folds = leave_groups_out(use_units(rec, "session"))
     assert len(folds) == 2 * min(counts or [SESSIONS])
     for fold in folds:
         assert set(who[fold.train]) == set(range(PEOPLE)), "everybody is known"
@@ -83,7 +83,7 @@ def test_a_fold_leaves_out_a_session_of_everybody_who_trains_with_the_others(cou
 def test_a_value_of_a_column_is_left_out_as_a_whole() -> None:
     rec = recorded()
     site = rec.columns["site"].values
-    folds = leave_groups_out(in_units(rec, "site"))
+    folds = leave_groups_out(use_units(rec, "site"))
     assert [set(site[fold.test]) for fold in folds] == [{0}, {1}, {2}]
     assert [set(site[fold.validation]) for fold in folds] == [{2}, {0}, {1}]
     for fold in folds:
@@ -104,14 +104,14 @@ def test_scores_of_units_become_those_of_people() -> None:
 
 def test_people_are_held_out_as_ever_and_units_become_people_again() -> None:
     rec = recorded()
-    assert in_units(rec, "subject") is rec
-    units = in_units(rec, "session")
+    assert use_units(rec, "subject") is rec
+    units = use_units(rec, "session")
     assert units.n_subjects == PEOPLE * SESSIONS
     assert list(units.people) == NAMES
-    assert len(groups_of(in_units(recorded([4] * PEOPLE), "session"), 3)) == 6
-    assert in_units(units, "session") is units, "they are units already"
-    again = whole_people(units)
-    assert whole_people(rec) is rec
+    assert len(groups_of(use_units(recorded([4] * PEOPLE), "session"), 3)) == 6
+    assert use_units(units, "session") is units, "they are units already"
+    again = use_whole_subjects(units)
+    assert use_whole_subjects(rec) is rec
     for one, other in ((rec, units), (units, again)):
         one.derived["kept"] = 1  # what was worked out of one is wrong of the other
         assert "kept" not in other.derived
@@ -143,7 +143,7 @@ def test_windows_of_a_person_are_in_their_order_again(finished: tuple[Run, Choic
     rows = np.arange(rec.n_windows, dtype=float)[:, None].repeat(2, 1)
     units = {unit: rows[rec.subject.numpy() == unit] for unit in range(rec.n_subjects)}
     for person, own in of_whole_people(rec, units).items():
-        np.testing.assert_array_equal(own[:, 0], np.flatnonzero(whole_people(rec).subject.numpy() == person))
+        np.testing.assert_array_equal(own[:, 0], np.flatnonzero(use_whole_subjects(rec).subject.numpy() == person))
     del units[0]
     assert sorted(of_whole_people(rec, units)) == list(range(1, PEOPLE))
 
@@ -151,12 +151,12 @@ def test_windows_of_a_person_are_in_their_order_again(finished: tuple[Run, Choic
 @pytest.mark.parametrize("standardize", ["train", "online", "transductive"])
 def test_windows_of_a_held_out_session_change_nothing_that_is_trained(standardize: str) -> None:
     """Neither weights nor what is known of the same person's other session."""
-    rec = in_units(recorded(), "session")
+    rec = use_units(recorded(), "session")
     fold = leave_groups_out(rec)[0]
     corrupt = rec.X.clone()
     corrupt[np.concatenate([fold.test, fold.validation])] *= 50
     raw = recorded()
-    other = in_units(
+    other = use_units(
         at.Recordings(corrupt, raw.y, raw.subject, session=raw.session, sfreq=16, subjects=raw.subjects), "session"
     )
     job = at.Job(at.Setting(max_epochs=2, batch_size=8, checkpoint="last", standardize=standardize), fold)
@@ -172,10 +172,10 @@ def test_a_run_goes_on_with_the_same_folds(finished: tuple[Run, Choice], tmp_pat
     fresh.database.close()
     opened = Run.open(tmp_path / "run", lazy=True)
     assert opened.groups == run.groups, "known without the data"
-    opened.database.add(Entry.of("folds", choice.shortlist[0].setting, *opened.folds()[0], 0) for _ in range(1))
-    opened.work(shown=False)
+    opened.database.add(Entry.build("folds", choice.shortlist[0].setting, *opened.folds()[0], 0) for _ in range(1))
+    opened.train(shown=False)
     opened.database.close()
     again = perform_plan(Run.open(tmp_path / "run"), quiet, shown=False)
     assert again.nested_test_scores == choice.nested_test_scores
-    assert again.verdict == choice.verdict
+    assert again.headline == choice.headline
     assert read_choice(tmp_path / "run").hold_out == "session"

@@ -11,7 +11,7 @@ import pytest
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.folds import check_scorable, scorable
+from autotransfer.folds import check_scorable, scorable_subjects
 from autotransfer.recordings import save_npz
 from autotransfer.runs.choice import NamedSetting, read_choice
 from autotransfer.search.evidence import ClassificationEvidence
@@ -60,7 +60,7 @@ def test_they_are_told_before_a_run_and_are_in_no_mean(
         result = call("run", source, *SHORT, "--adaptation", "none", *options, "--out", run)
     assert result.code == 0, result.err
     choice, scored = read_choice(run), {"p0", "p2", "p3", "p5"}
-    assert choice.not_scored == ["one class", "one trial"]
+    assert choice.unscored_subjects == ["one class", "one trial"]
     tables = [*choice.test_scores.values(), *choice.alternatives.values(), choice.nested_test_scores]
     if choice.ensemble is not None:
         assert set(choice.ensemble.nested) == scored
@@ -68,7 +68,7 @@ def test_they_are_told_before_a_run_and_are_in_no_mean(
         assert set(table) == scored
         assert not any(map(math.isnan, table.values()))
     results = pd.read_csv(run / "results.csv")
-    unscored = results["test_subject"].isin(choice.not_scored)
+    unscored = results["test_subject"].isin(choice.unscored_subjects)
     assert unscored.any()
     assert results.loc[unscored, "test_score"].isna().all()
     assert results.loc[~unscored, "test_score"].notna().all()
@@ -82,7 +82,7 @@ def test_a_split_whose_validation_subject_cannot_be_scored_compares_no_settings(
     rec = with_people_of_one_class({5: 6})  # the last one validates the first fold
     run = create_run(tmp_path / "run", described(source="x", **OPTIONS), recordings=rec)
     assert run.folds()[0] == (5, 0)
-    assert run.scored_split() == (0, 1)
+    assert run.search_fold() == (0, 1)
     run.database.close()
 
 
@@ -108,7 +108,7 @@ def test_weights_do_not_depend_on_them() -> None:
 
 def test_too_few_to_decide_by_are_refused_before_any_work(tmp_path: Path) -> None:
     rec = with_people_of_one_class({1: 3, 2: 3, 3: 1, 4: 1, 5: 2})
-    assert scorable(rec) == [0]
+    assert scorable_subjects(rec) == [0]
     with pytest.raises(UserError, match="only 1 of 6 subjects have trials of two classes; at least 2 are needed"):
         check_scorable(rec)
     save_npz(tmp_path / "few.npz", rec)

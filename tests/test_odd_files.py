@@ -17,7 +17,7 @@ from autotransfer.models.loading import load_model
 from autotransfer.runs.checkpoint import load_checkpoint
 from autotransfer.runs.database import RunDatabase
 from autotransfer.runs.lock import in_use, refuse_links
-from autotransfer.runs.run import begin_ledger
+from autotransfer.runs.run import create_run_database
 from autotransfer.runs.study import read_study
 from test_session import model
 
@@ -104,5 +104,5 @@ def test_a_run_that_cannot_begin_leaves_no_part_files(
 
     monkeypatch.setattr(RunDatabase, "_prepare" if at_ == "tables" else "remember", full)
     with pytest.raises(OSError, match="No space left"):
-        begin_ledger(tmp_path / "run.sqlite", {"started": "now"})
+        create_run_database(tmp_path / "run.sqlite", {"started": "now"})
     assert list(tmp_path.iterdir()) == []

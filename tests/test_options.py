@@ -21,7 +21,7 @@ from autotransfer.errors import UserError
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.preprocessing.represent import REPRESENTATIONS
-from autotransfer.runs.options import CUTTING, DEFAULTS, RunOptions, describe_run, resolved
+from autotransfer.runs.options import CUTTING, DEFAULTS, RunOptions, build_options, resolve_options
 from autotransfer.runs.preparation import Preparation
 from autotransfer.runs.study import read_study
 from autotransfer.search.candidates import find_candidates
@@ -87,8 +87,8 @@ def test_every_option_has_a_row() -> None:
 @pytest.mark.parametrize("name", OTHER)
 def test_an_option_means_the_same_everywhere(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = OTHER[name]
-    expected = describe_run({"source": "x.npz"} | given)
-    assert expected.to_dict()[name] == given[name] != describe_run({"source": "x.npz"}).to_dict().get(name)
+    expected = build_options({"source": "x.npz"} | given)
+    assert expected.to_dict()[name] == given[name] != build_options({"source": "x.npz"}).to_dict().get(name)
     assert described_by_command(words_of(given), monkeypatch) == expected
     path = tmp_path / "study.toml"
     path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in given.items()))
@@ -107,17 +107,17 @@ def facts(given: dict[str, Any]) -> dict[str, Any]:
     recordings = at.Recordings(
         recordings.X, recordings.y, recordings.subject, session=[n % 2 for n in range(len(recordings.y))], sfreq=50
     )
-    prepared = Preparation(resolved(describe_run({"source": "x"} | given), recordings), recordings)
+    prepared = Preparation(resolve_options(build_options({"source": "x"} | given), recordings), recordings)
     settings = [setting.to_dict() for setting in find_candidates(prepared).every]
     return {"settings": settings, "folds": len(prepared.folds), "held out": prepared.options.hold_out}
 
 
 def test_every_option_changes_what_it_names_and_nothing_else() -> None:
     """Print a table of what each option changes in the description and in what is fitted."""
-    usual, described = facts({}), describe_run({"source": "x"}).to_dict()
+    usual, described = facts({}), build_options({"source": "x"}).to_dict()
     table, unknown = {}, {}
     for name, given in OTHER.items():
-        values = describe_run({"source": "x"} | given).to_dict()
+        values = build_options({"source": "x"} | given).to_dict()
         changed = {key for key in values | described if values.get(key) != described.get(key)}
         is_numeric = name == "target"  # which this data set has not
         fitted = set() if is_numeric else {key for key, found in facts(given).items() if found != usual[key]}
@@ -139,7 +139,7 @@ def test_constants_reach_every_network_and_only_what_reads_them() -> None:
 def test_a_constant_without_a_field_is_refused_with_the_choices() -> None:
     for name in ("lrr", "epochs", "method"):
         with pytest.raises(UserError, match=r"choose from .*lr, .*max_epochs"):
-            describe_run({"source": "x", name: 3})
+            build_options({"source": "x", name: 3})
 
 
 def test_what_a_dry_run_prints_is_read_back(tmp_path: Path) -> None:
@@ -148,9 +148,9 @@ def test_what_a_dry_run_prints_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "study.toml"
     path.write_text(printed)
     assert tomllib.loads(printed)["lr"] == 1e-3
-    first = describe_run(read_study(path))
+    first = build_options(read_study(path))
     path.write_text(CliRunner().invoke(app, ["run", "--config", str(path), "--dry-run"]).stdout)
-    assert describe_run(read_study(path)) == first
+    assert build_options(read_study(path)) == first
     assert first.max_epochs == 500, "resolved for the recordings"
 
 

@@ -14,7 +14,7 @@ import pytest
 import autotransfer as at
 from autotransfer import schema
 from autotransfer.errors import UserError
-from autotransfer.runs.options import RunOptions, describe_run, parse_time, resolved
+from autotransfer.runs.options import RunOptions, build_options, parse_time, resolve_options
 from autotransfer.runs.preparation import Preparation
 from autotransfer.search import plan as plans
 from autotransfer.search.candidates import find_candidates
@@ -30,11 +30,11 @@ MANY = tiny(24, per_class=2)
 
 
 def options(**changes: object) -> RunOptions:
-    return describe_run({"source": "tiny.npz", "device": "cpu"} | changes)
+    return build_options({"source": "tiny.npz", "device": "cpu"} | changes)
 
 
 def prepared(asked: RunOptions, recordings: at.Recordings = MANY) -> Preparation:
-    return Preparation(resolved(asked, recordings), recordings)
+    return Preparation(resolve_options(asked, recordings), recordings)
 
 
 def planned(**changes: object) -> Plan:
@@ -61,8 +61,8 @@ def test_stages_go_from_what_is_quick_to_what_gains_least() -> None:
     first, others, second, third, *rest = plan.stages
     assert closed(first)
     assert closed(others)
-    assert [setting.kind for setting in first.settings] == ["features", "tangent"]
-    assert [one.fits[0].setting.kind for one in (second, third)] == ["eegnet", "shallow"]
+    assert [setting.family for setting in first.settings] == ["features", "tangent"]
+    assert [one.fits[0].setting.family for one in (second, third)] == ["eegnet", "shallow"]
     assert not any(map(closed, rest))
     last = [training.setting.penalty is not None for stage in rest for training in stage.fits]
     assert last == sorted(last), "penalties come last"
@@ -75,8 +75,8 @@ def test_stages_go_from_what_is_quick_to_what_gains_least() -> None:
 
 def test_an_encoder_of_the_users_is_trained_first_after_the_linear_models() -> None:
     plan = planned(encoder="shallow")
-    assert [setting.kind for setting in plan.stages[0].settings] == ["features", "tangent"]
-    assert plan.stages[1].settings == [plan.options.plain]
+    assert [setting.family for setting in plan.stages[0].settings] == ["features", "tangent"]
+    assert plan.stages[1].settings == [plan.options.reference]
     assert [stage.always for stage in plan.stages[:3]] == [False, True, False]
     for changes in ({"networks": "none"}, {"kinds": "linear"}):
         with pytest.raises(UserError, match="encoder is 'shallow'"):

@@ -27,7 +27,7 @@ from autotransfer.recordings import Recordings
 from autotransfer.recordings.raw import Raw
 from autotransfer.recordings.targets import recordings_with_targets
 from autotransfer.runs.choice import Choice, NamedSetting, read_choice
-from autotransfer.runs.options import RunOptions, describe_run
+from autotransfer.runs.options import RunOptions, build_options
 from autotransfer.runs.run import Run
 from autotransfer.search.candidates import find_candidates
 from autotransfer.search.planning import begin
@@ -57,7 +57,7 @@ def truth(people: int = 6, windows: int = 24, *, gain: float = 1.0, reference: b
 
 
 def options(**given: Any) -> RunOptions:
-    return describe_run({"source": "x", "target": "continuous", "kinds": "features"} | given)
+    return build_options({"source": "x", "target": "continuous", "kinds": "features"} | given)
 
 
 def search(recordings: Recordings, options: RunOptions, folder: Path) -> Choice:
@@ -112,7 +112,7 @@ def test_what_can_be_reached_is_reached_and_the_constant_is_not_passed_off_as_mo
     reachable = 1 - 4 / TIMES
     assert reachable - 0.06 < np.mean(list(choice.nested_test_scores.values())) < reachable + 0.02
     assert np.mean(list(choice.guessing.values())) <= 0
-    assert not choice.guesses
+    assert not choice.is_guessing
     assert choice.best_baseline is not None
     results = pd.read_csv(tmp_path / "run" / "results.csv")
     alone = results[results.setting == choice.shortlist[0].name].set_index("test_subject").test_score
@@ -123,8 +123,8 @@ def test_a_target_that_nothing_tells_is_called_so(tmp_path: Path) -> None:
     X, y, who = truth()
     y = np.random.default_rng(9).normal(size=len(y))
     choice = search(recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0)), options(), tmp_path / "run")
-    assert choice.guesses
-    assert choice.verdict.startswith("Not clearly better than a constant")
+    assert choice.is_guessing
+    assert choice.headline.startswith("Not clearly better than a constant")
 
 
 def test_a_persons_gain_is_taken_away_where_their_windows_may_be_used(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_sessions_can_be_held_out_and_another_metric_decides_what_is_stated(tmp_
     choice = search(targets, options(hold_out="session", metric="rmse"), tmp_path / "run")
     assert set(choice.estimate) == set(who)
     assert max(choice.estimate.values()) < 0
-    assert "negative RMSE on new sessions of 6 people" in choice.verdict
+    assert "negative RMSE on new sessions of 6 people" in choice.headline
     assert "r2" in choice.other_metrics
 
 
@@ -240,7 +240,7 @@ def test_the_estimator_follows_scikit_learn(tmp_path: Path) -> None:
     np.testing.assert_allclose((low + high) / 2, predicted)
     known = np.isfinite(y)
     assert own.score(X[known], y[known]) == pytest.approx(r2_score(y[known], predicted[known]))
-    assert own.verdict_ == own.choice_["verdict"]
+    assert own.verdict_ == own.choice_["headline"]
     assert own.next_subject_[0] < own.next_subject_[1]
     again = at.load_model(tmp_path / "run")
     assert isinstance(again, Model)
@@ -342,7 +342,7 @@ def test_run_report_predict(tmp_path: Path) -> None:
     result = call(*words, "--out", run, "--at-least", 0.9)
     assert result.exception is None, result.exception
     choice = read_choice(run)
-    assert choice.verdict in result.stdout
+    assert choice.headline in result.stdout
     assert choice.at_least == 0.9
     page = (run / "report.html").read_text()
     assert "<b>force" not in page
@@ -351,7 +351,7 @@ def test_run_report_predict(tmp_path: Path) -> None:
     told = call("report", run, "--methods").stdout
     for fact in (
         "<b>force</b>, 6 people", "6 groups of people were held out", "ridge regressions on ",
-        choice.verdict, "(zero-shot)", "study.toml", "(strength ",
+        choice.headline, "(zero-shot)", "study.toml", "(strength ",
     ):  # fmt: skip
         assert fact in told, fact
     (run / "report.html").unlink()
@@ -364,7 +364,7 @@ def test_run_report_predict(tmp_path: Path) -> None:
     assert told.exception is None, told.exception
     assert out.read_text().startswith("window,subject,prediction,low,high")
     assert len(scores.read_text().splitlines()) == 7
-    assert f"As measured in training: t{choice.verdict[1:]}" in told.output
+    assert f"As measured in training: t{choice.headline[1:]}" in told.output
     assert "were trained on" in told.output or "was trained on" in told.output
     np.savez(tmp_path / "new.npz", X=X, meta=json.dumps({"sfreq": 128.0}))
     assert "prediction" in call("predict", run, tmp_path / "new.npz").stdout

@@ -11,7 +11,7 @@ from autotransfer import Setting
 from autotransfer.report.collect import collect
 from autotransfer.runs import options as options_module
 from autotransfer.runs.choice import NamedSetting, read_choice
-from autotransfer.runs.results import Trained
+from autotransfer.runs.results import FinishedFit
 from autotransfer.runs.run import Run
 from autotransfer.search import procedure, selection
 from report_example import finished
@@ -42,7 +42,7 @@ def test_a_finished_run_is_told_whole(run: Run) -> None:
     assert summary.choice == read_choice(run.folder)
     assert summary.jobs_done == summary.jobs_total == len(summary.fits) == 12
     assert summary.folds == 4
-    assert sum(summary.data.trials) == summary.data.n_windows == 48
+    assert sum(summary.data.windows_by_unit) == summary.data.n_windows == 48
     assert list(summary.leakage) == ["paper_network", "chosen", "uncensored"]
     text = light(summary)
     assert {figure["key"] for figure in figure_data(text)} >= {"subjects", "leakage", "confusion", "curves"}
@@ -68,7 +68,7 @@ def test_leakage_before_a_censor_is_that_of_the_same_preprocessing() -> None:
 
     def found(chosen: Setting, *settings: Setting, folds: int = 3) -> dict[str, Setting]:
         jobs = [(chosen, fold) for fold in range(3)] + [(s, fold) for s in settings for fold in range(folds)]
-        fits = tuple(Trained("folds", "", setting, fold, "1", "2", 0, "", record) for setting, fold in jobs)
+        fits = tuple(FinishedFit("folds", "", setting, fold, "1", "2", 0, "", record) for setting, fold in jobs)
         named = {"paper_network": NamedSetting("paper_network", plain), "chosen": NamedSetting("chosen", chosen)}
         return replace(run, choice=replace(known, **named), fits=fits).networks
 

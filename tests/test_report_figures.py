@@ -166,7 +166,7 @@ def test_sessions_and_labels_are_those_of_the_replay() -> None:
 
 def test_learning_curves_are_medians_over_folds() -> None:
     run = finished()
-    histories = [one.record.history["train_loss"] for one in run.fits if one.setting == run.options.plain]
+    histories = [one.record.history["train_loss"] for one in run.fits if one.setting == run.options.reference]
     rows = [row for row in figures(run)["curves"].rows if row[0] == "EEGNet (paper), training"]
     assert rows[0][1:] == [1, pytest.approx(np.median([history[0] for history in histories]))]
     assert rows[-1][1] <= max(map(len, histories))

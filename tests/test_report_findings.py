@@ -60,8 +60,8 @@ def test_what_is_not_better_than_guessing_is_called_that_first(make: Any) -> Non
     run = make()
     near_chance = {s: 0.255 + 0.03 * (-1) ** n for n, s in enumerate(of(run).nested_test_scores)}
     guessing = of(run, nested_test_scores=near_chance)
-    assert guessing.verdict.startswith("Not clearly better than guessing")
-    assert result_lines(guessing)[0] == guessing.verdict
+    assert guessing.headline.startswith("Not clearly better than guessing")
+    assert result_lines(guessing)[0] == guessing.headline
     assert 'class="answer guessing"' in light(replace(run, choice=guessing))
     assert 'class="answer guessing"' not in light(run)
 
@@ -85,7 +85,7 @@ def test_rows_of_the_terminal_are_scores_of_the_choice() -> None:
 def test_names_cannot_control_the_terminal() -> None:
     run = averaged()
     ensemble = ensemble_of(run)
-    rude = replace(ensemble, candidates=[replace(ensemble.candidates[0], kind="a\x1b[31m\nb")])
+    rude = replace(ensemble, candidates=[replace(ensemble.candidates[0], family="a\x1b[31m\nb")])
     assert all(line.isprintable() for line in result_lines(of(run, ensemble=rude)))
     assert all(line.isprintable() for line in headline(of(run, nested_test_scores={"a\x1b[31m\nb": 0.5})))
 

@@ -126,7 +126,7 @@ def test_a_model_has_a_page_for_a_hub(finished: Path) -> None:
     assert head["library_name"] == "autotransfer"
     body = text.split("---\n", 2)[2]
     assert "<img" not in body
-    assert choice.verdict in body.replace("\\", "")
+    assert choice.headline in body.replace("\\", "")
     assert "left, right" in body
 
 

@@ -26,7 +26,7 @@ from autotransfer.recordings import save_npz
 from autotransfer.runs.checkpoint import load_checkpoint, restore, save_checkpoint
 from autotransfer.runs.database import Entry, RunDatabase
 from autotransfer.runs.lock import Lock, in_use
-from autotransfer.runs.options import resolved
+from autotransfer.runs.options import resolve_options
 from autotransfer.runs.run import WRITTEN, Run, check_unused
 from autotransfer.training.train import run as train_population
 from autotransfer.training.trainer import Trainer
@@ -188,13 +188,15 @@ def test_a_damaged_checkpoint_is_not_used(tmp_path: Path) -> None:
 def test_epochs_are_as_many_as_make_2500_steps(tmp_path: Path) -> None:
     recordings = tiny()  # 48 windows of 4 subjects: half of them train
     options = described(source="x", batch_size=4)
-    assert resolved(options, recordings).max_epochs == 417, "six steps an epoch"
-    assert resolved(described(), recordings).max_epochs == 500, "a step an epoch, at most 500"
+    assert resolve_options(options, recordings).max_epochs == 417, "six steps an epoch"
+    assert resolve_options(described(), recordings).max_epochs == 500, "a step an epoch, at most 500"
     many = at.Recordings(np.zeros((8000, 1, 8)) + np.arange(8), np.arange(8000) % 2, np.arange(8000) // 2000)
-    assert resolved(options, many).max_epochs == 10, "1000 steps an epoch, and no fewer than 10"
-    assert resolved(described(batch_size=300), many).max_epochs == 193, "13 steps: an incomplete batch is dropped"
-    assert resolved(described(max_epochs=3), many).max_epochs == 3
-    assert resolved(described(grid="paper"), many).max_epochs == 500
+    assert resolve_options(options, many).max_epochs == 10, "1000 steps an epoch, and no fewer than 10"
+    assert resolve_options(described(batch_size=300), many).max_epochs == 193, (
+        "13 steps: an incomplete batch is dropped"
+    )
+    assert resolve_options(described(max_epochs=3), many).max_epochs == 3
+    assert resolve_options(described(grid="paper"), many).max_epochs == 500
     run = create_run(tmp_path / "run", replace(options, source=str(tiny_file(tmp_path))))
     assert run.options.max_epochs == 417
     assert Run.open(tmp_path / "run").options == run.options

@@ -95,7 +95,12 @@ def test_windows_of_a_calibration_are_counted_and_a_score_without_them_is_told(m
         calibrated_with(made, raw_of(rows[10:12]), REC.X[rows[10:12]]) if made.card.calibrates != [] else (made, None)
     )
     assert "calibrated with" in lines(again, few)[0], "what calibrated it before is not forgotten"
-    scores = {"metric": "balanced_accuracy", "chance": 0.5, "nested_test_mean": 0.7, "verdict": "The model scores 0.7."}
+    scores = {
+        "metric": "balanced_accuracy",
+        "chance": 0.5,
+        "nested_test_mean": 0.7,
+        "headline": "The model scores 0.7.",
+    }
     for one, when in (
         (model, "As measured in training"),
         (made, "As measured before it was calibrated for one person"),

@@ -69,7 +69,7 @@ def test_a_run_of_listed_settings() -> None:
 def test_settings_with_penalties_alone_have_a_baseline() -> None:
     options = described(source="x", grid=[SETTING])  # type: ignore[arg-type]
     assert options.settings() == [SETTING.uncensored("shuffled"), SETTING]
-    assert options.plain == options.settings()[0]
+    assert options.reference == options.settings()[0]
     assert RunOptions.from_dict(json.loads(json.dumps(options.to_dict()))) == options
     asked = described(source="x", grid=[SETTING], max_epochs=7, lr=0.5, encoder="shallow")  # type: ignore[arg-type]
     assert {(one.max_epochs, one.training.lr, one.encoder) for one in asked.settings()} == {(7, 0.5, "shallow")}

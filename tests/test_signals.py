@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from autotransfer.runs.database import RunDatabase
-from autotransfer.runs.signals import Stopped, raise_if_asked, signals_stop, signals_wait
+from autotransfer.runs.signals import Stopped, raise_if_stop_requested, signals_stop, signals_wait
 from faults import Command, assert_same_run, words_of
 from tiny import tiny_file
 
@@ -81,7 +81,7 @@ def test_a_signal_waits_for_an_epoch_and_a_second_one_does_not() -> None:
                 signal.raise_signal(number)
                 reached.append(number.name)
             reached.append("end")
-            raise_if_asked()
+            raise_if_stop_requested()
 
     with signals_stop():
         with pytest.raises(Stopped, match="SIGTERM"):

@@ -19,7 +19,7 @@ def course(*gains: float, noise: float = 0.002, seed: int = 0) -> list[Scores]:
 
 
 def answers(scores: list[Scores]) -> list[StageScore]:
-    return [StageScore.of(f"stage {n}", n, 60.0 * n, own) for n, own in enumerate(scores)]
+    return [StageScore.from_scores(f"stage {n}", n, 60.0 * n, own) for n, own in enumerate(scores)]
 
 
 def test_it_goes_on_while_people_gain_and_stops_when_they_do_not() -> None:

@@ -18,7 +18,7 @@ from autotransfer.report.findings import headline
 from autotransfer.report.methods import methods_paragraph
 from autotransfer.report.statistics import paired
 from autotransfer.runs.choice import Choice, read_choice
-from autotransfer.runs.verdict import best_baseline
+from autotransfer.runs.headline import best_baseline
 from autotransfer.search.baselines import CLOSED, PYRIEMANN, RECENTERED
 from autotransfer.training.intervals import describe_next_subject, next_subject
 from autotransfer.versions import versions
@@ -83,7 +83,7 @@ def test_the_best_simple_model_is_compared_person_by_person() -> None:
     found, pair = best_baseline(own, baselines), paired(own, baselines["high"])
     assert found is not None
     assert pair is not None
-    assert (found.name, found.people, found.comparison) == ("high", 9, "better")
+    assert (found.name, found.n_subjects, found.comparison) == ("high", 9, "better")
     assert (found.mean, found.difference) == pytest.approx((pair.second.mean, pair.mean))
     assert found.interval == pytest.approx(pair.interval)
     assert best_baseline(own, {"nobody": {"0": float("nan")}}) is None
@@ -92,7 +92,7 @@ def test_the_best_simple_model_is_compared_person_by_person() -> None:
 @pytest.mark.parametrize(
     ("gains", "comparison"),
     [([0.1, 0.2, 0.15, 0.12, 0.2, 0.3], "better"), ([-0.1, -0.2, -0.15, -0.1, -0.2, -0.3], "worse"),
-     ([0.1, -0.2, 0.02, -0.05, 0.01, 0.1], "level"), ([0.1, 0.2, 0.15], "few"), ([0.1], "few")],
+     ([0.1, -0.2, 0.02, -0.05, 0.01, 0.1], "similar"), ([0.1, 0.2, 0.15], "too few"), ([0.1], "too few")],
 )  # fmt: skip
 def test_a_difference_is_claimed_only_where_its_interval_leaves_out_zero(gains: list[float], comparison: str) -> None:
     own = {str(n): 0.5 for n in range(len(gains))}
@@ -104,16 +104,16 @@ def test_a_difference_is_claimed_only_where_its_interval_leaves_out_zero(gains: 
 def test_the_verdict_follows_from_the_scores_whatever_a_file_says() -> None:
     choice = of()
     values = json.loads(json.dumps(schema.to_values(choice)))
-    assert values["verdict"] == choice.verdict
+    assert values["headline"] == choice.headline
     assert values["next_subject"]["low"] == choice.next_subject.low
     assert values["best_baseline"]["name"] == "pyRiemann tangent space + LDA"
-    edited = values | {"verdict": "the best model ever", "next_subject": None}
+    edited = values | {"headline": "the best model ever", "next_subject": None}
     assert schema.from_values(Choice, edited) == choice
-    assert "no simple model" in of(baselines={}).verdict
+    assert "no simple model" in of(baselines={}).headline
     for name in (*CLOSED.values(), PYRIEMANN, RECENTERED):
-        assert f"simple model, {name}," in of(baselines={name: choice.estimate}).verdict, "a known name is whole"
-    assert "the best simple model, " in of(skipped_baselines={}).verdict
-    assert "the best scored simple model, " in of(skipped_baselines={"slow": "no time was left"}).verdict
+        assert f"simple model, {name}," in of(baselines={name: choice.estimate}).headline, "a known name is whole"
+    assert "the best simple model, " in of(skipped_baselines={}).headline
+    assert "the best scored simple model, " in of(skipped_baselines={"slow": "no time was left"}).headline
 
 
 def test_who_is_below_what_is_asked_is_named() -> None:
@@ -138,13 +138,13 @@ def test_a_run_says_it_in_the_estimator_the_card_the_page_of_the_model_and_the_f
     )  # fmt: skip
     auto.fit(recordings.X, recordings.y, subjects=recordings.subject)
     choice, card = read_choice(tmp_path / "run"), load_model(tmp_path / "run" / "model").card
-    assert auto.verdict_ == auto.choice_["verdict"] == choice.verdict == card.scores["verdict"]
+    assert auto.verdict_ == auto.choice_["headline"] == choice.headline == card.scores["headline"]
     assert choice.next_subject is not None
     assert auto.next_subject_ == (choice.next_subject.low, choice.next_subject.high)
     assert card.scores["next_subject"]["low"] == choice.next_subject.low
     assert choice.at_least == 0.9
     page = (tmp_path / "run" / "model" / "README.md").read_text().replace("\\", "")
-    assert choice.verdict in page
+    assert choice.headline in page
     assert str(describe_next_subject(choice.next_subject)) in page
     assert card.made_with == versions()
     assert f"kernels {versions()['kernels']}" in page

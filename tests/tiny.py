@@ -15,7 +15,7 @@ from autotransfer.jobs import Outcome
 from autotransfer.model.encoders import Encoders
 from autotransfer.preprocessing import Preprocessing
 from autotransfer.recordings import save_npz
-from autotransfer.runs.options import RunOptions, describe_run
+from autotransfer.runs.options import RunOptions, build_options
 from autotransfer.runs.preparation import prepare
 from autotransfer.runs.run import Run, check_unused
 
@@ -86,7 +86,7 @@ def tiny_file(folder: Path, **changes: object) -> Path:
 def described(**given: Any) -> RunOptions:
     """Return the description of a small run: one seed, each subject alone, the settings of the grid and no others."""
     usual = {"source": "x", "seeds": 1, "folds": "all", "time": "none"}
-    return describe_run(usual | ({} if "adaptation" in given or "target" in given else {"adaptation": "none"}) | given)
+    return build_options(usual | ({} if "adaptation" in given or "target" in given else {"adaptation": "none"}) | given)
 
 
 def auto_classifier(grid: Any = None, **given: Any) -> at.AutoTransferClassifier:

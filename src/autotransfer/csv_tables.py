@@ -24,7 +24,7 @@ def harmless(value: Any) -> Any:
     return f"'{value}"
 
 
-def csv_of(table: pd.DataFrame, **options: Any) -> str:
+def csv_text(table: pd.DataFrame, **options: Any) -> str:
     """Return a table as CSV without an index. options: of pandas' `to_csv`"""
     table = changed(table, harmless)
     text: str = table.to_csv(index=False, **options)

@@ -33,7 +33,7 @@ def one_line(error: BaseException) -> str:
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 
-def users_line() -> int:
+def user_stacklevel() -> int:
     """Return the `stacklevel` with which a warning of the calling function points to the line of the user's program."""
     package, outermost, level = __name__.partition(".")[0], 0, 0
     frame: FrameType | None = sys._getframe(1)
@@ -135,7 +135,7 @@ def check_at_most(record: Any, **limits: int) -> None:
             raise UserError(f"{name} is {shown(value)}; it must be at most {most}")
 
 
-def machine_trouble(error: OSError | MemoryError) -> str:
+def describe_system_error(error: OSError | MemoryError) -> str:
     """Say in a few words what the machine lacks: room on the disk, memory, a permission."""
     if isinstance(error, MemoryError):
         return "out of memory"

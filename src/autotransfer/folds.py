@@ -23,8 +23,8 @@ Rows = NDArray[np.int64]
 
 
 FEWEST_FOLDS = 3  # one group of people tests, one validates, the rest train
-MANY_PEOPLE = 20  # above this many, leaving out one at a time costs more than it tells
-USUAL_FOLDS = 10  # for more than MANY_PEOPLE
+MANY_SUBJECTS = 20  # above this many, leaving out one at a time costs more than it tells
+DEFAULT_FOLDS = 10  # for more than MANY_SUBJECTS
 MIN_SCORABLE = 2  # people: one is measured, and decided about without themselves
 NOBODY: Rows = np.empty(0, dtype=np.int64)
 SUBJECT = "subject"
@@ -116,7 +116,7 @@ def _named(recordings: Recordings, people: Sequence[int]) -> Hashable:
     return names[0] if len(names) == 1 else names
 
 
-def divide(n_subjects: int, folds: int | None = None) -> list[list[int]]:
+def divide_subjects(n_subjects: int, folds: int | None = None) -> list[list[int]]:
     """Return positions of people in groups that are held out together: everybody alone or, with `folds`, every
     folds-th one. So neighbors in a list of people, who may share a place or a device, are in different groups."""
     folds = n_subjects if folds is None else min(folds, n_subjects)
@@ -131,10 +131,10 @@ def held_out_groups(n_subjects: int, units: Units | None, folds: int | None = No
     everybody, half of them to validate and half to test, and trains on everybody's other sessions.
     """
     if units is None:
-        return divide(n_subjects, folds)
+        return divide_subjects(n_subjects, folds)
     place = {person: number for number, person in enumerate(units.everybody)}
     groups = []
-    for parts in divide(units.n_parts, folds):
+    for parts in divide_subjects(units.n_parts, folds):
         group = [unit for unit in range(n_subjects) if units.parts[unit] in parts]
         if units.hold_out == SESSION:
             groups += [[unit for unit in group if place[units.people[unit]] % 2 == half] for half in (0, 1)]
@@ -147,7 +147,7 @@ def groups_of(recordings: Recordings, folds: int | None = None) -> list[list[int
     return held_out_groups(recordings.n_subjects, recordings.units, folds)
 
 
-def in_units(recordings: Recordings, hold_out: str) -> Recordings:
+def use_units(recordings: Recordings, hold_out: str) -> Recordings:
     """Return recordings whose `subject` is the unit that is held out: each person's sessions, or their windows of each
     value of a column. To hold out people, they stay as they are.
 
@@ -169,7 +169,7 @@ def in_units(recordings: Recordings, hold_out: str) -> Recordings:
     return _with_subjects(recordings, torch.from_numpy(subject.reshape(-1).astype(np.int64)), units.names, units)
 
 
-def whole_people(recordings: Recordings) -> Recordings:
+def use_whole_subjects(recordings: Recordings) -> Recordings:
     """Return the recordings with people in `subject` again."""
     units = recordings.units
     if units is None:
@@ -243,15 +243,15 @@ def leave_one_subject_out(recordings: Recordings) -> list[Fold]:
     return [make_fold(recordings, (test or recordings.n_subjects) - 1, test) for test in range(recordings.n_subjects)]
 
 
-def scorable(recordings: Recordings) -> list[int]:
+def scorable_subjects(recordings: Recordings) -> list[int]:
     """Return positions of the people who can have a score: with trials of two classes, or different numbers."""
     subject, y = recordings.subject.numpy(), recordings.truth.numpy()
     return [person for person in range(recordings.n_subjects) if len(np.unique(y[subject == person])) > 1]
 
 
-def not_scored(recordings: Recordings) -> list[str]:
+def unscored_subjects(recordings: Recordings) -> list[str]:
     """Return names of the people who cannot have a score."""
-    known = set(scorable(recordings))
+    known = set(scorable_subjects(recordings))
     return [str(name) for person, name in enumerate(recordings.subjects) if person not in known]
 
 
@@ -262,7 +262,7 @@ def check_scorable(recordings: Recordings) -> None:
             f"every trial has a subject of its own ({recordings.n_windows} of them); subject must name the person of "
             "each trial"
         )
-    left_out = not_scored(recordings)
+    left_out = unscored_subjects(recordings)
     if recordings.n_subjects - len(left_out) < MIN_SCORABLE:
         needed = "trials of two classes" if recordings.targets is None else "a target that changes"
         raise UserError(

@@ -14,7 +14,7 @@ from typer import Option
 
 from autotransfer import __version__
 
-from ..errors import UserError, machine_trouble
+from ..errors import UserError, describe_system_error
 from ..runs.signals import Stopped, signals_stop
 from .console import terminal_text
 from .data_commands import datasets, inspect, plan_study
@@ -81,7 +81,7 @@ def main() -> None:
         print(f"autotransfer: {terminal_text(str(error))}", file=sys.stderr)
         raise SystemExit(2) from None
     except (OSError, MemoryError) as error:
-        print(f"autotransfer: {terminal_text(machine_trouble(error))}", file=sys.stderr)
+        print(f"autotransfer: {terminal_text(describe_system_error(error))}", file=sys.stderr)
         raise SystemExit(1) from None
     except (KeyboardInterrupt, Stopped) as stop:  # who has something to keep says so and how to go on, before this
         print("autotransfer: interrupted", file=sys.stderr)

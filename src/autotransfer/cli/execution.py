@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ..errors import machine_trouble, one_line
+from ..errors import describe_system_error, one_line
 from ..runs.signals import Stopped
 from .console import CONSOLE, print_error, print_lines, print_progress
 from .report_commands import write_report
@@ -96,7 +96,7 @@ def handle_interrupts(folder: Path | None) -> Iterator[None]:
     except (OSError, MemoryError) as error:
         if folder is None or not (folder / "lock").exists():  # before the work of the run
             raise
-        print_error(f"stopped: {machine_trouble(error)}; continue with: autotransfer resume {folder}")
+        print_error(f"stopped: {describe_system_error(error)}; continue with: autotransfer resume {folder}")
         raise typer.Exit(1) from None
 
 

@@ -42,7 +42,7 @@ def predict(
     and a confusion table are written to standard error."""
     from ..models.loading import load_model
     from ..person.predictions import with_known_target
-    from ..runs.choice import unfinished_words
+    from ..runs.choice import describe_unfinished
     from ..training.conformal import interval_radius, least_confidence, least_probability
 
     check_choice("adapt", adapt, ("all", "none"))
@@ -64,7 +64,7 @@ def predict(
         raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")
     table, scored, notes = _predict(saved, raw, deciding, adapt, coverage, abstain, must_score=scores is not None)
     people = None if scored is None or scores is None else scored.table()
-    write_predictions(table, out, people, scores, [*unfinished_words(folder), *notes], quiet=quiet)
+    write_predictions(table, out, people, scores, [*describe_unfinished(folder), *notes], quiet=quiet)
 
 
 def write_predictions(
@@ -73,17 +73,17 @@ def write_predictions(
 ) -> None:  # fmt: skip
     """Write predictions as CSV to the file `out`, or to standard output, scores of `people` to a file if one is asked
     for, and notes to standard error."""
-    from ..csv_tables import csv_of
+    from ..csv_tables import csv_text
     from ..files import write_atomically
 
     if out is None:
-        print(csv_of(table), end="", flush=True)
+        print(csv_text(table), end="", flush=True)
     else:
-        write_atomically(out, csv_of(table))
+        write_atomically(out, csv_text(table))
         print_lines(f"{len(table)} predictions: {out}")
     written = []
     if scores is not None and people is not None:
-        write_atomically(scores, csv_of(people))
+        write_atomically(scores, csv_text(people))
         written = [f"scores of each person: {scores}"]
     if not quiet:
         for line in (*notes, *written):
@@ -169,7 +169,7 @@ def export(
 ) -> None:
     """Write a run's model as one file that runs without this package, and check it."""
     from ..export import export_model
-    from ..runs.choice import unfinished_words
+    from ..runs.choice import describe_unfinished
 
     written = export_model(folder, format, out, encoders=import_encoder(encoder), tell=print_progress)
-    print_lines(*written.lines(), *unfinished_words(folder))
+    print_lines(*written.lines(), *describe_unfinished(folder))

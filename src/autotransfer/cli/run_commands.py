@@ -123,14 +123,14 @@ def start_run(
     tensorboard: Path | None = None,
     dry_run: bool = False,
 ) -> None:
-    """Perform the run that options ask for, or print what it would do. given: for `describe_run`."""
+    """Perform the run that options ask for, or print what it would do. given: for `build_options`."""
     if out is None and not dry_run:
         raise UserError("there is no folder to write to; give --out FOLDER, or --dry-run to see what a run would do")
     with handle_interrupts(None if dry_run else out):
-        from ..runs.options import EVERYTHING, describe_run
+        from ..runs.options import NO_TIME_LIMIT, build_options
 
-        unlimited = {} if cluster is None else {"time": EVERYTHING}  # nobody can say how long it takes elsewhere
-        options, again = describe_run(unlimited | given), None
+        unlimited = {} if cluster is None else {"time": NO_TIME_LIMIT}  # nobody can say how long it takes elsewhere
+        options, again = build_options(unlimited | given), None
         if plan is not None:
             from ..search.plan import read_plan
 
@@ -181,7 +181,7 @@ def _print_plan(
 
     if out is not None:
         check_unused(out)
-    from ..folds import describe, whole_people
+    from ..folds import describe, use_whole_subjects
     from ..recordings.concerns import Study, concerns
     from ..runs.preparation import prepare
     from ..runs.study import study_text
@@ -191,7 +191,11 @@ def _print_plan(
     prepared = prepare(options, encoders)
     recordings = prepared.recordings
     plan = make_plan(prepared) if again is None else again.for_recordings(prepared)
-    lines = [repr(recordings), describe(prepared.folds), *concerns(Study.from_raw(whole_people(recordings).raw()))]
+    lines = [
+        repr(recordings),
+        describe(prepared.folds),
+        *concerns(Study.from_raw(use_whole_subjects(recordings).raw())),
+    ]
     lines += why_folds(recordings, options.folds, plan)
     lines += [work_words(plan), *stage_lines(plan), *(limit_words(options) if again is None else [])]
     # --config reads the options back: what is to be known of them are comments.
@@ -211,12 +215,12 @@ def resume(
     """Continue a run after an interruption or after its time limit. Finished fits are not repeated."""
     from ..runs.choice import read_choice
     from ..runs.lock import Lock
-    from ..runs.options import EVERYTHING, parse_time
-    from ..runs.progress import longer_words
+    from ..runs.options import NO_TIME_LIMIT, parse_time
+    from ..runs.progress import resume_hint
     from ..runs.run import Run, check_is_run
     from ..search.planning import extend_time
 
-    more = None if time is None or time == EVERYTHING else parse_time(time)
+    more = None if time is None or time == NO_TIME_LIMIT else parse_time(time)
     check_is_run(folder)
     check_packages(tensorboard)
     with open_workers(cluster) as executor, Lock(folder):
@@ -231,7 +235,7 @@ def resume(
                 if not (folder / "report.html").exists():  # stopped after all else was done
                     write_report(opened)
                     print_result(choice, folder)
-            print_finished(folder, longer_words(choice.ended, folder))
+            print_finished(folder, resume_hint(choice.end_reason, folder))
             return
         with write_events(folder, tensorboard):
             execute_run(opened, executor)

@@ -21,7 +21,7 @@ from ..model.encoders import Encoders
 from ..recordings import Recordings
 from ..recordings.optional import pip_install
 from ..runs.database import FINISHED, Entry, OpenPopulation
-from ..runs.executor import DTYPE, Work, job_of, tensors_of, train_halves
+from ..runs.executor import DTYPE, Work, make_job, tensors_of, train_halves
 from ..training.closed_form import make_population
 from ..training.memory import first_line, is_out_of_memory
 from ..training.packing import resolve_device
@@ -59,7 +59,7 @@ def train_task(
     if expected is not None:
         _check_same_versions(expected, versions(), "a worker that joined later")
     place = _device_of_worker(device)
-    jobs = [job_of(recordings, entry, folds) for entry in entries]
+    jobs = [make_job(recordings, entry, folds) for entry in entries]
     members = {id(job): entry.key for job, entry in zip(jobs, entries, strict=True)}
     finished = []
     try:

@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import UserError, shown
 from ..models.model import Model
 from ..recordings import Recordings
-from ..runs.options import CUTTING, RunOptions, describe_run
+from ..runs.options import CUTTING, RunOptions, build_options
 from ..runs.preparation import check_packages
 from ..settings import Setting
 from ..tasks import Metric, Task, task_of
@@ -110,7 +110,7 @@ class AutoTransferClassifier(RunEstimator, WindowClassifier):
             raise UserError(f"{twice[0]} is a parameter of its own; leave it out of options")
         if unread := [name for name in further if name in (*CUTTING, "clean")]:
             raise UserError(f"{unread[0]} says how files are read, and X is an array; give it to at.load")
-        described = describe_run(given | further)
+        described = build_options(given | further)
         resolve_device(described.device)
         check_packages(described)
         return described

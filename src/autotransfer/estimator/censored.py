@@ -20,7 +20,7 @@ from ..models.assembly import Part, assemble
 from ..models.model import Model
 from ..recordings import Recordings
 from ..recordings.labels import as_list
-from ..runs.options import USUAL_ENCODER
+from ..runs.options import DEFAULT_ENCODER
 from ..search.candidates import AVERAGED_CHECKPOINT, EEGNET, PENALIZED_NETWORKS
 from ..settings import Setting
 from ..training.batches import epochs_for
@@ -170,7 +170,7 @@ class CensoredClassifier(WindowClassifier):
         if asked:
             name = next(iter(asked))
             raise UserError(f"{name} is given in addition to a setting; use setting.replace({name}=...)")
-        if encoder == USUAL_ENCODER:
+        if encoder == DEFAULT_ENCODER:
             return self.setting
         return self.setting.replace(encoder=encoder, network=None)
 

@@ -16,7 +16,7 @@ from ..model.encoders import ENCODERS, Encoders
 from ..recordings import Raw, Recordings
 from ..recordings.labels import as_list, check_length
 from ..recordings.windows import as_window_array
-from ..runs.options import USUAL_ENCODER
+from ..runs.options import DEFAULT_ENCODER
 
 
 def raw_windows(X: object) -> Raw:
@@ -114,7 +114,7 @@ def agreed_rate(asked: float | None, of_epochs: Any) -> Any:
 
 def encoder_of(encoder: object) -> tuple[str, Encoders | None]:
     """Return the name by which a setting knows the encoder, and the user's own factory under that name."""
-    encoder = USUAL_ENCODER if encoder is None else encoder
+    encoder = DEFAULT_ENCODER if encoder is None else encoder
     if isinstance(encoder, str) and encoder in ENCODERS:
         return encoder, None
     if isinstance(encoder, nn.Module) or not callable(encoder):

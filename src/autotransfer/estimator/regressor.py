@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..errors import UserError
 from ..recordings.targets import parse_targets, recordings_with_targets
 from ..runs.choice import Choice
-from ..runs.options import describe_run
+from ..runs.options import build_options
 from ..runs.run import Run
 from ..search.evaluation import delivered_predictions
 from ..search.regression_evidence import RegressionEvidence
@@ -72,7 +72,7 @@ class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]
         "subject" need neither.
         """
         asked = {name: getattr(self, name) for name in ("adaptation", "kinds", "folds", "at_least")}
-        options = describe_run({"source": DATA, "target": REGRESSION} | asked)
+        options = build_options({"source": DATA, "target": REGRESSION} | asked)
         raw = raw_windows(X)
         n_windows = raw.X.shape[0]
         if y is None:

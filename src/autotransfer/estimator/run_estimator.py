@@ -14,8 +14,8 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .. import schema
-from ..errors import UserError, one_line, shown, users_line
-from ..folds import in_units
+from ..errors import UserError, one_line, shown, user_stacklevel
+from ..folds import use_units
 from ..model.encoders import Encoders
 from ..models.loading import load_model
 from ..models.model import Model
@@ -25,7 +25,7 @@ from ..report.page import import_plotly, write
 from ..runs.choice import Choice, read_choice
 from ..runs.data_facts import changed_column, column_digests, fingerprint
 from ..runs.lock import Lock
-from ..runs.options import RunOptions, resolved
+from ..runs.options import RunOptions, resolve_options
 from ..runs.run import Run, Tell, check_unused, is_run
 from ..search.planning import begin
 from ..search.procedure import perform_plan, results_of
@@ -48,7 +48,7 @@ class RunEstimator(WindowEstimator):
             warnings.warn(
                 "the sampling rate is unknown: representations of rhythms, bands and beats are left out, and networks "
                 f"filter over 64 samples, however long these last; give it in Hz, {type(self).__name__}(sfreq=200)",
-                stacklevel=users_line(),
+                stacklevel=user_stacklevel(),
             )
         kept = self.run_folder is not None
         if kept:
@@ -73,7 +73,7 @@ class RunEstimator(WindowEstimator):
                     warnings.warn(f"the report could not be drawn ({one_line(error)})", stacklevel=3)
             self.results_ = results_of(run)
             self._keep(run, choice)
-        self.choice_, self.verdict_ = schema.to_values(choice), choice.verdict
+        self.choice_, self.verdict_ = schema.to_values(choice), choice.headline
         metric, expected = choice.task.metric(choice.metric), choice.next_subject
         limits = (metric.lowest, metric.highest)
         self.next_subject_ = limits if expected is None else (expected.low, expected.high)
@@ -132,12 +132,12 @@ def _run(
 
 def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
     """Raise if the folder holds a run on other data or with other options."""
-    known, asked = run.recordings, in_units(recordings, run.options.hold_out)
+    known, asked = run.recordings, use_units(recordings, run.options.hold_out)
     same_names = (known.classes, known.subjects, known.sfreq) == (asked.classes, asked.subjects, asked.sfreq)
     digests = {name: digest for name, digest in column_digests(asked).items() if digest}  # those left out are the run's
     stored = run.database.recall("requested_options", RunOptions)
     if stored is None:  # it was begun in another way
-        stored, options = run.options, resolved(options, run.recordings)
+        stored, options = run.options, resolve_options(options, run.recordings)
     begun, wanted = stored.to_dict(), options.to_dict()
     differing = [name for name in {**wanted, **begun} if name not in IMMATERIAL and begun.get(name) != wanted.get(name)]
     differing.sort(key=lambda name: name == "max_epochs")  # may follow from another

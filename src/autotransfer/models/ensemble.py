@@ -311,4 +311,4 @@ def refuse_candidates(candidates: Sequence[Candidate], check: Callable[[Candidat
         except UserError as error:
             if len(candidates) == 1:
                 raise
-            raise UserError(f"{error} (the candidate {candidate.setting.kind!r})") from None
+            raise UserError(f"{error} (the candidate {candidate.setting.family!r})") from None

@@ -68,8 +68,8 @@ def _held_out(card: ModelCard) -> str:
 
 
 def _measured(card: ModelCard) -> Iterable[str]:
-    """Write the verdict of a run and what to expect of the next person."""
-    sentence, hold_out = card.scores.get("verdict"), str(card.scores.get("hold_out", "subject"))
+    """Write the headline of a run and what to expect of the next person."""
+    sentence, hold_out = card.scores.get("headline"), str(card.scores.get("hold_out", "subject"))
     if not isinstance(sentence, str) or not sentence:
         yield UNMEASURED
         return

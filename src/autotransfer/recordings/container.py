@@ -53,7 +53,7 @@ class Recordings:
     filter: Filter | None  # how the signals were filtered, where that is known
 
     derived: ClassVar[dict[Any, Any]]  # of each object: values computed from these recordings, freed with them
-    # Of an object whose `subject` counts parts of people, which are held out in turn (see folds.in_units).
+    # Of an object whose `subject` counts parts of people, which are held out in turn (see folds.use_units).
     units: ClassVar[Units | None] = None
     # Of an object whose classes are bins of numbers (see recordings.targets): the numbers (N,) float64.
     targets: ClassVar[Tensor | None] = None

@@ -9,7 +9,7 @@ from ..errors import UserError
 
 @dataclass(frozen=True, kw_only=True)
 class Units:
-    """Units that `Recordings.subject` counts instead of people (see `folds.in_units`)."""
+    """Units that `Recordings.subject` counts instead of people (see `folds.use_units`)."""
 
     hold_out: str  # session, or the name of a column
     names: tuple[str, ...]  # of each unit, as in `Recordings.subjects`

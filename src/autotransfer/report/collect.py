@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import UserError
 from ..runs.choice import read_choice
 from ..runs.database import FINISHED, Entry
-from ..runs.results import trained
+from ..runs.results import finished_fits
 from ..runs.run import Run
 from ..runs.study import command_of
 from ..settings import Setting
@@ -53,7 +53,7 @@ def collect(run: Run, *, weights: bool = True, until: float = math.inf) -> Summa
         options=options,
         data=data,
         folds=len({entry.test for entry in shown}),
-        fits=tuple(trained(shown, data.subjects, options.name_of, run.groups)),
+        fits=tuple(finished_fits(shown, data.subjects, options.name_of, run.groups)),
         choice=choice,
     )
     if choice is None or not weights or not complete:

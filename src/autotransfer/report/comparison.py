@@ -51,13 +51,13 @@ def list_models(choice: Choice) -> list[ScoredModel]:
     rows += [
         ScoredModel("choosing", "best single, nested", None, others.get("best_single", {})),
         ScoredModel("equal", "equal weights, nested", None, others.get("equal_weights", {})),
-        ScoredModel("ensemble", f"ensemble, {choice.plain_label}", None, others.get("paper_network", {})),
+        ScoredModel("ensemble", f"ensemble, {choice.paper_network_label}", None, others.get("paper_network", {})),
     ]
     if alone and choice.best_uncensored != choice.paper_network:
         scores = tests.get("best_uncensored", {})
         rows.append(ScoredModel("uncensored", "best uncensored", choice.best_uncensored.name, scores))
     if choice.paper_network is not None:
-        rows.append(ScoredModel("none", choice.plain_label, choice.paper_network.name, tests["paper_network"]))
+        rows.append(ScoredModel("none", choice.paper_network_label, choice.paper_network.name, tests["paper_network"]))
     return _with_scores(rows)
 
 

@@ -1,6 +1,6 @@
 """What a run found, in sentences that terminal, page, Python and the methods paragraph share.
 
-The verdict itself is made in runs/verdict.py, because choice.json and the model's card keep it.
+The headline is made in runs/headline.py, because choice.json and the model's card keep it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from ..folds import SESSION, SUBJECT
 from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION
 from ..runs.choice import HARM, Choice, Ensemble, ReplayResult
-from ..runs.verdict import MOST_NAMES, mean, shown_name
+from ..runs.headline import MOST_NAMES, mean, short_name
 from ..tasks import label_of
 from ..training.intervals import describe_next_subject
 from ..words import count, score, signed
@@ -29,11 +29,11 @@ ADAPTATIONS = {
 
 
 def headline(choice: Choice) -> list[str]:
-    """Return the verdict, the next person, the worst one, and the gains from unlabeled windows and from labels, or
+    """Return the headline, the next person, the worst one, and the gains from unlabeled windows and from labels, or
     intervals about numbers."""
     metric = named_metric(choice)
     worst = describe_worst(choice.estimate, choice.below, choice.at_least, metric) if choice.estimate else None
-    lines = (choice.verdict, describe_next_subject(choice.next_subject, choice.hold_out, metric=metric), worst)
+    lines = (choice.headline, describe_next_subject(choice.next_subject, choice.hold_out, metric=metric), worst)
     more = [describe_intervals(choice)] if choice.task.is_numeric else describe_replay(choice)
     return [*(line for line in lines if line), *more]
 
@@ -45,13 +45,13 @@ def named_metric(choice: Choice) -> str:
 
 def describe_intervals(choice: Choice) -> str:
     """Say how wide 90 % intervals about predicted numbers are, and how many held-out windows they held."""
-    check, people = choice.intervals, len(choice.estimate) + len(choice.not_scored)
+    check, people = choice.intervals, len(choice.estimate) + len(choice.unscored_subjects)
     if check is None or not math.isfinite(check.radius):
         return (
             f"Intervals: {count(people, 'person', 'people')} are too few for a 90 % interval, so it reaches from −∞ to "
             "∞. Record more people, or ask for less coverage (predict --coverage)."
         )
-    held = 100 * (mean(check.held) or 0.0)
+    held = 100 * (mean(check.coverage) or 0.0)
     return f"Intervals: 90 % intervals (±{check.radius:.3g}) held {held:.0f} % of held-out people's targets."
 
 
@@ -60,12 +60,12 @@ def describe_worst(
 ) -> str:
     """Name the lowest score and, if the user gave a threshold, everybody below it. scores: by person."""
     person, lowest = min(scores.items(), key=lambda item: item[1])
-    worst = f"Worst person: {f'{metric} {score(lowest)}'.lstrip()} (subject {shown_name(person)})."
+    worst = f"Worst person: {f'{metric} {score(lowest)}'.lstrip()} (subject {short_name(person)})."
     if at_least is None:
         return worst
     if not below:
         return f"{worst} Nobody scores below {at_least:g}."
-    names = [f"{shown_name(name)}: {score(value)}" for name, value in below.items()]
+    names = [f"{short_name(name)}: {score(value)}" for name, value in below.items()]
     return f"{worst} Below {at_least:g}: {len(below)} of {len(scores)} people ({', '.join(names)})."
 
 
@@ -77,7 +77,7 @@ def describe_replay(choice: Choice) -> list[str]:
             return []
         return ["Unlabeled windows: neither adaptation nor labels were tried on held-out people."]
     people = len(next(iter(played.zero_shot.values())))
-    held_out = shown_name(choice.hold_out)
+    held_out = short_name(choice.hold_out)
     who = "held-out people" if choice.hold_out == SUBJECT else f"people with each {held_out} held out"
     lines = [
         f"Unlabeled windows: {signed(played.gain)} in an online session, mean over {people} {who} and "
@@ -117,7 +117,7 @@ def describe_losses(played: ReplayResult) -> str:
 def describe_metric(choice: Choice) -> str:
     """Return, for example, 'balanced accuracy on 12 test subjects (chance .25)'."""
     guessing = "" if choice.chance is None else f" ({choice.task.chance_words(choice.chance)})"
-    held_out = "" if choice.hold_out == SUBJECT else f", by held-out {shown_name(choice.hold_out)}"
+    held_out = "" if choice.hold_out == SUBJECT else f", by held-out {short_name(choice.hold_out)}"
     return f"{label_of(choice.metric)} on {count(len(choice.estimate), 'test subject')}{held_out}{guessing}"
 
 
@@ -138,13 +138,13 @@ def describe_hold_out(hold_out: str) -> str:
 
 def describe_ensemble(ensemble: Ensemble) -> str:
     """Return, for example, 'average of 12 candidates of 5 kinds'."""
-    return f"average of {count(len(ensemble.candidates), 'candidate')} of {count(len(ensemble.kinds), 'kind')}"
+    return f"average of {count(len(ensemble.candidates), 'candidate')} of {count(len(ensemble.families), 'kind')}"
 
 
 def describe_model(choice: Choice) -> str:
     """Name the delivered model in a sentence."""
     if choice.ensemble is not None:
-        heaviest = next(iter(choice.ensemble.kinds.items()), None)
+        heaviest = next(iter(choice.ensemble.families.items()), None)
         words = "" if heaviest is None else f" Most weight, {share(heaviest[1])}, lies on {family_words(heaviest[0])}."
         return f"Delivered: an {describe_ensemble(choice.ensemble)}.{words}"
     if not choice.paper_network_won:
@@ -158,13 +158,15 @@ def describe_missing(choice: Choice) -> list[str]:
     """Say which baselines, stages and people have no scores, and why."""
     lines = []
     if choice.skipped_baselines:
-        baselines = [f"{shown_name(name)} ({why})" for name, why in choice.skipped_baselines.items()]
+        baselines = [f"{short_name(name)} ({why})" for name, why in choice.skipped_baselines.items()]
         lines.append(f"Baselines not scored: {'; '.join(baselines)}.")
-    if choice.left_out:
-        lines.append(f"Left out because there was no time: {'; '.join(choice.left_out)}.")
-    if choice.not_scored:
-        more = len(choice.not_scored) - MOST_NAMES
-        names = ", ".join(map(shown_name, choice.not_scored[:MOST_NAMES])) + (f" and {more} more" if more > 0 else "")
+    if choice.undelivered_stages:
+        lines.append(f"Left out because there was no time: {'; '.join(choice.undelivered_stages)}.")
+    if choice.unscored_subjects:
+        more = len(choice.unscored_subjects) - MOST_NAMES
+        names = ", ".join(map(short_name, choice.unscored_subjects[:MOST_NAMES])) + (
+            f" and {more} more" if more > 0 else ""
+        )
         lines.append(f"Not scored because {choice.task.one_value} in all their windows: {names}.")
     return lines
 
@@ -186,7 +188,7 @@ def describe_estimate(choice: Choice) -> str:
 def describe_censoring(choice: Choice) -> list[str]:
     """Say what an ensemble of the paper's network scores, and how much of the score is due to censoring."""
     others = {
-        f"An ensemble of {choice.plain_label}": "paper_network",
+        f"An ensemble of {choice.paper_network_label}": "paper_network",
         "The same procedure with uncensored candidates only": "uncensored",
     }
     lines = []

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from ..errors import UserError
 from ..runs.choice import Choice, Ensemble
-from ..runs.verdict import mean
+from ..runs.headline import mean
 from ..tasks import label_of
 from ..training.ridge import STRENGTHS
 from .findings import ADAPTATIONS, describe_hold_out, describe_missing, headline
@@ -27,7 +27,9 @@ def methods_paragraph(summary: Summary) -> str:
         _describe_regression(summary, choice) if choice.task.is_numeric else _describe_classification(summary, choice)
     )
     words["split"] += f" {describe_hold_out(options.hold_out)}"
-    alone = {f"a single {choice.plain_label}": choice.test_scores["paper_network"]} if choice.paper_network else {}
+    alone = (
+        {f"a single {choice.paper_network_label}": choice.test_scores["paper_network"]} if choice.paper_network else {}
+    )
     alone |= {choice.task.guess: choice.guessing} if choice.guessing else {}
     versions = ", ".join(f"{name} {version}" for name, version in summary.versions.items())
     return text_of(
@@ -86,14 +88,14 @@ def _describe_regression(summary: Summary, choice: Choice) -> dict[str, str]:
 
 
 def _list_families(choice: Choice) -> str:
-    kinds = Counter(candidate.setting.kind for candidate in choice.shortlist)
+    kinds = Counter(candidate.setting.family for candidate in choice.shortlist)
     return ", ".join(f"{family_words(kind)} {n}" for kind, n in kinds.items())
 
 
 def _list_weights(ensemble: Ensemble) -> str:
     """List weights: shares of an ensemble of classes, and weights with the strength of the ridge of one of numbers."""
     return "; ".join(
-        f"{one.name} ({one.kind}) {share(one.share)}"
+        f"{one.name} ({one.family}) {share(one.share)}"
         if one.strength is None
         else f"{one.name} (strength {one.strength:g}) {share(one.weight)}"
         for one in ensemble.candidates

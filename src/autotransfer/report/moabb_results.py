@@ -11,7 +11,7 @@ import pandas as pd
 from ..errors import UserError
 from ..folds import SUBJECT
 from ..runs.choice import read_choice
-from ..runs.results import Trained, read_fits
+from ..runs.results import FinishedFit, read_fits
 
 # Names and order as of moabb.analysis.Results.to_dataframe.
 COLUMNS = [
@@ -38,17 +38,17 @@ def moabb_results(run: str | Path) -> pd.DataFrame:
     if seen.options.hold_out != SUBJECT:
         raise UserError(f"{folder} held out each {seen.options.hold_out}, and these columns are of people held out")
     data, choice = seen.data, read_choice(folder)
-    trials = dict(zip(data.subjects, data.trials, strict=True))
+    trials = dict(zip(data.subjects, data.windows_by_unit, strict=True))
     candidates = {candidate.name for candidate in choice.shortlist}
     rows: list[tuple[str, str, float, float, float]] = []
 
-    def samples(fits: list[Trained]) -> float:
+    def samples(fits: list[FinishedFit]) -> float:
         """Return the mean number of training windows: those of subjects who were not held out."""
         counts = [data.n_windows - sum(trials[name] for name in done.held_out) for done in fits]
         return float(np.mean(counts)) if counts else math.nan
 
-    by_candidate: dict[tuple[str, str], list[tuple[Trained, float]]] = {}
-    by_person: dict[str, list[Trained]] = {}
+    by_candidate: dict[tuple[str, str], list[tuple[FinishedFit, float]]] = {}
+    by_person: dict[str, list[FinishedFit]] = {}
     for done in seen.fits:
         if done.name not in candidates or done.failed:
             continue

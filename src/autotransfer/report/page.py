@@ -81,7 +81,7 @@ def document(run: Summary, *, plotly: Markup | None = None) -> str:
         title=f"{run.title_prefix}{run.name} – AutoTransfer report",
         run=run,
         size=[
-            count(len(data.people), "subject"), count(data.n_windows, "window"),
+            count(len(data.whole_subjects), "subject"), count(data.n_windows, "window"),
             predicted, count(data.n_channels, "channel"),
             count(data.n_times, "sample") + (f" at {data.sfreq:g} Hz" if data.sfreq else ""),
         ],
@@ -107,7 +107,7 @@ def rate_result(choice: Choice | None) -> str:
     """Return the class of the answer: guessing, better, level, worse, few or unknown."""
     if choice is None:
         return "incomplete"
-    if choice.guesses:
+    if choice.is_guessing:
         return "guessing"
     return "unknown" if choice.best_baseline is None else choice.best_baseline.comparison
 
@@ -176,12 +176,12 @@ def estimates(summary: Summary) -> Table | None:
 
 def sets(summary: Summary) -> Table | None:
     """List how often prediction sets hold the true class."""
-    answering = None if summary.choice is None else summary.choice.answering
-    if answering is None or not answering.coverage:
+    scores = None if summary.choice is None else summary.choice.prediction_sets
+    if scores is None or not scores.coverage:
         return None
     rows = [
-        [asked, share(mean_of(held)), share(min(held.values())), f"{mean_of(answering.set_size[asked]):.1f}"]
-        for asked, held in answering.coverage.items()
+        [asked, share(mean_of(held)), share(min(held.values())), f"{mean_of(scores.set_size[asked]):.1f}"]
+        for asked, held in scores.coverage.items()
     ]
     heads = ("coverage asked for", "windows whose set holds the true class", "worst person", "classes in a set")
     return Table("Prediction sets, mean over people; thresholds come from the other people", heads, rows)
@@ -189,13 +189,13 @@ def sets(summary: Summary) -> Table | None:
 
 def abstention(summary: Summary) -> Table | None:
     """List the accuracy of what is answered if the model may leave windows unanswered."""
-    answering = None if summary.choice is None else summary.choice.answering
-    if answering is None or not answering.accuracy:
+    scores = None if summary.choice is None else summary.choice.prediction_sets
+    if scores is None or not scores.answered_accuracy:
         return None
     rows = [
-        [asked, share(1 - mean_of(answering.answered[asked])), score(mean_of(right)),
+        [asked, share(1 - mean_of(scores.answered_share[asked])), score(mean_of(right)),
          score(min(right.values()))]
-        for asked, right in answering.accuracy.items()
+        for asked, right in scores.answered_accuracy.items()
     ]  # fmt: skip
     heads = ("to be left unanswered", "left unanswered", "accuracy of the answers", "worst person")
     return Table("Abstention, mean over people; thresholds come from the other people", heads, rows)
@@ -206,7 +206,7 @@ def intervals(summary: Summary) -> Table | None:
     choice = summary.choice
     if choice is None or not choice.task.is_numeric:
         return None
-    held = {} if choice.intervals is None else choice.intervals.held
+    held = {} if choice.intervals is None else choice.intervals.coverage
     others = list(choice.other_metrics)
     rows = [
         [who, score(value), *(score(choice.other_metrics[name].get(who)) for name in others),
@@ -242,7 +242,9 @@ def _facts(run: Summary) -> dict[str, dict[str, object]]:
         "Data": {
             "channel names": ", ".join(data.channels),
             "classes": "none" if run.options.task.is_numeric else ", ".join(data.classes),
-            "windows per subject": ", ".join(f"{s}: {n}" for s, n in zip(data.subjects, data.trials, strict=True)),
+            "windows per subject": ", ".join(
+                f"{s}: {n}" for s, n in zip(data.subjects, data.windows_by_unit, strict=True)
+            ),
         },
         "Time and place": {"started": run.started, "computing time": duration(run.seconds), "device": run.device},
         "Versions": dict(run.versions),

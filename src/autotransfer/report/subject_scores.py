@@ -20,7 +20,7 @@ from ..models.seen import CALIBRATION, is_known, seen_words, window_digests
 from ..recordings import Raw
 from ..recordings.labels import label_names
 from ..recordings.targets import parse_targets
-from ..runs.verdict import measured_words
+from ..runs.headline import introduce_headline
 from ..tasks import Metric, Task
 from ..tasks.classification import BALANCED_ACCURACY, CLASSIFICATION_TASK
 from ..training.intervals import bootstrap_interval
@@ -177,9 +177,9 @@ class SubjectScores:
 
 
 def card_words(model: Model) -> list[str]:
-    """Return the verdict that the model's card holds, if it was measured on held-out people."""
-    sentence = model.card.scores.get("verdict")
+    """Return the headline that the model's card holds, if it was measured on held-out people."""
+    sentence = model.card.scores.get("headline")
     if not isinstance(sentence, str) or not sentence:
         return []
     known = [KNOWN_PEOPLE] if model.card.scores.get("hold_out") == SESSION else []
-    return [measured_words(sentence, calibrated=bool(model.card.seen.get(CALIBRATION))), *known]
+    return [introduce_headline(sentence, calibrated=bool(model.card.seen.get(CALIBRATION))), *known]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from ..runs.choice import Choice
 from ..runs.data_facts import Data
 from ..runs.options import RunOptions
-from ..runs.results import Trained
+from ..runs.results import FinishedFit
 from ..settings import Setting
 from ..tasks import label_of
 
@@ -38,7 +38,7 @@ class Summary:
     options: RunOptions
     data: Data
     folds: int = 0
-    fits: tuple[Trained, ...] = ()
+    fits: tuple[FinishedFit, ...] = ()
     choice: Choice | None = None  # None: the run is not finished
     # By role, as `networks`: what probes read.
     leakage: dict[str, list[ProbeResult]] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Summary:
         if self.choice is None:
             return "INCOMPLETE: "
         n = len(self.choice.stages)
-        return f"SO FAR, {n} stage{'s' * (n != 1)}: " if n and self.choice.ended is None else ""
+        return f"SO FAR, {n} stage{'s' * (n != 1)}: " if n and self.choice.end_reason is None else ""
 
     def require(self, at_least: float | None) -> Summary:
         """Return the summary with another score required of every person; None: that of the run."""
@@ -75,7 +75,7 @@ class Summary:
     @property
     def network_labels(self) -> dict[str, str]:
         """Return the labels of `networks`."""
-        plain = "EEGNet (paper)" if self.choice is None else self.choice.plain_label
+        plain = "EEGNet (paper)" if self.choice is None else self.choice.paper_network_label
         return {"paper_network": plain, "uncensored": "Best single, without its censor", "chosen": "Best single"}
 
     @property
@@ -87,7 +87,7 @@ class Summary:
         """
         choice, settings = self.choice, dict[str, Setting]()
         if choice is None:
-            return {"paper_network": self.options.plain}
+            return {"paper_network": self.options.reference}
         paper, chosen = None if choice.paper_network is None else choice.paper_network.setting, choice.chosen.setting
         settings |= {} if paper is None else {"paper_network": paper}
         settings |= {} if choice.paper_network_won else {"chosen": chosen}

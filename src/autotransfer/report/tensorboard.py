@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import UserError, one_line
 from ..jobs import HISTORY
 from ..recordings.optional import need
-from ..runs.results import Trained, read_fits
+from ..runs.results import FinishedFit, read_fits
 
 EVERY = 5.0  # seconds between looks at a run that is at work
 
@@ -46,7 +46,7 @@ class EventFiles:
             self.written.add(training.key)
         return len(self.written)
 
-    def _write(self, training: Trained) -> None:
+    def _write(self, training: FinishedFit) -> None:
         record = training.record
         folder = self.target / folder_name(training)
         for old in folder.glob("events.out.tfevents.*"):  # of an earlier command: TensorBoard would show both
@@ -87,7 +87,7 @@ class EventFiles:
             self.update()
 
 
-def folder_name(training: Trained) -> str:
+def folder_name(training: FinishedFit) -> str:
     """Return the folder of a training, setting / person and seed. Names are cleaned, so that no path can leave the
     target folder."""
     setting, person = (

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..errors import UserError
 from ..runs.choice import Choice, read_choice
 from ..runs.database import RunDatabase
-from ..runs.progress import longer_words
+from ..runs.progress import resume_hint
 from .comparison import list_models
 from .escaping import short
 from .findings import ADAPTATIONS, NO_BETTER, describe_ensemble, describe_metric, describe_missing, headline
@@ -27,7 +27,7 @@ def result_lines(choice: Choice, folder: Path | None = None) -> list[str]:
         if choice.paper_network_won:
             lines.append(f"{NO_BETTER}, so it was kept.")
     else:
-        used = {short(family_label(kind), 40): weight for kind, weight in ensemble.kinds.items()}
+        used = {short(family_label(kind), 40): weight for kind, weight in ensemble.families.items()}
         shares = ", ".join(f"{label} {100 * weight:.0f} %" for label, weight in used.items())
         lines.append(f"{describe_ensemble(ensemble)}: {shares}")
     if choice.adaptation in ("online", "transductive"):
@@ -42,8 +42,8 @@ def result_lines(choice: Choice, folder: Path | None = None) -> list[str]:
             f"{score(before)}"
         )
         lines.append(f"best single candidate: {choice.chosen.name}")
-    longer = "" if folder is None else longer_words(choice.ended, folder)
-    ended = [] if choice.ended is None else [f"ended: {choice.ended}{longer}"]
+    longer = "" if folder is None else resume_hint(choice.end_reason, folder)
+    ended = [] if choice.end_reason is None else [f"ended: {choice.end_reason}{longer}"]
     return [*lines, *describe_missing(choice), *ended]
 
 
@@ -62,7 +62,7 @@ def comparison_lines(first: Path, second: Path) -> list[str]:
     everybody = len(before.estimate) == len(after.estimate) == pair.n
     lines = [f"{describe_metric(before)}{'' if everybody else f', the {pair.n} that both runs scored'}:"]
     for name, scores, choice in zip(names, (pair.second, pair.first), (before, after), strict=True):
-        doubt = f"; not clearly better than {choice.task.guess}" if choice.guesses else ""
+        doubt = f"; not clearly better than {choice.task.guess}" if choice.is_guessing else ""
         lines.append(f"  {name:{max(map(len, names))}}  {scores}{doubt}")
     limits = f", 95 % interval {interval(pair)}" if pair.interval else ""
     tested = "" if pair.p is None else f", p {probability(pair.p, equals=True)}"

@@ -19,7 +19,7 @@ from ..tasks.classification import BALANCED_ACCURACY, CLASSIFICATION
 from ..training.centering import CenteringRule
 from ..training.conformal import REPORTED_COVERAGE, Intervals, Thresholds
 from ..training.intervals import NextSubject, bootstrap_interval, check_at_least, next_subject
-from .verdict import BestBaseline, best_baseline, verdict
+from .headline import BestBaseline, best_baseline, headline
 
 Scores = dict[str, float]  # by subject or by the name of a setting
 
@@ -55,7 +55,7 @@ class WeightedCandidate:
     """A candidate in the weighted ensemble."""
 
     name: str
-    kind: str  # eegnet, shallow, features, tangent, templates, or the name of a user's encoder
+    family: str  # eegnet, shallow, features, tangent, templates, or the name of a user's encoder
     share: float  # of the weights; all shares sum to 1
     weight: float  # of its probabilities: the share over the temperature; if a number is predicted, its weight
     strength: float | None = None  # of the ridge penalty, if a number is predicted
@@ -88,11 +88,11 @@ class Ensemble:
         return 1 / (sum(self.weights.values()) or 1.0)
 
     @property
-    def kinds(self) -> dict[str, float]:
+    def families(self) -> dict[str, float]:
         """Return the share of each kind of candidate, the heaviest first."""
         shares: dict[str, float] = {}
         for weighted in self.candidates:
-            shares[weighted.kind] = shares.get(weighted.kind, 0.0) + weighted.share
+            shares[weighted.family] = shares.get(weighted.family, 0.0) + weighted.share
         return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
@@ -190,21 +190,21 @@ class ReplayResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answering:
+class PredictionSetScores:
     """Prediction sets and abstention on held-out people, with thresholds from the other people; every window of a
     person counts the same."""
 
     thresholds: Thresholds  # from everybody: those of the delivered model
     coverage: dict[str, Scores]  # by the coverage that is asked for: how often a set holds the true class
     set_size: dict[str, Scores]  # the same: classes in a set, the mean over windows
-    answered: dict[str, Scores]  # by the share of windows to be left unanswered: the share that is answered
-    accuracy: dict[str, Scores]  # of these; somebody without an answer is missing
+    answered_share: dict[str, Scores]  # by the share of windows to be left unanswered: the share that is answered
+    answered_accuracy: dict[str, Scores]  # of these; somebody without an answer is missing
 
     def __post_init__(self) -> None:
-        for tables in (self.coverage, self.answered, self.accuracy):
+        for tables in (self.coverage, self.answered_share, self.answered_accuracy):
             _check_scores(tables.values(), 0.0)
         alike = [{name: set(scores) for name, scores in tables.items()} for tables in (self.coverage, self.set_size)]
-        if alike[0] != alike[1] or not set(self.accuracy) <= set(self.answered):
+        if alike[0] != alike[1] or not set(self.answered_accuracy) <= set(self.answered_share):
             raise UserError("the tables of answering are not about the same people and shares")
 
 
@@ -213,10 +213,10 @@ class IntervalCheck:
     """Intervals about predicted numbers of held-out people, each with half-widths that the others gave."""
 
     intervals: Intervals  # from everybody: those of the delivered model
-    held: Scores  # share of each person's windows within the 90 % interval; empty: no finite one is so wide
+    coverage: Scores  # share of each person's windows within the 90 % interval; empty: no finite one is so wide
 
     def __post_init__(self) -> None:
-        _check_scores([self.held], 0.0)
+        _check_scores([self.coverage], 0.0)
 
     @property
     def radius(self) -> float:
@@ -239,7 +239,9 @@ class StageScore:
         _check_scores([self.scores], -math.inf)
 
     @classmethod
-    def of(cls, name: str, number: int, seconds: float, scores: Scores, by_person: Scores | None = None) -> StageScore:
+    def from_scores(
+        cls, name: str, number: int, seconds: float, scores: Scores, by_person: Scores | None = None
+    ) -> StageScore:
         values = list((scores if by_person is None else by_person).values())
         interval = list(bootstrap_interval(values, seed=0) or ())
         mean = math.fsum(values) / len(values)
@@ -281,7 +283,7 @@ class Selection:
         return self.paper_network is not None and self.chosen.setting == self.paper_network.setting
 
     @property
-    def plain_label(self) -> str:
+    def paper_network_label(self) -> str:
         """Return the label of the plain network in tables. A user's encoder takes the place of the paper's network."""
         encoder = "eegnet" if self.paper_network is None else self.paper_network.setting.encoder
         return "EEGNet (paper)" if encoder == "eegnet" else f"{encoder} as given"
@@ -302,7 +304,7 @@ class Evaluation:
     chance: float | None = None  # what guessing would score; None: nobody knows
     guessing: Scores = field(default_factory=dict)  # the same by person, where it differs between people
     other_metrics: dict[str, Scores] = field(default_factory=dict)  # by name: of what is delivered
-    not_scored: list[str] = field(default_factory=list)  # people with windows of one class, who are in no scores
+    unscored_subjects: list[str] = field(default_factory=list)  # people with windows of one class, who are in no scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,7 +313,7 @@ class Diagnosis:
 
     confusions: dict[str, list[list[int]]] = field(default_factory=dict)  # counts (C, C) of true × predicted class
     reliability: dict[str, Reliability] = field(default_factory=dict)
-    answering: Answering | None = None  # None: too few people
+    prediction_sets: PredictionSetScores | None = None  # None: too few people
     intervals: IntervalCheck | None = None  # if a number is predicted; None: too few people
     calibration: Calibration | None = None  # of an ensemble
 
@@ -326,19 +328,19 @@ class Choice(Diagnosis, Evaluation, Selection):
     """The result of a run, as choice.json has it: what was selected, how it scores, and what the report draws."""
 
     replay: ReplayResult | None = None  # None: nobody could be played back
-    left_out: list[str] = field(default_factory=list)  # what a run with --time had no time for
+    undelivered_stages: list[str] = field(default_factory=list)  # what a run with --time had no time for
     stages: list[StageScore] = field(default_factory=list)  # what is in it, in order; empty: trained all at once
-    ended: str | None = None  # why a run that answers in stages did no more; None: it goes on, or has no stages
+    end_reason: str | None = None  # why a run that answers in stages did no more; None: it goes on, or has no stages
     target: str = CLASSIFICATION  # what is predicted, as --target says it
     at_least: float | None = None  # the score that the user asks of every person
     hold_out: str = "subject"  # what was held out: people, their sessions ("session"), or the values of this column
     # What follows from the scores, for readers of choice.json; whatever is given is replaced.
-    verdict: str = ""
+    headline: str = ""
     best_baseline: BestBaseline | None = None
     next_subject: NextSubject | None = None
 
     @classmethod
-    def of(cls, selection: Selection, evaluation: Evaluation, diagnosis: Diagnosis, **facts: Any) -> Choice:
+    def combine(cls, selection: Selection, evaluation: Evaluation, diagnosis: Diagnosis, **facts: Any) -> Choice:
         return cls(**vars(selection), **vars(evaluation), **vars(diagnosis), **facts)
 
     def __post_init__(self) -> None:
@@ -354,14 +356,14 @@ class Choice(Diagnosis, Evaluation, Selection):
             raise UserError("nested_test_scores or test_scores are empty")
         check_at_least(self.at_least, lowest, metric.highest)
         baseline = best_baseline(self.estimate, self.baselines)
-        sentence = verdict(
-            self.estimate, baseline, task=self.task, interval=self.interval, guesses=self.guesses, metric=self.metric,
-            chance=self.chance, hold_out=self.hold_out, skipped=bool(self.skipped_baselines),
+        sentence = headline(
+            self.estimate, baseline, task=self.task, interval=self.interval, is_guessing=self.is_guessing,
+            metric=self.metric, chance=self.chance, hold_out=self.hold_out, skipped=bool(self.skipped_baselines),
         )  # fmt: skip
         expected = next_subject(list(self.estimate.values()), lowest=lowest, highest=metric.highest)
         object.__setattr__(self, "best_baseline", baseline)
         object.__setattr__(self, "next_subject", expected)
-        object.__setattr__(self, "verdict", sentence)
+        object.__setattr__(self, "headline", sentence)
 
     @property
     def task(self) -> Task:
@@ -384,7 +386,7 @@ class Choice(Diagnosis, Evaluation, Selection):
         return bootstrap_interval(list(self.estimate.values()), seed=0)
 
     @property
-    def guesses(self) -> bool:
+    def is_guessing(self) -> bool:
         """Return whether the delivered model is not clearly better than guessing: its interval reaches chance or, if
         guessing has a score for each person, the interval of the differences reaches 0."""
         if self.guessing:
@@ -408,7 +410,7 @@ def read_choice(folder: Path) -> Choice:
         raise UserError(f"{path} is damaged ({error}); restore it from a copy or start a new run") from None
 
 
-def unfinished_words(folder: Path) -> list[str]:
+def describe_unfinished(folder: Path) -> list[str]:
     """Say in one line which stages the model of an unfinished run contains, or that choice.json does not say so: the
     model works without it."""
     if not (folder / "choice.json").exists():
@@ -417,7 +419,7 @@ def unfinished_words(folder: Path) -> list[str]:
         choice = read_choice(folder)
     except UserError as error:
         return [str(error)]
-    if not choice.stages or choice.ended is not None:
+    if not choice.stages or choice.end_reason is not None:
         return []
     names = "; ".join(stage.name for stage in choice.stages)
     return [f"{folder} is not finished; this is what it had come to after: {names}"]

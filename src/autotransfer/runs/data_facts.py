@@ -24,11 +24,11 @@ class Data:
     channels: tuple[str, ...]
     classes: tuple[str, ...]
     subjects: tuple[str, ...]
-    trials: tuple[int, ...]  # of each subject
+    windows_by_unit: tuple[int, ...]  # of each subject
     units: Units | None = None  # whose the subjects are, where they are parts of people
 
     @classmethod
-    def of(cls, rec: Recordings) -> Self:
+    def from_recordings(cls, rec: Recordings) -> Self:
         return cls(
             name=rec.name,
             n_windows=rec.n_windows,
@@ -38,21 +38,21 @@ class Data:
             channels=tuple(rec.channels),
             classes=tuple(str(label) for label in rec.classes),
             subjects=tuple(str(subject) for subject in rec.subjects),
-            trials=tuple(np.bincount(rec.subject.numpy(), minlength=rec.n_subjects).tolist()),
+            windows_by_unit=tuple(np.bincount(rec.subject.numpy(), minlength=rec.n_subjects).tolist()),
             units=rec.units,
         )
 
     @property
-    def people(self) -> tuple[str, ...]:
+    def whole_subjects(self) -> tuple[str, ...]:
         """Return the names of the people."""
         return self.subjects if self.units is None else self.units.everybody
 
     @property
     def windows_by_subject(self) -> tuple[int, ...]:
         if self.units is None:
-            return self.trials
+            return self.windows_by_unit
         trials = dict.fromkeys(self.units.everybody, 0)
-        for person, n in zip(self.units.people, self.trials, strict=True):
+        for person, n in zip(self.units.people, self.windows_by_unit, strict=True):
             trials[person] += n
         return tuple(trials.values())
 

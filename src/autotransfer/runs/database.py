@@ -17,7 +17,7 @@ from urllib.parse import quote
 from .. import schema
 from ..errors import UserError
 from ..files import writable
-from .lock import no_run, refuse_links, wal_files
+from .lock import no_run_error, refuse_links, wal_files
 
 if TYPE_CHECKING:  # with torch they take seconds to import, and `status` needs neither
     from ..jobs import Record
@@ -105,7 +105,7 @@ class Entry:
     record: Record | None = None
 
     @classmethod
-    def of(cls, stage: str, setting: Setting, validation: int, test: int, seed: int) -> Entry:
+    def build(cls, stage: str, setting: Setting, validation: int, test: int, seed: int) -> Entry:
         """Return a job that waits."""
         return cls(entry_key(setting, validation, test, seed), stage, setting, validation, test, seed)
 
@@ -127,7 +127,7 @@ class RunDatabase:
         self.path = path
         self._noted = 0  # jobs handed to `add` so far
         if not create and not os.path.isfile(path):
-            raise no_run(path.parent, path.name)
+            raise no_run_error(path.parent, path.name)
         refuse_links(path.parent)
         if not create and path.stat().st_size == 0:  # to SQLite a good beginning
             raise DamagedDatabase(path, "it is empty")
@@ -167,9 +167,9 @@ class RunDatabase:
 
     def check(self) -> None:
         """Raise DamagedDatabase unless SQLite finds every page as it was written."""
-        ((verdict,),) = self._ask("PRAGMA integrity_check(1)")
-        if verdict != "ok":
-            raise DamagedDatabase(self.path, verdict)
+        ((result,),) = self._ask("PRAGMA integrity_check(1)")
+        if result != "ok":
+            raise DamagedDatabase(self.path, result)
 
     def _ask(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with explain_errors(self.path):

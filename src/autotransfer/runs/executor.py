@@ -26,7 +26,7 @@ from ..training.windows import prepare_windows, release_windows
 from .checkpoint import restore, save_checkpoint
 from .database import FINISHED, Entry, OpenPopulation, RunDatabase
 from .options import RunOptions
-from .signals import asked_to_stop, raise_if_asked, signals_wait
+from .signals import is_stop_requested, raise_if_stop_requested, signals_wait
 
 DTYPE = torch.float32
 LOG_PROBS = "said"  # the name of log-probabilities among the tensors of a job
@@ -45,7 +45,7 @@ class Work(Protocol):
     def recordings(self) -> Recordings: ...
 
 
-def job_of(recordings: Recordings, entry: Entry, folds: int | None = None) -> Job:
+def make_job(recordings: Recordings, entry: Entry, folds: int | None = None) -> Job:
     """Return the job of an entry on the recordings of its run."""
     groups = [*groups_of(recordings, folds), []]  # the last one is nobody
     fold = make_fold(recordings, groups[entry.validation], groups[entry.test])
@@ -65,7 +65,7 @@ class Executor(Protocol):
 PROBE = 0.2  # share of the time left for a stage, after which its pace is believed
 
 
-class OutOfTime(Exception):
+class TimeLimitReached(Exception):
     """Exception of a stage that cannot be completed in time."""
 
 
@@ -105,7 +105,7 @@ class LocalExecutor:
         todo = [key for key in open_population.keys if known[key].status not in FINISHED]
         if todo:
             if time.monotonic() > self.until:
-                raise OutOfTime
+                raise TimeLimitReached
             with signals_wait():
                 self._train_members(run, todo, known, path, device, bar)
         path.unlink(missing_ok=True)
@@ -122,15 +122,15 @@ class LocalExecutor:
             nonlocal last
             bar.add_epoch(population)
             over = self._is_late(bar)
-            due = over or asked_to_stop() or time.monotonic() - last > CHECKPOINT_EVERY
+            due = over or is_stop_requested() or time.monotonic() - last > CHECKPOINT_EVERY
             if population.jobs and due:
                 save_checkpoint(path, population, [members[id(job)] for job in population.jobs])
                 if math.isfinite(bar.seconds_left):
-                    run.database.remember(pulse=[bar.seconds_left, time.time()])
+                    run.database.remember(stage_seconds_left=[bar.seconds_left, time.time()])
                 last = time.monotonic()
             if population.jobs and over:
-                raise OutOfTime
-            raise_if_asked()
+                raise TimeLimitReached
+            raise_if_stop_requested()
 
         for outcome in train_population(population, after_epoch=after_epoch):
             key = members[id(outcome.job)]
@@ -148,10 +148,10 @@ class LocalExecutor:
     ) -> tuple[Trainer, dict[int, str]]:
         """Return the population of these jobs, and the key of each by the identity of its Job."""
         folds = run.options.n_folds
-        jobs = {key: job_of(run.recordings, known[key], folds) for key in todo}
+        jobs = {key: make_job(run.recordings, known[key], folds) for key in todo}
         windows = prepare_windows(run.recordings, jobs[todo[0]], device=device, dtype=DTYPE)
         everyone = jobs | {
-            key: job_of(run.recordings, entry, folds)
+            key: make_job(run.recordings, entry, folds)
             for key, entry in known.items()
             if entry.status in FINISHED and path.exists()
         }
@@ -168,7 +168,7 @@ class LocalExecutor:
         return population, {id(job): key for job, key in zip(population.jobs, keys, strict=True)}
 
 
-class NumberExecutor(LocalExecutor):
+class RegressionExecutor(LocalExecutor):
     """Executor of fits without steps: one job after another."""
 
     def train(self, run: Work, bar: Progress) -> None:
@@ -176,7 +176,7 @@ class NumberExecutor(LocalExecutor):
         for entry in run.database.entries(records=False):
             if entry.status in FINISHED:
                 continue
-            start, fold = time.perf_counter(), job_of(run.recordings, entry, run.options.n_folds).fold
+            start, fold = time.perf_counter(), make_job(run.recordings, entry, run.options.n_folds).fold
             predicted = torch.from_numpy(np.ascontiguousarray(predict_held_out(run.recordings, entry.setting, fold).T))
             record = Record(  # without scores of classes, and without epochs
                 best_epoch=1, epochs=1, validation_score=math.nan, test_score=math.nan, validation_confusion=nothing,
@@ -185,7 +185,7 @@ class NumberExecutor(LocalExecutor):
             )  # fmt: skip
             run.database.finish(entry.key, record, save({LOG_PROBS: predicted}))
             bar.add_results([entry.setting.max_epochs], [False])
-            raise_if_asked()
+            raise_if_stop_requested()
 
 
 def train_halves(run: Work, population: OpenPopulation, reason: str) -> None:

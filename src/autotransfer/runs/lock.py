@@ -99,7 +99,7 @@ class Lock:
             self.file.close()
 
 
-def no_run(folder: Path, database: str = "run.sqlite") -> UserError:
+def no_run_error(folder: Path, database: str = "run.sqlite") -> UserError:
     """Return the error for a folder without a run database, in which a run may be about to begin."""
     if in_use(folder):
         return UserError(f"a run is starting in {folder}; ask again in a few seconds")

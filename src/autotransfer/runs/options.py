@@ -1,5 +1,5 @@
 """The description of a run: resolved once from what was asked, frozen, and stored with the run, so that `resume` needs
-nothing but the folder. The command line, study.toml and the estimators all call `describe_run`."""
+nothing but the folder. The command line, study.toml and the estimators all call `build_options`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from ..errors import UserError, check_choice, check_types, shown
-from ..folds import FEWEST_FOLDS, MANY_PEOPLE, SUBJECT, USUAL_FOLDS, groups_of
+from ..folds import DEFAULT_FOLDS, FEWEST_FOLDS, MANY_SUBJECTS, SUBJECT, groups_of
 from ..grids import BALANCED, GRIDS, PUBLISHED, grid, grid_text, settings_of
 from ..jobs import check_seed
 from ..model.encoders import ENCODERS
@@ -26,12 +26,12 @@ from ..training.intervals import check_at_least
 RULES = ("average", "published")
 # Networks in addition to the plain one: all, the two main ones, the first of these alone; or no network at all.
 NETWORKS = ("all", "main", "one", "none")
-EVERYTHING = "none"  # of --time: no limit, and no stop where no gain is expected
-USUAL_TIME = "30m"  # of a run that averages families of models
+NO_TIME_LIMIT = "none"  # of --time: no limit, and no stop where no gain is expected
+DEFAULT_TIME = "30m"  # of a run that averages families of models
 CUTTING = (
     "window", "hop", "offset", "events", "pattern", "sfreq", "sep", "decimal", "time_column", "filter",
 )  # fmt: skip
-USUAL_ENCODER = "eegnet"
+DEFAULT_ENCODER = "eegnet"
 STAGED = ("quick", "few", "uncensored")  # grids of which all candidates are known from the start
 ADAPTATIONS = ("zero-shot", "online", "transductive")
 NO_CONSTANTS = ("method", "mode", "represent", "constants")  # fields of a setting that tell candidates from each other
@@ -50,7 +50,7 @@ def parse_time(text: str) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Description of a run. `describe_run` makes it, `resolved` adds what follows from the recordings.
+    """Description of a run. `build_options` makes it, `resolve_options` adds what follows from the recordings.
 
     Fields are the options of `autotransfer run`; `constants` are fields of `Setting` for all networks.
     """
@@ -68,12 +68,12 @@ class RunOptions:
     adaptation: str = "zero-shot"  # one of ADAPTATIONS; none: the settings of the grid as they are, and no others
     kinds: str | None = None  # None: by the recordings
     networks: str = "all"
-    encoder: str = USUAL_ENCODER
+    encoder: str = DEFAULT_ENCODER
     seeds: int = 3
     seed: int = 0
     max_steps: int = STEPS
     constants: dict[str, Any] = field(default_factory=dict)
-    time: str = EVERYTHING
+    time: str = NO_TIME_LIMIT
     device: str = "auto"
     # how continuous recordings are cut (see recordings.Cutting)
     window: float | None = None  # s
@@ -142,20 +142,20 @@ class RunOptions:
     def max_epochs(self) -> int:
         if "max_epochs" in self.constants:
             return int(self.constants["max_epochs"])
-        return max(setting.max_epochs for setting in self._settings) if self.lists_settings else EPOCHS[1]
+        return max(setting.max_epochs for setting in self._settings) if self.has_own_settings else EPOCHS[1]
 
     @property
-    def lists_settings(self) -> bool:
+    def has_own_settings(self) -> bool:
         """Return whether the user's own settings are tried as they are, instead of a named grid."""
         return self.grid not in GRIDS
 
     @property
     def seconds(self) -> float | None:
         """Return the time limit in seconds; None: everything is trained."""
-        return None if self.time == EVERYTHING else parse_time(self.time)
+        return None if self.time == NO_TIME_LIMIT else parse_time(self.time)
 
     @property
-    def staged(self) -> bool:
+    def has_stages(self) -> bool:
         """Return whether model families are averaged, in stages that each end with an interim result."""
         return self.adaptation != "none" and not self.task.is_numeric
 
@@ -165,13 +165,13 @@ class RunOptions:
         return self.folds if isinstance(self.folds, int) else None
 
     @property
-    def every_seed(self) -> range:
+    def all_seeds(self) -> range:
         return range(self.seed, self.seed + self.seeds)
 
     def apply(self, setting: Setting) -> Setting:
         """Return a setting of the grid with this run's epochs, encoder and constants."""
-        changes: dict[str, Any] = {} if self.lists_settings else {"max_epochs": self.max_epochs}
-        if self.encoder != setting.encoder and not (self.lists_settings and self.encoder == USUAL_ENCODER):
+        changes: dict[str, Any] = {} if self.has_own_settings else {"max_epochs": self.max_epochs}
+        if self.encoder != setting.encoder and not (self.has_own_settings and self.encoder == DEFAULT_ENCODER):
             changes |= {"encoder": self.encoder, "network": None}
         return self.with_constants(setting.replace(**changes))
 
@@ -195,12 +195,12 @@ class RunOptions:
     @cached_property
     def _settings(self) -> tuple[Setting, ...]:
         """Make the settings once: the paper's grid has hundreds, and a run asks for them again and again."""
-        if self.lists_settings:
+        if self.has_own_settings:
             settings = [self.apply(setting) for setting in settings_of(self.grid)]
             uncensored = [setting for setting in settings if setting.penalty is None]
             plain = (uncensored or [settings[0].uncensored("shuffled")])[0]
             return tuple(dict.fromkeys([plain, *settings]))
-        settings = grid("few" if self.grid == "quick" and self.staged else self.grid)
+        settings = grid("few" if self.grid == "quick" and self.has_stages else self.grid)
         if self.encoder not in ENCODERS:  # what belongs to one of ours is not varied for a user's own
             settings = [s for s in settings if s.network == ENCODERS[s.encoder]()]
         elif ENCODERS[self.encoder].closed_form:  # there is nothing to censor, and nothing to train otherwise
@@ -211,15 +211,15 @@ class RunOptions:
 
     def name_of(self, setting: Setting) -> str:
         """Return the setting's name in this run, relative to the paper's network in this run."""
-        return setting.name_relative_to(self.plain)
+        return setting.name_relative_to(self.reference)
 
     @cached_property
-    def plain(self) -> Setting:
+    def reference(self) -> Setting:
         """Return EEGNet (paper) without a penalty; of settings that the user lists, the first without one."""
-        return self._settings[0] if self.lists_settings else self.apply(Setting())
+        return self._settings[0] if self.has_own_settings else self.apply(Setting())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return options and constants by name, as `describe_run` reads them."""
+        """Return options and constants by name, as `build_options` reads them."""
         return {name: getattr(self, name) for name in ("source", *DEFAULTS)} | self.constants
 
     @classmethod
@@ -227,7 +227,7 @@ class RunOptions:
         """Return the description that a run has stored."""
         if not isinstance(values, dict):
             raise UserError(f"the options of a run are {shown(values)}; they must be a JSON object")
-        return describe_run(values)
+        return build_options(values)
 
 
 class Preset(NamedTuple):
@@ -243,7 +243,7 @@ _GRID_ALONE = {"adaptation": "none", "kinds": None, "networks": "all"}
 _NO_SEARCH = {"search": "grid", "trials": 40}
 PRESETS = {
     "average": Preset(
-        "the weighted ensemble of model families", {"time": USUAL_TIME}, {"rule": "average"} | _NO_SEARCH
+        "the weighted ensemble of model families", {"time": DEFAULT_TIME}, {"rule": "average"} | _NO_SEARCH
     ),
     "settings": Preset("a run of given settings", {}, {"rule": "average"} | _GRID_ALONE | _NO_SEARCH),
     "tpe": Preset("a tpe search", {}, {"search": "tpe", "grid": "quick", "rule": "average"} | _GRID_ALONE),
@@ -255,7 +255,7 @@ PRESETS = {
 }  # fmt: skip
 
 
-def describe_run(given: Mapping[str, Any]) -> RunOptions:
+def build_options(given: Mapping[str, Any]) -> RunOptions:
     """Return the description of the run that is asked for.
 
     given: options of a run, and fields of `Setting` as constants, by name; None: the default
@@ -301,17 +301,17 @@ def _preset_of(asked: Mapping[str, Any], constants: Mapping[str, Any]) -> str:
     return "settings" if asked.get("adaptation") == "none" or grid not in STAGED or is_prepared else "average"
 
 
-def resolved(options: RunOptions, recordings: Recordings) -> RunOptions:
+def resolve_options(options: RunOptions, recordings: Recordings) -> RunOptions:
     """Return options with folds and epochs set from the recordings, unless user or paper fixes them."""
     folds, n = options.folds, recordings.n_subjects if recordings.units is None else recordings.units.n_parts
     if folds is None:
-        folds = USUAL_FOLDS if n > MANY_PEOPLE and options.grid != "paper" else "all"
+        folds = DEFAULT_FOLDS if n > MANY_SUBJECTS and options.grid != "paper" else "all"
     if isinstance(folds, int) and folds >= n:
         folds = "all"
     constants = options.constants
-    if "max_epochs" not in constants and options.grid != "paper" and not options.lists_settings:
+    if "max_epochs" not in constants and options.grid != "paper" and not options.has_own_settings:
         held_out = sum(map(len, groups_of(recordings, folds if isinstance(folds, int) else None)[:2]))
         training = len(recordings.y) * (recordings.n_subjects - held_out) // recordings.n_subjects
-        epochs = epochs_for(training, options.plain.training.batch_size, options.max_steps)
+        epochs = epochs_for(training, options.reference.training.batch_size, options.max_steps)
         constants = constants | {"max_epochs": epochs}
     return replace(options, folds=folds, constants=constants)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..folds import Fold, check_scorable, groups_of, in_units, leave_groups_out
+from ..folds import Fold, check_scorable, groups_of, leave_groups_out, use_units
 from ..model.any_module import latent_dim
 from ..model.encoders import ENCODERS, Encoders, encoder_options, find_factory
 from ..recordings import Recordings
@@ -16,7 +16,7 @@ from ..recordings.windows import check_rate
 from ..settings import Setting
 from ..training.members import size_of
 from ..training.packing import resolve_device
-from .options import RunOptions, resolved
+from .options import RunOptions, resolve_options
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ def prepare(options: RunOptions, encoders: Encoders | None = None, recordings: R
     check_encoder(options, encoders)
     resolve_device(options.device)
     recordings = options.load() if recordings is None else recordings
-    recordings = in_units(recordings.for_target(options.target), options.hold_out)
+    recordings = use_units(recordings.for_target(options.target), options.hold_out)
     check_scorable(recordings)
-    prepared = Preparation(resolved(options, recordings), recordings, encoders)
+    prepared = Preparation(resolve_options(options, recordings), recordings, encoders)
     prepared.check_settings(prepared.options.settings())
     return prepared
 

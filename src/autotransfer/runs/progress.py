@@ -10,12 +10,12 @@ from ..words import clock, fits_words, printable
 from .database import RunDatabase
 from .lock import in_use
 
-OVER = "there was no time for the next stage"  # why a run ended that `resume --time` continues
+OUT_OF_TIME = "there was no time for the next stage"  # why a run ended that `resume --time` continues
 
 
-def longer_words(ended: str | None, folder: Path) -> str:
+def resume_hint(ended: str | None, folder: Path) -> str:
     """Return how a run that was out of time continues, after the sentence that says why it ended."""
-    return f"; autotransfer resume {folder} --time 10m gives it longer" if ended == OVER else ""
+    return f"; autotransfer resume {folder} --time 10m gives it longer" if ended == OUT_OF_TIME else ""
 
 
 def status_lines(folder: Path) -> list[str]:
@@ -25,8 +25,8 @@ def status_lines(folder: Path) -> list[str]:
         answers = database.recall("delivered_stages", int) or 0
         done = f"{answers} stage{'s' * (answers != 1)} done, predict can be used" if answers else ""
         if complete:
-            ended = database.recall("ended", str) or ""
-            state = printable("; ".join(filter(None, ["finished", ended]))) + longer_words(ended, folder)
+            ended = database.recall("end_reason", str) or ""
+            state = printable("; ".join(filter(None, ["finished", ended]))) + resume_hint(ended, folder)
         elif working:
             state = "; ".join(filter(None, [f"at work, {database.stage_words() or 'models and report'}", done]))
         else:
@@ -71,5 +71,5 @@ def _seconds_left(database: RunDatabase) -> float | None:
         left, moment = noted
         return max(0.0, left - max(0.0, time.time() - moment))  # clocks may have been set back
 
-    left, limit = noted_seconds("pulse"), noted_seconds("limit")
+    left, limit = noted_seconds("stage_seconds_left"), noted_seconds("limit")
     return left if left is None or limit is None else min(left, limit)

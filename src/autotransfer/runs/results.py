@@ -28,7 +28,7 @@ MEASURED = ("best_epoch", "validation_score", "test_score")  # also with validat
 
 
 @dataclass(frozen=True)
-class Trained:
+class FinishedFit:
     """Finished job: a setting, the subjects that were held out, and its record."""
 
     stage: str  # "search", "folds", "sessions" (which are no candidates), "nested" or "baselines"
@@ -63,12 +63,12 @@ def _names(subject: Hashable) -> tuple[str, ...]:
     return tuple(map(str, subject)) if isinstance(subject, tuple) else (str(subject),)
 
 
-def trained(
+def finished_fits(
     entries: Sequence[Entry],
     subjects: Sequence[Hashable],
     called: Callable[[Setting], str],
     groups: Sequence[Sequence[int]],
-) -> list[Trained]:
+) -> list[FinishedFit]:
     """Return finished jobs, with settings named by the run. groups: subjects held out together"""
     called = cache(called)  # a setting is trained many times
 
@@ -77,7 +77,7 @@ def trained(
         return names[0] if len(names) == 1 else names
 
     return [
-        Trained(
+        FinishedFit(
             entry.stage, called(entry.setting), entry.setting, entry.test, named(entry.validation),
             named(entry.test), entry.seed, entry.key, entry.record,
         )
@@ -86,7 +86,7 @@ def trained(
     ]  # fmt: skip
 
 
-def results_table(fits: Sequence[Trained]) -> pd.DataFrame:
+def results_table(fits: Sequence[FinishedFit]) -> pd.DataFrame:
     """Return a row for each job or, if several people are tested together, for each of them. The swapped_ columns are
     the same fit with validation and test subjects exchanged."""
     rows: list[dict[str, Any]] = []
@@ -116,16 +116,16 @@ def results_table(fits: Sequence[Trained]) -> pd.DataFrame:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class RunResults:
     """State of a run at one moment, read without its recordings or weights."""
 
     complete: bool
     options: RunOptions
     data: Data
-    fits: list[Trained]
+    fits: list[FinishedFit]
 
 
-def read_fits(folder: Path, known: Collection[str] = ()) -> Snapshot:
+def read_fits(folder: Path, known: Collection[str] = ()) -> RunResults:
     """Return the finished fits of a run, which another process may be writing. known: keys of those to leave
     out."""
     with closing(RunDatabase(folder / "run.sqlite", read_only=True)) as database:
@@ -138,4 +138,4 @@ def read_fits(folder: Path, known: Collection[str] = ()) -> Snapshot:
         groups = held_out_groups(len(data.subjects), data.units, options.n_folds)
         check_entries(database, entries, len(groups))
         complete = bool(database.recall("complete", bool))
-        return Snapshot(complete, options, data, trained(entries, data.subjects, options.name_of, groups))
+        return RunResults(complete, options, data, finished_fits(entries, data.subjects, options.name_of, groups))

@@ -19,9 +19,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from torch import Tensor
 
-from ..errors import UserError, shown, users_line
+from ..errors import UserError, shown, user_stacklevel
 from ..files import sync_folder, writable, write_atomically
-from ..folds import held_out_groups, in_units, scorable, whole_people
+from ..folds import held_out_groups, scorable_subjects, use_units, use_whole_subjects
 from ..jobs import Job
 from ..model.encoders import Encoders
 from ..recordings import Recordings, absolute
@@ -31,8 +31,8 @@ from ..training.progress import Progress
 from ..versions import versions
 from .data_facts import Data, changed_column, column_digests, fingerprint
 from .database import FINISHED, REMEDY, Entry, RunDatabase, check_entries
-from .executor import DTYPE, LOG_PROBS, Executor, LocalExecutor, NumberExecutor, job_of
-from .lock import in_use, no_run, remove_database
+from .executor import DTYPE, LOG_PROBS, Executor, LocalExecutor, RegressionExecutor, make_job
+from .lock import in_use, no_run_error, remove_database
 from .options import RunOptions
 from .preparation import Preparation, check_encoder
 from .study import NAME, study_text
@@ -57,7 +57,7 @@ class Run:
     ) -> None:
         self.folder, self.database, self.options, self._prepared = folder, database, options, prepared
         self.encoders = encoders
-        self.executor: Executor = NumberExecutor() if options.task.is_numeric else LocalExecutor()
+        self.executor: Executor = RegressionExecutor() if options.task.is_numeric else LocalExecutor()
 
     @property
     def prepared(self) -> Preparation:
@@ -84,13 +84,13 @@ class Run:
             "options": replace(options, source=source),
             "fingerprint": fingerprint(recordings),
             "columns": column_digests(recordings),
-            "data": Data.of(recordings),
+            "data": Data.from_recordings(recordings),
             "versions": versions(),
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            database = begin_ledger(folder / "run.sqlite", facts)
+            database = create_run_database(folder / "run.sqlite", facts)
             if source:  # otherwise the data are arrays in Python
                 write_atomically(folder / NAME, study_text(options))
         except OSError as error:
@@ -123,7 +123,7 @@ class Run:
 
             def find() -> Preparation:
                 loaded = _load_again(folder, options) if recordings is None else recordings
-                loaded = in_units(loaded.for_target(options.target), options.hold_out)
+                loaded = use_units(loaded.for_target(options.target), options.hold_out)
                 check_same_data(database, options, loaded)
                 return Preparation(options, loaded, encoders)
 
@@ -142,8 +142,8 @@ class Run:
 
     def warn_of_recordings(self) -> None:
         """Warn of what looks wrong in the recordings."""
-        for line in concerns(Study.from_raw(whole_people(self.recordings).raw())):
-            warnings.warn(line, stacklevel=users_line())
+        for line in concerns(Study.from_raw(use_whole_subjects(self.recordings).raw())):
+            warnings.warn(line, stacklevel=user_stacklevel())
 
     @cached_property
     def groups(self) -> list[list[int]]:
@@ -163,13 +163,13 @@ class Run:
             return [(n, test) for test in range(n)]
         return [((test - 1) % n, test) for test in range(n)]
 
-    def scored_split(self) -> tuple[int, int]:
+    def search_fold(self) -> tuple[int, int]:
         """Return the fold on which a search compares settings: the first whose validation subject can be scored."""
-        known = set(scorable(self.recordings))
+        known = set(scorable_subjects(self.recordings))
         return next(fold for fold in self.folds() if known & set(self.groups[fold[0]]))
 
     def job(self, entry: Entry) -> Job:
-        return job_of(self.recordings, entry, self.options.n_folds)
+        return make_job(self.recordings, entry, self.options.n_folds)
 
     def weights(self, key: str) -> dict[str, Tensor]:
         """Return the tensors that a finished job has left: best.* and final.*"""
@@ -193,7 +193,7 @@ class Run:
             raise UserError(f"the database {self.database.path} has damaged predictions (key {key!r}); {REMEDY}")
         return stored
 
-    def work(
+    def train(
         self, *, shown: bool | None = None, label: str | None = None, counted: Sequence[Entry] | None = None
     ) -> None:
         """Train every job that is not finished: what was begun as it was composed, the rest in new populations.
@@ -201,7 +201,7 @@ class Run:
         label: what progress calls it. counted: the jobs that progress counts, finished or not; default: all that are
         known.
         """
-        self.database.remember(pulse=[])  # that of an earlier stage
+        self.database.remember(stage_seconds_left=[])  # that of an earlier stage
         self._pack_waiting()
         known = self.database.entries(records=False)
         left = [entry for entry in known if entry.status not in FINISHED]
@@ -248,7 +248,7 @@ def check_same_data(database: RunDatabase, options: RunOptions, recordings: Reco
     same = fingerprint(recordings) == database.require("fingerprint", str)
     if same and (column := changed_column(database.require("columns", dict[str, str]), recordings)) is not None:
         same, where = False, f" in the column {shown(column)}"
-    if not same or database.require("data", Data) != Data.of(recordings):
+    if not same or database.require("data", Data) != Data.from_recordings(recordings):
         raise UserError(
             f"{options.source or 'the data'} is not what {folder} was begun with{where}; restore it, give --data FILE, "
             "or start a new run"
@@ -264,7 +264,7 @@ def _taken(folder: Path) -> UserError:
     return UserError(f"{folder} already holds a run; continue it with: autotransfer resume {folder}")
 
 
-def begin_ledger(path: Path, facts: dict[str, Any]) -> RunDatabase:
+def create_run_database(path: Path, facts: dict[str, Any]) -> RunDatabase:
     """Create a run database that holds the facts from the start: it is written under another name, then linked."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     remove_database(part)
@@ -316,4 +316,4 @@ def check_is_run(folder: Path) -> None:
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}; start a run with: autotransfer run DATA --out {folder}")
     if not is_run(folder):
-        raise no_run(folder)
+        raise no_run_error(folder)

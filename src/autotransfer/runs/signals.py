@@ -46,27 +46,27 @@ def signals_stop() -> Iterator[None]:
 
 @contextmanager
 def signals_wait() -> Iterator[None]:
-    """Let the first signal wait for `raise_if_asked`, so that no epoch is interrupted; a second one does not wait."""
+    """Let the first signal wait for `raise_if_stop_requested`, after an epoch; a second one stops at once."""
     _State.waiting = True
     try:
         yield
     finally:
         _State.waiting = False
-    raise_if_asked()
+    raise_if_stop_requested()
 
 
-def asked_to_stop() -> bool:
+def is_stop_requested() -> bool:
     return _State.asked is not None
 
 
-def raise_if_asked() -> None:
+def raise_if_stop_requested() -> None:
     if _State.asked is not None:
         number, _State.asked = _State.asked, None
         raise Stopped(number)
 
 
 def _stop(number: int, _: FrameType | None) -> None:
-    raise_if_asked()
+    raise_if_stop_requested()
     if not _State.waiting:
         raise Stopped(number)
     _State.asked = number

@@ -17,7 +17,7 @@ NAME = "study.toml"
 
 
 def read_study(path: Path) -> dict[str, Any]:
-    """Return options and constants by name, as `describe_run` takes them; names may be written with dashes."""
+    """Return options and constants by name, as `build_options` takes them; names may be written with dashes."""
     try:
         values = tomllib.loads(read_plain(path).decode())
     except FileNotFoundError:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import one_line
-from ..folds import Fold, scorable
+from ..folds import Fold, scorable_subjects
 from ..jobs import Job, Outcome
 from ..preprocessing.delays import Delays
 from ..recordings import Recordings
@@ -108,18 +108,18 @@ def closed_baselines(run: Run) -> dict[str, Setting]:
     """Return linear models of the kinds in CLOSED, with estimated shrinkage: zero-shot and, if the run may use windows
     of a new person, centered by person."""
     forms = reversed(linear_candidates("zero-shot", run.recordings))
-    baselines = {CLOSED[form.kind]: form for form in forms if form.kind in CLOSED}
+    baselines = {CLOSED[form.family]: form for form in forms if form.family in CLOSED}
     if (used := adaptation_of(run.options)) != "none":
         for form in reversed(linear_candidates(used, run.recordings)):
-            if form.kind in CLOSED and form.adaptation == used:
-                baselines[CLOSED[form.kind].replace(" (", f", {used} (")] = form
+            if form.family in CLOSED and form.adaptation == used:
+                baselines[CLOSED[form.family].replace(" (", f", {used} (")] = form
     return {name: baselines[name] for name in sorted(baselines)}
 
 
 def _solved(run: Run, setting: Setting, every: bool) -> Scores:
     """Return the scores of a linear model, from its fits if it is a candidate of the run."""
     done = {entry.key: entry for entry in run.database.entries(records=False) if entry.status == "done"}
-    if not every and any(Entry.of("", setting, *fold, run.options.seed).key not in done for fold in run.folds()):
+    if not every and any(Entry.build("", setting, *fold, run.options.seed).key not in done for fold in run.folds()):
         raise Skipped(LATER)
 
     def predict(entry: Entry) -> Mapping[int, NDArray[np.floating]]:
@@ -140,10 +140,15 @@ def _by_person(run: Run, fold: Fold, tested: NDArray[np.floating]) -> dict[int, 
 
 def _scored(run: Run, setting: Setting, predict: Callable[[Entry], Mapping[int, NDArray[np.floating]]]) -> Scores:
     """Return the scores of everybody who can be scored. predict: probabilities (n, C) of test subjects of a fold."""
-    recordings, metric, known, scores = run.recordings, run.options.scoring, set(scorable(run.recordings)), Scores()
+    recordings, metric, known, scores = (
+        run.recordings,
+        run.options.scoring,
+        set(scorable_subjects(run.recordings)),
+        Scores(),
+    )
     y, who = recordings.y.numpy(), recordings.subject.numpy()
     for fold in run.folds():
-        probabilities = predict(Entry.of("baselines", setting, *fold, run.options.seed))
+        probabilities = predict(Entry.build("baselines", setting, *fold, run.options.seed))
         for person in run.groups[fold[1]]:
             if person in known:
                 value = person_score(metric, y[who == person], probabilities[person])
@@ -223,7 +228,7 @@ def _scaled(recordings: Recordings, fold: Fold) -> Floats:
 
 def _delays(recordings: Recordings) -> tuple[int, int]:
     """Return the copies and the lag of our own tangent space: few channels have few covariances."""
-    forms = [form for form in linear_candidates("zero-shot", recordings) if form.kind == "tangent"]
+    forms = [form for form in linear_candidates("zero-shot", recordings) if form.family == "tangent"]
     delays = [step for form in forms for step in form.preprocessing.transforms if isinstance(step, Delays)]
     return (delays[0].copies, delays[0].lag) if delays else (1, 1)
 
@@ -252,7 +257,7 @@ def oas_covariances(C: Floats, length: int) -> Floats:
 
 
 def _too_wide(recordings: Recordings) -> str | None:
-    if any(form.kind == "tangent" for form in linear_candidates("zero-shot", recordings)):
+    if any(form.family == "tangent" for form in linear_candidates("zero-shot", recordings)):
         return None
     return f"{recordings.n_channels} channels have too many covariances"
 

@@ -20,7 +20,7 @@ from ..model.encoders import ENCODERS
 from ..preprocessing import Preprocessing
 from ..preprocessing.represent import REPRESENTATIONS, representation_class
 from ..recordings import Recordings
-from ..runs.options import USUAL_ENCODER
+from ..runs.options import DEFAULT_ENCODER
 from ..runs.preparation import Preparation
 from ..settings import Setting
 
@@ -116,7 +116,7 @@ def find_candidates(prepared: Preparation) -> Candidates:
         forms = linear_candidates(adaptation, recordings, options.kinds)
         numeric = [form.replace(shrinkage="auto") for form in forms if form.encoder == "linear"]
         return Candidates([], list(dict.fromkeys(numeric)), [])
-    if not options.staged:
+    if not options.has_stages:
         return Candidates(options.settings(), [], [])
     linear = linear_candidates(adaptation, recordings, options.kinds) if "linear" in families else []
     every = linear_candidates(adaptation, recordings, options.kinds, costly=True)
@@ -125,7 +125,7 @@ def find_candidates(prepared: Preparation) -> Candidates:
     trained = list[Setting]()
     if options.networks != "none" and "networks" in families:
         trained = network_candidates(options.settings(), recordings, adaptation, options.networks, options.encoder)
-    elif options.encoder != USUAL_ENCODER:
+    elif options.encoder != DEFAULT_ENCODER:
         raise UserError(f"encoder is {shown(options.encoder)}, and no network is to be trained; leave one of them out")
     if options.constants:
         linear, costly, trained = (

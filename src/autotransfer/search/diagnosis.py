@@ -7,9 +7,18 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from ..folds import whole_people
+from ..folds import use_whole_subjects
 from ..recordings import Recordings
-from ..runs.choice import Answering, Calibration, Diagnosis, Ensemble, IntervalCheck, Reliability, Scores, Selection
+from ..runs.choice import (
+    Calibration,
+    Diagnosis,
+    Ensemble,
+    IntervalCheck,
+    PredictionSetScores,
+    Reliability,
+    Scores,
+    Selection,
+)
 from ..runs.run import Run
 from ..training.conformal import (
     REPORTED_COVERAGE,
@@ -35,7 +44,7 @@ Person = tuple[NDArray[np.int64], NDArray[np.float64]]  # classes (n,), probabil
 def diagnose(run: Run, selection: Selection, evidence: Evidence) -> Diagnosis:
     """Describe predictions of each subject by what was selected without them."""
     predictions, ensemble = delivered_predictions(selection, evidence), selection.ensemble
-    whole, of_people = whole_people(run.recordings), of_whole_people(run.recordings, predictions)
+    whole, of_people = use_whole_subjects(run.recordings), of_whole_people(run.recordings, predictions)
     if isinstance(evidence, RegressionEvidence):
         return Diagnosis(intervals=check_intervals(whole, of_people))
     who, y = whole.subject.numpy(), whole.y.numpy()
@@ -43,7 +52,7 @@ def diagnose(run: Run, selection: Selection, evidence: Evidence) -> Diagnosis:
     return Diagnosis(
         confusions={name: confusion(*y_and_log_p) for name, y_and_log_p in people.items()},
         reliability={name: reliability(*y_and_log_p) for name, y_and_log_p in people.items()},
-        answering=answering({name: (y, np.exp(log_p)) for name, (y, log_p) in people.items()}),
+        prediction_sets=score_prediction_sets({name: (y, np.exp(log_p)) for name, (y, log_p) in people.items()}),
         calibration=None if ensemble is None else calibration(ensemble, evidence, predictions),
     )
 
@@ -64,7 +73,7 @@ def of_whole_people(recordings: Recordings, predictions: Predictions) -> dict[in
     held out. People with a unit that was not scored are left out."""
     if recordings.units is None:
         return dict(predictions)
-    units, people = recordings.subject.numpy(), whole_people(recordings).subject.numpy()
+    units, people = recordings.subject.numpy(), use_whole_subjects(recordings).subject.numpy()
     known = np.isin(units, list(predictions))
     whole: dict[int, NDArray[np.floating]] = {}
     for person in np.unique(people):
@@ -128,7 +137,7 @@ def _error(confidence: Floats, accuracy: Floats, share: Floats) -> float:
     return float((share * np.abs(confidence - accuracy)).sum() / share.sum())
 
 
-def answering(people: Mapping[str, Person]) -> Answering | None:
+def score_prediction_sets(people: Mapping[str, Person]) -> PredictionSetScores | None:
     """Return prediction sets and abstention on held-out people, by name, each with probabilities of a model that never
     saw them. None if there are too few people."""
     y, probability = [labels for labels, _ in people.values()], [p for _, p in people.values()]
@@ -136,7 +145,9 @@ def answering(people: Mapping[str, Person]) -> Answering | None:
     if thresholds is None:
         return None
     tried, covered = coverage_curves(y, probability)
-    tables: dict[str, dict[str, Scores]] = {name: {} for name in ("coverage", "set_size", "answered", "accuracy")}
+    tables: dict[str, dict[str, Scores]] = {
+        name: {} for name in ("coverage", "set_size", "answered_share", "answered_accuracy")
+    }
 
     def note(table: str, level: float, name: str, value: float) -> None:
         tables[table].setdefault(f"{level:g}", {})[name] = value
@@ -150,7 +161,7 @@ def answering(people: Mapping[str, Person]) -> Answering | None:
         others = probability[:k] + probability[k + 1 :]
         for share, least in zip(SHARES, confidence_threshold(others, np.array(SHARES)), strict=True):
             answered = p.max(1) >= least
-            note("answered", share, name, float(answered.mean()))
+            note("answered_share", share, name, float(answered.mean()))
             if answered.any():
-                note("accuracy", share, name, float(right[answered].mean()))
-    return Answering(thresholds=thresholds, **tables)
+                note("answered_accuracy", share, name, float(right[answered].mean()))
+    return PredictionSetScores(thresholds=thresholds, **tables)

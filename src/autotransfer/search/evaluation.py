@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..folds import not_scored
+from ..folds import unscored_subjects
 from ..runs.choice import Ensemble, Evaluation, Scores, Selection
 from ..runs.database import Entry
 from ..runs.run import Run
@@ -66,7 +66,7 @@ def evaluate(run: Run, selection: Selection, evidence: Evidence, entries: Sequen
             for name, other in options.task.metrics.items()
             if other is not metric and name != "accuracy"
         },
-        not_scored=not_scored(run.recordings),
+        unscored_subjects=unscored_subjects(run.recordings),
     )
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ..folds import scorable
+from ..folds import scorable_subjects
 from ..runs.choice import NamedSetting, Scores
 from ..runs.database import Entry
 from ..runs.run import Run
@@ -51,7 +51,7 @@ class ClassificationEvidence:
     def from_run(cls, run: Run, candidates: Sequence[NamedSetting], entries: Sequence[Entry]) -> ClassificationEvidence:
         """Collect the evidence of finished jobs of a run."""
         rec, settings = run.recordings, [named.setting for named in candidates]
-        known, who = set(scorable(rec)), rec.subject.numpy()
+        known, who = set(scorable_subjects(rec)), rec.subject.numpy()
         published = run.options.rule == "published" and run.options.metric == BALANCED_ACCURACY
         scores = validation_scores(entries, run.groups) if published else measured_scores(run, entries)
         log_probs = held_out_log_probs(run, settings, entries)

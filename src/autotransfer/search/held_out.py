@@ -69,7 +69,7 @@ def logarithm(p: Array) -> Array:
 
 def finished_entries(run: Run, settings: Sequence[Setting], folds: Sequence[tuple[int, int]]) -> list[Entry]:
     """Return the finished jobs of these settings and folds with every seed, whichever stage trained them."""
-    keys = {Entry.of("", s, *fold, seed).key for s in settings for fold in folds for seed in run.options.every_seed}
+    keys = {Entry.build("", s, *fold, seed).key for s in settings for fold in folds for seed in run.options.all_seeds}
     return [entry for entry in run.database.entries() if entry.key in keys]
 
 

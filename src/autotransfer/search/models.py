@@ -56,12 +56,12 @@ def card_scores(choice: Choice) -> dict[str, Any]:
         "nested_test_mean": float(np.mean(list(choice.estimate.values()))) if choice.estimate else None,
         "interval": None if choice.interval is None else list(choice.interval),
         "subjects": len(choice.estimate),
-        "better_than_guessing": None if choice.chance is None else not choice.guesses,
-        "verdict": choice.verdict,
+        "better_than_guessing": None if choice.chance is None else not choice.is_guessing,
+        "headline": choice.headline,
         "next_subject": None if choice.next_subject is None else asdict(choice.next_subject),
         "worst": min(choice.estimate.values(), default=None),
         "hold_out": choice.hold_out,
-    } | ({"stages": [stage.name for stage in choice.stages], "ended": choice.ended} if choice.stages else {})
+    } | ({"stages": [stage.name for stage in choice.stages], "end_reason": choice.end_reason} if choice.stages else {})
 
 
 def _save(run: Run, parts: Sequence[Part], choice: Choice, more: tuple[list[float], list[Part]] | None) -> None:
@@ -70,7 +70,7 @@ def _save(run: Run, parts: Sequence[Part], choice: Choice, more: tuple[list[floa
     model = assemble(rec, parts, scores=card_scores(choice), encoders=run.encoders, target=choice.target)
     model.card = replace(
         model.card, seen=training_seen(rec), made_with=versions(),
-        thresholds=None if choice.answering is None else choice.answering.thresholds,
+        thresholds=None if choice.prediction_sets is None else choice.prediction_sets.thresholds,
         intervals=None if choice.intervals is None else choice.intervals.intervals,
         follows=None if choice.task.is_numeric else UNTRIED,
     )  # fmt: skip

@@ -140,7 +140,7 @@ def limit_words(options: RunOptions) -> list[str]:
     """Return when a run ends, if it has a limit."""
     if options.seconds is None:
         return []
-    sooner = ", or sooner if no more gain is expected" if options.staged else ""
+    sooner = ", or sooner if no more gain is expected" if options.has_stages else ""
     return [f"it ends after {clock(options.seconds)}{sooner}, but not before its first result (--time none: never)"]
 
 

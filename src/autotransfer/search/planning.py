@@ -13,7 +13,7 @@ from ..augment import AUGMENTATIONS
 from ..errors import UserError
 from ..model.encoders import Encoders
 from ..recordings import Recordings
-from ..runs.options import USUAL_ENCODER, RunOptions
+from ..runs.options import DEFAULT_ENCODER, RunOptions
 from ..runs.preparation import Preparation, prepare
 from ..runs.run import Run, Tell, check_unused
 from ..settings import Setting
@@ -26,35 +26,35 @@ def make_plan(prepared: Preparation) -> Plan:
     """Return the plan of a run. It depends on options and recordings, not on the machine or on --time."""
     options, candidates = prepared.options, find_candidates(prepared)
     plan = Plan(options=options, folds=len(prepared.groups), stages=[])
-    apart = options.staged
+    apart = options.has_stages
     counts = Counter((shortlist_key(setting, apart=apart), setting.method) for setting in candidates.networks)
     tpe = options.search == "tpe"
     if tpe or max(counts.values(), default=0) > SHORTLIST_PER_METHOD:  # shortlists have no room for every setting
         most = sum(min(k, SHORTLIST_PER_METHOD + (method is None)) for (_, method), k in counts.items())
         tried = options.trials + 1 if tpe else len(candidates.networks)
         return replace(plan, searched=tried, candidates=min(tried, 1 + 5 * SHORTLIST_PER_METHOD if tpe else most))
-    return _staged(plan, candidates) if options.staged else with_candidate_stages(plan, candidates.every)
+    return _staged(plan, candidates) if options.has_stages else with_candidate_stages(plan, candidates.every)
 
 
 def _staged(plan: Plan, candidates: Candidates) -> Plan:
     """Return the plan with two linear models first, so that there is a result within a minute, then a user's own
     encoder, other linear models, and one stage for each network and seed, without penalties first."""
     settings, linear, costly = candidates
-    options, (first, *further) = plan.options, plan.options.every_seed
+    options, (first, *further) = plan.options, plan.options.all_seeds
     by_kind: dict[str, Setting] = {}  # the first of each family that uses as much of a new person as the run may
     for setting in sorted(linear, key=lambda setting: setting.adaptation != options.adaptation):
-        by_kind.setdefault(setting.kind, setting)
+        by_kind.setdefault(setting.family, setting)
     two = list(by_kind.values())[:2]
     unpenalized = [setting for setting in settings if setting.penalty is None]
-    own = unpenalized[:1] if options.encoder != USUAL_ENCODER else []
-    kinds = [setting.kind for setting in unpenalized]
-    main = [s for place, s in enumerate(unpenalized) if place and kinds.index(s.kind, 1) == place]
+    own = unpenalized[:1] if options.encoder != DEFAULT_ENCODER else []
+    kinds = [setting.family for setting in unpenalized]
+    main = [s for place, s in enumerate(unpenalized) if place and kinds.index(s.family, 1) == place]
     main = main or unpenalized[len(own) :]
     rest = [setting for setting in unpenalized if setting not in (*own, *main)]
     networks = [setting for setting in (*own, *main, *rest) if not setting.network.closed_form]
 
     def stage(setting: Setting, seed: int, *, always: bool = False) -> Stage:
-        return replace(Stage.of(network_name(setting, seed, options.plain), [setting], [seed]), always=always)
+        return replace(Stage.of(network_name(setting, seed, options.reference), [setting], [seed]), always=always)
 
     stages = [_linear_stage("two linear models", two, options)] if two else []
     stages += [stage(setting, first, always=True) for setting in own]
@@ -67,7 +67,7 @@ def _staged(plan: Plan, candidates: Candidates) -> Plan:
     penalized: dict[str, list[Setting]] = {}
     for setting in settings:
         if setting.penalty is not None:
-            penalized.setdefault(setting.kind, []).append(setting)
+            penalized.setdefault(setting.family, []).append(setting)
     stages += [Stage.of(f"{kind} with penalties", every, [first, *further]) for kind, every in penalized.items()]
     return replace(plan, stages=stages)
 
@@ -85,7 +85,7 @@ def _linear_stage(name: str, settings: Sequence[Setting], options: RunOptions) -
 def with_candidate_stages(plan: Plan, candidates: Sequence[Setting]) -> Plan:
     """Return the plan of a run without interim results: a stage for each seed, so that every candidate which was fitted
     was fitted on every fold."""
-    first, *further = plan.options.every_seed
+    first, *further = plan.options.all_seeds
     trained = [setting for setting in candidates if not setting.network.closed_form]
     stages = [Stage.of(f"seed {first}", candidates, [first])]
     stages += [Stage.of(f"seed {seed}", trained, [seed]) for seed in further if trained]
@@ -95,20 +95,20 @@ def with_candidate_stages(plan: Plan, candidates: Sequence[Setting]) -> Plan:
 def network_name(setting: Setting, seed: int, plain: Setting) -> str:
     """Return a short name of a network: how it differs from the main one of its kind."""
     if setting == plain:
-        return f"{setting.kind} {'(paper)' if setting.kind == USUAL_ENCODER else 'as given'}, seed {seed}"
+        return f"{setting.family} {'(paper)' if setting.family == DEFAULT_ENCODER else 'as given'}, seed {seed}"
     values = setting.preprocessing.values()
     traits = [
         name for name, kind in AUGMENTATIONS.items() if any(isinstance(step, kind) for step in setting.augmentation)
     ]
     traits += ["align"] if values.get("align", "none") != "none" else []
     traits += [] if setting.method is None else [setting.method]
-    return f"{setting.kind}{' with ' * bool(traits)}{', '.join(traits)}, seed {seed}"
+    return f"{setting.family}{' with ' * bool(traits)}{', '.join(traits)}, seed {seed}"
 
 
 def extend_time(run: Run, seconds: float | None) -> None:
     """Let a run go on for so many seconds more than it took so far; None: until everything is trained."""
     plan = run.database.recall("plan", Plan)
-    if plan is None or not run.options.staged:
+    if plan is None or not run.options.has_stages:
         raise UserError("the run has no interim results, and ends when everything is trained; leave --time out")
     if plan.fixed:
         raise UserError("the run performs the plan of another, however long that takes; leave --time out")

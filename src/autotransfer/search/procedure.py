@@ -17,15 +17,15 @@ from typing import Any
 import pandas as pd
 
 from .. import schema
-from ..csv_tables import csv_of
+from ..csv_tables import csv_text
 from ..files import write_atomically
 from ..machine import FEW, cores, threads
 from ..runs.choice import Choice, Ensemble, NamedSetting, Scores, Selection, StageScore
 from ..runs.database import FINISHED, Entry
-from ..runs.executor import LocalExecutor, OutOfTime
+from ..runs.executor import LocalExecutor, TimeLimitReached
 from ..runs.preparation import check_packages
-from ..runs.progress import OVER
-from ..runs.results import results_table, trained
+from ..runs.progress import OUT_OF_TIME
+from ..runs.results import finished_fits, results_table
 from ..runs.run import Run, Tell
 from ..settings import Setting
 from ..training.progress import show_work
@@ -67,17 +67,17 @@ def perform_plan(run: Run, tell: Tell, *, shown: bool | None = None, on_result: 
 
 def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
     """Train every setting on one fixed split. Returns the shortlist of networks, the paper's network first."""
-    options, split = run.options, run.scored_split()
-    apart = options.staged  # networks of several kinds, each with the grid
+    options, split = run.options, run.search_fold()
+    apart = options.has_stages  # networks of several kinds, each with the grid
     if options.search == "tpe":
         from .tpe import tpe_search
 
         settings = tpe_search(run, tell, shown=shown)
     else:
         settings = find_candidates(run.prepared).networks
-        run.database.add(Entry.of("search", setting, *split, options.seed) for setting in settings)
+        run.database.add(Entry.build("search", setting, *split, options.seed) for setting in settings)
         tell(f"stage one: {len(settings)} setting{'s' * (len(settings) != 1)} on one split")
-        run.work(shown=shown)
+        run.train(shown=shown)
     first = [entry for entry in finished_entries(run, settings, [split]) if entry.seed == options.seed]
     if options.rule == "average":
         scores = measured_scores(run, first, both=False)
@@ -102,7 +102,7 @@ class PlanRunner:
         self.start = time.monotonic() - (run.database.recall("seconds_spent", float) or 0.0)
         limit = None if plan.fixed else run.options.seconds
         self.allowed = run.database.recall("seconds_allowed", float) or limit or math.inf  # seconds
-        self.stops = run.options.staged and math.isfinite(self.allowed)  # before the limit, if no gain is expected
+        self.stops = run.options.has_stages and math.isfinite(self.allowed)  # before the limit, if no gain is expected
         self.delivered = run.database.recall("delivered_stages", int) or 0  # stages
         self.answers = run.database.recall("stage_scores", list[StageScore]) or []
         self.nested = (
@@ -123,7 +123,7 @@ class PlanRunner:
         return self.allowed - self.spent - max(kept, self.answering)
 
     def perform(self) -> Choice:
-        staged, stages = self.run.options.staged, self.plan.stages
+        staged, stages = self.run.options.has_stages, self.plan.stages
         for number in range(len(stages)):
             if number < self.delivered:
                 self.run.database.add(self._entries(number))  # jobs are numbered in the order in which they are added
@@ -133,7 +133,7 @@ class PlanRunner:
             self.delivered = number + 1
             if staged:
                 choice = self._answer()
-                if choice.ended is not None:
+                if choice.end_reason is not None:
                     return choice
         if not staged:
             return self._answer()
@@ -142,7 +142,7 @@ class PlanRunner:
     def _entries(self, number: int) -> list[Entry]:
         stage = self.plan.stages[number]
         return [
-            Entry.of(name, training.setting, *fold, training.seed)
+            Entry.build(name, training.setting, *fold, training.seed)
             for name, every in (("folds", stage.fits), ("sessions", stage.online))
             for training in every
             for fold in self.run.folds()
@@ -163,8 +163,8 @@ class PlanRunner:
             run.executor.until = until
         began = time.monotonic()
         try:
-            run.work(shown=self.shown, label=stage.name, counted=entries)
-        except OutOfTime:
+            run.train(shown=self.shown, label=stage.name, counted=entries)
+        except TimeLimitReached:
             self._set_aside(number)
             spent, whole = clock(time.monotonic() - began), clock(self.spent)
             self.tell(f"{stage.name} takes too long and is not delivered: {spent} of {whole} were spent on it")
@@ -184,8 +184,8 @@ class PlanRunner:
         if not of_stage & {"running", *FINISHED}:
             for entry in self.run.database.entries():
                 if entry.record is not None:
-                    seconds.setdefault(entry.setting.kind, []).append(entry.record.seconds)
-        return self.seconds_left > sum(fmean(seconds.get(entry.setting.kind, [0.0])) for entry in entries)
+                    seconds.setdefault(entry.setting.family, []).append(entry.record.seconds)
+        return self.seconds_left > sum(fmean(seconds.get(entry.setting.family, [0.0])) for entry in entries)
 
     def _set_aside(self, number: int) -> None:
         """Hide the fits of a stage that was not completed. They stay in the run database for `resume`."""
@@ -209,7 +209,7 @@ class PlanRunner:
         return choice
 
     def _decided(self, since: float | None) -> Choice:
-        run, staged = self.run, self.run.options.staged
+        run, staged = self.run, self.run.options.has_stages
         candidates = list(dict.fromkeys(s for stage in self.plan.stages[: self.delivered] for s in stage.settings))
         with show_work("weights and estimates", shown=self.shown):
             if since is None or self.chosen is None:
@@ -228,10 +228,10 @@ class PlanRunner:
                 online = find_online(run, candidates, list(dict.fromkeys(centered)))
             with show_work("replaying held-out subjects", shown=self.shown):
                 choice = replace(choice, replay=replay_subjects(run, choice, predictions, online))
-        if ended == OVER or not staged:
-            choice = replace(choice, left_out=[stage.name for stage in self.plan.stages[self.delivered :]])
+        if ended == OUT_OF_TIME or not staged:
+            choice = replace(choice, undelivered_stages=[stage.name for stage in self.plan.stages[self.delivered :]])
         if staged:
-            choice = replace(choice, stages=self.answers, ended=ended)
+            choice = replace(choice, stages=self.answers, end_reason=ended)
         with show_work("building models", shown=self.shown):
             build_models(run, choice, None if online is None else online.weights)
         if staged and since is None:  # predict can use it from now on
@@ -239,7 +239,7 @@ class PlanRunner:
             choice = replace(choice, stages=self.answers)
         write_atomically(run.folder / "choice.json", json.dumps(schema.to_values(choice), indent=1))
         write_plan(run.folder, self.plan.as_performed(self.delivered))
-        facts: dict[str, Any] = {"complete": True, "ended": ended or ""} if last else {}
+        facts: dict[str, Any] = {"complete": True, "end_reason": ended or ""} if last else {}
         facts |= {"stage_scores": self.answers, "nested_weights": self.nested, "delivered_stages": self.delivered}
         run.database.remember(seconds_spent=self.spent, choice=choice, **facts)
         if self.on_result is not None:
@@ -255,7 +255,7 @@ class PlanRunner:
         if self.delivered == len(self.plan.stages):
             return "everything in its plan was trained"
         if since is not None:
-            return OVER
+            return OUT_OF_TIME
         if self.stops and not expects_gain([answer.scores for answer in self.answers]):
             return "no more gain was expected"
         return None
@@ -264,7 +264,7 @@ class PlanRunner:
         """Select from the candidates, then evaluate and diagnose what was selected. Return its predictions, too."""
         run, name_of = self.run, self.run.options.name_of
         named = [NamedSetting(name_of(setting), setting) for setting in candidates]
-        paper = next((one for one in named if one.setting == run.options.plain), None)
+        paper = next((one for one in named if one.setting == run.options.reference), None)
         entries = finished_entries(run, candidates, run.folds())
         evidence: Evidence
         if run.options.task.is_numeric:
@@ -273,17 +273,17 @@ class PlanRunner:
         else:
             evidence = ClassificationEvidence.from_run(run, named, entries)
         selection = select(evidence, run.options.task.rule or run.options.rule, paper)
-        if run.options.staged and selection.ensemble is not None:
+        if run.options.has_stages and selection.ensemble is not None:
             scores = evidence.scores_of(run.options.scoring, delivered_predictions(selection, evidence))
             number, seconds = self.delivered - 1, self.spent if since is None else since
             name, by_person = self.plan.stages[number].name, run.by_person(scores)
-            self.answers = [*self.answers[:number], StageScore.of(name, number, seconds, scores, by_person)]
+            self.answers = [*self.answers[:number], StageScore.from_scores(name, number, seconds, scores, by_person)]
             self.nested = [*self.nested[:number], selection.ensemble.nested]
             if self.stops:
                 selection = self._as_stopped(selection, selection.ensemble)
         evaluation = evaluate(run, selection, evidence, entries)
         facts = {name: getattr(run.options, name) for name in ("target", "at_least", "hold_out")}
-        choice = Choice.of(selection, evaluation, diagnose(run, selection, evidence), **facts)
+        choice = Choice.combine(selection, evaluation, diagnose(run, selection, evidence), **facts)
         return choice, delivered_predictions(selection, evidence)
 
     def _as_stopped(self, selection: Selection, ensemble: Ensemble) -> Selection:
@@ -298,7 +298,7 @@ class PlanRunner:
 
 def results_of(run: Run) -> pd.DataFrame:
     """Return results.csv: a row for each finished job and test subject."""
-    table = results_table(trained(run.database.entries(), run.data.subjects, run.options.name_of, run.groups))
+    table = results_table(finished_fits(run.database.entries(), run.data.subjects, run.options.name_of, run.groups))
     if (scores := run.database.recall("scores", dict[str, Scores])) is not None:  # which records of numbers have not
         pairs = zip(table["setting"], table["test_subject"].astype(str), strict=True)
         table["test_score"] = [scores.get(setting, {}).get(subject, math.nan) for setting, subject in pairs]
@@ -306,4 +306,4 @@ def results_of(run: Run) -> pd.DataFrame:
 
 
 def write_results(run: Run) -> None:
-    write_atomically(run.folder / "results.csv", csv_of(results_of(run)))
+    write_atomically(run.folder / "results.csv", csv_text(results_of(run)))

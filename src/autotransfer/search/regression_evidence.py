@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from ..folds import scorable
+from ..folds import scorable_subjects
 from ..recordings.units import Units
 from ..runs.choice import NamedSetting, Scores
 from ..runs.database import Entry
@@ -55,7 +55,7 @@ class RegressionEvidence:
         constant, predicted = np.empty(len(y)), np.empty((len(candidates), len(STRENGTHS), len(y)))
         for k, named in enumerate(candidates):
             for held_out in run.folds():
-                entry = Entry.of("folds", named.setting, *held_out, run.options.seed)
+                entry = Entry.build("folds", named.setting, *held_out, run.options.seed)
                 fold = run.job(entry).fold
                 constant[fold.test] = y[fold.train].mean()
                 stored = run.stored_predictions(entry.key, (len(fold.test), len(STRENGTHS)))
@@ -64,7 +64,7 @@ class RegressionEvidence:
         return cls(
             candidates=tuple(candidates), subjects=tuple(map(str, rec.subjects)), metric=run.options.scoring,
             rows=rows, y=y, constant=constant, predicted=predicted, errors=errors_of(predicted, y, rows),
-            scored=frozenset(scorable(rec)), deciding=tuple(range(len(rows))), units=run.data.units,
+            scored=frozenset(scorable_subjects(rec)), deciding=tuple(range(len(rows))), units=run.data.units,
         )  # fmt: skip
 
     def without(self, subjects: Iterable[int]) -> RegressionEvidence:

@@ -93,7 +93,7 @@ def _ensemble(evidence: Evidence, best: NamedSetting, weigh: Callable[[Any, Sequ
     total = sum(weights.values()) or 1.0
     weighted = [
         WeightedCandidate(
-            one.name, one.setting.kind, weights[one.name] / total, weights[one.name], evidence.strength(k)
+            one.name, one.setting.family, weights[one.name] / total, weights[one.name], evidence.strength(k)
         )
         for k, one in enumerate(candidates)
         if one.name in weights

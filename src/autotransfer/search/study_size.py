@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import UserError, shown
-from ..folds import scorable
+from ..folds import scorable_subjects
 from ..recordings import Recordings
 from ..recordings.chunks import row_chunks
 from ..recordings.container import check_recordings
@@ -175,7 +175,7 @@ class Pilot:
     """Features of the recordings' windows, which depend neither on the fold nor on the person."""
 
     def __init__(self, recordings: Recordings) -> None:
-        self.people = scorable(recordings)
+        self.people = scorable_subjects(recordings)
         if len(self.people) < FEWEST:
             raise UserError(
                 f"{count(len(self.people), 'person', 'people')} of {shown(recordings.name)} can be scored; a learning "
@@ -191,7 +191,7 @@ class Pilot:
         self.rows = {person: _in_turns(rows, y, person)[:most] for person, rows in every.items()}
         self.y = {person: torch.from_numpy(y[rows]) for person, rows in self.rows.items()}
         settings = _settings(recordings)
-        self.models = [setting.kind for setting in settings]
+        self.models = [setting.family for setting in settings]
         self.codes = [
             {person: _codes(recordings, setting, rows) for person, rows in self.rows.items()} for setting in settings
         ]
@@ -270,7 +270,7 @@ def _settings(recordings: Recordings) -> list[Setting]:
     those that are small enough, otherwise the smallest."""
     forms = linear_candidates("zero-shot", recordings)
     fixed = [form for form in forms if form.encoder == "linear" and form.preprocessing.represented]
-    of_kinds = list({form.kind: form for form in reversed(fixed)}.values())[::-1]
+    of_kinds = list({form.family: form for form in reversed(fixed)}.values())[::-1]
 
     def numbers(form: Setting) -> int:
         return math.prod(form.preprocessing.shape(recordings.n_channels, recordings.n_times))

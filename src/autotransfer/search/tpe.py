@@ -34,9 +34,9 @@ def tpe_search(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize")
-    options, fold = run.options, run.scored_split()
+    options, fold = run.options, run.search_fold()
     settings = [options.apply(Setting())]
-    run.database.add([Entry.of("search", settings[0], *fold, options.seed)])
+    run.database.add([Entry.build("search", settings[0], *fold, options.seed)])
     for number, first in enumerate(range(0, options.trials, BATCH)):
         study.sampler = optuna.samplers.TPESampler(
             seed=options.seed * 10_007 + number, constant_liar=True, multivariate=True
@@ -44,9 +44,9 @@ def tpe_search(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
         trials = [study.ask() for _ in range(min(BATCH, options.trials - first))]
         batch = [options.apply(suggest(trial)) for trial in trials]
         tell(f"stage one: batch {number + 1} of the tpe search, {len(batch)} settings")
-        keys = [Entry.of("search", setting, *fold, options.seed).key for setting in batch]
-        run.database.add(Entry.of("search", setting, *fold, options.seed) for setting in batch)
-        run.work(shown=shown)
+        keys = [Entry.build("search", setting, *fold, options.seed).key for setting in batch]
+        run.database.add(Entry.build("search", setting, *fold, options.seed) for setting in batch)
+        run.train(shown=shown)
         known = {entry.key: entry.record for entry in run.database.entries()}
         for trial, key in zip(trials, keys, strict=True):
             record = known[key]

@@ -1,4 +1,4 @@
-"""Setting: every number that can change the outcome of one fit, in parts, written as one flat list of keywords."""
+"""Setting: all hyperparameters of one fit, grouped in parts and given as one flat list of keywords."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from ..preprocessing.represent import Represent
 from ..schema import fields_of
 from .fields import flat, picked
 from .keywords import check_known, field_names, values_of
-from .penalty import Penalty, penalty_of, usual_batches
-from .training import CHECKPOINTS, SCHEDULES, SOLVED, Training
+from .penalty import Penalty, default_batches, penalty_of
+from .training import CHECKPOINTS, CLOSED_FORM, SCHEDULES, Training
 
 __all__ = ["CHECKPOINTS", "SCHEDULES", "Penalty", "Setting", "Training", "field_names"]
 
-WITHOUT_PENALTY = {"warm_up": 0, "shuffle_subjects": False}  # of a network without a penalty
+NOT_JSON = "a stored setting is not JSON"
+WITHOUT_PENALTY = {"warm_up": 0, "shuffle_subjects": False}  # attributes of a setting without a penalty
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -40,7 +41,7 @@ class Setting:
     """
 
     penalty: Penalty | None
-    encoder: str  # of ENCODERS, or the name of a factory given with the jobs
+    encoder: str  # a name in ENCODERS, or the name of a factory that is given with the jobs
     network: EncoderOptions
     preprocessing: Preprocessing
     augmentation: tuple[Augmentation, ...]
@@ -55,19 +56,19 @@ class Setting:
         penalty = penalty_of(values)
         training = Training(**picked(values, Training))
         if training.batches == "auto":
-            training = Training(**flat(training) | {"batches": usual_batches(penalty)})
+            training = Training(**flat(training) | {"batches": default_batches(penalty)})
         encoder, network = _network(values, given)
         augmentation = augmentation_of(values)
         if network.closed_form:
-            _check_solved(encoder, penalty, augmentation)
-            training = SOLVED
+            _check_closed_form(encoder, penalty, augmentation)
+            training = CLOSED_FORM
         preprocessing = Preprocessing.of(values)
-        _check_of_signals(preprocessing, augmentation)
+        _check_signals_left(preprocessing, augmentation)
         fields = (penalty, encoder, network, preprocessing, augmentation, training)
         for field, value in zip(fields_of(type(self)), fields, strict=True):
             object.__setattr__(self, field.name, value)
 
-    # Typed, because many read them. Other fields are those of the parts, or attributes of the same names.
+    # Properties give these attributes types; `__getattr__` reads all other keywords from the parts.
 
     @property
     def method(self) -> str | None:
@@ -87,12 +88,12 @@ class Setting:
 
     @property
     def adaptation(self) -> str:
-        """Return how unlabeled windows of a new person are used: see `Preprocessing.adaptation`."""
+        """Return the use of a new subject's unlabeled windows, see `Preprocessing.adaptation`."""
         return self.preprocessing.adaptation
 
     @property
-    def kind(self) -> str:
-        """Return the representation of a linear model, such as 'features' or 'tangent', or the name of the encoder."""
+    def family(self) -> str:
+        """Return the model family: the representation of a linear model, such as 'tangent', or the encoder's name."""
         for transform in self.preprocessing.transforms:
             if isinstance(transform, Represent) and self.encoder == "linear":
                 return transform.kind
@@ -122,69 +123,66 @@ class Setting:
         words += ["shuffled"] if penalty.shuffle_subjects else []
         return " ".join(words)
 
-    def name_relative_to(self, plain: Setting) -> str:
-        """Return the name, with every other difference from a plain setting: 'paper_network with align online',
-        'tangent'."""
-        kind, traits = self.relative_to(plain)
-        head = self.name if kind is None or self.penalty is not None else kind
-        if kind is not None and self.penalty is not None:
-            traits |= {"encoder": self.encoder}
-        words = [name if value is True else f"{name} {value}" for name, value in traits.items()]
+    def name_relative_to(self, reference: Setting) -> str:
+        """Return a name with all differences from a reference setting, such as 'paper_network with align online'."""
+        family, differences = self._relative_to(reference)
+        head = self.name if family is None or self.penalty is not None else family
+        if family is not None and self.penalty is not None:
+            differences |= {"encoder": self.encoder}
+        words = [name if value is True else f"{name} {value}" for name, value in differences.items()]
         return head + (f" with {', '.join(words)}" if words else "")
 
-    def relative_to(self, plain: Setting) -> tuple[str | None, dict[str, Any]]:
-        """Return the kind, if it differs from the plain setting's, and the traits that the kind does not imply. sfreq
-        and constants of a representation are left out: they are the same for all settings of a run."""
-        traits = self.traits(plain)
-        if "represent" in traits:
-            traits = {name: value for name, value in traits.items() if name not in ("sfreq", "constants")}
-        if self.encoder == plain.encoder:
-            return None, traits
-        del traits["encoder"]
-        if self.kind != self.encoder:
-            traits = {name: value for name, value in traits.items() if name != "represent"}
-        if self.network.closed_form:  # it standardizes its codes, so that windows need not be standardized
-            traits |= {"standardize": self.preprocessing.values()["standardize"]}
-            traits = {name: value for name, value in traits.items() if (name, value) != ("standardize", "none")}
-        return self.kind, traits
+    def _relative_to(self, reference: Setting) -> tuple[str | None, dict[str, Any]]:
+        """Return the model family if it differs from the reference, and differences that it does not imply."""
+        differences = self._differences(reference)
+        if "represent" in differences:  # sfreq and constants are then equal in all settings of a run
+            differences = {k: value for k, value in differences.items() if k not in ("sfreq", "constants")}
+        if self.encoder == reference.encoder:
+            return None, differences
+        del differences["encoder"]
+        if self.family != self.encoder:
+            differences.pop("represent", None)
+        if self.network.closed_form:  # it standardizes its features, so standardizing windows is the exception
+            differences["standardize"] = self.preprocessing.values()["standardize"]
+            if differences["standardize"] == "none":
+                del differences["standardize"]
+        return self.family, differences
 
-    def traits(self, plain: Setting) -> dict[str, Any]:
-        """Return fields outside the penalty in which the setting differs from a plain one. Options of another encoder
-        are compared with its defaults, batches with those that the penalty, or its absence, asks for."""
-        usual_network = plain.network if type(plain.network) is type(self.network) else type(self.network)()
+    def _differences(self, reference: Setting) -> dict[str, Any]:
+        """Return keywords outside the penalty that differ from a reference, or from an encoder's defaults."""
+        usual_network = reference.network if type(reference.network) is type(self.network) else type(self.network)()
         values, usual = (
             values_of(**_parts(setting) | {"penalty": None, "network": network}) | {"encoder": setting.encoder}
-            for setting, network in ((self, self.network), (plain, usual_network))
+            for setting, network in ((self, self.network), (reference, usual_network))
         )
-        usual["batches"] = usual_batches(self.penalty)
-        solved = [field.name for field in fields_of(Training)] if self.network.closed_form else []
-        names = dict.fromkeys(name for name in [*values, *usual] if name not in solved)
+        usual["batches"] = default_batches(self.penalty)
+        unread = [field.name for field in fields_of(Training)] if self.network.closed_form else []
+        names = dict.fromkeys(name for name in [*values, *usual] if name not in unread)
         return {name: values.get(name, "none") for name in names if values.get(name) != usual.get(name)}
 
     def replace(self, **changes: Any) -> Setting:
-        """Return the setting with some keywords, or whole parts, changed."""
+        """Return a copy with some keywords, or whole parts, changed."""
         return Setting(**flat(self) | changes)
 
     def uncensored(self, batches: str) -> Setting:
-        """Return the setting without its penalty, with these batches."""
+        """Return a copy without the penalty, with these batches."""
         return Setting(**self.to_dict() | {"method": None, "batches": batches})
 
     @property
     def code_path(self) -> tuple[object, ...]:
-        """Return a key: members that agree in it run the same censor; everything else about them is a number per
-        member."""
+        """Return a key that is equal for members whose penalties differ in numbers alone: one censor runs them."""
         penalty = self.penalty
         if penalty is None:
             return ()
         return penalty.method, penalty.mode, *code_path(CENSORS[penalty.method], penalty.options)
 
     def as_row(self) -> dict[str, Any]:
-        """Return every field of all settings as a row of a table, 'none' if it has no effect."""
+        """Return a table row with every keyword of all settings, 'none' if it has no effect."""
         values = self.to_dict()
         return {name: "none" if values.get(name) is None else values[name] for name in field_names()}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the keywords that make this setting, without those that have no effect."""
+        """Return the keywords that have an effect; `Setting(**keywords)` is equal to this setting."""
         return values_of(**_parts(self)) | {"encoder": self.encoder}
 
     @classmethod
@@ -202,7 +200,7 @@ class Setting:
     @classmethod
     def from_json(cls, text: str) -> Setting:
         if not isinstance(text, str):
-            raise UserError("a setting is stored as text that is not JSON")
+            raise UserError(NOT_JSON)
         return _parsed(text)
 
     @property
@@ -221,9 +219,9 @@ def _parsed(text: str) -> Setting:
     try:
         values = json.loads(text)
     except (ValueError, TypeError, RecursionError):
-        raise UserError("a setting is stored as text that is not JSON") from None
+        raise UserError(NOT_JSON) from None
     if not isinstance(values, dict):
-        raise UserError("a setting is stored as a JSON object")
+        raise UserError("a stored setting is not a JSON object")
     return Setting.from_dict(values)
 
 
@@ -236,25 +234,27 @@ def _network(values: dict[str, Any], given: dict[str, Any]) -> tuple[str, Encode
     for name, other in ENCODERS.items():
         for field in fields_of(other):
             if field.name in given and field.name not in read and given[field.name] not in (None, field.default):
-                raise UserError(f"{field.name} belongs to the encoder {name!r}; {shown(encoder)} does not read it")
+                raise UserError(
+                    f"{field.name} has no effect with encoder {shown(encoder)}; remove it, or choose {name!r}"
+                )
     return encoder, kind(**{name: value for name, value in picked(values, kind).items() if name != "factory"})
 
 
-def _check_solved(encoder: str, penalty: Penalty | None, augmentation: tuple[Augmentation, ...]) -> None:
-    """Raise if a linear model or trees are to be trained with steps."""
+def _check_closed_form(encoder: str, penalty: Penalty | None, augmentation: tuple[Augmentation, ...]) -> None:
+    """Raise if a linear model or trees have a penalty or an augmentation."""
     if penalty is not None or augmentation:
         raise UserError(
-            f"the encoder {encoder!r} is solved in closed form, without steps on which a penalty or augmentation could "
-            f"act; leave {'augmentation' if penalty is None else 'the method'} out, or choose another encoder"
+            f"encoder {encoder!r} is fitted in closed form, without training steps; "
+            f"remove {'the augmentation' if penalty is None else 'method'}, or choose another encoder"
         )
 
 
-def _check_of_signals(preprocessing: Preprocessing, augmentation: tuple[Augmentation, ...]) -> None:
+def _check_signals_left(preprocessing: Preprocessing, augmentation: tuple[Augmentation, ...]) -> None:
     if not any(isinstance(transform, Represent) for transform in preprocessing.transforms):
         return
     for name, kind in AUGMENTATIONS.items():
         if kind.of_signals and any(type(step) is kind for step in augmentation):
-            raise UserError(f"{name} changes signals, and represent leaves none; leave one of them out")
+            raise UserError(f"{name} changes signals, and represent replaces signals by features; remove one of them")
 
 
 def _parts(setting: Setting) -> dict[str, Any]:

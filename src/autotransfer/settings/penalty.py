@@ -52,7 +52,7 @@ def penalty_of(values: dict[str, Any]) -> Penalty | None:
     return Penalty(**given, options=options)
 
 
-def usual_batches(penalty: Penalty | None) -> str:
+def default_batches(penalty: Penalty | None) -> str:
     """Return how batches are drawn by default. A penalty needs several rows of several subjects in a batch, of one
     class if it is conditional; one as printed takes shuffled batches."""
     if penalty is None or getattr(penalty.options, "as_printed", None):

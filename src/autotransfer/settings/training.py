@@ -43,4 +43,4 @@ class Training:
             object.__setattr__(self, "patience", None)
 
 
-SOLVED = Training(batches="shuffled", max_epochs=1, checkpoint="last")  # of closed forms, which read none of it
+CLOSED_FORM = Training(batches="shuffled", max_epochs=1, checkpoint="last")  # of closed forms, which read none of it

@@ -23,17 +23,17 @@ class BestBaseline:
 
     name: str
     mean: float
-    people: int  # whom both have scored
+    n_subjects: int  # whom both have scored
     difference: float  # mean over them
     interval: tuple[float, ...] | None  # 95 %; None for a single person
 
     @property
     def comparison(self) -> str:
-        """Return how the delivered model compares with the baseline: "few" people, "better", "worse" or "level"."""
-        if self.interval is None or self.people < MIN_SUBJECTS_TO_TEST:
-            return "few"
+        """Return "better", "worse", "similar" or "too few" subjects: the delivered model versus the baseline."""
+        if self.interval is None or self.n_subjects < MIN_SUBJECTS_TO_TEST:
+            return "too few"
         low, high = self.interval
-        return "better" if low > 0 else "worse" if high < 0 else "level"
+        return "better" if low > 0 else "worse" if high < 0 else "similar"
 
 
 def best_baseline(estimate: Mapping[str, float], baselines: Mapping[str, Mapping[str, float]]) -> BestBaseline | None:
@@ -60,22 +60,22 @@ def mean(scores: Mapping[str, float]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def verdict(
+def headline(
     scores: Mapping[str, float], baseline: BestBaseline | None, *, task: Task, interval: tuple[float, float] | None,
-    guesses: bool, metric: str, chance: float | None, hold_out: str, skipped: bool = False,
+    is_guessing: bool, metric: str, chance: float | None, hold_out: str, skipped: bool = False,
 ) -> str:  # fmt: skip
     """Return a sentence: score on people not seen, interval, comparison with the best simple model.
 
-    scores: by person. interval: 95 % of their mean. guesses: the model is not clearly better than guessing, which
+    scores: by person. interval: 95 % of their mean. is_guessing: the model is not clearly better than guessing, which
     scores `chance`. skipped: there was no time for some simple models, and the best may be among them.
     """
-    start = f"Not clearly better than {task.guess}: the" if guesses else "The"
-    where = unseen_words(hold_out, count(len(scores), "person", "people"))
+    start = f"Not clearly better than {task.guess}: the" if is_guessing else "The"
+    where = describe_subjects(hold_out, count(len(scores), "person", "people"))
     limits = [] if interval is None else [f"95 % interval {score(interval[0])} to {score(interval[1])}"]
     facts = "; ".join(limits + ([] if chance is None else [task.chance_words(chance)]))
     sure = f" ({facts})" if facts else ""
     which = "best scored " if skipped else "best "
-    baseline_words = _baseline_words(baseline, which, ", and is " if guesses else ": ")  # one colon in a sentence
+    baseline_words = _baseline_words(baseline, which, ", and is " if is_guessing else ": ")  # one colon in a sentence
     return f"{start} model scores {score(mean(scores))} {label_of(metric)} {where}{sure}{baseline_words}."
 
 
@@ -84,32 +84,32 @@ def _baseline_words(baseline: BestBaseline | None, which: str, joint: str) -> st
     comparison begins with."""
     if baseline is None:
         return "; no simple model was scored beside it"
-    model = f"the {which}simple model, {shown_name(baseline.name, BASELINE_LETTERS)},"
-    if baseline.comparison == "few":
-        people = count(baseline.people, "person is", "people are")
+    model = f"the {which}simple model, {short_name(baseline.name, BASELINE_LETTERS)},"
+    if baseline.comparison == "too few":
+        people = count(baseline.n_subjects, "person is", "people are")
         difference = f"(difference {signed(baseline.difference)})"
         return f"; {model} scores {score(baseline.mean)} {difference}, and {people} too few to tell them apart"
-    words = {"better": "better than", "worse": "worse than", "level": "not clearly better than"}[baseline.comparison]
+    words = {"better": "better than", "worse": "worse than", "similar": "not clearly better than"}[baseline.comparison]
     difference = f"difference {signed(baseline.difference)}, 95 % interval {range_words(baseline.interval)}"
     return f"{joint}{words} {model} which scores {score(baseline.mean)} ({difference})"
 
 
-def unseen_words(hold_out: str, people: str) -> str:
+def describe_subjects(hold_out: str, people: str) -> str:
     """Say on whom a model was tested, such as 'on 6 people it has not seen'. people: '6 people'."""
     if hold_out == "session":
         return f"on new sessions of {people} it was trained on"
     if hold_out != "subject":
-        return f"on {people}, every {shown_name(hold_out)} new to it"
+        return f"on {people}, every {short_name(hold_out)} new to it"
     return f"on {people} it has not seen"
 
 
-def shown_name(text: str, most: int = LETTERS) -> str:
+def short_name(text: str, most: int = LETTERS) -> str:
     """Return a user's name for something on one line, at most so many letters long."""
     shown = printable(text)
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
-def measured_words(sentence: str, *, calibrated: bool = False) -> str:
+def introduce_headline(sentence: str, *, calibrated: bool = False) -> str:
     """Introduce the verdict of a model that was made earlier. calibrated: for one person, after it was measured."""
     when = "before it was calibrated for one person" if calibrated else "in training"
     return printable(f"As measured {when}: {sentence[:1].lower()}{sentence[1:]}")
