@@ -135,7 +135,7 @@ def part_rows(model: Model, windows: torch.Tensor, timed: int) -> Iterator[str]:
 
 
 def _short(setting: Setting) -> str:
-    values = setting.preprocessing.values()
+    values = setting.preprocessing.to_values()
     shown = ("standardize", "delays", "align", "append_scale", "represent", "center")
     words = [f"{name} {values[name]}" for name in shown if values.get(name, "none") != "none"]
     return ", ".join([setting.encoder, *words])[:60]

@@ -56,6 +56,6 @@ def with_known(model: Model, **known: Any) -> Model:
 def by_layers(model: Model, X: Tensor) -> np.ndarray:
     """Probabilities (N, classes) of a model of one candidate by the network as it was trained, layer by layer."""
     (part,) = model.parts
-    x = part.preprocessing.follow().feed(X)
+    x = part.preprocessing.start_subject().feed(X)
     z = part.members.net(x[0] if len(x) == 1 else x)
     return part.members.classifier(z).double().softmax(-1).mean(0).numpy()

@@ -56,7 +56,7 @@ from autotransfer.model import layers
 from autotransfer.model.moments import edge_sums
 from autotransfer.model.norm_pool import drop_units
 from autotransfer.model.power import square_pool
-from autotransfer.preprocessing.append_scale import WithScale
+from autotransfer.preprocessing.append_scale import FittedAppendScale
 from autotransfer.randomness import mix
 
 HERE = Path(__file__).parent
@@ -500,9 +500,9 @@ def words(draw: random.Random) -> Compared:
 def append_scale(draw: random.Random) -> Compared:
     groups, windows, channels, times = sizes(draw, 3, 4, 20, 90)
     x = normal(groups, windows, channels, times)
-    found = WithScale()(x)
+    found = FittedAppendScale()(x)
     with without_kernels():
-        yield found, WithScale()(x), 1e-4
+        yield found, FittedAppendScale()(x), 1e-4
 
 
 CASES: dict[str, Callable[[random.Random], Compared]] = {

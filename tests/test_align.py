@@ -100,8 +100,12 @@ def test_more_channels_than_rank_stay_finite() -> None:
 
 def followed(rec: at.Recordings, kind: str, align: str, fold: Fold, person: int) -> torch.Tensor:
     """Windows of somebody new, prepared in order by what was fitted on the fold's training people."""
-    way = Preprocessing.of({"standardize": kind, "align": align})
-    return way.fit(rec.X.double(), rec.subject, [fold.train]).follow().feed(rec.X[rec.subject == person].double())[0]
+    way = Preprocessing.from_values({"standardize": kind, "align": align})
+    return (
+        way.fit(rec.X.double(), rec.subject, [fold.train])
+        .start_subject()
+        .feed(rec.X[rec.subject == person].double())[0]
+    )
 
 
 @pytest.mark.parametrize(("kind", "align"), ONLINE)

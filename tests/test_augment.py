@@ -113,7 +113,7 @@ def test_levels_beside_signals(name: str) -> None:
 
 def test_signals_are_counted_through_the_transforms() -> None:
     def of(**values: Any) -> int:
-        return at.Setting(**values).preprocessing.signals(4, 30)
+        return at.Setting(**values).preprocessing.n_signal_channels(4, 30)
 
     assert of() == of(standardize="train") == 4
     assert of(standardize="train", append_scale=True) == 4

@@ -141,8 +141,8 @@ def test_kinds_are_named_by_signal_or_one_by_one(monkeypatch: pytest.MonkeyPatch
         kinds("emgs", tiny())
 
     class Reading(REPRESENTATIONS["features"]):  # type: ignore[name-defined,misc]
-        reads = ("sfreq", "constants")
-        shortest = 50
+        required_fields = ("sfreq", "constants")
+        min_samples = 50
 
     monkeypatch.setitem(REPRESENTATIONS, "reading", Reading)
     assert represented("reading", muscles()) == [], "nobody knows its constants"

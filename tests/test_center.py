@@ -17,7 +17,7 @@ TRAIN = np.flatnonzero(REC.subject.numpy() > 0)
 
 
 def fitted(kind: str) -> FittedPreprocessing:
-    return Preprocessing.of(BASE | {"center": kind}).fit(REC.X.double(), REC.subject, [TRAIN])
+    return Preprocessing.from_values(BASE | {"center": kind}).fit(REC.X.double(), REC.subject, [TRAIN])
 
 
 def plain() -> torch.Tensor:
@@ -36,8 +36,8 @@ def test_training_people_lose_their_means(kind: str) -> None:
 def test_a_new_person_loses_the_mean_of_one_call() -> None:
     own = REC.X[REC.subject == 0].double()
     z = plain()[REC.subject == 0]
-    torch.testing.assert_close(fitted("transductive").follow().feed(own)[0], z - z.mean(0))
-    torch.testing.assert_close(fitted("transductive").follow().feed(own[:7])[0], z[:7] - z[:7].mean(0))
+    torch.testing.assert_close(fitted("transductive").start_subject().feed(own)[0], z - z.mean(0))
+    torch.testing.assert_close(fitted("transductive").start_subject().feed(own[:7])[0], z[:7] - z[:7].mean(0))
 
 
 def test_online_is_the_running_mean_with_a_prior() -> None:
@@ -48,13 +48,13 @@ def test_online_is_the_running_mean_with_a_prior() -> None:
     for n, window in enumerate(own, start=1):
         seen = seen + window
         expected.append(window - (PRIOR_WINDOWS * prior + seen) / (PRIOR_WINDOWS + n))
-    found = fitted("online").follow().feed(REC.X[REC.subject == 0].double())[0]
+    found = fitted("online").start_subject().feed(REC.X[REC.subject == 0].double())[0]
     torch.testing.assert_close(found, torch.stack(expected))
 
 
 def test_a_graph_centers_one_call_and_refuses_to_remember() -> None:
-    with pytest.raises(UserError, match=r"every new person.*use the format safetensors"):
+    with pytest.raises(UserError, match=r"use the format safetensors"):
         fitted("online").graph()
     X = REC.X[REC.subject == 0][None]
-    spec = Preprocessing.of(BASE | {"center": "transductive"}).fit(REC.X, REC.subject, [TRAIN])
-    torch.testing.assert_close(spec.graph()(X), spec.follow().feed(X[0]), atol=1e-5, rtol=1e-5)
+    spec = Preprocessing.from_values(BASE | {"center": "transductive"}).fit(REC.X, REC.subject, [TRAIN])
+    torch.testing.assert_close(spec.graph()(X), spec.start_subject().feed(X[0]), atol=1e-5, rtol=1e-5)

@@ -106,7 +106,7 @@ def test_a_model_that_adapts_is_no_graph_but_a_file_of_its_own(kind: str, align:
     A = torch.randn(3, 3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     saved = changed(plain, {"preprocessing.align.covariance": A @ A.mT}, align=align)
     for format in ("onnx", "torch"):
-        with pytest.raises(UserError, match=r"every new person.*use the format safetensors"):
+        with pytest.raises(UserError, match=r"use the format safetensors"):
             export_model(saved, format, tmp_path / f"model{FORMATS[format].suffix}")
     assert not list(tmp_path.iterdir())
     done = export_model(saved, "safetensors", tmp_path / "model.safetensors")

@@ -51,7 +51,7 @@ def settings() -> Iterator[at.Setting]:
 
 def represented_by(name: str) -> at.Setting:
     known: dict[str, Any] = {"sfreq": REC.sfreq, "constants": [5.0, 9.0]}
-    reads = {field: known[field] for field in REPRESENTATIONS[name].reads}
+    reads = {field: known[field] for field in REPRESENTATIONS[name].required_fields}
     return at.Setting(encoder="linear", standardize="none", represent=name, **reads)
 
 

@@ -40,7 +40,7 @@ class Medians(Representation):
     def shape(self, channels: int, times: int) -> tuple[int, int]:
         return channels, 2
 
-    def numbers(self, x: Tensor) -> Tensor:
+    def compute(self, x: Tensor) -> Tensor:
         return torch.stack([x.median(-1).values, x.abs().median(-1).values], -1).double()
 
 

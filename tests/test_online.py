@@ -174,7 +174,7 @@ def test_the_offset_is_what_centering_the_windows_would_do() -> None:
     assert model.online is not None
     total = 0.3 * np.log(alone(model)[0].predict_proba(OWN))
     for part, weight in zip(model.online_parts, EXPONENTS[1:], strict=True):
-        prior = part.preprocessing.follow().feed(OWN)[0].double()  # already less the training people's center
+        prior = part.preprocessing.start_subject().feed(OWN)[0].double()  # already less the training people's center
         seen = torch.cat([torch.zeros_like(prior[:1]), prior.cumsum(0)[:-1]])
         mean = seen / (4 + torch.arange(len(prior), dtype=torch.float64))[:, None, None]
         logits = part.members.classifier(part.members.net((prior - mean).float()))

@@ -62,7 +62,7 @@ def searched() -> list[Preprocessing]:
 
 
 QUICK = ways()
-WAYS = {" ".join(map(str, way.values().values())): way for way in dict.fromkeys([*QUICK, *searched()])}
+WAYS = {" ".join(map(str, way.to_values().values())): way for way in dict.fromkeys([*QUICK, *searched()])}
 EVERY = pytest.mark.parametrize(
     "way", [pytest.param(way, id=key, marks=[pytest.mark.slow] * (way not in QUICK)) for key, way in WAYS.items()]
 )
@@ -116,7 +116,7 @@ def test_groups_are_fitted_as_if_alone(way: Preprocessing) -> None:
     expected = torch.cat([own(x[g : g + 1], who[g : g + 1]) for g, own in enumerate(alone)])
     torch.testing.assert_close(together(x, who), expected, **EXACT)
     for g, own in enumerate(alone):
-        assert_same_buffers(together.of_group(g), own)
+        assert_same_buffers(together.get_group(g), own)
     assert {len(tensor) for tensor in together.buffers()} <= {1, len(FOLDS)}
     together.select(torch.tensor([2, 0]))
     torch.testing.assert_close(together(x[[2, 0]], who[[2, 0]]), expected[[2, 0]], **EXACT)
@@ -151,17 +151,17 @@ def test_groups_that_stay_keep_their_windows(way: Preprocessing, in_memory: bool
 @EVERY
 def test_pieces_of_any_size_give_the_same_windows(way: Preprocessing) -> None:
     fitted, X = fit(way, TRAINING), REC.X[REC.subject == 0].double()
-    whole = fitted.follow().feed(X)
+    whole = fitted.start_subject().feed(X)
     assert whole.shape[1:] == (len(X), *way.shape(3, 24))
     assert len(whole) in (1, len(FOLDS))
     if way.adaptation == "transductive":
-        assert fitted.follow().at_once
-        with pytest.raises(UserError, match="all of a person's windows at once"):
+        assert fitted.start_subject().at_once
+        with pytest.raises(UserError, match="all windows of a subject at once"):
             check_online(way)
         return
     check_online(way)
     for cuts in (range(len(X) + 1), (0, 1, 2, 9, len(X)), (0, 66, len(X))):
-        person = fitted.follow()
+        person = fitted.start_subject()
         pieces = [person.feed(X[i:j]) for i, j in pairwise(cuts)]
         torch.testing.assert_close(torch.cat(pieces, 1), whole, **EXACT)
 
@@ -169,11 +169,11 @@ def test_pieces_of_any_size_give_the_same_windows(way: Preprocessing) -> None:
 @EVERY
 def test_without_state_a_window_is_what_forward_says(way: Preprocessing) -> None:
     fitted, X = fit(way, TRAINING), REC.X[REC.subject == 0].double()
-    if way.follows:
-        with pytest.raises(UserError, match="follows one person"):
+    if way.is_online:
+        with pytest.raises(UserError, match="start_subject"):
             fitted(X[None])
         return
-    torch.testing.assert_close(fitted.follow().feed(X), fitted(X[None]), **EXACT)
+    torch.testing.assert_close(fitted.start_subject().feed(X), fitted(X[None]), **EXACT)
     if way.adaptation == "none":
         who = torch.zeros(1, len(X), dtype=torch.int64)
         torch.testing.assert_close(fitted(X[None], who), fitted(X[None]), **EXACT)
@@ -185,7 +185,7 @@ def test_no_window_changes_an_earlier_one(way: Preprocessing) -> None:
     fitted, X = fit(way, TRAINING), REC.X[REC.subject == 0].double()
     later = X.clone()
     later[30:] = 7 * later[30:].flip(0) + 50
-    before, after = (fitted.follow().feed(own) for own in (X, later))
+    before, after = (fitted.start_subject().feed(own) for own in (X, later))
     assert not torch.allclose(before[:, 30:], after[:, 30:]), "the change must be able to show"
     if way.adaptation != "transductive":
         assert torch.equal(before[:, :30], after[:, :30])
@@ -204,9 +204,9 @@ def test_held_out_people_and_labels_matter_to_nobody_else(way: Preprocessing, in
     other, own = (torch.from_numpy(np.flatnonzero(REC.subject.numpy() == s)).expand(len(FOLDS), -1) for s in (0, 3))
     assert torch.equal(before.gather(train)[0], after.gather(train)[0])
     assert torch.equal(before.held_out(other)[0], after.held_out(other)[0])
-    if way.adaptation != "transductive" and way.values()["standardize"] != "trial":
+    if way.adaptation != "transductive" and way.to_values()["standardize"] != "trial":
         assert not torch.allclose(before.held_out(own)[0], after.held_out(own)[0]), "the change must be able to show"
-    stored = [prepared.fitted.of_group(0).state_dict() for prepared in (before, after)]
+    stored = [prepared.fitted.get_group(0).state_dict() for prepared in (before, after)]
     for name, tensor in stored[0].items():
         assert torch.equal(tensor, stored[1][name])
 
@@ -219,7 +219,7 @@ def test_a_restored_model_prepares_alike(way: Preprocessing) -> None:
     fitted = way.fit(REC.X, REC.subject, TRAINING)
     stored, X = fitted.state_dict(), REC.X[REC.subject == 0]
     again = way.restore(stored)
-    assert torch.equal(again.follow().feed(X), fitted.follow().feed(X))
+    assert torch.equal(again.start_subject().feed(X), fitted.start_subject().feed(X))
     assert again.state_dict().keys() == stored.keys()
     for name in stored:
         with pytest.raises(ValueError, match=rf"{name} is missing"):
@@ -230,13 +230,13 @@ def test_a_restored_model_prepares_alike(way: Preprocessing) -> None:
 def test_a_graph_does_the_same_or_is_refused(way: Preprocessing) -> None:
     fitted, X = way.fit(REC.X, REC.subject, TRAINING), REC.X[REC.subject == 0]
     X[2, 1] = 0.1  # flat
-    if way.follows or any(name == "align" for name, value in way.values().items() if value != "none"):
+    if way.is_online or any(name == "align" for name, value in way.to_values().items() if value != "none"):
         with pytest.raises(UserError, match="use the format safetensors"):
             fitted.graph()
         return
     graph = fitted.graph()
     for n in (1, 7, len(X)):
-        torch.testing.assert_close(graph(X[None, :n]), fitted.follow().feed(X[:n]), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(graph(X[None, :n]), fitted.start_subject().feed(X[:n]), rtol=1e-5, atol=1e-5)
 
 
 # in training
@@ -268,7 +268,7 @@ def test_training_sees_what_the_model_will(way: Preprocessing, in_memory: bool) 
         groups = [g for g, held in enumerate(HELD_OUT) if person in REC.subject[held]]
         assert groups
         for g in groups:
-            new = fitted.of_group(g).follow().feed(REC.X[own].double())[0]
+            new = fitted.get_group(g).start_subject().feed(REC.X[own].double())[0]
             torch.testing.assert_close(held_out[g], new, **EXACT)
             torch.testing.assert_close(mixed[g], new, **EXACT)
 
@@ -278,7 +278,7 @@ def test_moments_are_tabulated_where_transforms_are_linear(way: Preprocessing, k
     prepared, rows = prepare(way, kernel=kernel), some_rows(TRAINING)
     x = prepared.gather(rows)
     found = prepared.moments(x, rows)
-    assert (found is not None) == way.tabulated
+    assert (found is not None) == way.has_cached_moments
     if found is not None:
         expected = window_moments(x.transpose(1, 2).flatten(1, 2), kernel)
         torch.testing.assert_close(found.mean, expected.mean, rtol=1e-7, atol=1e-9)
@@ -297,13 +297,13 @@ def test_moments_are_tabulated_where_transforms_are_linear(way: Preprocessing, k
 )
 def test_a_member_of_a_stack_equals_itself_alone(way: Preprocessing) -> None:
     """To the last bit where moments are tabulated; else sums of a stack are taken in another order."""
-    rec, dtype = people(4, per=12), torch.float32 if way.tabulated else torch.float64
+    rec, dtype = people(4, per=12), torch.float32 if way.has_cached_moments else torch.float64
     jobs = stacked_jobs(rec, preprocessing=way)[2::5]
     together = at.train(rec, jobs, "cpu", dtype=dtype)
     assert {outcome.population for outcome in together} == {len(jobs)}
     place = list(WAYS.values()).index(way) % 2 * (len(jobs) - 1)  # without a penalty or with one, of two seeds
     (alone,) = at.train(rec, [jobs[place]], "cpu", dtype=dtype)
-    assert_same_outcome(alone, together[place], 0.0 if way.tabulated else 1e-9)
+    assert_same_outcome(alone, together[place], 0.0 if way.has_cached_moments else 1e-9)
 
 
 # prepared windows belong to their recordings

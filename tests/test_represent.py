@@ -79,14 +79,14 @@ def test_the_logarithm_by_roots_is_the_logarithm(channels: int, smallest: float)
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_is_worked_out_once_for_all_folds_and_people(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
-    numbers = REPRESENTATIONS[kind].numbers
+    numbers = REPRESENTATIONS[kind].compute
 
     def counted(spec: Representation, x: Tensor) -> Tensor:
         nonlocal calls
         calls += len(x)
         return numbers(spec, x)
 
-    monkeypatch.setattr(REPRESENTATIONS[kind], "numbers", counted)
+    monkeypatch.setattr(REPRESENTATIONS[kind], "compute", counted)
     rec = tiny()
     plain = at.Setting(encoder="linear", standardize="none", represent=kind)
     forms = [plain.replace(center=center, shrinkage=0.5) for center in ("none", "online", "transductive")]

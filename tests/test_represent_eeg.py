@@ -16,7 +16,7 @@ from sklearn.covariance import oas
 from autotransfer.preprocessing.represent import Represent
 from autotransfer.preprocessing.represent.band_tangent import BANDS
 from autotransfer.preprocessing.represent.bands import Bands, FineBands
-from autotransfer.preprocessing.represent.rhythms import LOWS, whitened, whitened_by_elimination
+from autotransfer.preprocessing.represent.rhythms import LOWS, whiten, whiten_by_elimination
 
 SFREQ = 100.0
 
@@ -30,10 +30,10 @@ def windows(count: int = 3, channels: int = 4, times: int = 233) -> NDArray[np.f
 
 
 def numbers(kind: str, X: NDArray[np.float64], *constants: float) -> NDArray[np.float64]:
-    spec = Represent(kind, SFREQ, constants or None).of_windows
+    spec = Represent(kind, SFREQ, constants or None).representation
     given = torch.from_numpy(X)
-    out = spec.numbers(given)
-    torch.testing.assert_close(spec.numbers_in_graph(given), out, rtol=1e-7, atol=1e-7)
+    out = spec.compute(given)
+    torch.testing.assert_close(spec.compute_in_graph(given), out, rtol=1e-7, atol=1e-7)
     assert out.shape[1:] == spec.shape(*X.shape[1:])
     return out.numpy()
 
@@ -60,9 +60,9 @@ def test_elimination_whitens_as_a_decomposition_does() -> None:
     A = torch.randn(2, 3, 9, 20, generator=draw, dtype=torch.float64)
     B = torch.randn(2, 3, 9, 5, generator=draw, dtype=torch.float64)
     covariance = A @ A.mT
-    torch.testing.assert_close(whitened_by_elimination(covariance, B), whitened(covariance, B))
+    torch.testing.assert_close(whiten_by_elimination(covariance, B), whiten(covariance, B))
     torch.testing.assert_close(
-        whitened(covariance, B).mT @ whitened(covariance, B), B.mT @ torch.linalg.solve(covariance, B)
+        whiten(covariance, B).mT @ whiten(covariance, B), B.mT @ torch.linalg.solve(covariance, B)
     )
 
 

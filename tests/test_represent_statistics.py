@@ -37,9 +37,9 @@ def expected(x: NDArray[np.float64]) -> list[float]:
 def test_statistics_are_those_of_scipy() -> None:
     draw = np.random.default_rng(0)
     X = draw.gamma(2.0, size=(4, 3, 90)).cumsum(-1) - 2 * np.arange(90) + draw.standard_normal((4, 1, 90))
-    out = Statistics().numbers(torch.from_numpy(X))
+    out = Statistics().compute(torch.from_numpy(X))
     assert out.shape[1:] == Statistics().shape(3, 90)
-    torch.testing.assert_close(Statistics().numbers_in_graph(torch.from_numpy(X)), out)
+    torch.testing.assert_close(Statistics().compute_in_graph(torch.from_numpy(X)), out)
     for window, own in zip(X, out[:, 0].numpy(), strict=True):
         for place, channel in enumerate(window):
             start = PER_CHANNEL * place

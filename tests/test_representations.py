@@ -25,7 +25,7 @@ EVERY = pytest.mark.parametrize("name", REPRESENTATIONS)
 def told(name: str) -> dict[str, Any]:
     """What a representation must be told."""
     return {"represent": name} | {
-        field: SFREQ if field == "sfreq" else CONSTANTS[name] for field in REPRESENTATIONS[name].reads
+        field: SFREQ if field == "sfreq" else CONSTANTS[name] for field in REPRESENTATIONS[name].required_fields
     }
 
 
@@ -107,12 +107,12 @@ def test_it_is_trained_saved_and_exported(name: str, center: str, tmp_path: Path
 
 
 class Reading(Representation):
-    reads = ("sfreq", "constants")
+    required_fields = ("sfreq", "constants")
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
         return channels, 1
 
-    def numbers(self, x: Tensor) -> Tensor:
+    def compute(self, x: Tensor) -> Tensor:
         return x.double().mean(-1, keepdim=True)
 
 
@@ -122,7 +122,7 @@ def test_what_a_representation_reads_is_asked_for_and_nothing_else_kept(monkeypa
     monkeypatch.setitem(REPRESENTATIONS, "reading", Reading)
     known = Represent("reading", 100, [8, np.float32(13)])  # type: ignore[arg-type]
     assert known == Represent("reading", 100.0, (8.0, 13.0))
-    assert known.of_windows.constants == (8.0, 13.0)
+    assert known.representation.constants == (8.0, 13.0)
     with pytest.raises(UserError, match="represent 'reading' needs constants"):
         Represent("reading", 100.0)
     with pytest.raises(UserError, match="sfreq is -1"):

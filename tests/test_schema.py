@@ -229,7 +229,7 @@ def test_settings_that_differ_have_names_that_differ() -> None:
     solved += [at.Setting(encoder="trees", standardize="none")]
     solved += [
         at.Setting(encoder="linear", represent=name, sfreq=100.0, constants=(1.0, 2.0))
-        for name, kind in REPRESENTATIONS.items() if kind.reads
+        for name, kind in REPRESENTATIONS.items() if kind.required_fields
     ]  # fmt: skip
     elsewhere = {field.name for field in dataclasses.fields(Training)} | set(AUGMENTATIONS) | set(TRANSFORMS)
     for base in [*bases, bases[0].replace(encoder="shallow"), *solved]:

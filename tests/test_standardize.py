@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from autotransfer.preprocessing import Preprocessing
-from autotransfer.preprocessing.standardize import KINDS, Standardize
+from autotransfer.preprocessing.standardize import FITTED_SCALES, Standardize
 from tiny import preprocessed
 
 N, C, T = 23, 3, 17
 SUBJECT = torch.arange(N) % 4
 ROWS = np.array([1, 2, 5, 11, 20])
-ALL = [*KINDS, "none"]
+ALL = [*FITTED_SCALES, "none"]
 
 
 def signal(dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -61,7 +61,7 @@ def test_equals_numpy(
     np.testing.assert_allclose(out.numpy(), by_numpy(X, kind), rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FITTED_SCALES)
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e8, -1e15, 1e-30, 36.6])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_constant_channel_becomes_exactly_zero(kind: str, value: float, dtype: torch.dtype) -> None:

@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 
 def from_file(recordings: at.Recordings, standardize: str) -> PreparedWindows:
     """What is gathered is compared with windows in memory in test_preprocessing_contract.py."""
-    way = Preprocessing.of({"standardize": standardize})
+    way = Preprocessing.from_values({"standardize": standardize})
     windows = Windows(recordings, way, 5, device=CPU, dtype=torch.float32, in_memory=False)
     return PreparedWindows(windows, [np.arange(20), np.arange(24)], [np.arange(0)] * 2)
 
@@ -86,7 +86,7 @@ read = PreparedWindows._read
 PreparedWindows._read = lambda self, *rest: (seen.append(own()), read(self, *rest))[1]
 at.train(rec, [at.Job(at.Setting(max_epochs=1), fold)], 'cpu')
 print(max(seen) - before)
-way = Preprocessing.of({'standardize': 'trial'})
+way = Preprocessing.from_values({'standardize': 'trial'})
 windows = t.Windows(rec, way, 0, device=torch.device('cpu'), dtype=torch.float32, in_memory=False)
 prepared = PreparedWindows(windows, [fold.train], [fold.test])
 before, seen = own(), []

@@ -8,7 +8,7 @@ import torch
 
 from autotransfer.model.stack import Size
 from autotransfer.model.templates import Batches, TemplatesOptions, class_statistics, xdawn
-from autotransfer.preprocessing.represent.base import stretches
+from autotransfer.preprocessing.represent.base import segment_means
 
 SIZE = Size(channels=5, times=40, classes=3, sfreq=None)
 
@@ -47,7 +47,7 @@ def test_a_code_is_what_it_says() -> None:
     code = net.raw_latents(X[None], slice(1, 2))[0]
     assert code.shape == (len(X), options.latent_dim(SIZE)) == (len(X), 6 * 17)
     signals = net.filters[1] @ X
-    torch.testing.assert_close(code[:, : 6 * 16], stretches(signals).flatten(1))
+    torch.testing.assert_close(code[:, : 6 * 16], segment_means(signals).flatten(1))
     for f in range(6):
         response = net.filters[1, f] @ X[y == f // 2].mean(0)
         for n in (0, 5, 50):

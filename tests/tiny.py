@@ -57,7 +57,7 @@ def people(n_subjects: int = 5, per: int = 20, channels: int = 3, times: int = 2
 def preprocessed(X: Tensor, subject: Tensor, rows: object = None, **values: object) -> Tensor:
     """Windows (N, C, T) of training people after the transforms of these values, fitted on rows or on all of them."""
     training = np.arange(len(X)) if rows is None else np.asarray(rows)
-    fitted = Preprocessing.of(values).fit(X, subject, [training])
+    fitted = Preprocessing.from_values(values).fit(X, subject, [training])
     return fitted(X[None], subject[None])[0]
 
 

@@ -55,6 +55,6 @@ def largest_difference(saved: Model, predict: Predict) -> float:
 
 def tolerance(saved: Model) -> float:
     """Return how much of a difference is rounding."""
-    if any(part.setting.preprocessing.counts for part in saved.parts):
+    if any(part.setting.preprocessing.counts_samples for part in saved.parts):
         return OF_COUNTS
     return OF_ONE_PERSON if saved.is_calibrated else TOLERANCE

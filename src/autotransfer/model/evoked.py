@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..preprocessing.represent.base import centered
-from ..preprocessing.represent.tangent import logarithm, logarithm_by_roots, tangent_of
+from ..preprocessing.represent.base import subtract_means
+from ..preprocessing.represent.tangent import logarithm, logarithm_by_roots, tangent_vectors
 from .stack import Size
 from .templates import Templates, TemplatesOptions
 
@@ -44,10 +44,10 @@ class Evoked(Templates):
 
     def latents(self, x: Tensor, members: slice, log_of: Callable[[Tensor], Tensor]) -> Tensor:
         """Compute latents. log_of: matrices (..., 2F, 2F) -> their logarithms."""
-        signals, _ = centered(self.filters[members, None].to(torch.float64) @ x.to(torch.float64))  # (M, B, F, T)
+        signals, _ = subtract_means(self.filters[members, None].to(torch.float64) @ x.to(torch.float64))  # (M, B, F, T)
         responses = self.templates[members, None].to(torch.float64).expand_as(signals)
         both = torch.cat([responses, signals], -2)
-        return tangent_of(both, int(x.shape[-1]), log_of)[..., 0, :].to(x.dtype)
+        return tangent_vectors(both, int(x.shape[-1]), log_of)[..., 0, :].to(x.dtype)
 
     def raw_latents_for_export(self, x: Tensor) -> Tensor:
         return self.latents(x, slice(None), logarithm_by_roots)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import check_at_most, check_positive
-from ..preprocessing.represent.base import POINTS, QUIET, centered, stretches
+from ..preprocessing.represent.base import POINTS, QUIET, segment_means, subtract_means
 from .closed_form import Batches, ClosedFormEncoder, ClosedFormOptions
 from .stack import Size
 
@@ -63,16 +63,16 @@ class Templates(ClosedFormEncoder):
 
     def raw_latents(self, x: Tensor, members: slice = slice(None)) -> Tensor:
         signals = self.filters[members, None].to(torch.float64) @ x.to(torch.float64)  # (M, B, F, T)
-        deviations, _ = centered(signals)
+        deviations, _ = subtract_means(signals)
         spread = deviations.square().mean(-1).sqrt() + FLAT * signals.abs().mean(-1)
         product = (deviations * self.templates[members, None].to(torch.float64)).mean(-1)
         likeness = product / spread.clamp(min=QUIET)
-        return torch.cat([stretches(signals).flatten(2), likeness], -1).to(x.dtype)
+        return torch.cat([segment_means(signals).flatten(2), likeness], -1).to(x.dtype)
 
     def fit(self, members: Sequence[int], batches: Batches) -> None:
         response, covariance, samples = class_statistics(batches, self.classes)
         filters = xdawn(response, covariance, samples, self.per_class)  # (K, f, C)
-        templates, _ = centered((filters @ response).flatten(0, 1))
+        templates, _ = subtract_means((filters @ response).flatten(0, 1))
         templates = templates / templates.square().mean(-1, keepdim=True).sqrt().clamp(min=QUIET)
         for member in members:
             self.filters[member] = filters.flatten(0, 1).to(self.filters)
@@ -104,7 +104,7 @@ def class_statistics(batches: Batches, classes: int) -> tuple[Tensor, Tensor, in
 def xdawn(response: Tensor, covariance: Tensor, samples: int, n_filters: int) -> Tensor:
     """Return spatial filters (K, f, C) of unit length for mean responses (K, C, T): eigenvectors w of the largest λ in
     S w = λ Σ w, S the covariance of the response, Σ that of everything."""
-    deviation, _ = centered(response)
+    deviation, _ = subtract_means(response)
     signal = shrink_covariance(deviation @ deviation.mT / response.shape[-1], response.shape[-1])
     # In the coordinates in which Σ is the identity the problem is an ordinary one. Of silence, Σ is the identity.
     everything = shrink_covariance(covariance, samples)

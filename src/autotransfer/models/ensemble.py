@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..model.encoders import ENCODERS
-from ..preprocessing import Batch, FittedPreprocessing, Person, strongest
+from ..preprocessing import Batch, FittedPreprocessing, SubjectPreprocessing, strongest_adaptation
 from ..settings import Setting
 from ..training.centering import Centering
 from ..training.effects import Effects
@@ -56,12 +56,12 @@ class Ensemble:
             if constant is None
             else NumberCombination(self.stacks, in_order, constant)
         )
-        self.adaptation = strongest(candidate.setting.adaptation for candidate in candidates)
-        self.shared_transforms = _numbers_of([stack.preprocessing.prefixes() for stack in self.stacks])
+        self.adaptation = strongest_adaptation(candidate.setting.adaptation for candidate in candidates)
+        self.shared_transforms = _numbers_of([stack.preprocessing.cache_keys() for stack in self.stacks])
 
-    def follow(self, start: int = 0) -> list[Person]:
+    def follow(self, start: int = 0) -> list[SubjectPreprocessing]:
         """Return the memory of each stack for a new person; windows have been through the transforms before `start`."""
-        return [stack.preprocessing.follow(start) for stack in self.stacks]
+        return [stack.preprocessing.start_subject(start) for stack in self.stacks]
 
     @torch.inference_mode()
     def predict(self, X: Tensor, subject: Tensor | None = None) -> Tensor:
@@ -85,7 +85,7 @@ class Ensemble:
         return latents
 
     @torch.inference_mode()
-    def read(self, X: Tensor, people: Sequence[Person]) -> tuple[list[Tensor], Tensor]:
+    def read(self, X: Tensor, people: Sequence[SubjectPreprocessing]) -> tuple[list[Tensor], Tensor]:
         """Map the next raw windows (n, channels, times) of a person to the latents of each stack (P, n, D) and
         log-probabilities (n, classes), up to a number for each window."""
         pieces = [latents for _, latents in self._latents_of_person(X, people)]
@@ -104,7 +104,9 @@ class Ensemble:
             for piece, latents in self._latents_of_person(X[rows], self.follow(start)):
                 yield rows[piece], latents
 
-    def _latents_of_person(self, X: Tensor, people: Sequence[Person]) -> Iterator[tuple[slice, list[Tensor]]]:
+    def _latents_of_person(
+        self, X: Tensor, people: Sequence[SubjectPreprocessing]
+    ) -> Iterator[tuple[slice, list[Tensor]]]:
         """Yield rows of a person's next windows and the latents of each stack (P, n, D), in pieces."""
         at_once = [person.feed(X.to(torch.float32)) if person.at_once else None for person in people]
         for begin in range(0, len(X), STEP):

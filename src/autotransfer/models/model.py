@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..errors import UserError, check_choice, shown
 from ..model.encoders import Encoders
-from ..preprocessing import strongest
+from ..preprocessing import strongest_adaptation
 from ..preprocessing.transform import with_prefix
 from ..recordings.concerns import compare_with_training
 from ..recordings.container import check_sfreq
@@ -157,7 +157,7 @@ class Model:
     @property
     def adaptation(self) -> str:
         """Return the adaptation of the candidate that uses most of a new person's windows."""
-        return strongest(part.setting.adaptation for part in self.parts)
+        return strongest_adaptation(part.setting.adaptation for part in self.parts)
 
     @property
     def classes_(self) -> NDArray[Any]:

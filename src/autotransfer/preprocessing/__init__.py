@@ -1,6 +1,6 @@
-"""How a window is prepared before an encoder sees it: a chain of transforms that is part of the model.
+"""Preprocessing: the chain of transforms of a window before the encoder, saved as part of the model.
 
-To add a transform, write one file with a subclass of `Transform` and one of `Fitted`, and add a line to TRANSFORMS.
+To add a transform, write a subclass of `Transform` and one of `FittedTransform`, and add a line to TRANSFORMS.
 """
 
 from __future__ import annotations
@@ -20,13 +20,21 @@ from .center import Center
 from .delays import Delays
 from .represent import Represent
 from .standardize import Standardize
-from .transform import Batch, Fitted, Follower, Rows, Stage, Transform, with_prefix
+from .transform import Batch, FittedTransform, Rows, RunningTransform, Transform, TransformedWindows, with_prefix
 
 __all__ = [
-    "TRANSFORMS", "Batch", "Fitted", "FittedPreprocessing", "Follower", "Person", "Preprocessing", "Stage", "Transform",
+    "TRANSFORMS",
+    "Batch",
+    "FittedPreprocessing",
+    "FittedTransform",
+    "Preprocessing",
+    "RunningTransform",
+    "SubjectPreprocessing",
+    "Transform",
+    "TransformedWindows",
 ]  # fmt: skip
 
-# By the name that a Setting has for them, in the order in which they are applied.
+# By keyword of a Setting, in the order in which they are applied.
 TRANSFORMS: dict[str, type[Transform]] = {
     "standardize": Standardize,
     "delays": Delays,
@@ -36,17 +44,17 @@ TRANSFORMS: dict[str, type[Transform]] = {
     "center": Center,
 }
 
-STEP = 64  # windows of a new person worked on at once
+WINDOWS_PER_STEP = 64  # windows of a new subject that are transformed at once
 
 
-def strongest(adaptations: Iterable[str]) -> str:
-    """Return the adaptation that uses most of a new person's unlabeled windows."""
+def strongest_adaptation(adaptations: Iterable[str]) -> str:
+    """Return the adaptation that uses most of a new subject's unlabeled windows."""
     return max(adaptations, key=("none", "online", "transductive").index, default="none")
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Transforms in the order of the registry."""
+    """A chain of transforms, in the order of the registry."""
 
     transforms: tuple[Transform, ...]
 
@@ -55,18 +63,18 @@ class Preprocessing:
             transform.check(self.transforms[:place])
 
     @classmethod
-    def of(cls, values: dict[str, Any]) -> Self:
-        """Make the chain from the fields of a Setting: the value of each transform, and of its other fields."""
+    def from_values(cls, values: dict[str, Any]) -> Self:
+        """Make the chain from fields of a Setting: the value of each transform, and its other fields."""
         transforms = []
         for name, kind in TRANSFORMS.items():
             value = plain_value(values.get(name, kind.default))
-            if not is_off(value) and (isinstance(value, bool) or value not in kind.idle):
+            if not is_off(value) and (isinstance(value, bool) or value not in kind.no_op_values):
                 others = {field.name: values[field.name] for field in fields(kind)[1:] if field.name in values}
                 transforms.append(kind(**{fields(kind)[0].name: value} | others))
         return cls(tuple(transforms))
 
-    def values(self) -> dict[str, Any]:
-        """Return the fields of a Setting that make the same; 'none' for a default that is left out."""
+    def to_values(self) -> dict[str, Any]:
+        """Return the fields of a Setting that make this chain, 'none' for a default transform that is left out."""
         present = {type(transform): transform for transform in self.transforms}
         values: dict[str, Any] = {}
         for name, kind in TRANSFORMS.items():
@@ -80,67 +88,63 @@ class Preprocessing:
 
     @property
     def adaptation(self) -> str:
-        """Return what a new person's own unlabeled windows are used for: none (zero-shot), online (each window is
-        prepared with those before it) or transductive (with all of them, later ones too)."""
-        return strongest(transform.adaptation for transform in self.transforms)
+        """Return which windows of a new subject are used: none, earlier ones (online) or all (transductive)."""
+        return strongest_adaptation(transform.adaptation for transform in self.transforms)
 
     @property
-    def counts(self) -> bool:
-        """Tell whether samples are counted, so that rounding may move a number by one of them."""
-        return any(isinstance(step, Represent) and step.of_windows.counts for step in self.transforms)
+    def counts_samples(self) -> bool:
+        """Tell whether a representation counts samples, so that rounding can change a value by a whole sample."""
+        return any(isinstance(step, Represent) and step.representation.counts_samples for step in self.transforms)
 
     @property
     def sfreq(self) -> float | None:
-        """Return the sampling rate in Hz that windows are taken to have; None where it makes no difference."""
+        """Return the sampling rate in Hz that a representation needs, None if no transform needs one."""
         return next((step.sfreq for step in self.transforms if isinstance(step, Represent)), None)
 
     @property
-    def follows(self) -> bool:
-        """Tell whether some transform is online: it prepares a new person's windows differently."""
+    def is_online(self) -> bool:
+        """Tell whether a transform is online, so that windows of a new subject are transformed in order."""
         return any(transform.adaptation == "online" for transform in self.transforms)
 
     @property
-    def tabulated(self) -> bool:
-        return all(transform.tabulated for transform in self.transforms)
+    def has_cached_moments(self) -> bool:
+        return all(transform.has_cached_moments for transform in self.transforms)
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
         for transform in self.transforms:
             channels, times = transform.shape(channels, times)
         return channels, times
 
-    def signals(self, channels: int, times: int) -> int:
-        """Return how many channels of prepared windows, the first ones, are signals over time."""
+    def n_signal_channels(self, channels: int, times: int) -> int:
+        """Return how many first channels of prepared windows are signals over time."""
         signals = channels
         for transform in self.transforms:
-            signals = transform.signals(signals, times)
+            signals = transform.n_signal_channels(signals, times)
             channels, times = transform.shape(channels, times)
         return signals
 
-    def n_constant(self, channels: int, times: int) -> int:
-        """Return how many channels of prepared windows, the last ones, have one value throughout a window."""
+    def n_constant_channels(self, channels: int, times: int) -> int:
+        """Return how many last channels of prepared windows are constant within a window."""
         if not self.transforms:
             return 0
-        return self.transforms[-1].n_constant(*Preprocessing(self.transforms[:-1]).shape(channels, times))
+        return self.transforms[-1].n_constant_channels(*Preprocessing(self.transforms[:-1]).shape(channels, times))
 
     @property
-    def by_fold(self) -> int:
-        """Return the place of the first transform by which training windows depend on the fold; all that comes
-        before it is the same for everybody."""
-        places = [place for place, transform in enumerate(self.transforms) if transform.by_fold]
+    def n_shared_by_folds(self) -> int:
+        """Return the number of first transforms whose training windows are equal in all folds."""
+        places = [place for place, transform in enumerate(self.transforms) if transform.depends_on_fold]
         return places[0] if places else len(self.transforms)
 
     @property
-    def repeated(self) -> bool:
-        """Tell whether training windows are transformed again in every step: by more than the shift and scale of a
-        fold, which they get while they are gathered."""
-        return self.transforms[self.by_fold :] not in ((), (Standardize("train"),))
+    def is_applied_each_step(self) -> bool:
+        """Tell whether minibatches need transforms other than the shift and scale that are applied while gathering."""
+        return self.transforms[self.n_shared_by_folds :] not in ((), (Standardize("train"),))
 
     @property
-    def represented(self) -> int:
-        """Return how many transforms lead to a representation of every window that neither its person nor the fold
-        changes; 0 where there is none."""
+    def n_until_representation(self) -> int:
+        """Return the number of transforms up to a representation that depends on neither subject nor fold, or 0."""
         for place, transform in enumerate(self.transforms):
-            if transform.by_fold or transform.adaptation != "none":
+            if transform.depends_on_fold or transform.adaptation != "none":
                 return 0
             if isinstance(transform, Represent):
                 return place + 1
@@ -155,46 +159,47 @@ class Preprocessing:
         like: Tensor | None = None,
         ready: tuple[int, Tensor] | None = None,
     ) -> FittedPreprocessing:
-        """Fit the transforms one after the other. X: (N, C, T) raw windows; subject: (N,); training: the rows of
-        each of G groups. The rest: see Stage."""
-        steps: list[tuple[Transform, Fitted]] = []
+        """Fit the transforms in order on raw windows X (N, C, T) and rows of G groups; see TransformedWindows."""
+        steps: list[tuple[Transform, FittedTransform]] = []
         for transform in self.transforms:
-            steps.append((transform, transform.fit(Stage(X, subject, steps, derived, like, ready), training)))
+            steps.append(
+                (transform, transform.fit(TransformedWindows(X, subject, steps, derived, like, ready), training))
+            )
         return FittedPreprocessing(self, [fitted for _, fitted in steps])
 
     def restore(self, tensors: dict[str, Tensor]) -> FittedPreprocessing:
-        """Restore the fitted transforms of a saved model from the tensors of `FittedPreprocessing.state_dict()`."""
+        """Restore the fitted transforms of a saved model from `FittedPreprocessing.state_dict()`."""
         steps = []
-        for name, transform in self.named():
+        for name, transform in self.named_transforms():
             try:
                 steps.append(transform.restore(with_prefix(f"{name}.", tensors)))
             except KeyError as error:
                 raise ValueError(f"the tensor {name}.{error.args[0]} is missing") from None
         return FittedPreprocessing(self, steps)
 
-    def named(self) -> Iterator[tuple[str, Transform]]:
+    def named_transforms(self) -> Iterator[tuple[str, Transform]]:
         names = {kind: name for name, kind in TRANSFORMS.items()}
         for transform in self.transforms:
             yield names[type(transform)], transform
 
 
 class FittedPreprocessing(nn.Module):
-    """The transforms with their statistics: part of a model, saved and exported with it."""
+    """The fitted transforms, which are part of a model and saved and exported with it."""
 
-    def __init__(self, spec: Preprocessing, steps: Sequence[Fitted]) -> None:
+    def __init__(self, spec: Preprocessing, steps: Sequence[FittedTransform]) -> None:
         super().__init__()
         self.spec = spec
-        for (name, _), fitted in zip(spec.named(), steps, strict=True):
+        for (name, _), fitted in zip(spec.named_transforms(), steps, strict=True):
             self.add_module(name, fitted)
 
     @property
-    def steps(self) -> list[Fitted]:
-        return [step for step in self.children() if isinstance(step, Fitted)]
+    def steps(self) -> list[FittedTransform]:
+        return [step for step in self.children() if isinstance(step, FittedTransform)]
 
-    def forward(self, x: Tensor, people: Tensor | None = None, *, start: int = 0, stop: int | None = None) -> Tensor:
-        """Take windows (G or 1, B, C, T) of people (G or 1, B) through the transforms from `start` up to `stop`."""
+    def forward(self, x: Tensor, subjects: Tensor | None = None, *, start: int = 0, stop: int | None = None) -> Tensor:
+        """Apply the transforms from `start` up to `stop` to windows (G or 1, B, C, T) of subjects (G or 1, B)."""
         for step in self.steps[start:stop]:
-            x = step(x, people)
+            x = step(x, subjects)
         return x
 
     def select(self, groups: Tensor) -> None:
@@ -202,19 +207,18 @@ class FittedPreprocessing(nn.Module):
         for step in self.steps:
             step.select(groups)
 
-    def of_group(self, group: int) -> FittedPreprocessing:
-        """Return the transforms of one group alone; statistics are views."""
-        return FittedPreprocessing(self.spec, [step.of_group(group) for step in self.steps])
+    def get_group(self, group: int) -> FittedPreprocessing:
+        """Return the transforms of one group; their statistics are views."""
+        return FittedPreprocessing(self.spec, [step.get_group(group) for step in self.steps])
 
-    def follow(self, start: int = 0) -> Person:
-        """Return one new person for each of the G groups; windows have been through the transforms before `start`."""
-        names = [name for name, _ in self.spec.named()]
-        followers = {name: step.follow() for name, step in zip(names[start:], self.steps[start:], strict=True)}
-        return Person(followers, at_once=self.spec.adaptation == "transductive")
+    def start_subject(self, start: int = 0) -> SubjectPreprocessing:
+        """Return the preprocessing of one new subject per group, from the transform `start` on."""
+        names = [name for name, _ in self.spec.named_transforms()]
+        transforms = {name: step.start_subject() for name, step in zip(names[start:], self.steps[start:], strict=True)}
+        return SubjectPreprocessing(transforms, at_once=self.spec.adaptation == "transductive")
 
-    def prefixes(self) -> list[object]:
-        """Return a key of each transform with all before it, equal if they do the same to the same windows; as far
-        as they do it to every window by itself."""
+    def cache_keys(self) -> list[object]:
+        """Return a key per transform before the first adaptive one; equal keys mean equal results so far."""
         keys: list[object] = []
         statistics: tuple[bytes, ...] = ()
         for place, step in enumerate(self.steps):
@@ -225,57 +229,57 @@ class FittedPreprocessing(nn.Module):
         return keys
 
     def graph(self) -> nn.Module:
-        """Map raw windows (1, N, C, T) to (P or 1, N, C', T') in plain operations; refused if a graph cannot."""
+        """Return a module for export from raw windows (1, N, C, T) to (P or 1, N, C', T'), or raise a UserError."""
         return nn.Sequential(*(step.graph() for step in self.steps))
 
 
-class Person:
-    """One new person. Feed their windows in order, in pieces of any size.
+class SubjectPreprocessing:
+    """Preprocessing of the ordered windows of one new subject, fed in chunks of any size.
 
-    What a transductive transform takes from all of a person's windows it takes from those of one call.
+    Transductive transforms take the statistics from the windows of one call.
     """
 
-    def __init__(self, followers: dict[str, Follower], *, at_once: bool) -> None:
-        """followers: by the names of their transforms, in order."""
-        self.followers, self.at_once = followers, at_once
-        for follower, after in pairwise(followers.values()):
-            follower.second_wanted = after.reads_second
+    def __init__(self, transforms: dict[str, RunningTransform], *, at_once: bool) -> None:
+        self.transforms, self.at_once = transforms, at_once
+        for transform, after in pairwise(transforms.values()):
+            transform.returns_second_moments = after.needs_second_moments
 
-    def feed(self, X: Tensor, keys: Sequence[object] = (), known: dict[object, Batch] | None = None) -> Tensor:
-        """Map raw windows (n, C, T), n ≥ 1 to prepared ones (P or 1, n, C', T').
+    def feed(self, X: Tensor, keys: Sequence[object] = (), cache: dict[object, Batch] | None = None) -> Tensor:
+        """Map raw windows (n, C, T), n ≥ 1, to prepared ones (P or 1, n, C', T').
 
-        keys: of the first transforms, each with all before it; what `known` has under one of them was done to these
-        very windows already, and what is done is added to it
+        keys: `cache_keys()`; cache: outputs by key for these windows, which is read and extended
         """
-        if known is None and not self.at_once and X.shape[0] > STEP:  # len() of a tensor takes longer
-            return torch.cat([self.feed(X[start : start + STEP]) for start in range(0, len(X), STEP)], 1)
-        known = {} if known is None else known
+        if cache is None and not self.at_once and X.shape[0] > WINDOWS_PER_STEP:  # len() of a tensor takes longer
+            return torch.cat(
+                [self.feed(X[start : start + WINDOWS_PER_STEP]) for start in range(0, len(X), WINDOWS_PER_STEP)], 1
+            )
+        cache = {} if cache is None else cache
         batch = Batch(X[None])
-        for place, follower in enumerate(self.followers.values()):
+        for place, transform in enumerate(self.transforms.values()):
             key = keys[place] if place < len(keys) else None
-            done = None if key is None else known.get(key)
-            batch = follower.feed(batch) if done is None else done
+            done = None if key is None else cache.get(key)
+            batch = transform.feed(batch) if done is None else done
             if key is not None:
-                known[key] = batch
+                cache[key] = batch
         return batch.x
 
     def state(self) -> dict[str, Tensor]:
-        """Return what is remembered of the person, as TRANSFORM.NAME; nothing where no transform is online."""
-        return {f"{name}.{key}": t for name, step in self.followers.items() for key, t in step.state().items()}
+        """Return the state of online transforms as TRANSFORM.NAME; empty if there are none."""
+        return {f"{name}.{key}": t for name, step in self.transforms.items() for key, t in step.state().items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Restore what `state()` gave; ValueError if it does not fit."""
-        for name, follower in self.followers.items():
+        """Restore the result of `state()`; ValueError if it does not fit."""
+        for name, transform in self.transforms.items():
             try:
-                follower.restore(with_prefix(f"{name}.", state))
+                transform.restore(with_prefix(f"{name}.", state))
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
 
 
 def check_online(spec: Preprocessing) -> None:
-    """Raise where windows cannot come one by one."""
+    """Raise a UserError if the preprocessing needs all windows of a subject at once."""
     if spec.adaptation == "transductive":
         raise UserError(
-            "the model takes all of a person's windows at once (standardize, align or center 'transductive'); "
-            "give them to predict_proba together, or train with 'online'"
+            "the model needs all windows of a subject at once (standardize, align or center 'transductive'); "
+            "pass them to predict_proba together, or train with 'online'"
         )

@@ -1,7 +1,7 @@
-"""Every window standardized by itself, with the mean and the log deviation of each channel appended as channels.
+"""Windows standardized one by one, with the mean and log standard deviation of each channel appended as channels.
 
-A temporal filter sees shapes well and amplitudes badly. In slow signals the mean and the spread of a whole window say
-something that its shape does not: read apart, neither drowns the other.
+Temporal filters see shapes well and amplitudes badly. In slow signals the mean and the deviation of a window are
+informative too, so they get channels of their own.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from torch import Tensor
 from .. import cpu
 from ..errors import UserError
 from .standardize import Standardize
-from .transform import Fitted, Rows, Stage, Transform
+from .transform import FittedTransform, Rows, Transform, TransformedWindows
 
-FLAT = 1e-4  # a channel that varies by less, in units of the training subjects' deviation, counts as flat
+FLAT = 1e-4  # channels with a smaller deviation, in units of the training subjects' deviation, count as flat
 QUIET = 1e-3  # added to deviations before their logarithm
 
 
@@ -27,34 +27,33 @@ class AppendScale(Transform):
     on: bool = True
 
     default: ClassVar[object] = False
-    tabulated: ClassVar[bool] = True
+    has_cached_moments: ClassVar[bool] = True
 
     def check(self, before: Sequence[Transform]) -> None:
         if Standardize("trial") in before:
             raise UserError(
-                "append_scale needs amplitudes, which trial standardization removes; choose standardize='train'"
+                "append_scale needs amplitudes, which standardize='trial' removes; choose standardize='train'"
             )
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
         return 3 * channels, times
 
-    def signals(self, channels: int, times: int) -> int:
-        return channels  # means and deviations come after them
+    def n_signal_channels(self, channels: int, times: int) -> int:
+        return channels  # followed by means and deviations
 
-    def n_constant(self, channels: int, times: int) -> int:
+    def n_constant_channels(self, channels: int, times: int) -> int:
         return 2 * channels
 
-    def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
-        return WithScale()
+    def fit(self, windows: TransformedWindows, training: Sequence[Rows]) -> FittedTransform:
+        return FittedAppendScale()
 
 
-class WithScale(Fitted):
-    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
-        """Map windows (..., C, T) to (..., 3C, T): shapes, each with mean 0 and deviation 1, then the mean and then the
-        logarithm of the deviation of every channel."""
+class FittedAppendScale(FittedTransform):
+    def forward(self, x: Tensor, subjects: Tensor | None = None) -> Tensor:
+        """Map (..., C, T) to (..., 3C, T): standardized channels, their means, then their log standard deviations."""
         if not x.requires_grad and cpu.available(x):
             return cpu.append_scale(x, FLAT, QUIET)
-        exact = x.double()  # what float32 leaves of a flat channel less its mean would become its shape
+        exact = x.double()  # float32 rounding errors of a flat channel would become its shape
         mean = exact.mean(-1, keepdim=True)
         centered = exact - mean
         deviation = centered.square().mean(-1, keepdim=True).sqrt()

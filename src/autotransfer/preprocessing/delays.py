@@ -1,7 +1,6 @@
-"""Delayed copies of the channels below each other: what a covariance then sees is how a signal follows itself.
+"""Delays: delayed copies of all channels appended as channels, so that covariances contain autocovariances.
 
-With few channels a covariance says little. Together with copies of themselves some samples later they have one that
-also holds their autocorrelations, which is to say their spectrum.
+With few channels a covariance says little. With delayed copies it also describes the spectrum of each channel.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError, check_at_most, check_positive, check_types
-from .transform import Fitted, Rows, Stage, Transform
+from .transform import FittedTransform, Rows, Transform, TransformedWindows
 
 
 @dataclass(frozen=True)
 class Delays(Transform):
-    copies: int = 2  # of every channel, the one without delay counted
+    copies: int = 2  # of each channel, including the one without delay
     lag: int = 1  # samples from one copy to the next
 
-    idle: ClassVar[tuple[object, ...]] = (1,)
+    no_op_values: ClassVar[tuple[object, ...]] = (1,)
 
     def __post_init__(self) -> None:
         check_types(self, copies="delays")
@@ -30,25 +29,25 @@ class Delays(Transform):
         check_at_most(self, copies=10**3, lag=10**6)
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
-        left = times - (self.copies - 1) * self.lag
-        if left < 1:
+        times_left = times - (self.copies - 1) * self.lag
+        if times_left < 1:
             raise UserError(
-                f"{self.copies} copies of the channels with a lag of {self.lag} samples need windows longer than "
-                f"{times} samples; give fewer delays or a smaller lag"
+                f"{self.copies} copies with a lag of {self.lag} samples need windows of more than {times} samples; "
+                "give fewer delays or a smaller lag"
             )
-        return channels * self.copies, left
+        return channels * self.copies, times_left
 
-    def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
-        return Delayed(self)
+    def fit(self, windows: TransformedWindows, training: Sequence[Rows]) -> FittedTransform:
+        return FittedDelays(self)
 
 
-class Delayed(Fitted):
+class FittedDelays(FittedTransform):
     def __init__(self, spec: Delays) -> None:
         super().__init__()
         self.spec = spec
 
-    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
-        """Map (..., C, T) to (..., C·copies, T − (copies − 1)·lag): all channels, then all of them a lag later."""
-        _, left = self.spec.shape(x.shape[-2], x.shape[-1])
+    def forward(self, x: Tensor, subjects: Tensor | None = None) -> Tensor:
+        """Map (..., C, T) to (..., C·copies, T − (copies − 1)·lag), one copy of all channels after the other."""
+        _, times_left = self.spec.shape(x.shape[-2], x.shape[-1])
         starts = (copy * self.spec.lag for copy in range(self.spec.copies))
-        return torch.cat([x[..., start : start + left] for start in starts], -2)
+        return torch.cat([x[..., start : start + times_left] for start in starts], -2)

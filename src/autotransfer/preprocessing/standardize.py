@@ -1,11 +1,11 @@
-"""Standardization: every channel with mean 0 and standard deviation 1, over a trial, the training rows, or a person.
+"""Standardization: every channel gets mean 0 and standard deviation 1 over a window, the training rows or a subject.
 
-    trial          each trial by itself; the paper's
-    train          by the training rows of the fold
-    transductive   each person by all of their own windows, labels unseen
-    online         the same for training people; a new person by their windows so far and a prior
+    trial          statistics of each window, as in the paper
+    train          statistics of the training rows of the fold
+    transductive   statistics of all windows of the subject
+    online         for training subjects transductive; for a new subject statistics of a prior and the windows so far
 
-A channel that has one value throughout becomes 0.
+Constant channels become 0. No labels are used.
 """
 
 from __future__ import annotations
@@ -17,45 +17,55 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .align import moments
-from .transform import Adapting, Batch, Fitted, Follower, OnlineOnly, Rows, Stage, Summing, entries_of
+from .align import second_moments
+from .transform import (
+    AdaptiveTransform,
+    Batch,
+    FittedTransform,
+    OnlineMixin,
+    Rows,
+    RunningSums,
+    RunningTransform,
+    TransformedWindows,
+    look_up,
+)  # fmt: skip
 
-PRIOR_WINDOWS = 8  # m: how many windows of a person the prior is worth
-ROUNDING = 1e-12  # of the sum of squares: smaller sums of squared deviations are rounding errors of their difference
+PRIOR_WINDOWS = 8  # m: weight of the prior, in windows
+ROUNDING = 1e-12  # times the sum of squares; smaller sums of squared deviations are rounding errors
 
 
 @dataclass(frozen=True)
-class Standardize(Adapting):
+class Standardize(AdaptiveTransform):
     kind: str = "trial"
 
     kinds = ("trial", "train", "transductive", "online", "none")
     default = "trial"
-    tabulated = True
+    has_cached_moments = True
 
     @property
-    def by_fold(self) -> bool:
+    def depends_on_fold(self) -> bool:
         return self.kind == "train"
 
-    def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
-        return self.fitted_class.of(stage, training)
+    def fit(self, windows: TransformedWindows, training: Sequence[Rows]) -> FittedTransform:
+        return self.fitted_class.fit(windows, training)
 
     @property
     def fitted_class(self) -> type[FittedScale]:
-        return KINDS[self.kind]
+        return FITTED_SCALES[self.kind]
 
 
-class FittedScale(Fitted):
+class FittedScale(FittedTransform):
     @classmethod
-    def of(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
+    def fit(cls, windows: TransformedWindows, training: Sequence[Rows]) -> FittedTransform:
         """Fit as `Transform.fit` does."""
         return cls()
 
 
-class OwnScale(FittedScale):
-    """trial: nothing is fitted."""
+class WindowScale(FittedScale):
+    """Standardization of each window (trial), which has no statistics."""
 
-    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
-        sums = sums_of(x.flatten(0, 1))
+    def forward(self, x: Tensor, subjects: Tensor | None = None) -> Tensor:
+        sums = compute_sums(x.flatten(0, 1))
         deviation = (sums.squares / sums.times).sqrt()
         constant = sums.lowest >= sums.highest
         mean = torch.where(constant, sums.lowest, (sums.total / sums.times).to(x.dtype))
@@ -68,111 +78,113 @@ class OwnScale(FittedScale):
 
 
 class TrainScale(FittedScale):
-    """train: shift and inv_std (G, C)."""
+    """Standardization with shift and inv_std (G, C) of the training rows (train)."""
 
     statistics = ("shift", "inv_std")
     shift: Tensor
     inv_std: Tensor
 
     @classmethod
-    def of(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
+    def fit(cls, windows: TransformedWindows, training: Sequence[Rows]) -> FittedTransform:
         def scale(group: int, rows: Rows) -> Scale:
-            places = torch.as_tensor(rows, device=stage.like.device)
-            sums = window_sums(stage.of_group(group)).at(places)
-            return scale_of(sums, torch.zeros_like(places), 1).to(stage.like)
+            places = torch.as_tensor(rows, device=windows.like.device)
+            sums = compute_all_sums(windows.get_group(group)).select(places)
+            return compute_scale(sums, torch.zeros_like(places), 1).cast_like(windows.like)
 
-        shift, inv_std = map(torch.cat, zip(*stage.of_groups(scale, training), strict=True))
+        shift, inv_std = map(torch.cat, zip(*windows.map_groups(scale, training), strict=True))
         return cls(shift=shift, inv_std=inv_std)
 
-    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, subjects: Tensor | None = None) -> Tensor:
         return (x - self.shift[:, None, :, None]) * self.inv_std[:, None, :, None]
 
     def affine(self) -> tuple[Tensor, Tensor]:
         return self.shift, self.inv_std
 
 
-class PersonScale(FittedScale):
-    """transductive: a table over the people of the recordings, (G or 1, S, C); a new person by the windows of one
-    call."""
+class SubjectScale(FittedScale):
+    """Standardization with a table over recorded subjects (G or 1, S, C), or by a new subject's windows in one call."""
 
-    person_shift: Tensor
-    person_inv_std: Tensor
+    subject_shift: Tensor
+    subject_inv_std: Tensor
 
     @classmethod
-    def of(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
-        shift, inv_std = person_scale(stage, len(training)).to(stage.like)
-        return cls(person_shift=shift, person_inv_std=inv_std)
+    def fit(cls, windows: TransformedWindows, training: Sequence[Rows]) -> FittedTransform:
+        shift, inv_std = compute_subject_scales(windows, len(training)).cast_like(windows.like)
+        return cls(subject_shift=shift, subject_inv_std=inv_std)
 
-    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
-        if people is None:
-            everyone = torch.zeros(x.shape[1], dtype=torch.int64, device=x.device)
-            scales = [scale_of(sums_of(group), everyone, 1).to(x) for group in x]
+    def forward(self, x: Tensor, subjects: Tensor | None = None) -> Tensor:
+        if subjects is None:
+            one_group = torch.zeros(x.shape[1], dtype=torch.int64, device=x.device)
+            scales = [compute_scale(compute_sums(group), one_group, 1).cast_like(x) for group in x]
             shift, inv_std = map(torch.stack, zip(*scales, strict=True))
         else:
-            shift, inv_std = entries_of(self.person_shift, people), entries_of(self.person_inv_std, people)
+            shift, inv_std = look_up(self.subject_shift, subjects), look_up(self.subject_inv_std, subjects)
         return (x - shift[..., None]) * inv_std[..., None]
 
     def graph(self) -> nn.Module:
         return PooledScale((1, 3))
 
 
-def person_scale(stage: Stage, groups: int) -> Scale:
-    """Return the scale of everybody, for every group, or once where groups make no difference: (G or 1, S, C)."""
-    scales = [scale_of(window_sums(group), group.subject, group.n_subjects) for group in stage.distinct(groups)]
+def compute_subject_scales(windows: TransformedWindows, groups: int) -> Scale:
+    """Return the scale of every subject in every group, or once if groups have equal windows: (G or 1, S, C)."""
+    scales = [
+        compute_scale(compute_all_sums(group), group.subject, group.n_subjects)
+        for group in windows.split_groups(groups)
+    ]
     return Scale(*map(torch.stack, zip(*scales, strict=True)))
 
 
-class OnlineScale(OnlineOnly, PersonScale):
-    """online: the table for training people, and for a new person a prior (G, C) from them."""
+class OnlineScale(OnlineMixin, SubjectScale):
+    """Standardization with a table for training subjects and a prior (G, C) for new ones (online)."""
 
     statistics = ("shift", "inv_std")
     shift: Tensor
     inv_std: Tensor
 
     @classmethod
-    def of(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
-        """Fit the prior, a mean over people, each counting the same. Its deviation is the root of the mean variance
-        within people: how much one person varies, not how much people differ."""
-        scale = person_scale(stage, len(training))
+    def fit(cls, windows: TransformedWindows, training: Sequence[Rows]) -> FittedTransform:
+        """Fit the prior: the mean over training subjects of their means, and of their variances over windows."""
+        scale = compute_subject_scales(windows, len(training))
         variance = torch.where(scale.inv_std > 0, scale.inv_std**-2, 0.0)
-        spread = stage.priors(variance, training)
+        spread = windows.group_means(variance, training)
         inv_std = torch.where(spread > 0, spread.rsqrt(), 0.0)
-        prior, table = Scale(stage.priors(scale.shift, training), inv_std).to(stage.like), scale.to(stage.like)
-        return cls(**prior._asdict(), person_shift=table.shift, person_inv_std=table.inv_std)
+        prior, table = (
+            Scale(windows.group_means(scale.shift, training), inv_std).cast_like(windows.like),
+            scale.cast_like(windows.like),
+        )
+        return cls(**prior._asdict(), subject_shift=table.shift, subject_inv_std=table.inv_std)
 
-    def follow(self) -> Follower:
-        return FollowedScale(self.shift, self.inv_std)
+    def start_subject(self) -> RunningTransform:
+        return RunningScale(self.shift, self.inv_std)
 
 
-KINDS = {"trial": OwnScale, "train": TrainScale, "transductive": PersonScale, "online": OnlineScale}
+FITTED_SCALES = {"trial": WindowScale, "train": TrainScale, "transductive": SubjectScale, "online": OnlineScale}
 
 
-class FollowedScale(Summing):
-    """Shift and deviation of each window from it, those before it and the prior. With n windows seen:
+class RunningScale(RunningSums):
+    """Standardization of a window with statistics of the prior and of all n windows up to it.
 
     shift    = (m·shift₀ + Σ means) / (m + n)
-    variance = (m·variance₀ + Σ squared deviations from the person's own mean so far) / (m + n)
+    variance = (m·variance₀ + Σ squared deviations from the subject's own mean so far) / (m + n)
     """
 
-    remembers = ("n", "total", "squares", "products")
+    state_names = ("n", "total", "squares", "products")
 
-    def __init__(self, shift: Tensor, inv_std: Tensor) -> None:
-        """Of the prior: (P, channels) each."""
+    def __init__(self, shift: Tensor, inv_std: Tensor) -> None:  # of the prior: (P, C) each
         self.prior = shift.double()
         self.variance = torch.where(inv_std > 0, inv_std.double() ** -2, 0.0)
-        super().__init__(torch.zeros_like(self.prior))  # of deviations from the prior's shift: no digits are lost
+        super().__init__(torch.zeros_like(self.prior))  # sums about the prior's shift keep their digits
         self.squares = torch.zeros_like(self.prior)
         self.products = self.prior.new_zeros(*self.prior.shape, self.prior.shape[-1])
 
     def feed(self, batch: Batch) -> Batch:
-        """Return with the windows, if it is wanted, Σ x xᵀ / T over windows 0..i, all of them standardized as window i.
-        Earlier windows are not kept for it: their sums, taken about the prior's shift, suffice."""
+        """Return standardized windows and, if needed, their second moments Σ x xᵀ / T, from sums about the prior."""
         x = batch.x.double()
         mean = x.mean(-1)
         deviation = mean - self.prior[:, None]  # (P, n, C)
         square = (x - mean[..., None]).square().mean(-1) + deviation.square()
         total = self.total[:, None] + deviation.cumsum(1)
-        count = self.remember(total)[:, None]
+        count = self.update(total)[:, None]
         squares = self.squares[:, None] + square.cumsum(1)
         spread = squares - total.square() / count
         spread = torch.where(spread > ROUNDING * squares, spread, 0.0)
@@ -182,9 +194,9 @@ class FollowedScale(Summing):
         inv_std = torch.where(variance > 0, variance.rsqrt().clamp(max=largest), 0.0)
         self.squares = squares[:, -1]
         scaled = (batch.x - shift.to(batch.x)[..., None]) * inv_std.to(batch.x)[..., None]
-        if not self.second_wanted:
+        if not self.returns_second_moments:
             return Batch(scaled)
-        products = self.products[:, None] + moments(x - self.prior[:, None, :, None]).cumsum(1)
+        products = self.products[:, None] + second_moments(x - self.prior[:, None, :, None]).cumsum(1)
         self.products = products[:, -1]
         move = shift - self.prior[:, None]
         cross = total[..., :, None] * move[..., None, :]
@@ -193,11 +205,9 @@ class FollowedScale(Summing):
 
 
 class PooledScale(nn.Module):
-    """For graphs: standardized by statistics pooled over these axes of (P, N, C, T). float64, as in training: a large
-    offset leaves few digits of float32 for the rest.
+    """Standardization for export, with statistics over these axes of (P, N, C, T), in float64 as in training.
 
-    A flat channel needs no rule of its own to become 0: its float64 mean, rounded to float32, is its very value, and
-    the bound on inv_std keeps 0 · inv_std a number.
+    A constant channel becomes 0 because its float64 mean, rounded to float32, is its value, and inv_std is bounded.
     """
 
     def __init__(self, axes: tuple[int, ...]) -> None:
@@ -212,11 +222,11 @@ class PooledScale(nn.Module):
         return (x - mean.to(torch.float32)) * inv_std.to(torch.float32)
 
 
-# ---- sums of every window, from which the scale of a trial, a person or a set of training rows follows ---------------
+# ---- sums over each window, from which all scales are computed -------------------------------------------------------
 
 
 class WindowSums(NamedTuple):
-    """Of N windows: (N, channels) each; sums in float64."""
+    """Sums over each of N windows: (N, channels) each, float64."""
 
     total: Tensor
     squares: Tensor  # squared deviations from the window's own mean
@@ -224,56 +234,56 @@ class WindowSums(NamedTuple):
     highest: Tensor
     times: int
 
-    def at(self, rows: Tensor) -> WindowSums:
+    def select(self, rows: Tensor) -> WindowSums:
         total, squares, lowest, highest = (table[rows] for table in self[:4])
         return WindowSums(total, squares, lowest, highest, self.times)
 
 
-def sums_of(x: Tensor) -> WindowSums:
+def compute_sums(x: Tensor) -> WindowSums:
     """Return the sums of windows x (N, channels, times)."""
     total = x.sum(-1, dtype=torch.float64)
     squares = (x - (total / x.shape[-1])[..., None]).square().sum(-1)
     return WindowSums(total, squares, *torch.aminmax(x, dim=-1), x.shape[-1])
 
 
-def window_sums(stage: Stage) -> WindowSums:
-    """Return the sums of all windows, computed in one pass, once for the recordings."""
+def compute_all_sums(windows: TransformedWindows) -> WindowSums:
+    """Return the sums of all windows, computed once for the recordings."""
 
     def measure() -> WindowSums:
-        _, channels, times = stage.X.shape
-        parts = [sums_of(x) for _, x in stage.chunks(channels * times)]
+        _, channels, times = windows.X.shape
+        parts = [compute_sums(x) for _, x in windows.chunks(channels * times)]
         total, squares, lowest, highest = (torch.cat(tables) for tables in list(zip(*parts, strict=True))[:4])
         return WindowSums(total, squares, lowest, highest, parts[0].times)
 
-    sums: WindowSums = stage.known("window sums", measure)
+    sums: WindowSums = windows.compute_once("window sums", measure)
     return sums
 
 
 class Scale(NamedTuple):
-    """Of G groups of windows: (G, channels) float64. A channel of one value throughout has inv_std 0."""
+    """Shift and inverse standard deviation of G groups of windows, (G, channels) float64; 0 for a constant channel."""
 
     shift: Tensor
     inv_std: Tensor
 
-    def to(self, like: Tensor) -> Scale:
-        """Return the scale in the dtype and on the device of windows."""
+    def cast_like(self, like: Tensor) -> Scale:
+        """Return the scale with the dtype and device of a tensor, bounded by the largest number of the dtype."""
         largest = torch.finfo(like.dtype).max
         return Scale(self.shift.to(like), self.inv_std.clamp(max=largest).to(like))
 
 
-def scale_of(sums: WindowSums, group: Tensor, n_groups: int) -> Scale:
-    """Return the mean and one over the standard deviation of each group; group (N,) says to which a window belongs."""
+def compute_scale(sums: WindowSums, group: Tensor, n_groups: int) -> Scale:
+    """Return mean and inverse standard deviation of each group; group (N,) is the group of each window."""
     channels = sums.total.shape[1]
     zeros = torch.zeros(n_groups, channels, dtype=torch.float64, device=sums.total.device)
     count = torch.bincount(group, minlength=n_groups).clamp(min=1).to(torch.float64)[:, None] * sums.times
     mean = zeros.index_add(0, group, sums.total) / count
-    apart = (sums.total / sums.times - mean[group]).square() * sums.times
-    squares = zeros.index_add(0, group, sums.squares + apart)
+    between = (sums.total / sums.times - mean[group]).square() * sums.times
+    squares = zeros.index_add(0, group, sums.squares + between)
     places = group[:, None].expand_as(sums.lowest)
     lowest = torch.full_like(zeros, torch.inf, dtype=sums.lowest.dtype).scatter_reduce(0, places, sums.lowest, "amin")
     highest = torch.full_like(lowest, -torch.inf).scatter_reduce(0, places, sums.highest, "amax")
     deviation = (squares / count).sqrt()
-    # The rounded mean of equal values need not be that value, so a constant is told by its extremes.
+    # Rounding can make the mean of a constant differ from it, so constants are found by their minimum and maximum.
     constant = lowest >= highest
     shift = torch.where(constant, lowest.to(torch.float64), mean).nan_to_num(posinf=0.0)
     return Scale(shift, torch.where(constant | (deviation == 0), 0.0, 1 / deviation))

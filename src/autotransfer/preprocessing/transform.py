@@ -1,7 +1,6 @@
-"""What a transform is: hyperparameters, then statistics fitted on training rows, then one new person followed in order.
+"""Transforms of windows: hyperparameters, statistics fitted on training windows, and the state of online transforms.
 
-Everything that prepares a window goes through these few verbs: training in memory and from a file, prediction, online
-use and export. A transform may change the shape of a window.
+Training, prediction, online sessions and export all use these classes. A transform may change the shape of a window.
 """
 
 from __future__ import annotations
@@ -27,63 +26,61 @@ T = TypeVar("T")
 
 
 def with_prefix(prefix: str, values: Mapping[str, Named]) -> dict[str, Named]:
-    """Return the entries whose names begin with the prefix, under the rest of their names."""
+    """Return the entries whose names begin with the prefix, without the prefix in their names."""
     return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
 
 
 @dataclass(frozen=True)
 class Transform(ABC):
-    """Hyperparameters. A subclass is a frozen dataclass whose first field is given to a Setting under the transform's
-    own name in the registry, and every other field under its own."""
+    """Hyperparameters of a transform, as a frozen dataclass.
 
-    default: ClassVar[object] = None  # of the first field in a Setting that does not mention it
-    idle: ClassVar[tuple[object, ...]] = ()  # values of the first field by which it would do nothing: it is left out
-    tabulated: ClassVar[bool] = False  # whether moments of its output are computed once, not in every step
+    The first field has the transform's registry name as its keyword in a Setting, other fields have their own.
+    """
+
+    default: ClassVar[object] = None  # value of the first field if a Setting does not give it
+    no_op_values: ClassVar[tuple[object, ...]] = ()  # values of the first field with which a Setting leaves it out
+    has_cached_moments: ClassVar[bool] = False  # whether moments of its output are computed before training
 
     def __post_init__(self) -> None:
         check_types(self)
 
-    def check(self, before: Sequence[Transform]) -> None:  # noqa: B027  # most make sense anywhere
-        """Raise a UserError where it makes no sense after these transforms."""
+    def check(self, before: Sequence[Transform]) -> None:  # noqa: B027  # most transforms may come anywhere
+        """Raise a UserError if the transform cannot come after these."""
 
     @property
     def adaptation(self) -> str:
-        """Return what it uses of a new person: nothing ("none"), windows so far ("online") or all of them
-        ("transductive")."""
+        """Return which windows of a new subject it uses: "none", earlier ones ("online") or all ("transductive")."""
         return "none"
 
     @property
-    def by_fold(self) -> bool:
-        """Tell whether windows of training people depend on who else is trained on."""
+    def depends_on_fold(self) -> bool:
+        """Tell whether transformed training windows depend on which subjects are trained on."""
         return False
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
-        """Return channels and times of its output. A transform that makes several channels of each puts the first of
-        all channels before the second of all."""
+        """Return channels and times of the output; several copies of all channels stand one copy after the other."""
         return channels, times
 
-    def signals(self, channels: int, times: int) -> int:
-        """Return how many of its output's first channels are signals over time, if so many of its input are."""
+    def n_signal_channels(self, channels: int, times: int) -> int:
+        """Return how many first channels of the output are signals, given the same number of the input."""
         return self.shape(channels, times)[0]
 
-    def n_constant(self, channels: int, times: int) -> int:
-        """Return how many channels of its output, the last ones, have one value throughout a window."""
+    def n_constant_channels(self, channels: int, times: int) -> int:
+        """Return how many last channels of the output are constant within a window."""
         return 0
 
     @abstractmethod
-    def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
-        """Fit statistics for G groups of training rows. stage: all windows, as the transforms before leave them."""
+    def fit(self, windows: TransformedWindows, training: Sequence[Rows]) -> FittedTransform:
+        """Fit statistics for G groups of training rows on windows to which the earlier transforms were applied."""
 
-    def restore(self, tensors: dict[str, Tensor]) -> Fitted:
-        """Return the fitted transform of a saved model, from the tensors of its `state_dict()`. Overridden where
-        there are statistics to restore."""
-        return self.fit(Stage(torch.empty(0, 1, 1), torch.empty(0, dtype=torch.int64)), [])
+    def restore(self, tensors: dict[str, Tensor]) -> FittedTransform:
+        """Rebuild the fitted transform of a saved model from its `state_dict()`; override if there are statistics."""
+        return self.fit(TransformedWindows(torch.empty(0, 1, 1), torch.empty(0, dtype=torch.int64)), [])
 
 
 @dataclass(frozen=True)
-class Adapting(Transform):
-    """A transform of several kinds; "online" and "transductive" use windows of a new person. `none` is left out of a
-    Preprocessing."""
+class AdaptiveTransform(Transform):
+    """A transform with variants, of which "online" and "transductive" use windows of a new subject."""
 
     kind: str = "online"
 
@@ -91,8 +88,8 @@ class Adapting(Transform):
     default: ClassVar[object] = "none"
 
     def __post_init__(self) -> None:
-        check_choice(type(self).__name__.lower(), self.kind, self.kinds)  # as the registry has it
-        assert self.kind != "none", "left out of a Preprocessing instead"
+        check_choice(type(self).__name__.lower(), self.kind, self.kinds)  # the registry's name
+        assert self.kind != "none", "a Preprocessing leaves it out"
 
     @property
     def adaptation(self) -> str:
@@ -100,18 +97,18 @@ class Adapting(Transform):
 
     @property
     @abstractmethod
-    def fitted_class(self) -> type[Fitted]:
-        """Return the class of the fitted transform of this kind."""
+    def fitted_class(self) -> type[FittedTransform]:
+        """Return the class of the fitted transform."""
 
-    def restore(self, tensors: dict[str, Tensor]) -> Fitted:
+    def restore(self, tensors: dict[str, Tensor]) -> FittedTransform:
         fitted_class = self.fitted_class
         return fitted_class(**{name: tensors[name] for name in fitted_class.statistics})
 
 
-class Fitted(nn.Module, ABC):
-    """A transform with its statistics: buffers with a leading group axis, of length 1 where groups do not differ.
+class FittedTransform(nn.Module, ABC):
+    """A transform with its statistics, buffers with the group on axis 0 (length 1 if groups have equal values).
 
-    A model stores the buffers that `statistics` names. Others, tables of the people of the recordings, serve training.
+    A model stores the buffers that `statistics` names. Other buffers are tables over subjects that serve training.
     """
 
     statistics: ClassVar[tuple[str, ...]] = ()
@@ -122,15 +119,14 @@ class Fitted(nn.Module, ABC):
             self.register_buffer(name, buffer, persistent=name in self.statistics)
 
     @abstractmethod
-    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, subjects: Tensor | None = None) -> Tensor:
         """Map windows (G or 1, B, C, T) to (G or 1, B, C', T').
 
-        people: (G or 1, B), the subject of each window, as numbered in the recordings it was fitted on. None: all
-        windows are one new person's.
+        subjects: (G or 1, B), subject of each window in the fitted recordings; None: all windows are of one new subject
         """
 
     def affine(self) -> tuple[Tensor, Tensor] | None:
-        """Return shift and factor (G, C) where that is all it does: gathering can then do it in passing."""
+        """Return shift and factor (G, C) of an affine transform, which are then applied while windows are gathered."""
         return None
 
     def select(self, groups: Tensor) -> None:
@@ -139,8 +135,8 @@ class Fitted(nn.Module, ABC):
             if buffer is not None and len(buffer) > 1:
                 self._buffers[name] = buffer[groups]
 
-    def of_group(self, group: int) -> Self:
-        """Return the transform of one group alone; statistics are views."""
+    def get_group(self, group: int) -> Self:
+        """Return the transform of one group; its statistics are views."""
         alone = copy.copy(self)
         alone._buffers = {
             name: buffer[group : group + 1] if buffer is not None and len(buffer) > 1 else buffer
@@ -148,116 +144,115 @@ class Fitted(nn.Module, ABC):
         }
         return alone
 
-    def follow(self) -> Follower:
-        """Return a follower for one new person, whose windows come in order."""
-        return Stateless(self)
+    def start_subject(self) -> RunningTransform:
+        """Return the transform for the ordered windows of one new subject."""
+        return StatelessTransform(self)
 
     def graph(self) -> nn.Module:
-        """Make a module that does the same in plain operations, for export; a UserError if a graph cannot do it."""
+        """Return a module for export that computes the transform in plain operations, or raise a UserError."""
         return self
 
 
-class OnlineOnly(Fitted):
-    """Mixin of online transforms: training people are in a table, and a new person's windows go through `follow`."""
+class OnlineMixin(FittedTransform):
+    """Mixin for online transforms: `forward` has a table of training subjects; new subjects need `start_subject`."""
 
-    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
-        if people is None:
-            raise UserError("an online transform follows one person in order; feed their windows to `follow()`")
-        prepared: Tensor = super().forward(x, people)  # type: ignore[safe-super]  # that of the next class
+    def forward(self, x: Tensor, subjects: Tensor | None = None) -> Tensor:
+        if subjects is None:
+            raise UserError("an online transform needs one subject's windows in order; feed them to `start_subject()`")
+        prepared: Tensor = super().forward(x, subjects)  # type: ignore[safe-super]  # of the next class
         return prepared
 
     def graph(self) -> nn.Module:
         raise UserError(
-            "the model adapts to every new person, window after window, which a graph without state cannot do; "
-            "use the format safetensors with at.load_model, or train one that does not adapt (--adaptation zero-shot)"
+            "the model adapts to each new subject window by window, and an exported graph has no state; "
+            "use the format safetensors with at.load_model, or train without adaptation (--adaptation zero-shot)"
         )
 
 
-def entries_of(table: Tensor, people: Tensor) -> Tensor:
-    """Return entries (G, B, ...) of a table (G or 1, S, ...) of the people of the recordings for people (G or 1, B)."""
-    return table[torch.arange(len(table), device=table.device)[:, None], people]
+def look_up(table: Tensor, subjects: Tensor) -> Tensor:
+    """Return entries (G, B, ...) of a table over subjects (G or 1, S, ...) for subjects (G or 1, B)."""
+    return table[torch.arange(len(table), device=table.device)[:, None], subjects]
 
 
 class Batch(NamedTuple):
-    """A new person's next windows on their way through the transforms."""
+    """The next windows of a new subject, between two transforms."""
 
     x: Tensor  # (P or 1, n, C, T)
-    # Σ x xᵀ / T over the person's windows up to each, all of them prepared as that one is: (P, n, C, C).
-    # None: every window counts as it was prepared when it came.
-    second: Tensor | None = None
+    # Σ x xᵀ / T over the subject's windows up to each one, all standardized like it (P, n, C, C); None: not computed
+    second_moments: Tensor | None = None
 
 
-class Follower(ABC):
-    remembers: ClassVar[tuple[str, ...]] = ()  # attributes, tensors, that windows of the person change
-    reads_second: ClassVar[bool] = False  # whether it makes use of `Batch.second`
-    second_wanted = False  # whether the next one does
+class RunningTransform(ABC):
+    """A fitted transform that is applied to the ordered windows of one new subject and may keep state."""
+
+    state_names: ClassVar[tuple[str, ...]] = ()  # attributes (tensors) that windows of the subject change
+    needs_second_moments: ClassVar[bool] = False  # whether it reads `Batch.second_moments`
+    returns_second_moments = False  # whether the next transform needs them
 
     @abstractmethod
     def feed(self, batch: Batch) -> Batch:
-        """Prepare the next windows of the person; earlier ones are remembered as far as they matter. What is
-        remembered is replaced, never changed in place: a state that was given away stays as it is."""
+        """Transform the subject's next windows. State tensors are replaced, never changed in place."""
 
     def state(self) -> dict[str, Tensor]:
-        """Return all that is remembered of the person's windows."""
-        return {name: getattr(self, name) for name in self.remembers}
+        """Return the state that the subject's windows have changed."""
+        return {name: getattr(self, name) for name in self.state_names}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Continue from what `state()` of another follower gave; ValueError where it does not fit."""
-        if set(state) != set(self.remembers):
-            raise ValueError(f"it remembers {sorted(state)}, and not {sorted(self.remembers)}")
+        """Continue from the `state()` of another one; ValueError if names, shapes or dtypes differ."""
+        if set(state) != set(self.state_names):
+            raise ValueError(f"it state_names {sorted(state)}, and not {sorted(self.state_names)}")
         for name, tensor in state.items():
             current = getattr(self, name)
             if tensor.shape != current.shape or tensor.dtype != current.dtype:
                 given, expected = (f"{t.dtype} {tuple(t.shape)}" for t in (tensor, current))
-                raise ValueError(f"{name} is {given}, and not {expected}")
+                raise ValueError(f"{name} is {given} instead of {expected}")
             setattr(self, name, tensor)
 
 
-class Stateless(Follower):
-    """Every window by itself."""
+class StatelessTransform(RunningTransform):
+    """A running transform that treats every window independently."""
 
-    def __init__(self, fitted: Fitted) -> None:
+    def __init__(self, fitted: FittedTransform) -> None:
         self.fitted = fitted
 
     def feed(self, batch: Batch) -> Batch:
         return Batch(self.fitted(batch.x))
 
 
-class Summing(Follower):
-    """Remembers how many windows there were, and a sum over them, `total` (P, ...)."""
+class RunningSums(RunningTransform):
+    """A running transform that keeps the number `n` of a subject's windows and a sum `total` (P, ...) over them."""
 
-    remembers: ClassVar[tuple[str, ...]] = ("n", "total")
+    state_names: ClassVar[tuple[str, ...]] = ("n", "total")
 
     def __init__(self, total: Tensor) -> None:
-        """total: zeros."""
         self.n, self.total = torch.zeros((), dtype=torch.int64, device=total.device), total
 
-    def remember(self, total: Tensor) -> Tensor:
-        """Map sums (P, n, ...) up to each of the next windows to how many windows each of them is of (n,), float64."""
+    def update(self, total: Tensor) -> Tensor:
+        """Store the last of the cumulative sums (P, n, ...) and return how many windows each includes (n,), float64."""
         count = self.n + torch.arange(1, total.shape[1] + 1, dtype=torch.float64, device=total.device)
         self.n, self.total = self.n + total.shape[1], total[:, -1]
         return count
 
 
-class Stage:
-    """All windows of recordings as the transforms fitted so far leave them."""
+class TransformedWindows:
+    """All windows of recordings after the transforms that have been fitted so far."""
 
     def __init__(
         self,
         X: Tensor,  # (N, C, T) raw, in memory or in a file
         subject: Tensor,  # (N,)
-        steps: Sequence[tuple[Transform, Fitted]] = (),
-        derived: dict[Any, Any] | None = None,  # what is already known of these recordings
-        like: Tensor | None = None,  # has the dtype and the device of everything that is computed; None: those of X
-        ready: tuple[int, Tensor] | None = None,  # how many transforms have been applied, and the windows after them
+        steps: Sequence[tuple[Transform, FittedTransform]] = (),
+        derived: dict[Any, Any] | None = None,  # cache of values computed from these recordings
+        like: Tensor | None = None,  # tensor with the dtype and device of all results; None: X
+        ready: tuple[int, Tensor] | None = None,  # a number of first transforms, and all windows after them
     ) -> None:
         self.X, self.like, self.steps, self.ready = X, X if like is None else like, list(steps), ready
         self.subject = subject.to(self.like.device)
         self._derived = derived if derived is not None else {}
 
     @property
-    def by_fold(self) -> bool:
-        return any(transform.by_fold for transform, _ in self.steps)
+    def depends_on_fold(self) -> bool:
+        return any(transform.depends_on_fold for transform, _ in self.steps)
 
     @property
     def n_subjects(self) -> int:
@@ -271,40 +266,44 @@ class Stage:
             channels, times = transform.shape(channels, times)
         return channels, times
 
-    def people(self, rows: Rows) -> Tensor:
-        """Return the people whose rows these are, each once."""
-        people: Tensor = self.subject[torch.as_tensor(rows)].unique()  # type: ignore[no-untyped-call]  # torch's
-        return people
+    def find_subjects(self, rows: Rows) -> Tensor:
+        """Return the distinct subjects of these rows."""
+        subjects: Tensor = self.subject[torch.as_tensor(rows)].unique()  # type: ignore[no-untyped-call]  # torch's
+        return subjects
 
-    def of_group(self, group: int) -> Stage:
-        """Return the same windows as one group has them."""
-        steps = [(transform, fitted.of_group(group)) for transform, fitted in self.steps]
-        return Stage(self.X, self.subject, steps, self._derived, self.like, self.ready)
+    def get_group(self, group: int) -> TransformedWindows:
+        """Return the windows of one group."""
+        steps = [(transform, fitted.get_group(group)) for transform, fitted in self.steps]
+        return TransformedWindows(self.X, self.subject, steps, self._derived, self.like, self.ready)
 
-    def distinct(self, groups: int) -> list[Stage]:
-        """Return the windows as each group has them, or once where groups make no difference."""
-        return [self.of_group(group) for group in range(groups)] if self.by_fold else [self]
+    def split_groups(self, groups: int) -> list[TransformedWindows]:
+        """Return the windows of each group, or a single entry if groups have equal windows."""
+        return [self.get_group(group) for group in range(groups)] if self.depends_on_fold else [self]
 
-    def windows(self, rows: Tensor | slice) -> Tensor:
-        """Return windows (n, C, T), if groups make no difference or there is one."""
+    def load(self, rows: Tensor | slice) -> Tensor:
+        """Return windows (n, C, T); there must be one group, or groups with equal windows."""
         done, X = (0, self.X) if self.ready is None or self.ready[0] > len(self.steps) else self.ready
-        x, people = X[rows][None].to(self.like), self.subject[rows][None]
+        x, subjects = X[rows][None].to(self.like), self.subject[rows][None]
         for _, fitted in self.steps[done:]:
-            x = fitted(x, people)
+            x = fitted(x, subjects)
         return x[0]
 
     def chunks(self, values_per_row: int) -> Iterator[tuple[slice, Tensor]]:
-        """Yield every window in order, in pieces of moderate size."""
+        """Yield all windows in order, in chunks of moderate size."""
         for rows in row_chunks(len(self.X), values_per_row):
-            yield rows, self.windows(rows)
+            yield rows, self.load(rows)
 
-    def of_people(self, what: str, measure: Callable[[Tensor], Tensor], groups: int) -> Tensor:
-        """Return the mean over each person's windows of what `measure` gives for windows (n, C, T), (n, ...)
-        float64: for every group, or once where groups make no difference, (G or 1, S, ...)."""
-        stages = self.distinct(groups)
-        return torch.stack([stage.known(what, partial(stage._of_people, measure)) for stage in stages])
+    def subject_means(self, name: str, measure: Callable[[Tensor], Tensor], groups: int) -> Tensor:
+        """Return the mean of `measure(windows)` over the windows of each subject: (G or 1, S, ...) float64.
 
-    def _of_people(self, measure: Callable[[Tensor], Tensor]) -> Tensor:
+        name: of the measure; measure: windows (n, C, T) -> (n, ...) float64
+        """
+        group_windows = self.split_groups(groups)
+        return torch.stack(
+            [windows.compute_once(name, partial(windows._subject_means, measure)) for windows in group_windows]
+        )
+
+    def _subject_means(self, measure: Callable[[Tensor], Tensor]) -> Tensor:
         channels, times = self.shape
         total: Tensor | None = None
         for rows, x in self.chunks(max(channels * max(channels, times), self.X[0].numel())):
@@ -315,24 +314,24 @@ class Stage:
         count = torch.bincount(self.subject, minlength=self.n_subjects).clamp(min=1)
         return total / count.view(-1, *[1] * (total.dim() - 1))
 
-    def priors(self, of_people: Tensor, training: Sequence[Rows]) -> Tensor:
-        """Return what `of_people` gave, averaged over the training people of each group: (G, ...)."""
-        return torch.stack([of_people[g if self.by_fold else 0, self.people(rows)].mean(0)
+    def group_means(self, subject_means: Tensor, training: Sequence[Rows]) -> Tensor:
+        """Average `subject_means` over the training subjects of each group: (G, ...)."""
+        return torch.stack([subject_means[g if self.depends_on_fold else 0, self.find_subjects(rows)].mean(0)
                             for g, rows in enumerate(training)])  # fmt: skip
 
-    def of_groups(self, make: Callable[[int, Rows], T], training: Sequence[Rows]) -> list[T]:
-        """Return what `make` gives for each group and its rows, once where several have the same rows."""
+    def map_groups(self, make: Callable[[int, Rows], T], training: Sequence[Rows]) -> list[T]:
+        """Return `make(group, rows)` of each group, called once for groups with equal rows."""
         known: dict[bytes, T] = {}
         for group, rows in enumerate(training):
             if rows.tobytes() not in known:
                 known[rows.tobytes()] = make(group, rows)
         return [known[rows.tobytes()] for rows in training]
 
-    def known(self, what: object, make: Callable[[], Any]) -> Any:
-        """Return the value of `make`, computed once for these recordings if it does not depend on the fold."""
-        if self.by_fold:
-            return make()
-        key = (what, tuple(transform for transform, _ in self.steps), self.like.dtype, str(self.like.device))
+    def compute_once(self, name: object, compute: Callable[[], Any]) -> Any:
+        """Return `compute()`, cached with the recordings unless the windows depend on the fold."""
+        if self.depends_on_fold:
+            return compute()
+        key = (name, tuple(transform for transform, _ in self.steps), self.like.dtype, str(self.like.device))
         if key not in self._derived:
-            self._derived[key] = make()
+            self._derived[key] = compute()
         return self._derived[key]

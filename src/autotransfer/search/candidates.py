@@ -227,7 +227,7 @@ def represented(kinds: str | None, recordings: Recordings, *, costly: bool = Fal
             choices = ", ".join(map(repr, (*FAMILIES, *SIGNAL_REPRESENTATIONS, *REPRESENTATIONS)))
             raise UserError(f"unknown kind {shown(kind)}; choose from {choices}, several with commas")
         of_signal = [
-            name for name in SIGNAL_REPRESENTATIONS.get(kind, ()) if costly or not REPRESENTATIONS[name].costly
+            name for name in SIGNAL_REPRESENTATIONS.get(kind, ()) if costly or not REPRESENTATIONS[name].is_slow
         ]
         for name in [kind] if asked else [name for name in of_signal if name not in chosen]:
             if (fields := _fields_of(name, recordings, asked=asked)) is not None:
@@ -253,8 +253,8 @@ def _fields_of(name: str, recordings: Recordings, *, asked: bool) -> dict[str, A
         "constants": CONSTANTS[name](recordings) if name in CONSTANTS else None,
     }
     kind = representation_class(name)
-    values = {field: values[field] for field in kind.reads}
-    if recordings.n_times < kind.shortest or None in values.values():
+    values = {field: values[field] for field in kind.required_fields}
+    if recordings.n_times < kind.min_samples or None in values.values():
         return None
     fields = {"represent": name} | scaled | values
     if asked:
@@ -263,8 +263,8 @@ def _fields_of(name: str, recordings: Recordings, *, asked: bool) -> dict[str, A
         entries = _entries(LINEAR | fields, recordings)
     except UserError:  # its frequencies are not in these recordings
         return None
-    few = kind.costly and recordings.n_windows < entries
-    return None if few or _seconds(recordings) < kind.seconds else fields
+    few = kind.is_slow and recordings.n_windows < entries
+    return None if few or _seconds(recordings) < kind.min_seconds else fields
 
 
 def _responses(kinds: str | None, recordings: Recordings) -> bool:
@@ -289,4 +289,4 @@ def frequencies(recordings: Recordings) -> tuple[float, ...] | None:
 
 def _entries(fields: dict[str, Any], recordings: Recordings) -> int:
     """Return the number of entries of a window as a setting of these fields prepares it."""
-    return math.prod(Preprocessing.of(fields).shape(recordings.n_channels, recordings.n_times))
+    return math.prod(Preprocessing.from_values(fields).shape(recordings.n_channels, recordings.n_times))

@@ -96,7 +96,7 @@ def network_name(setting: Setting, seed: int, plain: Setting) -> str:
     """Return a short name of a network: how it differs from the main one of its kind."""
     if setting == plain:
         return f"{setting.family} {'(paper)' if setting.family == DEFAULT_ENCODER else 'as given'}, seed {seed}"
-    values = setting.preprocessing.values()
+    values = setting.preprocessing.to_values()
     traits = [
         name for name, kind in AUGMENTATIONS.items() if any(isinstance(step, kind) for step in setting.augmentation)
     ]

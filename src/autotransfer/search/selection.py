@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..preprocessing import strongest
+from ..preprocessing import strongest_adaptation
 from ..runs.choice import Ensemble, NamedSetting, Selection, WeightedCandidate
 from .average import find_weights
 from .evidence import ClassificationEvidence, Evidence
@@ -70,7 +70,7 @@ def select(evidence: Evidence, rule: str, paper_network: NamedSetting | None = N
         validation_mean={name: mean_of(values) for name, values in validation.items()},
         nested_choices=by_name(everything),
         nested_uncensored_choices=by_name(uncensored),
-        adaptation=strongest([named.setting.adaptation for named in used]),
+        adaptation=strongest_adaptation([named.setting.adaptation for named in used]),
         ensemble=ensemble,
     )
 

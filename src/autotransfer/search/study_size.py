@@ -269,7 +269,7 @@ def _settings(recordings: Recordings) -> list[Setting]:
     """Return linear models, one of each kind, whose codes depend neither on the fold nor on the person: the first of
     those that are small enough, otherwise the smallest."""
     forms = linear_candidates("zero-shot", recordings)
-    fixed = [form for form in forms if form.encoder == "linear" and form.preprocessing.represented]
+    fixed = [form for form in forms if form.encoder == "linear" and form.preprocessing.n_until_representation]
     of_kinds = list({form.family: form for form in reversed(fixed)}.values())[::-1]
 
     def numbers(form: Setting) -> int:

@@ -62,7 +62,7 @@ class Setting:
         if network.closed_form:
             _check_closed_form(encoder, penalty, augmentation)
             training = CLOSED_FORM
-        preprocessing = Preprocessing.of(values)
+        preprocessing = Preprocessing.from_values(values)
         _check_signals_left(preprocessing, augmentation)
         fields = (penalty, encoder, network, preprocessing, augmentation, training)
         for field, value in zip(fields_of(type(self)), fields, strict=True):
@@ -143,7 +143,7 @@ class Setting:
         if self.family != self.encoder:
             differences.pop("represent", None)
         if self.network.closed_form:  # it standardizes its features, so standardizing windows is the exception
-            differences["standardize"] = self.preprocessing.values()["standardize"]
+            differences["standardize"] = self.preprocessing.to_values()["standardize"]
             if differences["standardize"] == "none":
                 del differences["standardize"]
         return self.family, differences

@@ -47,7 +47,7 @@ def values_of(
     if network is not None and not isinstance(network, CustomEncoderOptions):
         values |= flat(network)
     if preprocessing is not None:
-        values |= preprocessing.values()
+        values |= preprocessing.to_values()
     values |= augmentation_values(augmentation)
     if training is not None:
         values |= flat(training)

@@ -41,11 +41,11 @@ class HeldOutWindows:
             if same < g:
                 places[g] = places[same]
                 continue
-            of_group = fitted.of_group(g)
+            of_group = fitted.get_group(g)
             for person in np.unique(who[held]):
                 rows = np.sort(held[who[held] == person])
                 places[g, rows] = np.arange(collected.count, collected.count + len(rows))
-                follower = of_group.follow(start)
+                follower = of_group.start_subject(start)
                 whole = follower.at_once or windows.in_memory
                 for chunk in [slice(None)] if whole else row_chunks(len(rows), rec.X[0].numel()):
                     raw = X[torch.from_numpy(rows[chunk])].to(device=windows.device, dtype=windows.dtype)

@@ -59,7 +59,7 @@ def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders:
     signals = network.member_bytes(size, batch, dtype.itemsize)
     # Temporary copies of the windows, as measured, where a step transforms them or computes their moments.
     preprocessing = setting.preprocessing
-    in_a_step = preprocessing.repeated or not preprocessing.tabulated or setting.augmentation
+    in_a_step = preprocessing.is_applied_each_step or not preprocessing.has_cached_moments or setting.augmentation
     prepared = 5 * batch * size.channels * size.times if in_a_step else 0
     censor = 0 if setting.penalty is None else 16 * batch * batch
     log_probs = 3 * (len(job.fold.validation) + len(job.fold.test) + CHUNK) * recordings.n_classes

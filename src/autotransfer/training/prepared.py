@@ -34,19 +34,19 @@ class PreparedWindows:
         if (
             self.standardized is None
             and windows.kernel
-            and windows.preprocessing.tabulated
+            and windows.preprocessing.has_cached_moments
             and windows.in_memory
             and windows.sums is None
         ):
             self.lags = torch.stack([self._lags_of(group) for group in range(len(training))])
         # None if held-out windows are prepared as training windows are
         self.held_out_windows: HeldOutWindows | None = None
-        if windows.preprocessing.follows and any(len(rows) for rows in held_out):
+        if windows.preprocessing.is_online and any(len(rows) for rows in held_out):
             self.held_out_windows = HeldOutWindows(windows, self.fitted, training, held_out)
 
     def _lags_of(self, group: int) -> Tensor:
         """Return sums (N, 1 + kernel) of all windows, as a group has them."""
-        windows, fitted = self.windows, self.fitted.of_group(group)
+        windows, fitted = self.windows, self.fitted.get_group(group)
         return windows.table(
             lambda rows: fitted(windows.X[rows][None], windows.subject[rows][None], start=windows.done)[0], edges=False
         )
@@ -54,7 +54,7 @@ class PreparedWindows:
     def of_group(self, group: int) -> PreparedWindows:
         """Return what one group alone trains on, to `gather` from; statistics are views."""
         single = copy.copy(self)
-        single.fitted, single.lags = self.fitted.of_group(group), None
+        single.fitted, single.lags = self.fitted.get_group(group), None
         single.held_out_windows, single.standardized = None, None
         return single
 

@@ -20,7 +20,10 @@ def find_representation(recordings: Recordings, preprocessing: Preprocessing) ->
     to use a model on the recordings it was trained on. None where there is no such representation, or no memory for
     it."""
     device, dtype = torch.device("cpu"), torch.float32
-    if not preprocessing.represented or packing.free_values_per_window(recordings, device, dtype, preprocessing) < 0:
+    if (
+        not preprocessing.n_until_representation
+        or packing.free_values_per_window(recordings, device, dtype, preprocessing) < 0
+    ):
         return None
     return compute_representation(recordings, preprocessing, device, dtype)
 
@@ -31,7 +34,7 @@ def compute_representation(
 ) -> tuple[int, Tensor]:
     """Return the representation on any device, where there is memory. It is computed once for every preprocessing that
     begins with the same transforms. All that are kept need less memory than the recordings."""
-    chain = Preprocessing(preprocessing.transforms[: preprocessing.represented])
+    chain = Preprocessing(preprocessing.transforms[: preprocessing.n_until_representation])
     kept: dict[Any, Tensor] = recordings.derived.setdefault("represented", {})
     key = (chain, str(device), dtype)
     if key not in kept:
@@ -41,4 +44,4 @@ def compute_representation(
         while kept and sum(windows.numel() for windows in kept.values()) + made.numel() > X.numel():
             del kept[next(iter(kept))]
         kept[key] = made
-    return preprocessing.represented, kept[key]
+    return preprocessing.n_until_representation, kept[key]

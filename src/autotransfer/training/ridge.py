@@ -105,9 +105,9 @@ def _new_latents(fitted: FittedPreprocessing, X: Tensor, subject: Tensor, start:
     """Return latents (N, D), float64, of windows (N, channels, times) of people (N,) who are new."""
     X = X.to(torch.float32)
     if fitted.spec.adaptation == "none":
-        return fitted.follow(start).feed(X)[0].flatten(1).double()
+        return fitted.start_subject(start).feed(X)[0].flatten(1).double()
     people = [(subject == person).nonzero()[:, 0] for person in subject.unique()]  # type: ignore[no-untyped-call]  # torch's
-    found = torch.cat([fitted.follow(start).feed(X[rows])[0].flatten(1) for rows in people])
+    found = torch.cat([fitted.start_subject(start).feed(X[rows])[0].flatten(1) for rows in people])
     latents = torch.empty_like(found, dtype=torch.float64)
     latents[torch.cat(people)] = found.double()
     return latents

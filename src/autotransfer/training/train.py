@@ -131,7 +131,7 @@ def _check_whole_subjects(recordings: Recordings, jobs: Sequence[Job]) -> None:
     subject, seen = recordings.subject.numpy(), set[str]()
     for job in jobs:
         fold = job.fold
-        if not job.setting.preprocessing.follows or fold.trajectory in seen:
+        if not job.setting.preprocessing.is_online or fold.trajectory in seen:
             continue
         seen.add(fold.trajectory)
         trains = np.bincount(subject[fold.train], minlength=recordings.n_subjects)

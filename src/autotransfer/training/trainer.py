@@ -55,7 +55,7 @@ class Trainer:
         self.prepared = PreparedWindows(windows, [fold.train for fold in folds], [fold.held_out_rows for fold in folds])
         self.y, self.in_memory = windows.y, windows.in_memory
         self.augmentation = first.augmentation
-        self.signals = first.preprocessing.signals(recordings.n_channels, recordings.n_times)
+        self.signals = first.preprocessing.n_signal_channels(recordings.n_channels, recordings.n_times)
         self.held_out = HeldOutRows(folds, device)
         self.device, self.options = device, MemberOptions.from_settings(settings, device, dtype)
         self.weights = class_weights(self.groups.class_counts.to(dtype))[self.groups.group_of_member]  # (P, C)

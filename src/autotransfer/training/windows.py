@@ -45,26 +45,26 @@ class Windows:
         self.y, self.subject = recordings.y.to(device), recordings.subject.to(device)
         self.kernel = kernel
         self.done = 0  # transforms that X has been through
-        self.ready: tuple[int, Tensor] | None = None  # see Stage
+        self.ready: tuple[int, Tensor] | None = None  # see TransformedWindows
         self.sums: Tensor | None = None  # (N, n_sums) or, without edges, (N, 1 + kernel)
         self.standardized: StandardizedWindows | None = None  # where a fold changes nothing but appended levels
         self.chunks = list(window_chunks(recordings.X))
         if not in_memory:
             self.X = recordings.X
             return
-        if preprocessing.represented:
+        if preprocessing.n_until_representation:
             self.ready = self.done, self.X = compute_representation(recordings, preprocessing, device, dtype)
         else:
             # Recordings keep an array as it was given; rows of channels are gathered from contiguous memory.
             self.X = recordings.X.to(device=device, dtype=dtype).contiguous()
-        if preprocessing.by_fold > self.done:
+        if preprocessing.n_shared_by_folds > self.done:
             everybody = partial(
-                self.fit([np.arange(recordings.n_windows)]), start=self.done, stop=preprocessing.by_fold
+                self.fit([np.arange(recordings.n_windows)]), start=self.done, stop=preprocessing.n_shared_by_folds
             )
             parts = [everybody(self.X[rows][None], self.subject[rows][None])[0] for rows in self.chunks]
-            self.X, self.done = torch.cat(parts), preprocessing.by_fold
+            self.X, self.done = torch.cat(parts), preprocessing.n_shared_by_folds
         edges = _has_edges(self.X[0].numel(), kernel)
-        if self.kernel and preprocessing.tabulated and self.done == len(preprocessing.transforms):
+        if self.kernel and preprocessing.has_cached_moments and self.done == len(preprocessing.transforms):
             self.sums = self.table(lambda rows: self.X[rows], edges=edges)
         if with_standardized and self.kernel and _yields_standardized(preprocessing):
             self.standardized = StandardizedWindows(self.X, kernel, self.chunks, edges=edges)
@@ -77,7 +77,7 @@ class Windows:
     def table(self, windows: Callable[[slice], Tensor], *, edges: bool) -> Tensor:
         """Return the sums of every window, worked out in float64: (N, n_sums), without edges (N, 1 + kernel)."""
         recordings, parts = self.recordings, []
-        n_constant = self.preprocessing.n_constant(recordings.n_channels, recordings.n_times)
+        n_constant = self.preprocessing.n_constant_channels(recordings.n_channels, recordings.n_times)
         for rows in self.chunks:
             x = windows(rows)
             signals, levels = torch.split(x.double(), [x.shape[-2] - n_constant, n_constant], -2)
@@ -129,7 +129,7 @@ def release_windows(recordings: Recordings) -> None:
 
 def _yields_standardized(preprocessing: Preprocessing) -> bool:
     """Tell whether `StandardizedWindows` are what folds leave unchanged of windows."""
-    return preprocessing.transforms[preprocessing.by_fold :] == (Standardize("train"), AppendScale())
+    return preprocessing.transforms[preprocessing.n_shared_by_folds :] == (Standardize("train"), AppendScale())
 
 
 def _has_edges(size: int, kernel: int) -> bool:

@@ -1,7 +1,6 @@
-"""A window as numbers that a linear classifier can read, the same for everybody.
+"""Representations: windows as features for a linear classifier, computed in the same way for every subject.
 
-To add a representation, write one file with a subclass of `Representation` (see base.py), and add a line to
-REPRESENTATIONS.
+To add a representation, write a subclass of `Representation` (see base.py) and add a line to REPRESENTATIONS.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from ...errors import UserError, check_choice, check_positive, check_types, plain_value, shown
-from ..transform import Fitted, Rows, Stage, Transform
+from ..transform import FittedTransform, Rows, Transform, TransformedWindows
 from .band_tangent import BandTangent
 from .bands import Bands, FineBands
 from .base import Representation
@@ -50,55 +49,57 @@ REPRESENTATIONS: dict[str, type[Representation]] = {
 @dataclass(frozen=True)
 class Represent(Transform):
     kind: str = "features"
-    sfreq: float | None = None  # Hz, for representations that speak of frequencies
-    constants: tuple[float, ...] | None = None  # for representations that have some: frequencies, pairs of channels
+    sfreq: float | None = None  # Hz, if the representation needs it
+    constants: tuple[float, ...] | None = None  # frequencies or pairs of channels, if the representation needs them
 
     default: ClassVar[object] = "none"
 
     def __post_init__(self) -> None:
-        reads = representation_class(self.kind).reads
-        object.__setattr__(self, "constants", _numbers(self.constants))
-        # What the representation does not read makes no difference, and is forgotten.
-        for name in {"sfreq", "constants"} - set(reads):
+        required = representation_class(self.kind).required_fields
+        object.__setattr__(self, "constants", _parse_constants(self.constants))
+        # Fields that the representation does not need are dropped, so that equal settings compare equal.
+        for name in {"sfreq", "constants"} - set(required):
             object.__setattr__(self, name, None)
         check_types(self)
         check_positive(self, "sfreq")
-        for name in reads:
+        for name in required:
             if getattr(self, name) is None:
-                raise UserError(f"represent {self.kind!r} needs {name}; give it, or choose another representation")
+                raise UserError(f"represent {self.kind!r} needs {name}; add {name}, or choose another representation")
 
     @property
-    def of_windows(self) -> Representation:
+    def representation(self) -> Representation:
         return representation_class(self.kind)(self.sfreq, self.constants)
 
     @property
-    def by_fold(self) -> bool:
-        return self.of_windows.by_fold
+    def depends_on_fold(self) -> bool:
+        return self.representation.depends_on_fold
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
-        shortest = self.of_windows.shortest
-        if times < shortest:
-            raise UserError(f"represent {self.kind!r} needs windows of at least {shortest} samples; they have {times}")
-        return self.of_windows.shape(channels, times)
+        min_samples = self.representation.min_samples
+        if times < min_samples:
+            raise UserError(
+                f"represent {self.kind!r} needs windows of {min_samples} samples or more; they have {times}"
+            )
+        return self.representation.shape(channels, times)
 
-    def signals(self, channels: int, times: int) -> int:
+    def n_signal_channels(self, channels: int, times: int) -> int:
         return 0
 
-    def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
-        return self.of_windows.fit(stage, training)
+    def fit(self, windows: TransformedWindows, training: Sequence[Rows]) -> FittedTransform:
+        return self.representation.fit(windows, training)
 
-    def restore(self, tensors: dict[str, Tensor]) -> Fitted:
-        return self.of_windows.restore(tensors)
+    def restore(self, tensors: dict[str, Tensor]) -> FittedTransform:
+        return self.representation.restore(tensors)
 
 
-def _numbers(value: object) -> tuple[float, ...] | None:
-    """Return constants as a tuple, whatever sequence they came in: JSON knows lists alone."""
+def _parse_constants(value: object) -> tuple[float, ...] | None:
+    """Return constants as a tuple of finite floats."""
     if value is None:
         return None
     many = value if isinstance(value, (list, tuple)) else [value]
     plain = [plain_value(number) for number in many]
     if not all(type(number) in (int, float) and math.isfinite(number) for number in plain):
-        raise UserError(f"constants is {shown(value)}; it must be a list of finite numbers")
+        raise UserError(f"constants is {shown(value)}; give a list of finite numbers")
     return tuple(map(float, plain))
 
 

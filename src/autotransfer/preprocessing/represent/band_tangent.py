@@ -1,7 +1,6 @@
-"""band_tangent: the tangent vector of covariances in the theta, alpha and beta bands.
+"""band_tangent: tangent vectors of covariances in the theta, alpha and beta bands.
 
-A filter bank before the tangent space, in the frequency domain: the covariance of a band is that of the coefficients
-of its frequencies in segments of a second.
+The covariance of a band is computed from the Fourier coefficients of its frequencies in segments of one second.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .base import Representation, centered
+from .base import Representation, subtract_means
 from .spectra import Band, Bins, bands_within, fourier, segment_length, segments
-from .tangent import logarithm, logarithm_by_roots, tangent_of
+from .tangent import logarithm, logarithm_by_roots, tangent_vectors
 
 BANDS: tuple[Band, ...] = ((4, 8), (8, 13), (13, 30))
 
@@ -24,38 +23,38 @@ BANDS: tuple[Band, ...] = ((4, 8), (8, 13), (13, 30))
 @dataclass(frozen=True)
 class BandTangent(Representation):
     display_names = ("Tangent space of bands", "tangent space of bands")
-    reads: ClassVar[tuple[str, ...]] = ("sfreq",)
-    shortest: ClassVar[int] = 16
-    seconds: ClassVar[float] = 2.0
+    required_fields: ClassVar[tuple[str, ...]] = ("sfreq",)
+    min_samples: ClassVar[int] = 16
+    min_seconds: ClassVar[float] = 2.0
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
         return 1, len(self._bins(times)) * (channels + channels * (channels + 1) // 2)
 
-    def room(self, channels: int, times: int) -> int:
+    def values_per_window(self, channels: int, times: int) -> int:
         return 8 * len(BANDS) * channels * max(channels, times)
 
     def _bins(self, times: int) -> Bins:
         return bands_within("band_tangent", BANDS, self.rate, times)
 
-    def numbers(self, x: Tensor) -> Tensor:
-        # Bands of few frequencies have covariances of low rank, whose equal eigenvalues leave eigenvectors no gradient.
-        return self._numbers(x, logarithm_by_roots if x.requires_grad else logarithm)
+    def compute(self, x: Tensor) -> Tensor:
+        # Covariances of low rank have equal eigenvalues, for which `eigh` has no gradient.
+        return self._compute(x, logarithm_by_roots if x.requires_grad else logarithm)
 
-    def numbers_in_graph(self, x: Tensor) -> Tensor:
-        return self._numbers(x, logarithm_by_roots)
+    def compute_in_graph(self, x: Tensor) -> Tensor:
+        return self._compute(x, logarithm_by_roots)
 
-    def _numbers(self, x: Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:
+    def _compute(self, x: Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:
         length, bins = segment_length(self.rate, int(x.shape[-1])), self._bins(int(x.shape[-1]))
-        cut = segments(centered(x)[0], length)
+        cut = segments(subtract_means(x)[0], length)
         coefficients = cut @ fourier(length, sum(bins, ())).to(cut)  # (..., C, n, 2 bins)
         inside = _inside(tuple(map(len, bins))).to(cut)
         of_bands = (coefficients[..., None, :, :, :] * inside[:, None, None]).flatten(-2)  # (..., bands, C, n · 2 bins)
         samples = int(cut.shape[-2]) * inside.sum(-1)[:, None, None]
-        return tangent_of(of_bands, samples, log_of).flatten(-3)[..., None, :]
+        return tangent_vectors(of_bands, samples, log_of).flatten(-3)[..., None, :]
 
 
 @cache
 def _inside(counts: tuple[int, ...]) -> Tensor:
-    """Return a matrix (bands, 2 bins): 1 where a cosine or a sine belongs to the band."""
+    """Return a mask (bands, 2 bins): 1 if a cosine or sine belongs to the band."""
     of_bin = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     return (of_bin == torch.arange(len(counts))[:, None]).to(torch.float64).repeat(1, 2)

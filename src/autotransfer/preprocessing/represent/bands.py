@@ -1,8 +1,7 @@
-"""bands, fine_bands: log amplitude of every channel in frequency bands, as it is and against the mean of all channels.
+"""bands, fine_bands: log amplitude of every channel in frequency bands, as recorded and with common average reference.
 
-bands has the classical ones of EEG, fine_bands steps of 2 Hz. In logarithms relative power and differences of
-hemispheres are differences of these numbers, which a linear classifier forms by itself. The mean of all channels (the
-common average reference) is no such difference, and has numbers of its own.
+bands has the classical bands of EEG, fine_bands has bands of 2 Hz. A linear classifier can form relative power and
+differences of hemispheres from logarithms, but not the common average reference.
 """
 
 from __future__ import annotations
@@ -14,32 +13,32 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .base import Representation, centered, log_power
+from .base import Representation, log_power, subtract_means
 from .spectra import Band, Bins, bands_within, fourier, segment_length, segments
 
-FLOOR = 1e-12  # of the mean power of a window: what is less is rounding
+FLOOR = 1e-12  # times the mean power of a window; smaller values are rounding errors
 
 
 @dataclass(frozen=True)
 class Bands(Representation):
     display_names = ("Band power", "band power")
-    reads: ClassVar[tuple[str, ...]] = ("sfreq",)
-    shortest: ClassVar[int] = 16
-    seconds: ClassVar[float] = 2.0
+    required_fields: ClassVar[tuple[str, ...]] = ("sfreq",)
+    min_samples: ClassVar[int] = 16
+    min_seconds: ClassVar[float] = 2.0
     name: ClassVar[str] = "bands"
     bands: ClassVar[tuple[Band, ...]] = ((1, 4), (4, 8), (8, 13), (13, 20), (20, 30), (30, 45))
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
         return channels * references(channels), len(self._bins(times))
 
-    def room(self, channels: int, times: int) -> int:
+    def values_per_window(self, channels: int, times: int) -> int:
         return 8 * channels * times
 
     def _bins(self, times: int) -> Bins:
         return bands_within(self.name, self.bands, self.rate, times)
 
-    def numbers(self, x: Tensor) -> Tensor:
-        signals, _ = centered(x)
+    def compute(self, x: Tensor) -> Tensor:
+        signals, _ = subtract_means(x)
         if references(int(x.shape[-2])) > 1:
             signals = torch.cat([signals, signals - signals.mean(-2, keepdim=True)], -2)
         bins, length = self._bins(int(x.shape[-1])), segment_length(self.rate, int(x.shape[-1]))
@@ -57,13 +56,13 @@ class FineBands(Bands):
 
 
 def references(channels: int) -> int:
-    """Return the number of references: as recorded and, of several channels, against the mean of all."""
+    """Return the number of references: as recorded and, for several channels, common average."""
     return 1 if channels == 1 else 2
 
 
 @cache
 def _means(counts: tuple[int, ...]) -> Tensor:
-    """Return a matrix (2 bins, bands): the mean over the frequencies of each band, of cosines and sines alike."""
+    """Return a matrix (2 bins, bands) that averages over the cosines and sines of each band."""
     columns = (torch.full((count, 1), 1 / count, dtype=torch.float64) for count in counts)
     matrix: Tensor = torch.block_diag(*columns)  # type: ignore[no-untyped-call]  # torch's
     return matrix.repeat(2, 1)

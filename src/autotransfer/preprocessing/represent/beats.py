@@ -1,8 +1,7 @@
-"""beats: the shape of a heartbeat, wherever in the window it is: every channel around the steepest place, and its size.
+"""beats: the channels around the steepest place of a window, which is the QRS complex of a heartbeat, and amplitudes.
 
-The QRS complex is where all channels together change fastest. What lies up to 0.3 s before and after it is taken in
-units of the window's deviation, as means of stretches; log deviations come last. In windows that are shorter, the first
-and the last sample stand for what is missing.
+Samples up to 0.3 s before and after it are divided by the window's standard deviation and averaged in segments; log
+standard deviations are appended. Beyond the ends of a window its first and last sample are repeated.
 """
 
 from __future__ import annotations
@@ -13,34 +12,34 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .base import Representation, centered, log, stretches
+from .base import Representation, log, segment_means, subtract_means
 
 AROUND = 0.3  # seconds before and after
-SHAPE = 32  # stretches
+SHAPE = 32  # segments
 
 
 @dataclass(frozen=True)
 class Beats(Representation):
     display_names = ("Heartbeats", "shapes of heartbeats")
-    reads: ClassVar[tuple[str, ...]] = ("sfreq",)
+    required_fields: ClassVar[tuple[str, ...]] = ("sfreq",)
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
         return channels, min(SHAPE, 2 * self._half + 1) + 1
 
     @property
     def _half(self) -> int:
-        """Return samples before and after."""
+        """Return the number of samples before and after the beat."""
         return max(1, round(AROUND * self.rate))
 
-    def numbers(self, x: Tensor) -> Tensor:
-        signal, _ = centered(x)
+    def compute(self, x: Tensor) -> Tensor:
+        signal, _ = subtract_means(x)
         times, half = int(x.shape[-1]), self._half
         spread = signal.square().mean(-1, keepdim=True).sqrt()
         unit = signal / (spread + (spread == 0).to(spread.dtype))
-        steep = (unit[..., 2:] - unit[..., :-2]).square().sum(-2)  # of all samples but the first and the last
-        # A beat that is not there as a whole is no choice where there can be another.
+        steep = (unit[..., 2:] - unit[..., :-2]).square().sum(-2)  # without the first and last sample
+        # Only beats that lie within the window as a whole, if it is long enough for one.
         first = min(half, (times - 1) // 2)
         peak = steep[..., first - 1 : times - 1 - first].argmax(-1, keepdim=True) + first
         places = (peak + torch.arange(-half, half + 1, device=x.device)).clamp(0, times - 1)
         shape = unit.gather(-1, places[..., None, :].expand(*unit.shape[:-1], 2 * half + 1))
-        return torch.cat([stretches(shape, SHAPE), log(spread)], -1)
+        return torch.cat([segment_means(shape, SHAPE), log(spread)], -1)

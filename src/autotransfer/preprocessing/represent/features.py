@@ -1,4 +1,4 @@
-"""features: of each channel means of 16 stretches, log power in 16 bands, log deviation, and that of its slope."""
+"""features: means of 16 segments, log power in 16 bands, log deviation and log deviation of slopes, of each channel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .base import POINTS, Representation, centered, deviation, log, log_power, stretches
+from .base import POINTS, Representation, deviation, log, log_power, segment_means, subtract_means
 
 
 @dataclass(frozen=True)
@@ -21,25 +21,25 @@ class Features(Representation):
     def shape(self, channels: int, times: int) -> tuple[int, int]:
         return channels, min(POINTS, times) + min(POINTS, times // 2) + 2
 
-    def numbers(self, x: Tensor) -> Tensor:
-        return features(x, spectrum)
+    def compute(self, x: Tensor) -> Tensor:
+        return compute_features(x, power_spectrum)
 
-    def numbers_in_graph(self, x: Tensor) -> Tensor:
-        return features(x, products)
+    def compute_in_graph(self, x: Tensor) -> Tensor:
+        return compute_features(x, power_spectrum_in_graph)
 
 
-def features(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
-    """Map (..., C, T) to (..., C, means + bands + 2), float64. power_of: as `spectrum`."""
-    signal, mean = centered(x)
-    means = stretches(signal) + mean
-    bands = stretches(power_of(signal))
+def compute_features(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
+    """Map (..., C, T) to (..., C, means + bands + 2), float64. power_of: `power_spectrum`, as it is or for export."""
+    signal, mean = subtract_means(x)
+    means = segment_means(signal) + mean
+    bands = segment_means(power_of(signal))
     spread = signal.square().mean(-1, keepdim=True).sqrt()
     slope = deviation(signal[..., 1:] - signal[..., :-1])[..., None]
     return torch.cat([means, log_power(bands), log(torch.cat([spread, slope], -1))], -1)
 
 
-def spectrum(x: Tensor) -> Tensor:
-    """Return the power at each frequency but 0 of signals (..., T) under a Hann window: (..., T // 2)."""
+def power_spectrum(x: Tensor) -> Tensor:
+    """Return the power (..., T // 2) at each frequency above 0 of signals (..., T) under a Hann window."""
     window = hann(int(x.shape[-1])).to(x)
     power: Tensor = torch.fft.rfft(x * window)[..., 1:].abs().square()
     return power
@@ -50,8 +50,8 @@ def hann(times: int) -> Tensor:
     return torch.from_numpy(np.hanning(times))
 
 
-def products(x: Tensor) -> Tensor:
-    """Compute `spectrum` in products with the matrices of the transform, for graphs."""
+def power_spectrum_in_graph(x: Tensor) -> Tensor:
+    """Compute `power_spectrum` by products with Fourier matrices, for export."""
     times = x.shape[-1]
     angle = np.outer(np.arange(times), np.arange(1, times // 2 + 1)) % times * (2 * math.pi / times)
     window = np.hanning(times)[:, None]

@@ -1,12 +1,11 @@
-"""rhythms: how much of the channels, mixed at best, is a sine: canonical correlations at given frequencies.
+"""rhythms: canonical correlations of the channels with sine and cosine at given frequencies.
 
-What a flickering stimulus evokes in EEG is a rhythm of its frequency and of the multiples of it (Lin et al. 2006). The
-correlation with sine and cosine of a frequency is that of the best mixture of channels, in sub-bands that leave out
-more and more of what is slow (the filter bank of Chen et al. 2015). Multiples are frequencies of their own here: how
-much they count, a classifier learns.
+A flickering stimulus evokes EEG at its frequency and multiples of it (Lin et al. 2006). The correlation is that of the
+best linear combination of channels, computed in sub-bands with increasing lower limits (filter bank, Chen et al. 2015).
+Multiples are given as separate frequencies, so that the classifier learns their weights.
 
-For one frequency the squared correlation is the largest eigenvalue of a matrix 2 × 2, QᵀXᵀ(XXᵀ)⁻¹XQ with Q the
-reference waves, orthonormal.
+For one frequency the squared correlation is the largest eigenvalue of the 2 × 2 matrix QᵀXᵀ(XXᵀ)⁻¹XQ, where Q are the
+orthonormal reference waves.
 """
 
 from __future__ import annotations
@@ -22,41 +21,41 @@ import torch
 from torch import Tensor
 
 from ...errors import UserError
-from .base import Representation, centered
+from .base import Representation, subtract_means
 
-LOWS = (3.0, 11.0, 19.0)  # Hz, where the sub-bands begin
-BEYOND = 1.5  # times the highest frequency, where all of them end
-RIDGE = 1e-9  # of unit variances: copied channels leave covariances invertible
+LOWS = (3.0, 11.0, 19.0)  # Hz, lower limits of the sub-bands
+BEYOND = 1.5  # times the highest frequency: upper limit of all sub-bands
+RIDGE = 1e-9  # added to unit variances, so that covariances of identical channels are invertible
 
 
 @dataclass(frozen=True)
 class Rhythms(Representation):
-    """constants: the frequencies, Hz."""
+    """Canonical correlations with rhythms; constants are their frequencies in Hz."""
 
     display_names = ("Rhythms", "correlations with rhythms")
 
-    reads: ClassVar[tuple[str, ...]] = ("sfreq", "constants")
-    shortest: ClassVar[int] = 16
-    seconds: ClassVar[float] = 2.0
+    required_fields: ClassVar[tuple[str, ...]] = ("sfreq", "constants")
+    min_samples: ClassVar[int] = 16
+    min_seconds: ClassVar[float] = 2.0
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
-        return 1, len(self._bank(times).held)
+        return 1, len(self._bank(times).kept_pairs)
 
-    def room(self, channels: int, times: int) -> int:
+    def values_per_window(self, channels: int, times: int) -> int:
         return 8 * len(LOWS) * channels * max(channels, times)
 
-    def _bank(self, times: int) -> Bank:
-        assert self.constants is not None, "it reads them"
-        return _bank(self.rate, self.constants, times)
+    def _bank(self, times: int) -> WaveBank:
+        assert self.constants is not None, "required_fields has constants"
+        return _make_bank(self.rate, self.constants, times)
 
-    def numbers(self, x: Tensor) -> Tensor:
-        return self._numbers(x, whitened)
+    def compute(self, x: Tensor) -> Tensor:
+        return self._compute(x, whiten)
 
-    def numbers_in_graph(self, x: Tensor) -> Tensor:
-        return self._numbers(x, whitened_by_elimination)
+    def compute_in_graph(self, x: Tensor) -> Tensor:
+        return self._compute(x, whiten_by_elimination)
 
-    def _numbers(self, x: Tensor, whiten: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        windows, _ = centered(x)
+    def _compute(self, x: Tensor, whiten: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        windows, _ = subtract_means(x)
         bank = self._bank(int(x.shape[-1]))
         signals = (windows @ bank.basis.to(windows))[..., None, :, :] * bank.inside.to(windows)  # (..., S, C, M)
         size = signals.square().sum(-1, keepdim=True).sqrt()
@@ -67,27 +66,27 @@ class Rhythms(Representation):
         squares = torch.stack([sine.square(), cosine.square(), sine * cosine]).sum(-2)
         half, cross = 0.5 * (squares[0] - squares[1]), squares[2]
         largest = 0.5 * (squares[0] + squares[1]) + (half.square() + cross.square() + RIDGE**2).sqrt()
-        return largest.clamp(max=1.0).sqrt().flatten(-2).index_select(-1, bank.held.to(x.device))[..., None, :]
+        return largest.clamp(max=1.0).sqrt().flatten(-2).index_select(-1, bank.kept_pairs.to(x.device))[..., None, :]
 
 
-class Bank(NamedTuple):
-    """S sub-bands and F frequencies in an orthonormal basis of M waves that windows hold whole numbers of."""
+class WaveBank(NamedTuple):
+    """Orthonormal basis of M waves with whole numbers of periods, and its S sub-bands and F reference frequencies."""
 
     basis: Tensor  # (T, M)
-    inside: Tensor  # (S, 1, M): 1 where a wave belongs to the sub-band
-    waves: Tensor  # (M, 2F): what is to be compared, sines first
-    held: Tensor  # of the S · F pairs those whose frequency is in the sub-band
+    inside: Tensor  # (S, 1, M): 1 if the wave belongs to the sub-band
+    waves: Tensor  # (M, 2F): reference sines, then cosines
+    kept_pairs: Tensor  # indices of the S · F pairs whose frequency is in the sub-band
 
 
-def whitened(covariance: Tensor, products: Tensor) -> Tensor:
+def whiten(covariance: Tensor, products: Tensor) -> Tensor:
     """Return L⁻¹ B of covariances L Lᵀ (..., C, C) and B (..., C, K)."""
     root = torch.linalg.cholesky(covariance)
     white: Tensor = torch.linalg.solve_triangular(root, products, upper=False)
     return white
 
 
-def whitened_by_elimination(covariance: Tensor, products: Tensor) -> Tensor:
-    """Compute `whitened` row by row, for graphs: what formats of export have no decomposition for."""
+def whiten_by_elimination(covariance: Tensor, products: Tensor) -> Tensor:
+    """Compute `whiten` row by row for export, because export formats have no matrix decompositions."""
     channels = int(covariance.shape[-1])
     both = torch.cat([covariance, products], -1)
     rows = []
@@ -99,7 +98,7 @@ def whitened_by_elimination(covariance: Tensor, products: Tensor) -> Tensor:
 
 
 @cache
-def _bank(sfreq: float, frequencies: tuple[float, ...], times: int) -> Bank:
+def _make_bank(sfreq: float, frequencies: tuple[float, ...], times: int) -> WaveBank:
     highest = max(frequencies, default=0.0)
     if not 0 < min(frequencies, default=0.0) <= highest < sfreq / 2:
         raise UserError(f"represent 'rhythms' needs frequencies between 0 and {sfreq / 2:g} Hz, half the sampling "
@@ -118,8 +117,8 @@ def _bank(sfreq: float, frequencies: tuple[float, ...], times: int) -> Bank:
         pair = np.stack([np.sin(phase), np.cos(phase)], 1)
         waves[:, :, place] = np.linalg.qr(pair - pair.mean(0))[0]
     inside = np.array([np.tile(of_basis >= low, 2) for low in LOWS], np.float64)
-    # The lowest sub-band has every frequency: what begins below it is seen there if anywhere.
-    held = [s * len(frequencies) + place for s, low in enumerate(LOWS) for place, f in enumerate(frequencies)
+    # The lowest sub-band gets every frequency, because lower ones are visible there if anywhere.
+    kept_pairs = [s * len(frequencies) + place for s, low in enumerate(LOWS) for place, f in enumerate(frequencies)
             if s == 0 or (f >= low and inside[s].any())]  # fmt: skip
-    arrays = basis, inside[:, None], basis.T @ waves.reshape(times, -1), np.array(held)
-    return Bank(*map(torch.from_numpy, arrays))
+    arrays = basis, inside[:, None], basis.T @ waves.reshape(times, -1), np.array(kept_pairs)
+    return WaveBank(*map(torch.from_numpy, arrays))

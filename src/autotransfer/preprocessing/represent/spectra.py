@@ -1,4 +1,4 @@
-"""Short-time spectra in products with fixed matrices, which a graph can hold: what bands and band_tangent share."""
+"""Short-time spectra as products with fixed matrices, which graphs can export; used by bands and band_tangent."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torch import Tensor
 from ...errors import UserError
 
 Band = tuple[float, float]  # Hz, from and up to
-Bins = tuple[tuple[int, ...], ...]  # of each band, in multiples of the frequency resolution
+Bins = tuple[tuple[int, ...], ...]  # frequencies of each band, in multiples of the resolution
 
-SECOND = 1.0  # length of a segment: spectra of half-overlapping ones are averaged (Welch 1967)
+SECOND = 1.0  # length of a segment; spectra of half-overlapping segments are averaged (Welch 1967)
 
 
 def segment_length(sfreq: float, times: int) -> int:
@@ -22,7 +22,7 @@ def segment_length(sfreq: float, times: int) -> int:
 
 
 def segments(x: Tensor, length: int) -> Tensor:
-    """Cut (..., T) into segments (..., n, length), each half over the next; the last samples may be in none."""
+    """Cut (..., T) into half-overlapping segments (..., n, length); the last samples may be in none."""
     times = int(x.shape[-1])
     starts = range(0, times - length + 1, length - length // 2)
     return torch.stack([x[..., start : start + length] for start in starts], -2)
@@ -30,7 +30,7 @@ def segments(x: Tensor, length: int) -> Tensor:
 
 @cache
 def bands_within(name: str, bands: tuple[Band, ...], sfreq: float, times: int) -> Bins:
-    """Return the bins of each band, without bands that hold no multiple of the resolution."""
+    """Return the bins of each band, without empty bands."""
     step = sfreq / segment_length(sfreq, times)
     highest = (segment_length(sfreq, times) - 1) // 2
     bins = (tuple(k for k in range(1, highest + 1) if low <= k * step < high) for low, high in bands)
@@ -43,7 +43,7 @@ def bands_within(name: str, bands: tuple[Band, ...], sfreq: float, times: int) -
 
 @cache
 def fourier(length: int, bins: tuple[int, ...]) -> Tensor:
-    """Return waves (length, 2 bins), cosines first, for coefficients of a segment less its mean under a Hann window."""
+    """Return waves (length, 2 bins), cosines first, for coefficients of centered segments under a Hann window."""
     angle = np.outer(np.arange(length), np.array(bins)) % length * (2 * math.pi / length)
     hann = 0.5 - 0.5 * np.cos(2 * math.pi * np.arange(length) / length)
     waves = hann[:, None] * np.concatenate([np.cos(angle), np.sin(angle)], 1)

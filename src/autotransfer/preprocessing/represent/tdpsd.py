@@ -1,9 +1,8 @@
-"""tdpsd: moments of the power spectrum from the time domain (Khushaba et al. 2014), and the log deviation.
+"""tdpsd: moments of the power spectrum, computed in the time domain (Khushaba et al. 2014), and the log deviation.
 
-Of a signal and its slopes: zero, second and fourth moment, sparseness, irregularity and the ratio of waveform lengths,
-each a logarithm a; the same of the signal's log power gives b; the numbers are −2ab / (a² + b²), as LibEMG has them.
-These would depend on the unit of the recordings. So every channel is taken in units of its own deviation in the window,
-and how large that is comes as a seventh number.
+Zeroth, second and fourth moment, sparseness, irregularity and waveform length ratio of the signal are logarithms a;
+those of its log power are b. Features are −2ab / (a² + b²), as in LibEMG. Because they depend on the unit, each channel
+is divided by its standard deviation in the window, whose logarithm is the seventh feature.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .base import QUIET, Representation, centered, log
-from .time_domain import deviation_of, difference
+from .base import QUIET, Representation, log, subtract_means
+from .time_domain import difference, root_mean_square
 
-POWER = 0.1  # to which moments are raised, so that they hardly depend on amplitude
-LEAST = float(np.finfo(np.float64).tiny) ** (POWER / 2) / POWER  # what 0 is raised to
-FLOOR = 1e-4  # of the power in a sample, in units of the variance: 0 has no logarithm
+POWER = 0.1  # exponent of moments, which makes them depend little on amplitude
+LEAST = float(np.finfo(np.float64).tiny) ** (POWER / 2) / POWER  # result for 0
+FLOOR = 1e-4  # added to the power of samples, in units of the variance, before the logarithm
 
 
 @dataclass(frozen=True)
@@ -29,25 +28,25 @@ class TDPSD(Representation):
     def shape(self, channels: int, times: int) -> tuple[int, int]:
         return channels, 7
 
-    def room(self, channels: int, times: int) -> int:
+    def values_per_window(self, channels: int, times: int) -> int:
         return 12 * channels * times
 
-    def numbers(self, x: Tensor) -> Tensor:
-        signal, _ = centered(x)
-        spread = deviation_of(signal)
+    def compute(self, x: Tensor) -> Tensor:
+        signal, _ = subtract_means(x)
+        spread = root_mean_square(signal)
         unit = signal / spread[..., None]
-        a, b = (moments(of) for of in (unit, (unit.square() + FLOOR).log()))
-        fused = -2 * a * b / (a.square() + b.square()).clamp(min=QUIET)  # 0 where a flat channel has 0/0
+        a, b = (moments(signal) for signal in (unit, (unit.square() + FLOOR).log()))
+        fused = -2 * a * b / (a.square() + b.square()).clamp(min=QUIET)  # 0 instead of 0/0 for flat channels
         return torch.cat([fused, log(spread)[..., None]], -1)
 
 
 def moments(x: Tensor) -> Tensor:
-    """Map (..., T) to moments (..., 6), all logarithms."""
+    """Return log moments (..., 6) of (..., T)."""
     steps = x.shape[-1] - 1
     slope = difference(x)
     bend = difference(slope)
-    zero = raised(x.square().sum(-1) / steps**2)
-    second, fourth = (raised(of.square().sum(-1) / steps) for of in (slope, bend))
+    zero = raise_root(x.square().sum(-1) / steps**2)
+    second, fourth = (raise_root(x.square().sum(-1) / steps) for x in (slope, bend))
     fall, rise = (zero - second).abs(), (zero - fourth).abs()
     sparseness = 0.5 * (log(fall) + log(rise)) - log(zero)
     irregularity = log(second) - 0.5 * (log(zero) + log(fourth))
@@ -55,7 +54,7 @@ def moments(x: Tensor) -> Tensor:
     return torch.stack([log(zero), log(fall), log(rise), sparseness, irregularity, lengths], -1)
 
 
-def raised(square: Tensor) -> Tensor:
-    """Return a squared moment (...) as the power of its root."""
+def raise_root(square: Tensor) -> Tensor:
+    """Return the square root of squared moments (...) to the power POWER, divided by POWER."""
     power = (square + torch.finfo(square.dtype).tiny) ** (POWER / 2) / POWER
-    return power.clamp(min=LEAST)  # once more: exporters write `tiny` in single precision, where it is 0
+    return power.clamp(min=LEAST)  # exporters write `tiny` in single precision, as 0
