@@ -20,7 +20,7 @@ from autotransfer.person.adaptation import ADAPTATION_METHODS, AdaptationMethod,
 from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.preprocessing.represent.base import Representation
 from autotransfer.runs.choice import Choice, read_choice
-from autotransfer.search import candidates, online_adaptation
+from autotransfer.search import candidates, replay
 from autotransfer.tasks import Metric
 from autotransfer.tasks.classification import METRICS
 from contributed import EXAMPLES
@@ -158,8 +158,8 @@ def test_a_metric_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 def test_an_adaptation_method_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Held-out people try it; it is chosen here, to see it delivered."""
     monkeypatch.setitem(ADAPTATION_METHODS, "recentered", Recentered)
-    monkeypatch.setattr(online_adaptation, "delivered_method", lambda *_: "recentered")
-    monkeypatch.setattr(online_adaptation, "ROUNDING", float("-inf"))
+    monkeypatch.setattr(replay, "delivered_method", lambda *_: "recentered")
+    monkeypatch.setattr(replay, "ROUNDING", float("-inf"))
     choice = run_of(
         tmp_path, "--grid", "uncensored", "--networks", "none", "--adaptation", "zero-shot", "--folds", "all"
     )

@@ -17,7 +17,7 @@ from autotransfer.search.evaluation import delivered_predictions
 from autotransfer.search.evidence import ClassificationEvidence
 from autotransfer.search.held_out import finished_entries
 from autotransfer.search.procedure import perform_plan
-from autotransfer.search.replay import model_without, replay_subjects
+from autotransfer.search.replay import held_out_model, replay_subjects
 from autotransfer.training.metrics import balanced_accuracy_of
 from faults import few_linear_candidates, quiet
 from tiny import create_run, described, tiny, tiny_file
@@ -94,7 +94,7 @@ def test_nothing_that_held_a_person_out_decides_about_them(finished: tuple[Run, 
 
 def test_a_person_is_played_to_models_that_left_them_out(finished: tuple[Run, Choice]) -> None:
     run, choice = finished
-    model = model_without(run, {named.setting: 1.0 for named in choice.shortlist}, 4)
+    model = held_out_model(run, {named.setting: 1.0 for named in choice.shortlist}, 4)
     assert model is not None
     assert choice.replay is not None
     assert set(choice.replay.zero_shot["recorded"]) == {str(person) for person in range(PEOPLE)}
@@ -107,7 +107,7 @@ def test_candidates_that_people_of_a_group_share_change_no_score(
     entries = finished_entries(run, [named.setting for named in choice.shortlist], run.folds())
     predictions = delivered_predictions(choice, ClassificationEvidence.from_run(run, choice.shortlist, entries))
     shared = replay_subjects(run, choice, predictions)
-    monkeypatch.setattr(replay, "model_without", lambda *given: model_without(*given[:3]))
+    monkeypatch.setattr(replay, "held_out_model", lambda *given: held_out_model(*given[:3]))
     assert replay_subjects(run, choice, predictions) == shared
 
 

@@ -9,7 +9,7 @@ import autotransfer as at
 from autotransfer.folds import Fold
 from autotransfer.models.assembly import Part, assemble
 from autotransfer.models.calibration import LABELS
-from autotransfer.search.labels import groups_of, labeled_and_scored
+from autotransfer.search.labels import split_windows, window_groups
 from autotransfer.search.replay import replay_subject
 from autotransfer.settings import Setting
 
@@ -30,10 +30,10 @@ def overlapping(seed: int = 0) -> at.Recordings:
 def test_a_group_is_labeled_or_scored() -> None:
     rec = overlapping()
     rows = np.flatnonzero(rec.subject.numpy() == 1)
-    y, groups = rec.y.numpy()[rows], groups_of(rec, rows)
+    y, groups = rec.y.numpy()[rows], window_groups(rec, rows)
     assert len(np.unique(groups)) == 24
     for labels in LABELS:
-        known, left = labeled_and_scored(y, groups, labels)
+        known, left = split_windows(y, groups, labels)
         assert (np.bincount(y[known]) == labels).all()
         assert not set(groups[known]) & set(groups[left])
         assert set(y[left]) == {0, 1}
@@ -47,7 +47,7 @@ def test_groups_are_those_of_a_session_and_missing_ones_are_alone() -> None:
         np.random.default_rng(0).standard_normal((18, 2, 8)), np.tile([0, 1], 9), np.repeat([0, 1, 2], 6),
         session=session, columns={"group": [None if np.isnan(value) else int(value) for value in group]},
     )  # fmt: skip
-    found = groups_of(rec, np.arange(6, 12))
+    found = window_groups(rec, np.arange(6, 12))
     assert found[0] == found[1]
     assert len(set(found)) == 5
 

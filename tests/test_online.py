@@ -250,39 +250,40 @@ def test_what_is_played_back_is_what_a_session_does(model: Model) -> None:
     for place, order in enumerate(replay.window_orders(Y).values()):
         said = at.Session(own, adapt=True).predict_proba(OWN[order])
         score = np.mean([np.mean(said.argmax(1)[Y[order] == c] == c) for c in range(REC.n_classes)])
-        assert found.scores[rule][place] == pytest.approx(score)
+        assert found.by_method[rule][0, place] == pytest.approx(score)
     right = own.predict_proba(OWN, adapt="all").argmax(1) == Y
-    assert found.all_windows[rule] == pytest.approx(np.mean([right[c == Y].mean() for c in range(REC.n_classes)]))
+    assert found.all_windows[rule].item() == pytest.approx(
+        np.mean([right[c == Y].mean() for c in range(REC.n_classes)])
+    )
 
 
 def told(people: dict[str, AdaptationScores]) -> dict[str, Any]:
     """All that a replay says of how sessions learn."""
-    return replay.score_tables(people) | replay.select_adaptation(people)
+    return replay.adaptation_results(people, dict)
 
 
 def person(gain: float, worst: float, name: str = "online balanced, prior 8") -> AdaptationScores:
     """Somebody who gains by one rule, in one order something else."""
-    rules = {rule: np.full(len(ORDERS), 0.4) for rule in online_adaptation.RULES}
+    rules = {rule: np.full((1, len(ORDERS)), 0.4) for rule in online_adaptation.RULES}
     rules[name][:] = 0.5 + gain
-    rules[name][2] = 0.5 + worst
-    scores = {method: np.full(len(ORDERS), 0.5) for method in ("none", *online_adaptation.ADAPTATION_METHODS)}
+    rules[name][:, 2] = 0.5 + worst
+    scores = {method: np.full((1, len(ORDERS)), 0.5) for method in ("none", *online_adaptation.ADAPTATION_METHODS)}
     scores[next(iter(online_adaptation.ADAPTATION_METHODS))] += 0.02
-    return AdaptationScores(scores | rules, {rule: float(by_order[0]) for rule, by_order in rules.items()})
+    return AdaptationScores(scores | rules, {rule: by_order[:, 0] for rule, by_order in rules.items()})
+
+
+def best_of_four(scores: AdaptationScores) -> str:
+    """Return the method that is best if four subjects have these scores."""
+    return online_adaptation.best_method(AdaptationScores.stack([scores] * 4))
 
 
 def test_the_average_is_used_unless_an_order_loses_or_another_method_is_clearly_better() -> None:
     """Every person gains .02 by the first adaptation method in every order."""
     first = next(iter(online_adaptation.ADAPTATION_METHODS))
-    assert (
-        online_adaptation.chosen(online_adaptation.GroupScores.of([person(0.2, 0.1)] * 4)) == "online balanced, prior 8"
-    )
-    # .02 is better in one order only.
-    assert (
-        online_adaptation.chosen(online_adaptation.GroupScores.of([person(0.2, 0.01)] * 4))
-        == "online balanced, prior 8"
-    )
-    assert online_adaptation.chosen(online_adaptation.GroupScores.of([person(0.2, -0.01)] * 4)) == first
-    assert online_adaptation.chosen(online_adaptation.GroupScores.of([person(0.015, 0.015)] * 4)) == first
+    assert best_of_four(person(0.2, 0.1)) == "online balanced, prior 8"
+    assert best_of_four(person(0.2, 0.01)) == "online balanced, prior 8"  # .02 is better in one order only
+    assert best_of_four(person(0.2, -0.01)) == first
+    assert best_of_four(person(0.015, 0.015)) == first
     found = told({name: person(0.2, 0.1) for name in "abcd"})
     assert found["online_session"]
     assert found["online_all_windows"]
@@ -319,13 +320,11 @@ def zero_shot_person() -> AdaptationScores:
 def test_somebody_without_the_average_is_as_delivered_by_every_rule() -> None:
     still = online_adaptation.without_rules(zero_shot_person())
     like = person(0.2, 0.1)
-    assert still.scores.keys() == like.scores.keys()
+    assert still.by_method.keys() == like.by_method.keys()
     assert still.all_windows.keys() == like.all_windows.keys()
     assert all((still.gains(rule) == 0).all() for rule in online_adaptation.RULES)
-    assert all(online_adaptation.all_gain(still, rule) == 0 for rule in online_adaptation.RULES)
-    assert (
-        online_adaptation.delivered_method(online_adaptation.GroupScores.of([*[like] * 8, still]))
-        == "online balanced, prior 8"
-    )
+    assert all(still.all_windows_gains(rule).item() == 0 for rule in online_adaptation.RULES)
+    everybody = AdaptationScores.stack([*[like] * 8, still])
+    assert online_adaptation.delivered_method(everybody) == "online balanced, prior 8"
     found = told({"a": like, "b": like, "c": still})
     assert found["online"]["recorded"]["c"] == 0.5

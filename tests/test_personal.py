@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from autotransfer.search.labels import FOLDS, discriminant, personal_log_probs, splits_of
+from autotransfer.search.labels import FOLDS, discriminant, label_splits, personal_log_probs
 
 N, CLASSES = 60, 3
 Y = np.arange(N) % CLASSES
@@ -35,15 +35,15 @@ def test_scored_windows_have_no_part_in_the_choice() -> None:
 def test_groups_stay_whole_where_labels_allow_it() -> None:
     y = np.repeat([0, 1], 12)
     groups = np.arange(24) // 3  # four of each class
-    splits = splits_of(y, groups)
+    splits = label_splits(y, groups)
     assert len(splits) == 4
     for fit, left in splits:
         assert not set(groups[fit]) & set(groups[left])
         assert set(y[fit]) == set(y[left]) == {0, 1}
     np.testing.assert_array_equal(np.sort(np.concatenate([left for _, left in splits])), np.arange(24))
-    assert len(splits_of(y, y)) == FOLDS  # a class is one group: its windows are left out one by one
-    assert splits_of(np.array([0, 0, 1]), np.arange(3)) == []
-    assert splits_of(np.zeros(4, dtype=np.int64), np.arange(4)) == []
+    assert len(label_splits(y, y)) == FOLDS  # a class is one group: its windows are left out one by one
+    assert label_splits(np.array([0, 0, 1]), np.arange(3)) == []
+    assert label_splits(np.zeros(4, dtype=np.int64), np.arange(4)) == []
 
 
 def test_a_form_that_knows_groups_alone_is_not_taken() -> None:

@@ -19,7 +19,7 @@ from autotransfer.models.model import Model
 from autotransfer.person.adaptation import ADAPTATION_METHODS
 from autotransfer.runs.choice import ReplayResult, read_choice
 from autotransfer.search import online_adaptation, replay
-from autotransfer.search.labels import SHARES, SHARPNESS, best_trust, try_all
+from autotransfer.search.labels import SHARES, SHARPNESS, best_trust, score_trust
 from autotransfer.search.replay import ORDERS, replay_subject
 from autotransfer.settings import Setting
 from autotransfer.training.metrics import balanced_accuracy_of
@@ -58,7 +58,7 @@ def test_what_is_played_is_what_a_session_does(model: Model) -> None:
     for place, order in enumerate(orders.values()):
         for name in ADAPTATION_METHODS:
             model.card = replace(model.card, follows=name)
-            for adapt, found in ((True, played_back.scores[name]), (False, played_back.zero_shot)):
+            for adapt, found in ((True, played_back.by_method[name][0]), (False, played_back.by_method["none"][0])):
                 said = at.Session(model, adapt=adapt).predict_proba(hard.X[order])
                 score = balanced_accuracy_of(said.argmax(1), y[order], REC.n_classes)
                 assert found[place] == pytest.approx(score, abs=0.03), (name, place, adapt)
@@ -83,14 +83,14 @@ def test_labels_are_used_as_calibrate_uses_them(model: Model) -> None:
 
 
 def chosen(people: list[online_adaptation.AdaptationScores], among: list[str] | None = None) -> str:
-    return online_adaptation.chosen(online_adaptation.GroupScores.of(people), among)
+    return online_adaptation.best_method(online_adaptation.AdaptationScores.stack(people), among)
 
 
 def followed(gains: dict[tuple[str, str], float]) -> online_adaptation.AdaptationScores:
     """Somebody who gains by way and order, and nothing otherwise."""
-    scores = {method: np.full(len(ORDERS), 0.5) for method in ("none", *ADAPTATION_METHODS)}
+    scores = {method: np.full((1, len(ORDERS)), 0.5) for method in ("none", *ADAPTATION_METHODS)}
     for (way, order), gain in gains.items():
-        scores[way][ORDERS.index(order)] += gain
+        scores[way][0, ORDERS.index(order)] += gain
     return online_adaptation.AdaptationScores(scores, {})
 
 
@@ -112,7 +112,7 @@ def test_nobody_chooses_how_they_are_followed() -> None:
     """One person loses by what the others gain by, and gets it all the same."""
     every = {name: followed({("shift", order): 0.2 for order in ORDERS}) for name in "abc"}
     every["d"] = followed({("shift", order): -0.4 for order in ORDERS})
-    found = replay.score_tables(every)
+    found = replay.adaptation_results(every, dict)
     assert found["adapted"]["recorded"]["d"] == pytest.approx(0.1)
     assert found["adapted"]["recorded"]["a"] == found["zero_shot"]["recorded"]["a"] == 0.5  # d spoils it for them
     assert found["methods"]["shift"]["balanced"]["a"] == pytest.approx(0.7)
@@ -122,7 +122,7 @@ def test_nobody_chooses_how_they_are_followed() -> None:
 def test_a_run_delivers_what_its_people_gained_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The card says what choice.json says, and nobody is played back by a training that saw them."""
     seen: list[tuple[int, set[int]]] = []
-    whole = replay.model_without
+    whole = replay.held_out_model
 
     def watched(run, weights, person, made):  # type: ignore[no-untyped-def]
         model = whole(run, weights, person, made)
@@ -132,7 +132,7 @@ def test_a_run_delivers_what_its_people_gained_by(tmp_path: Path, monkeypatch: p
                 seen.append((person, set(run.recordings.subject[rows].tolist())))
         return model
 
-    monkeypatch.setattr(replay, "model_without", watched)
+    monkeypatch.setattr(replay, "held_out_model", watched)
     auto = auto_classifier(max_epochs=1, seeds=1, networks="none", kinds="features", run_folder=tmp_path / "run")
     some = REC.subject.numpy() >= 2
     auto.fit(REC.X.numpy()[some], REC.y.numpy()[some], subjects=REC.subject.numpy()[some])
@@ -164,7 +164,7 @@ def test_labels_that_mislead_count_less() -> None:
         y = torch.randint(0, 3, (400,), generator=draw)
         truth = torch.nn.functional.one_hot(y, 3).double()
         log_p = (truth + torch.randn(400, 3, generator=draw)).log_softmax(-1)
-        return try_all(log_p, gain * truth + noise * torch.randn(400, 3, generator=draw), y)
+        return score_trust(log_p, gain * truth + noise * torch.randn(400, 3, generator=draw), y)
 
     right, _ = best_trust([person(0.1, 2.0) for _ in range(4)])
     assert SHARES[right] >= 0.7
@@ -182,7 +182,7 @@ def test_labels_that_mislead_count_less() -> None:
 def test_the_bound_of_a_mean_is_that_of_a_t_test() -> None:
     values = np.random.default_rng(0).normal(0.3, 1, (9, 4))
     expected = stats.ttest_1samp(values, 0, alternative="greater").confidence_interval(0.84).low
-    np.testing.assert_allclose(online_adaptation.least_mean(values), expected)
+    np.testing.assert_allclose(online_adaptation.lower_bound(values), expected)
 
 
 def test_a_method_stays_until_another_is_clearly_better_for_the_same_people() -> None:
@@ -206,7 +206,7 @@ def test_orders_show_together_what_none_shows_alone_and_none_may_lose() -> None:
     """In each order another person gains nothing, so that no single order is clear."""
     gains = np.where(np.eye(4), -0.06, 0.06)
     people = [followed({("shift", order): gain for order, gain in zip(ORDERS, own, strict=True)}) for own in gains]
-    assert all(online_adaptation.least_mean(gains) < 0)
+    assert all(online_adaptation.lower_bound(gains) < 0)
     assert chosen(people) == "shift"
     *most, last = ORDERS
     clear = {("shift", order): 0.3 for order in most}

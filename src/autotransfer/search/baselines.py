@@ -33,7 +33,7 @@ from ..training.packing import resolve_device
 from ..training.train import run as train_population
 from ..training.windows import prepare_windows, release_windows
 from .candidates import linear_candidates
-from .held_out import person_score, probabilities_of
+from .held_out import probabilities_of, score_subject
 
 LDA = "Features + LDA (built in)"  # band power and means of stretches
 TANGENT = "Tangent space + LDA (built in)"
@@ -151,7 +151,7 @@ def _scored(run: Run, setting: Setting, predict: Callable[[Entry], Mapping[int, 
         probabilities = predict(Entry.build("baselines", setting, *fold, run.options.seed))
         for person in run.groups[fold[1]]:
             if person in known:
-                value = person_score(metric, y[who == person], probabilities[person])
+                value = score_subject(metric, y[who == person], probabilities[person])
                 scores[str(recordings.subjects[person])] = value
     return scores
 

@@ -18,7 +18,7 @@ from ..runs.database import Entry
 from ..runs.run import Run
 from ..tasks import Metric
 from ..tasks.classification import BALANCED_ACCURACY
-from .held_out import Array, FitKey, held_out_log_probs, logarithm, measured_scores, person_score, validation_scores
+from .held_out import Array, FitKey, held_out_log_probs, logarithm, measured_scores, score_subject, validation_scores
 from .regression_evidence import RegressionEvidence
 from .stages import Score, by_subject
 from .weights import Floats, combine_log_probs
@@ -119,7 +119,7 @@ class ClassificationEvidence:
 
     def scores_of(self, metric: Metric, log_probs: Mapping[int, NDArray[np.floating]]) -> Scores:
         """Score log-probabilities (n, classes) by subject."""
-        return {self.subjects[w]: person_score(metric, self.y[w], np.exp(log_p)) for w, log_p in log_probs.items()}
+        return {self.subjects[w]: score_subject(metric, self.y[w], np.exp(log_p)) for w, log_p in log_probs.items()}
 
     def validation(self, candidate: int) -> Floats:
         """Return a candidate's mean validation score on each subject."""

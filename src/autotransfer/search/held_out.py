@@ -55,7 +55,7 @@ def probabilities_of(run: Run, entry: Entry) -> dict[int, Array]:
     return {subject: probability[rows == subject] for group in groups for subject in group}
 
 
-def person_score(metric: Metric, y: NDArray[np.int64], probability: NDArray[np.floating]) -> float:
+def score_subject(metric: Metric, y: NDArray[np.int64], probability: NDArray[np.floating]) -> float:
     """Score probabilities (n, C) of one subject with classes y (n,)."""
     if metric is METRICS[BALANCED_ACCURACY]:  # scikit-learn's takes much longer
         return balanced_accuracy_of(probability.argmax(1), y, probability.shape[1])
@@ -90,7 +90,7 @@ def measured_scores(run: Run, entries: Sequence[Entry], *, both: bool = True) ->
             if usual and tested is None:
                 continue
             if person in probabilities:
-                value = person_score(metric, y[person], probabilities[person])
+                value = score_subject(metric, y[person], probabilities[person])
             elif is_done and tested is not None:
                 value = tested.score_on(person)
             scores.append(Score(entry.setting.key, person, value, held_out - {person}))

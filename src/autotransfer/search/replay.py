@@ -1,14 +1,14 @@
-"""Replay: held-out subjects use the model, in online sessions and calibrated with a few labels.
+"""Replay windows of held-out subjects: pseudo-online evaluation of adaptation and of calibration with a few labels.
 
-All windows of every subject in the headline are replayed in several orders, by fits that left the subject out, with
-weights that were found without them. Without adaptation and labels, predictions are those of the headline. What
-subjects gain decides what the delivered model does for a new one.
+All windows of every subject in the headline are replayed in several orders, by fits and weights that left the subject
+out. Without adaptation and labels, predictions are those of the headline. The mean gains decide whether the delivered
+model adapts to a new subject, and how much labels count.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,190 +22,184 @@ from ..models.ensemble import Ensemble
 from ..models.model import Model
 from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION, Adaptation
 from ..recordings import Recordings
-from ..recordings.units import Units
 from ..runs.choice import ReplayResult, Scores, Selection
 from ..runs.run import Run
 from ..settings import Setting
 from ..tasks import Metric
 from ..tasks.classification import BALANCED_ACCURACY, METRICS
 from ..training.centering import CenteringRule
-from . import online_adaptation
 from .average import OnlineWeights
 from .evaluation import Predictions
 from .labels import (
     SHARES,
     SHARPNESS,
     Rows,
-    TrustTrial,
+    TrustScores,
     best_trust,
-    groups_of,
-    labeled_and_scored,
     personal_log_probs,
-    try_all,
+    score_trust,
+    split_windows,
+    window_groups,
     window_score,
 )
 from .models import states_and_folds
+from .online_adaptation import (
+    ROUNDING,
+    RULES,
+    AdaptationScores,
+    best_rule,
+    delivered_method,
+    score_methods,
+    score_rules,
+    select_without_each,
+    without_rules,
+)
 
-NETWORKS = 2  # of each candidate, where there are more seeds
+MAX_SEEDS = 2  # of a network
 ORDERS = ("recorded", "balanced", "one-sided", "one class first")
 
 
 def replay_subjects(
     run: Run, selection: Selection, log_probs: Predictions, online: OnlineWeights | None = None
 ) -> ReplayResult | None:
-    """Return what held-out subjects gain; None if their windows cannot be replayed.
+    """Replay the windows of held-out subjects.
 
-    That is so if a model needs all windows of a subject at once, or has no effects of subjects. log_probs: those of the
-    headline. online: weights of the ensemble for online sessions.
+    Return None if a model needs all windows of a subject at once, or has no subject effects. log_probs: of the
+    headline. online: weights of the online ensemble.
     """
     recordings = run.recordings
     nested = {} if selection.ensemble is None else selection.ensemble.nested
     tables: dict[str, dict[str, Scores]] = {}
-    trials: dict[str, dict[str, TrustTrial]] = {}  # by the number of labels and the person
-    followed: dict[str, online_adaptation.AdaptationScores] = {}
-    made: dict[tuple[int, ...], MadeCandidates] = defaultdict(dict)  # by who is held out together
-    held_out_with = {person: tuple(group) for group in run.groups for person in group}
-    for person, log_p in log_probs.items():
-        name, candidates = str(recordings.subjects[person]), made[held_out_with[person]]
-        model = model_without(run, selection.by_setting(nested.get(name, {})), person, candidates)
+    trust: dict[str, dict[str, TrustScores]] = {}  # by number of labels and subject
+    adaptation: dict[str, AdaptationScores] = {}
+    built: dict[tuple[int, ...], MadeCandidates] = defaultdict(dict)  # by subjects that are held out together
+    held_out_with = {subject: tuple(group) for group in run.groups for subject in group}
+    for subject, log_p in log_probs.items():
+        name, candidates = str(recordings.subjects[subject]), built[held_out_with[subject]]
+        model = held_out_model(run, selection.by_setting(nested.get(name, {})), subject, candidates)
         if model is not None and online is not None:
-            model = online_without(run, model, online, person, candidates)
+            model = with_online_ensemble(run, model, online, subject, candidates)
         if model is None or any(part.effects is None for part in model.parts):
             return None
-        rows = np.flatnonzero(recordings.subject.numpy() == person)
-        scores, tried, followed[name] = replay_subject(model, recordings, rows, log_p, run.options.scoring)
+        rows = np.flatnonzero(recordings.subject.numpy() == subject)
+        scores, trust_scores, adaptation[name] = replay_subject(model, recordings, rows, log_p, run.options.scoring)
         for (table, case), score in scores.items():
             tables.setdefault(table, {}).setdefault(case, {})[name] = score
-        for labels, trial in tried.items():
-            trials.setdefault(labels, {})[name] = trial
-    if not followed:
+        for labels, of_subject in trust_scores.items():
+            trust.setdefault(labels, {})[name] = of_subject
+    if not adaptation:
         return None
-    if any(person.all_windows for person in followed.values()):  # others' weights have no part that centers subjects
-        followed = {name: f if f.all_windows else online_adaptation.without_rules(f) for name, f in followed.items()}
-    for labels, of_people in trials.items():
-        for name, trial in of_people.items():  # the others decide how much labels count
-            share, _ = best_trust([other for whose, other in of_people.items() if whose != name])
-            tables.setdefault("calibrated", {}).setdefault(labels, {})[name] = float(trial.score[share])
-    places_of = {labels: best_trust(list(of_people.values())) for labels, of_people in trials.items()}
-    trust = {labels: [SHARES[k], SHARPNESS[n]] for labels, (k, n) in places_of.items()}
-    below = {labels: most_tried(labels, trust) for labels in LABELS}
-    trust = {str(labels): trust[str(number)] for labels, number in below.items() if number is not None}
-    with_labels = {name: tables.get(name, {}) for name in ("before_calibration", "calibrated", "personal")}
-    every: dict[str, Any] = with_labels | score_tables(followed)
-    merged: dict[str, Any] = {name: _merged(table, recordings.units) for name, table in every.items()}
+    if any(of_subject.all_windows for of_subject in adaptation.values()):
+        adaptation = {name: one if one.all_windows else without_rules(one) for name, one in adaptation.items()}
+    for labels, by_subject in trust.items():
+        for name, of_subject in by_subject.items():  # the other subjects decide how much labels count
+            share, _ = best_trust([other for whose, other in by_subject.items() if whose != name])
+            tables.setdefault("calibrated", {}).setdefault(labels, {})[name] = float(of_subject.score[share])
+    with_labels: dict[str, Any] = {
+        table: {labels: run.by_person(scores) for labels, scores in tables.get(table, {}).items()}
+        for table in ("before_calibration", "calibrated", "personal")
+    }
     return ReplayResult(
-        **merged,
-        **select_adaptation(followed),
-        calibrates_with=helpful_labels(with_labels["before_calibration"], with_labels["calibrated"]),
-        trust=trust,
+        **with_labels,
+        **adaptation_results(adaptation, run.by_person),
+        calibrates_with=helpful_labels(tables.get("before_calibration", {}), tables.get("calibrated", {})),
+        trust=delivered_trust(trust),
     )
 
 
-def _merged(table: dict[str, Any], units: Units | None) -> dict[str, Any]:
-    """Return nested tables of scores with the mean over each person's units, if these were held out."""
-    if units is None or not table:
-        return table
-    if any(isinstance(value, dict) for value in table.values()):
-        return {case: _merged(inner, units) for case, inner in table.items()}
-    return units.by_person(table)
+def delivered_trust(trust: Mapping[str, Mapping[str, TrustScores]]) -> dict[str, list[float]]:
+    """Return share and sharpness by number of labels; a number that was not tried has those of a smaller one."""
+    indices = {labels: best_trust(list(by_subject.values())) for labels, by_subject in trust.items()}
+    tried = {labels: largest_tried(labels, indices) for labels in LABELS}
+    found = {labels: indices[str(number)] for labels, number in tried.items() if number is not None}
+    return {str(labels): [SHARES[k], SHARPNESS[n]] for labels, (k, n) in found.items()}
 
 
-def score_tables(followed: dict[str, online_adaptation.AdaptationScores]) -> dict[str, dict[str, Any]]:
-    """Return tables of `ReplayResult` without labels. What is selected for a subject is selected on the other ones."""
+def adaptation_results(
+    subjects: Mapping[str, AdaptationScores], by_person: Callable[[Scores], Scores]
+) -> dict[str, Any]:
+    """Return the fields of `ReplayResult` on adaptation without labels. by_person: means over each person's units."""
+    stacked = AdaptationScores.stack(list(subjects.values()))
 
-    def by_order(methods: dict[str, str]) -> dict[str, Scores]:
-        """Return scores by order of windows. methods: by subject."""
+    def by_order(methods: Sequence[str]) -> dict[str, Scores]:
+        """Return scores by order of windows. methods: of each subject."""
+        scores = {name: subjects[name].by_method[method][0] for name, method in zip(subjects, methods, strict=True)}
         return {
-            order: {name: float(person.scores[methods[name]][k]) for name, person in followed.items()}
-            for k, order in enumerate(ORDERS)
+            order: by_person({name: float(one[k]) for name, one in scores.items()}) for k, order in enumerate(ORDERS)
         }
 
-    people, adapted = _without_each(followed, online_adaptation.delivered_method)
-    tables: dict[str, dict[str, Any]] = {
-        "zero_shot": by_order(dict.fromkeys(followed, NO_ADAPTATION)),
-        "adapted": by_order(adapted),
-        "methods": {method: by_order(dict.fromkeys(followed, method)) for method in ADAPTATION_METHODS},
+    methods = select_without_each(stacked, delivered_method)
+    gain = np.mean([stacked.gains(method)[k].mean() for k, method in enumerate(methods)])
+    method = delivered_method(stacked) if gain > ROUNDING else NO_ADAPTATION
+    # Models without the online ensemble adapt too.
+    on_latents = delivered_method(stacked, list(ADAPTATION_METHODS)) if method in RULES else method
+    results: dict[str, Any] = {
+        "zero_shot": by_order([NO_ADAPTATION] * len(subjects)),
+        "adapted": by_order(methods),
+        "methods": {name: by_order([name] * len(subjects)) for name in ADAPTATION_METHODS},
+        "adaptation_method": on_latents,
     }
-    if people.rules is not None:
-        _, rules = _without_each(followed, online_adaptation.rule_of)
-        whole = {name: person.all_windows[rules[name]] for name, person in followed.items()}
-        tables |= {"online": by_order(rules), "all_windows": whole}
-    return tables
-
-
-def _without_each(
-    followed: dict[str, online_adaptation.AdaptationScores], select: Callable[[online_adaptation.GroupScores], str]
-) -> tuple[online_adaptation.GroupScores, dict[str, str]]:
-    """Return all subjects, and what is selected for each of them by the other ones."""
-    people = online_adaptation.GroupScores.of(list(followed.values()))
-    return people, {name: select(people.without(place)) for place, name in enumerate(followed)}
-
-
-def select_adaptation(followed: dict[str, online_adaptation.AdaptationScores]) -> dict[str, Any]:
-    """Return how an online session of the delivered model adapts: not at all unless subjects gained by what the others
-    selected."""
-    people, methods = _without_each(followed, online_adaptation.delivered_method)
-    gain = np.mean([followed[name].gains(method).mean() for name, method in methods.items()])
-    method = online_adaptation.delivered_method(people) if gain > online_adaptation.ROUNDING else NO_ADAPTATION
-    adaptation_method = method
-    if method in online_adaptation.RULES:  # models without the online ensemble adapt too
-        adaptation_method = online_adaptation.delivered_method(people, list(ADAPTATION_METHODS))
-    if people.rules is None:
-        return {"adaptation_method": adaptation_method}
-    _, rules = _without_each(followed, online_adaptation.rule_of)
-    whole = [online_adaptation.all_gain(followed[name], rule) for name, rule in rules.items()]
-    return {
-        "adaptation_method": adaptation_method,
-        "rule": online_adaptation.RULES[online_adaptation.rule_of(people)],
-        "online_session": method in online_adaptation.RULES,
-        "online_all_windows": float(np.mean(whole)) >= 0,
+    if not stacked.all_windows:
+        return results
+    rules = select_without_each(stacked, best_rule)
+    at_once = {
+        name: float(stacked.all_windows[rule][k]) for k, (name, rule) in enumerate(zip(subjects, rules, strict=True))
+    }
+    gains = [float(stacked.all_windows_gains(rule)[k]) for k, rule in enumerate(rules)]
+    return results | {
+        "online": by_order(rules),
+        "all_windows": by_person(at_once),
+        "rule": RULES[best_rule(stacked)],
+        "online_session": method in RULES,
+        "online_all_windows": float(np.mean(gains)) >= 0,
     }
 
 
-def model_without(
-    run: Run, weights: Mapping[Setting, float], person: int, made: MadeCandidates | None = None
+def held_out_model(
+    run: Run, weights: Mapping[Setting, float], subject: int, built: MadeCandidates | None = None
 ) -> Model | None:
-    """Return the ensemble of fits that had the person as their test subject. made: candidates of these fits by setting,
-    which are the same for everybody who is held out with the person."""
+    """Return the ensemble of fits that tested on the subject; None if it needs all windows of a subject at once.
+
+    built: candidates of these fits by setting, which subjects of a test group share.
+    """
     if any(setting.adaptation == "transductive" for setting in weights):
         return None
-    parts = _parts_without(run, weights, person)
-    return assemble(run.recordings, parts, scores={}, encoders=run.encoders, made=made) if parts else None
+    parts = _held_out_parts(run, weights, subject)
+    return assemble(run.recordings, parts, scores={}, encoders=run.encoders, made=built) if parts else None
 
 
-def online_without(
-    run: Run, model: Model, online: OnlineWeights, person: int, made: MadeCandidates | None = None
+def with_online_ensemble(
+    run: Run, model: Model, online: OnlineWeights, subject: int, built: MadeCandidates | None = None
 ) -> Model:
-    """Return the model with the online ensemble, from the same fits; unchanged if no part of the ensemble centers
-    people."""
-    weights = online.nested[person]
+    """Return the model with the online ensemble of the same fits; unchanged if no part of it centers subjects."""
+    weights = online.nested[subject]
     shared = [part.setting for part in model.parts]
-    parts = _parts_without(run, {s: weight for s, weight in weights.items() if s not in shared}, person)
+    parts = _held_out_parts(run, {s: weight for s, weight in weights.items() if s not in shared}, subject)
     if not any(part.setting.adaptation == "online" for part in parts):
         return model
     return with_online(
         run.recordings, model, [weights.get(setting, 0.0) for setting in shared], parts, CenteringRule(), session=True,
-        all_windows=True, encoders=run.encoders, made=made,
+        all_windows=True, encoders=run.encoders, made=built,
     )  # fmt: skip
 
 
-def _parts_without(run: Run, weights: Mapping[Setting, float], person: int) -> list[Part]:
-    """Return the parts of the model from fits that had the person as their test subject."""
-    entries = [e for e in run.database.entries(records=False) if e.status == "done" and person in run.groups[e.test]]
+def _held_out_parts(run: Run, weights: Mapping[Setting, float], subject: int) -> list[Part]:
+    """Return the parts of a model from fits that tested on the subject."""
+    entries = [e for e in run.database.entries(records=False) if e.status == "done" and subject in run.groups[e.test]]
     parts = []
     for setting, weight in weights.items():
         by_seed = {e.seed: e for e in entries if e.setting == setting}
-        used = list(by_seed.values())[: 1 if setting.network.closed_form else NETWORKS]
+        used = list(by_seed.values())[: 1 if setting.network.closed_form else MAX_SEEDS]
         if used:
             parts.append(Part(setting, *states_and_folds(run, used), weight))
     return parts
 
 
 class DecodedWindows(NamedTuple):
-    """Latents and log-probabilities of a person's windows in one order."""
+    """Latents and log-probabilities of one subject's windows in one order."""
 
     latents: list[Tensor]  # (P, n, D) of each stack
-    log_p: Tensor  # (n, C) up to a number for each window
+    log_p: Tensor  # (n, C) up to a constant for each window
     y: NDArray[np.int64]  # (n,)
 
     def in_order(self, order: Rows) -> DecodedWindows:
@@ -216,78 +210,76 @@ class DecodedWindows(NamedTuple):
 def replay_subject(
     model: Model, recordings: Recordings, rows: Rows, log_p: NDArray[np.floating] | None = None,
     metric: Metric = METRICS[BALANCED_ACCURACY],
-) -> tuple[dict[tuple[str, str], float], dict[str, TrustTrial], online_adaptation.AdaptationScores]:  # fmt: skip
-    """Replay the windows of one person. log_p: log-probabilities (n, C) in the order of recording; None: the model's.
+) -> tuple[dict[tuple[str, str], float], dict[str, TrustScores], AdaptationScores]:  # fmt: skip
+    """Replay the windows of one subject. log_p: log-probabilities (n, C) as recorded; None: the model's own.
 
-    Return scores by model and number of labels, how calibration does by number of labels and by how much they count,
-    and scores of online adaptation.
+    Return scores by table of `ReplayResult` and number of labels, scores of trust in labels by number of labels, and
+    scores of adaptation without labels.
     """
     y, ensemble = recordings.y.numpy()[rows], model.ensemble
     orders = window_orders(y)
 
-    def read(order: Rows) -> DecodedWindows:
+    def decode(order: Rows) -> DecodedWindows:
         return DecodedWindows(*ensemble.read(recordings.X[rows[order]], ensemble.follow()), y[order])
 
-    recorded = read(orders["recorded"])
+    recorded = decode(orders["recorded"])
     if log_p is not None:
         recorded = recorded._replace(log_p=torch.from_numpy(np.asarray(log_p, dtype=np.float64)))
-    scores, trials = _with_labels(ensemble, recorded, groups_of(recordings, rows), metric)
-    again = {name: recorded.in_order(order) for name, order in orders.items()}
-    if model.adaptation != "none":  # what was read before a window changes what is read of it
-        again |= {name: read(order) for name, order in orders.items() if name != "recorded"}
-    readings = list(again.values())
-    in_orders, truth = torch.stack([r.log_p for r in readings]), torch.from_numpy(np.stack([r.y for r in readings]))
-    followed = online_adaptation.score_methods(
-        ensemble, [reading.latents for reading in readings], in_orders, truth, metric
-    )
+    scores, trust = _score_with_labels(ensemble, recorded, window_groups(recordings, rows), metric)
+    decoded = [
+        # An online model decodes a window by the windows before it.
+        recorded.in_order(order) if model.adaptation == "none" or name == "recorded" else decode(order)
+        for name, order in orders.items()
+    ]
+    in_orders, truth = torch.stack([d.log_p for d in decoded]), torch.from_numpy(np.stack([d.y for d in decoded]))
+    adaptation = score_methods(ensemble, [d.latents for d in decoded], in_orders, truth, metric)
     if model.online is not None and model.adaptation == "none":
         windows = (recordings.X[rows], recorded.log_p, y)
-        followed = online_adaptation.score_rules(followed, model, *windows, list(orders.values()), metric)
-    return scores, trials, followed
+        adaptation = score_rules(adaptation, model, *windows, list(orders.values()), metric)
+    return scores, trust, adaptation
 
 
 def window_orders(y: NDArray[np.int64]) -> dict[str, Rows]:
-    """Return ORDERS of windows of classes (n,): as recorded, at random, class after class, and the largest class before
-    all others."""
+    """Return ORDERS of windows of classes (n,): as recorded, at random, class by class, and the largest class first."""
     drawn = np.random.default_rng(len(y)).permutation(len(y))
     first = np.bincount(y).argmax()
     one_first = drawn[np.argsort(y[drawn] != first, kind="stable")]
     return dict(zip(ORDERS, (np.arange(len(y)), drawn, np.argsort(y, kind="stable"), one_first), strict=True))
 
 
-def _with_labels(
-    ensemble: Ensemble, read: DecodedWindows, groups: Rows, metric: Metric
-) -> tuple[dict[tuple[str, str], float], dict[str, TrustTrial]]:
-    """Return, by the number of labeled windows of each class, scores on all windows of other groups by the model before
-    calibration and by a classifier of the labels alone, and how calibration does. groups: (n,)."""
+def _score_with_labels(
+    ensemble: Ensemble, decoded: DecodedWindows, groups: Rows, metric: Metric
+) -> tuple[dict[tuple[str, str], float], dict[str, TrustScores]]:
+    """Score the model before calibration, a personal classifier, and trust in labels, by number of labels."""
     scores: dict[tuple[str, str], float] = {}
-    trials: dict[str, TrustTrial] = {}
-    y, n_classes = torch.from_numpy(read.y), read.log_p.shape[1]
-    person = Adaptation(*ensemble.effects)
-    solved = [
+    trust: dict[str, TrustScores] = {}
+    y, n_classes = torch.from_numpy(decoded.y), decoded.log_p.shape[1]
+    adaptation = Adaptation(*ensemble.effects)
+    features = [
         z[0].double()
-        for z, stack in zip(read.latents, ensemble.stacks, strict=True)
+        for z, stack in zip(decoded.latents, ensemble.stacks, strict=True)
         if stack.setting.encoder == "linear"
     ]
     for labels in LABELS:
-        known, left = labeled_and_scored(read.y, groups, labels)
-        if len(np.unique(read.y[left])) < len(np.unique(read.y)):
+        labeled, scored = split_windows(decoded.y, groups, labels)
+        if len(np.unique(decoded.y[scored])) < len(np.unique(decoded.y)):
             continue
-        correction = person.calibration(read.latents, y, torch.from_numpy(known))
-        trials[str(labels)] = try_all(read.log_p[left], correction[left], y[left], metric)
-        scores["before_calibration", str(labels)] = window_score(metric, read.y[left], read.log_p[left].numpy())
-        if solved:
-            personal = personal_log_probs(solved, read.y, groups, known, n_classes)
-            scores["personal", str(labels)] = window_score(metric, read.y[left], personal[left].numpy())
-    return scores, trials
+        correction = adaptation.calibration(decoded.latents, y, torch.from_numpy(labeled))
+        log_p, truth = decoded.log_p[scored], decoded.y[scored]
+        trust[str(labels)] = score_trust(log_p, correction[scored], y[scored], metric)
+        scores["before_calibration", str(labels)] = window_score(metric, truth, log_p.numpy())
+        if features:
+            personal = personal_log_probs(features, decoded.y, groups, labeled, n_classes)
+            scores["personal", str(labels)] = window_score(metric, truth, personal[scored].numpy())
+    return scores, trust
 
 
 def helpful_labels(before: dict[str, Scores], after: dict[str, Scores]) -> list[int]:
-    """Return the numbers of labels with which people gained on average, from their scores before and after calibration;
-    none if they lost over all numbers together, because a single number that helps is then chance.
+    """Return the numbers of labels whose mean gain by calibration is not negative; none if the mean over all is.
 
-    No clear gain is required, because how much labels count is already chosen on other people (labels.py). A number
-    that nobody had windows for counts as the largest smaller one that was tried.
+    A single number that helps is chance if subjects lose over all numbers together. No clear gain is required, because
+    trust in labels is selected on other subjects (labels.py). A number that no subject had windows for counts as the
+    largest smaller one that was tried.
     """
     gains = {
         labels: [score - before[str(labels)][name] for name, score in after[str(labels)].items()]
@@ -296,10 +288,10 @@ def helpful_labels(before: dict[str, Scores], after: dict[str, Scores]) -> list[
     }
     if not gains or np.mean(np.concatenate(list(gains.values()))) < 0:
         return []
-    tried = {labels: most_tried(labels, after) for labels in LABELS}
+    tried = {labels: largest_tried(labels, after) for labels in LABELS}
     return [labels for labels, number in tried.items() if number is not None and np.mean(gains[number]) >= 0]
 
 
-def most_tried(labels: int, tried: Container[str]) -> int | None:
+def largest_tried(labels: int, tried: Container[str]) -> int | None:
     """Return the largest number of labels that was tried and is not above this one."""
     return max((number for number in LABELS if number <= labels and str(number) in tried), default=None)
