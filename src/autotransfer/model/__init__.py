@@ -1,1 +1,1 @@
-"""Networks whose every tensor carries the member on axis 0."""
+"""Encoders whose parameters and signals have the member of the population on axis 0."""

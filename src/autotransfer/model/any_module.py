@@ -1,6 +1,6 @@
-"""Anyone's nn.Module as an encoder of P members: stacked by torch.func where it can be, else one by one.
+"""Stack of any torch.nn.Module: torch.func batches the members if it can, otherwise they run one after another.
 
-The module maps windows (B, channels, times) to anything with B on axis 0; what it returns, flattened, is z.
+The module maps windows (B, channels, times) to a tensor with B on axis 0, which is flattened to latents (B, D).
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from torch.func import functional_call, vmap
 
 from ..errors import UserError, one_line
 from .keyed_dropout import KeyedDropout
-from .stack import AnyModuleGraph, Size, Stack
+from .norm_pool import random_keys
+from .stack import Size, Stack
 
 Factory = Callable[..., nn.Module]
 
-# What the authors of models call the numbers that we know: braindecode, torcheeg, and plain words.
+# Names that braindecode, torcheeg and others give to these arguments of a network.
 ARGUMENT_NAMES = {
     "n_channels": ("n_channels", "n_chans", "in_chans", "num_electrodes"),
     "n_times": ("n_times", "n_samples", "input_window_samples", "chunk_size"),
@@ -31,9 +32,9 @@ ARGUMENT_NAMES = {
 
 
 def build(factory: Factory, size: Size) -> nn.Module:
-    """Return a module from a user's factory: by the keywords it has, else as factory(n_channels, n_times).
+    """Call a user's factory with the keywords that it has, otherwise as factory(n_channels, n_times).
 
-    A module with a `final_layer` (braindecode's convention) gives what goes into that layer.
+    The `final_layer` of a module, as braindecode calls its classifier, is replaced by the identity.
     """
     try:
         names = [n for n, p in inspect.signature(factory).parameters.items() if p.kind is not p.VAR_KEYWORD]
@@ -46,7 +47,7 @@ def build(factory: Factory, size: Size) -> nn.Module:
         module = factory(**keywords) if by_keyword else factory(size.channels, size.times)
     except TypeError as error:
         if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
-            raise  # of the user's own code, whose lines it names
+            raise  # the error comes from inside the factory
         raise UserError(
             f"the encoder's factory cannot be called ({one_line(error)}); give a class or function (n_channels, "
             "n_times) -> nn.Module"
@@ -60,14 +61,13 @@ def build(factory: Factory, size: Size) -> nn.Module:
 
 
 class AnyModule(Stack):
-    """P modules made alike. z = net(x): x (P, B, channels, times), or (G, B, …) with group -> (P, B, D).
+    """Stack of P modules from one factory.
 
-    Parameters and floating buffers carry the member on axis 0. Integer buffers are constants, shared by all.
-    Dropout is drawn as in EEGNet, from keys; any other randomness is seeded per member and makes the
-    members run one by one, as does whatever torch.func cannot batch.
+    Integer buffers are constants that all members share. Dropout is drawn from keys, as in EEGNet. A module with other
+    random operations, or with operations that torch.func cannot batch, runs member by member.
     """
 
-    capturable = False  # a user's module may do what no graph can hold
+    is_capturable = False  # a user's module may contain operations that a CUDA graph cannot capture
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class AnyModule(Stack):
                 module = make()
                 if any(module is other for other in built):
                     module = copy.deepcopy(module)
-                self.latent_dim = latent_dim(module, window)  # also gives lazy modules their weights
+                self.latent_dim = latent_dim(module, window)  # also initializes lazy modules
             built.append(module)
         self.module = _stack(built)
         self.stacked = self._can_stack(window) if stacked is None else stacked
@@ -97,13 +97,13 @@ class AnyModule(Stack):
         self, x: Tensor, *, group: Tensor | None = None, noise: Tensor | None = None, active: Tensor | None = None,
         **_: object,
     ) -> Tensor:  # fmt: skip
-        """Return latent latents (P, B, D); keywords as in EEGNet, of which `moments` and `drop` are ignored."""
+        """Return latents (P, B, D). Keywords are those of EEGNet.forward; `moments` and `drop` are ignored."""
         if x.dim() == 3:
             x = x.expand(self.members, *x.shape)
         elif group is not None:
             x = x[group]
         if noise is None:
-            keys = torch.randint(-(2**31), 2**31, (self.members,), dtype=torch.int64).to(x.device, torch.int32)
+            keys = random_keys(self.members, x.device)
         else:
             keys = noise[group] if group is not None else noise
         z, moved = self._run(self.stacked, x, keys)
@@ -116,8 +116,7 @@ class AnyModule(Stack):
         return z
 
     def _run(self, stacked: bool, x: Tensor, keys: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return z (P, B, D) and the floating buffers as the modules leave them; the stored ones are not touched,
-        because autograd may still need their old values."""
+        """Return z (P, B, D) and updated copies of the floating buffers, whose old values autograd may still need."""
         parameters: dict[str, Tensor] = dict(self.module.named_parameters())
         buffers = {name: b for name, b in self.module.named_buffers() if b.is_floating_point()}
         if stacked:
@@ -139,14 +138,14 @@ class AnyModule(Stack):
     def _run_member(
         self, parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, key: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Run one member: x (B, channels, times) -> (B, D), and its buffers, which the module may have moved."""
+        """Return latents (B, D) of windows (B, channels, times) by one member, and its updated buffers."""
         constants = {n: b.clone() for n, b in self.module.named_buffers() if not b.is_floating_point()}
         with KeyedDropout(key):
             z: Tensor = functional_call(self.module, (parameters, buffers, constants), (x,))
         return z.flatten(1), buffers
 
     def _can_stack(self, window: Tensor) -> bool:
-        """Tell whether torch.func batches this module, forward and backward, with the results it has one by one."""
+        """Tell whether torch.func batches the module with unchanged outputs and gradients."""
         if self.members == 1:
             return False
         x = torch.linspace(-1, 1, window.numel()).view(window.shape).sin().expand(self.members, *window.shape)
@@ -159,7 +158,7 @@ class AnyModule(Stack):
                     z.square().sum(), list(self.module.parameters()), materialize_grads=True
                 )
                 outputs.append([z, *gradients, *moved.values()])
-        except Exception:  # whatever a user's module may raise under vmap means that it cannot be batched
+        except Exception:  # any error that a user's module raises under vmap means that it cannot be batched
             return False
         return all(torch.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in zip(*outputs, strict=True))
 
@@ -168,8 +167,7 @@ class AnyModule(Stack):
 
 
 def saved_bytes(make: Callable[[], nn.Module], size: Size, batch: int) -> int:
-    """Estimate the bytes that a training step keeps for its backward pass with so many windows, in float32: those of
-    two and of four windows tell what each window adds to what weights need."""
+    """Estimate the float32 bytes that a training step on `batch` windows saves, from steps on two and four windows."""
     totals: list[int] = []
 
     def count(tensor: Tensor) -> Tensor:
@@ -188,24 +186,24 @@ def saved_bytes(make: Callable[[], nn.Module], size: Size, batch: int) -> int:
 
 
 def latent_dim(module: nn.Module, window: Tensor) -> int:
-    """Return numbers of the code of one window; a module that has none for windows (2, channels, times) is refused."""
+    """Return the number of latents per window; raise UserError if the module fails on windows (2, channels, times)."""
     training = module.training
     try:
         with torch.no_grad():
             z = module.eval()(window)
-    except Exception as error:  # a user's code may raise anything; the remedy is hers
+    except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"the encoder cannot take windows of shape {tuple(window.shape)}: {reason}") from error
     finally:
         module.train(training)
     if not isinstance(z, Tensor) or z.dim() < 2 or len(z) != len(window):
         shape = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
-        raise UserError(f"the encoder returned {shape} for {len(window)} windows; z must have one row per window")
+        raise UserError(f"the encoder returned {shape} for {len(window)} windows; return one row per window")
     return math.prod(z.shape[1:])
 
 
 def _stack(modules: Sequence[nn.Module]) -> nn.Module:
-    """Return the first module with every parameter and floating buffer replaced by all members' (P, …)."""
+    """Return the first module with the parameters and floating buffers of all members (P, ...)."""
     skeleton = copy.deepcopy(modules[0]).train()
     for name, layer in skeleton.named_modules():
         if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.momentum is None and layer.track_running_stats:
@@ -216,7 +214,7 @@ def _stack(modules: Sequence[nn.Module]) -> nn.Module:
                 stacked = torch.stack([_tensor(owner._parameters, name, key, parameter) for owner in owners])
                 if parameter.requires_grad:
                     layer._parameters[key] = nn.Parameter(stacked)
-                else:  # frozen, such as pretrained weights: state that no optimizer may touch
+                else:  # frozen weights become buffers, which no optimizer updates
                     del layer._parameters[key]
                     layer.register_buffer(key, stacked)
         for key, buffer in list(layer._buffers.items()):
@@ -225,10 +223,10 @@ def _stack(modules: Sequence[nn.Module]) -> nn.Module:
             buffers = [_tensor(owner._buffers, name, key, buffer) for owner in owners]
             if buffer.is_floating_point():
                 layer._buffers[key] = torch.stack(buffers)
-            elif any(not torch.equal(tensor, buffers[0]) for tensor in buffers[1:]):  # one alone may have no values
+            elif any(not torch.equal(tensor, buffers[0]) for tensor in buffers[1:]):
                 raise UserError(
-                    f"the integer buffer {key!r} of the encoder's layer {name!r} differs from one initialization to "
-                    "the next; make it the same in all, or floating"
+                    f"the integer buffer {key!r} of the encoder's layer {name!r} differs between initializations; "
+                    "make it constant or floating"
                 )
     return skeleton
 
@@ -236,5 +234,31 @@ def _stack(modules: Sequence[nn.Module]) -> nn.Module:
 def _tensor(slots: dict[str, Any], layer: str, key: str, like: Tensor) -> Tensor:
     tensor = slots.get(key)
     if not isinstance(tensor, Tensor) or tensor.shape != like.shape:
-        raise UserError(f"two encoders of one factory differ in {f'{layer}.{key}'.strip('.')!r}; make them alike")
+        parameter = f"{layer}.{key}".strip(".")
+        raise UserError(f"encoders of one factory have different shapes of {parameter!r}; return equal shapes")
     return tensor.detach()
+
+
+class AnyModuleGraph(nn.Module):
+    """Graph for export with a copy of each member's module: windows (P or 1, N, C, T) -> latents (P, N, D)."""
+
+    def __init__(self, stack: nn.Module, members: int) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(_extract_member(stack, member) for member in range(members))
+
+    def forward(self, x: Tensor) -> Tensor:
+        last = x.shape[0] - 1
+        return torch.stack([network(x[min(k, last)]).flatten(1) for k, network in enumerate(self.networks)])
+
+
+def _extract_member(stack: nn.Module, member: int) -> nn.Module:
+    """Return a copy of a stacked module with the weights of one member."""
+    alone = copy.deepcopy(stack)
+    for layer in alone.modules():
+        for key, parameter in layer._parameters.items():
+            if parameter is not None:
+                layer._parameters[key] = nn.Parameter(parameter.detach()[member].clone(), requires_grad=False)
+        for key, buffer in layer._buffers.items():
+            if buffer is not None and buffer.is_floating_point():
+                layer._buffers[key] = buffer[member].clone()
+    return alone

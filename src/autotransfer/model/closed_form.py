@@ -1,7 +1,7 @@
-"""Encoders without an optimizer: their statistics are computed from the training windows in closed form.
+"""Encoders that are fitted in closed form, without an optimizer.
 
-A code is a fixed function of the window, every number of it standardized with mean and deviation of the training rows.
-A classifier on such latents has a solution: see training/closed_form.py.
+Latents are a function of the window, standardized with the mean and standard deviation of the training windows.
+training/closed_form.py fits the linear classifier on them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ..errors import UserError, shown
 from .encoder import EncoderOptions
 from .stack import Size, Stack
 
-Batches = Callable[[], Iterator[tuple[Tensor, Tensor]]]  # all training windows (B, C, T) and classes (B,), in pieces
+Batches = Callable[[], Iterator[tuple[Tensor, Tensor]]]  # yields all training windows (B, C, T) with classes (B,)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClosedFormOptions(EncoderOptions):
-    """Hyperparameters of every `ClosedFormEncoder`."""
+    """Hyperparameters that all closed-form encoders share."""
 
-    shrinkage: float | str = "auto"  # of the classes' common covariance; auto: by Ledoit and Wolf
+    shrinkage: float | str = "auto"  # of the pooled class covariance; "auto": Ledoit-Wolf
 
     closed_form: ClassVar[bool] = True
     per_member: ClassVar[tuple[str, ...]] = ("shrinkage",)
@@ -37,7 +37,7 @@ class ClosedFormOptions(EncoderOptions):
             raise UserError(f"shrinkage is {shown(share)}; it must be 'auto' or lie in [0, 1]")
 
     def member_bytes(self, size: Size, batch: int, itemsize: int) -> int:
-        """Estimate the bytes of latents of a batch, and of the classifier with its snapshots."""
+        """Estimate the bytes of the latents of a batch and of the classifier with its checkpoints."""
         return itemsize * self.latent_dim(size) * (2 * batch + 8 * size.classes + 8)
 
     @abstractmethod
@@ -45,10 +45,10 @@ class ClosedFormOptions(EncoderOptions):
 
 
 class ClosedFormEncoder(Stack):
-    """P members; x: (B, C, T), (P or 1, B, C, T), or (G, B, C, T) with group (P,) -> latents (P, B, D)."""
+    """Stack of P closed-form encoders."""
 
-    shift: Tensor  # (P, D) of the training rows
-    inv_std: Tensor
+    shift: Tensor  # (P, D) means of the raw latents of training windows
+    inv_std: Tensor  # (P, D) inverse standard deviations, 0 for constant latents
 
     def __init__(self, members: int, latent_dim: int) -> None:
         super().__init__()
@@ -58,40 +58,39 @@ class ClosedFormEncoder(Stack):
 
     @abstractmethod
     def raw_latents(self, x: Tensor, members: slice = slice(None)) -> Tensor:
-        """Map windows (M or 1, B, C, T) of M members to latents before they are standardized (M or 1, B, D)."""
+        """Map windows (M or 1, B, C, T) of M members to latents before standardization (M or 1, B, D)."""
 
     def raw_latents_for_export(self, x: Tensor) -> Tensor:
         """Compute `raw_latents` of all members with operations that every export format has."""
         return self.raw_latents(x)
 
     def fit(self, members: Sequence[int], batches: Batches) -> None:
-        """Estimate what `raw_latents` needs from the training windows of these members."""
+        """Fit the buffers that `raw_latents` reads to the training windows of these members."""
 
-    def fit_standardization(self, members: Sequence[int], rows: Tensor) -> Tensor:
-        """Standardize by the raw latents (n, D) of the training rows of these members; return these rows standardized,
-        float64. A number that is the same in all of them becomes 0."""
-        exact = rows.double()
+    def fit_standardization(self, members: Sequence[int], raw: Tensor) -> Tensor:
+        """Fit shift and scale to raw latents (n, D) of training windows and return them standardized in float64."""
+        exact = raw.double()
         shift = exact.mean(0)
         spread = (exact - shift).square().mean(0).sqrt()
         varies = (exact.amin(0) < exact.amax(0)) & (spread > 0)
         inv_std = torch.where(varies, 1 / spread, 0.0).clamp(max=torch.finfo(self.inv_std.dtype).max)
         for member in members:
             self.shift[member], self.inv_std[member] = shift.to(self.shift), inv_std.to(self.inv_std)
-        # With the numbers as they are stored, so that training sees the latents that a prediction will.
+        # Use the stored values, so that training and prediction see equal latents.
         first = members[0]
         return (exact - self.shift[first].double()) * self.inv_std[first].double()
 
     def head(self) -> Tensor | None:
-        """Return weights (K, D) of the classifier where the latents imply them; None: it is solved."""
+        """Return the classifier's weights (K, D) if the encoder fixes them, None if they are fitted."""
         return None
 
     def forward(self, x: Tensor, *, group: Tensor | None = None, **_: Any) -> Tensor:
-        """Return latents (P, B, D). The other keywords of a Stack serve training and are ignored."""
+        """Return latents (P, B, D); the other keywords of EEGNet.forward are ignored."""
         if x.dim() == 3:
             x = x[None]
         elif group is not None:
             x = x[group]
-        # One member after the other: intermediate signals may be much larger than latents.
+        # Members run one after another, because intermediate signals may be much larger than latents.
         members = [slice(member, member + 1) for member in range(len(self.shift))]
         raw = [self.raw_latents(x if len(x) == 1 else x[member], member) for member in members]
         return self.standardize(raw[0] if len(raw) == 1 else torch.cat(raw))
@@ -106,7 +105,7 @@ class ClosedFormEncoder(Stack):
 
 @dataclass(frozen=True, kw_only=True)
 class LinearOptions(ClosedFormOptions):
-    """No encoder: the classifier sees the prepared window, or its representation, number by number."""
+    """Options of the identity: latents are the values of the window or of its representation."""
 
     def latent_dim(self, size: Size) -> int:
         return size.channels * size.times
@@ -121,7 +120,7 @@ class Flattened(ClosedFormEncoder):
 
 
 class ClosedFormGraph(nn.Module):
-    """For graphs: windows (P or 1, N, C, T) -> latents (P, N, D)."""
+    """Graph for export: windows (P or 1, N, C, T) -> latents (P, N, D)."""
 
     def __init__(self, net: ClosedFormEncoder) -> None:
         super().__init__()

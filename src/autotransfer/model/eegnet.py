@@ -1,13 +1,13 @@
-"""EEGNet (Lawhern et al. 2018), P members as one program, in a options that never builds the wide tensor.
+"""EEGNet (Lawhern et al. 2018) for P stacked members, with the spatial filter applied first.
 
-The published order is temporal convolution, normalization, spatial filter. All three are linear in the
-signal once the first normalization's statistics are known, and those follow from moments of the input
-(moments.py). So the spatial filter goes first and everything works on (P, F1·D, B, times): the same
-outputs, running statistics and gradients, an order of magnitude less arithmetic.
+The published order is temporal filter, normalization, spatial filter. All three are linear once the statistics of the
+normalization are known, and these follow from moments of the input (moments.py). Spatial filtering first gives equal
+outputs, running statistics and gradients with about a tenth of the arithmetic. Signals are (P, F1·D, B, times).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,20 +18,21 @@ from torch import Tensor, nn
 from .. import gpu
 from ..cpu.blocks import BlockOptions
 from ..errors import UserError, check_at_most, check_positive
+from ..gpu import DropoutDraws
 from ..kernels import kernels_for
-from .blocks import first_block, second_block, try_interleave
+from .blocks import first_block, second_block
 from .encoder import ConvolutionalOptions, temporal_kernel_for
 from .filtering import filter_times
 from .layers import BatchNorm, elu_pool, fill_uniform, mix_channels, mix_signals, mix_split_windows
 from .moments import Moments, SplitWindows, padding, split_window_moments, window_moments
-from .norm_pool import DropoutKeys, apply_dropout, make_dropout_keys, norm_pool
+from .norm_pool import DropoutKeys, drop_units, make_dropout_keys, norm_pool
 from .power import compute_power_latents, log_with_floor, pool_squares, square_pool
 from .stack import Size, Stack
 
 MIN_TIMES = 8
 FIRST_POOL, SECOND_POOL = 4, 8
 SECOND_KERNEL = 16
-MAX_FUSED_CHANNELS = 40  # channels, at most: a block mixes them once more on its way back, single kernels do not
+MAX_FUSED_CHANNELS = 40  # with more channels single kernels are faster, because a block mixes channels twice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,7 @@ class EEGNetOptions(ConvolutionalOptions):
     temporal_filters: int = 8
     spatial_depth: int = 2
     latent_filters: int = 16
-    log_power: bool = False  # the code also has the log power of every spatial filter's signal
+    log_power: bool = False  # whether latents include the log power of each spatial filter's signal
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,14 +74,38 @@ class EEGNetOptions(ConvolutionalOptions):
 
 
 class EEGNet(Stack):
-    """EEGNet encoder, z = net(x), for one network or a stack of P members.
+    """EEGNet encoder: one network, or a stack of P members that share every operation.
 
-    members=None: a single network, x (B, channels, times) and z (B, D)
-    members=P: every parameter and buffer has P on axis 0; x (P, B, channels, times), or (B, channels, times) for all
-        members, and z (P, B, D)
-    log_power: whether z also has the log power of every spatial filter's signal
+    A single network maps windows (B, n_channels, n_times) to latents (B, latent_dim). A stack maps windows
+    (P, B, n_channels, n_times), or (B, n_channels, n_times) for all members, to latents (P, B, latent_dim). Parameters
+    and buffers of a stack have the member on axis 0.
 
-    Windows need at least 8 samples.
+    Parameters
+    ----------
+    n_channels : int
+        Number of channels.
+    n_times : int
+        Number of samples per window, at least 8.
+    members : int or None
+        Number of members of the stack; None: a single network without member axis.
+    sfreq : float or None
+        Sampling rate in Hz, which sets the default of `temporal_kernel`.
+    temporal_kernel : int or None
+        Length of the temporal filters in samples; None: half a second within [3, 64], or 64 without `sfreq`.
+    temporal_filters, spatial_depth, latent_filters : int
+        F1, D and F2 of the paper.
+    log_power : bool
+        Whether latents include the log power of each spatial filter's signal.
+    dropout : float
+        Dropout probability.
+    seeds : sequence of int or None
+        Seed of the initial weights of each member; None: drawn from torch's generator.
+
+    Examples
+    --------
+    >>> net = EEGNet(n_channels=8, n_times=128)
+    >>> net(torch.zeros(5, 8, 128)).shape
+    torch.Size([5, 64])
     """
 
     takes_split_windows = True
@@ -106,7 +131,7 @@ class EEGNet(Stack):
         self.n_channels, self.n_times, self.members = n_channels, n_times, members
         self.kernel = temporal_kernel_for(sfreq) if temporal_kernel is None else temporal_kernel
         for name, size in (("n_channels", n_channels), ("temporal_kernel", self.kernel)):
-            if size < 1:  # torch would make empty filters, which say nothing of where they came from
+            if size < 1:
                 raise UserError(f"{name} is {size}; EEGNet needs at least 1")
         self.filters, self.depth = temporal_filters, spatial_depth
         self.pools = (FIRST_POOL, min(SECOND_POOL, n_times // FIRST_POOL))
@@ -143,14 +168,16 @@ class EEGNet(Stack):
         drop: Tensor | None = None,
         active: Tensor | None = None,
     ) -> Tensor:
-        """Return latent features. The keywords are for stacked training only.
+        """Return latents (B, D), or (P, B, D) for a stack. The keywords are for stacked training.
 
-        x: (B, C, T) shared by all members, (P, B, C, T), (G, B, C, T) with group, or SplitWindows
-        group: (P,) which of the G batches a member reads
-        moments: of the windows of x, if already known (fields (G, ...))
-        noise: (G,) int32 keys; dropout is then a function of key and position, not of torch's generator
-        drop: (P,) dropout probabilities in place of self.dropout
-        active: (P,) bool; members that are not leave their running statistics alone
+        Parameters
+        ----------
+        x : windows (B, C, T) for all members, (P, B, C, T), (G, B, C, T) with `group`, or SplitWindows
+        group : (P,) index of the batch that a member reads
+        moments : moments of the windows with fields (G, ...); None: they are computed
+        noise : (G,) int32 keys that determine dropout; None: keys are drawn from torch's generator
+        drop : (P,) dropout probabilities; None: the `dropout` of the network
+        active : (P,) bool, False for members whose running statistics are not updated
         """
         if isinstance(x, Tensor):
             if self.members is None:
@@ -163,7 +190,7 @@ class EEGNet(Stack):
         h, power = self._first_block(x, group, moments, keys, active)
         z = self._second_block(h, keys, active)
         if self.power_norm is not None and power is not None:
-            latents = compute_power_latents(self.power_norm, power, 3, keys, self.dropout, active, self.training)
+            latents = compute_power_latents(self.power_norm, power, 3, keys, active)
             z = torch.cat([z, latents], -1)
         return z[0] if self.members is None else z
 
@@ -171,7 +198,7 @@ class EEGNet(Stack):
         self, x: Tensor | SplitWindows, group: Tensor | None, moments: Moments | None, keys: DropoutKeys | None,
         active: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-        """Map windows to units (P, F, B, T') and, if latents have power, mean squares of segments (P, F, B, S)."""
+        """Map windows to units (P, F, B, T') and, with log_power, mean squares of segments (P, F, B, S)."""
         _, batch, _, times = (x.signals if isinstance(x, SplitWindows) else x).shape
         spatial = self.spatial.reshape(-1, *self.spatial.shape[-2:])
         members, wide, _ = spatial.shape
@@ -179,65 +206,58 @@ class EEGNet(Stack):
         scale, shift = self._first_norm(temporal, x, group, moments, active)
         offset = shift.repeat_interleave(self.depth, 1) * spatial.sum(-1)
         w = temporal * scale[..., None]
-        windows = None
-        if keys is not None and self.norm2.training:
-            windows = try_interleave(x, group, self.kernel, self.pools[0], MAX_FUSED_CHANNELS)
-        if keys is not None and windows is not None:  # kernels for a CPU do all up to the first pooling in one pass
-            steps = times // self.pools[0]
-            segments = 0 if self.power_norm is None else steps // self.pools[1]
-            options = BlockOptions(
-                padding(self.kernel)[0], self.pools[0], segments, self.pools[0] * self.pools[1], self.norm2.eps
-            )
-            dropout = keys.draw(1, wide * batch * steps)
-            return first_block(self.norm2, x, windows, spatial, w, options, dropout, offset, active)
+        pool, length = self.pools[0], math.prod(self.pools)
+        dropout = None if keys is None else keys.draw(1, wide * batch * (times // pool))
+        if dropout is not None:
+            segments = 0 if self.power_norm is None else times // length
+            options = BlockOptions(padding(self.kernel)[0], pool, segments, length, self.norm2.eps)
+            made = first_block(self.norm2, x, group, spatial, w, options, dropout, offset, active, MAX_FUSED_CHANNELS)
+            if made is not None:
+                return made
         if isinstance(x, SplitWindows):
             u = mix_split_windows(spatial, x, group)
         else:
             u = mix_signals(spatial, x.transpose(1, 2).flatten(2), group)
         u = u.view(members * self.filters, self.depth * batch, times)
         v = filter_times(u, w.reshape(members * self.filters, self.kernel)).reshape(members, wide, batch * times)
-        h, squares = self._block(self.norm2, v, batch, self.pools[0], offset, keys, active)
+        h, squares = self._block(self.norm2, v, batch, pool, offset, dropout, active)
         return h, None if squares is None else pool_squares(squares, self.pools[1])
 
     def _second_block(self, h: Tensor, keys: DropoutKeys | None, active: Tensor | None) -> Tensor:
         """Map units (P, F, B, T') to latents (P, B, D)."""
         members, wide, batch, times = h.shape
         w, pointwise = self.depthwise.reshape(members, wide, -1), self.pointwise.reshape(members, -1, wide)
-        if keys is not None:
-            dropout = keys.draw(2, pointwise.shape[1] * batch * (times // self.pools[1]))
+        dropout = None if keys is None else keys.draw(2, pointwise.shape[1] * batch * (times // self.pools[1]))
+        if dropout is not None:
             made = second_block(self.norm3, h, w, pointwise, self.pools[1], dropout, active)
             if made is not None:
                 return made.flatten(2)
         h = filter_times(h.reshape(members * wide, batch, times), w.reshape(members * wide, SECOND_KERNEL))
         h = mix_channels(pointwise, h.reshape(members, wide, batch * times))
-        h, _ = self._block(self.norm3, h, batch, self.pools[1], None, keys, active)
+        h, _ = self._block(self.norm3, h, batch, self.pools[1], None, dropout, active)
         return h.transpose(1, 2).flatten(2)
 
     def _block(
-        self, norm: BatchNorm, v: Tensor, batch: int, pool: int, offset: Tensor | None, keys: DropoutKeys | None,
+        self, norm: BatchNorm, v: Tensor, batch: int, pool: int, offset: Tensor | None, dropout: DropoutDraws | None,
         active: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-        """Apply normalization, ELU, pooling, dropout: (P, F, B·T) -> (P, F, B, T // pool). Where the code has power,
-        the first block's mean squares of v as well, in the same shape."""
-        times, layer = v.shape[-1] // batch, 1 if norm is self.norm2 else 2
+        """Map v (P, F, B·T) to units (P, F, B, T // pool) and, for log_power, the mean squares of v of that shape."""
+        times = v.shape[-1] // batch
         squared = self.power_norm is not None and norm is self.norm2
-        if keys is not None and norm.training:  # a frozen one has its stored statistics, with dropout or not
+        if dropout is not None and norm.training:
             kernels = kernels_for(v, pool=pool)
             if kernels is not None:
-                dropout = keys.draw(layer, v.shape[1] * batch * (times // pool))
                 return norm_pool(kernels, norm, v, times, pool, dropout, offset, active, squared=squared)
         if not self.training and not torch.is_grad_enabled() and gpu.available(v):
             return gpu.elu_pool(v, *norm.running_affine(v.shape[:2], offset), times, pool, squared)
         signal = v.view(*v.shape[:2], batch, times)
         h = elu_pool(norm(v, offset, active).view(signal.shape), pool)
-        return apply_dropout(h, layer, keys, self.dropout, self.training), square_pool(
-            signal, pool
-        ) if squared else None
+        return drop_units(dropout, h), square_pool(signal, pool) if squared else None
 
     def _first_norm(
         self, w: Tensor, x: Tensor | SplitWindows, group: Tensor | None, moments: Moments | None, active: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Return the normalization after the temporal filters w (P, F1, K) as (P, F1) scale and shift."""
+        """Return scale and shift (P, F1) of the normalization after the temporal filters w (P, F1, K)."""
         norm = self.norm1
         if not norm.training:
             return norm.running_affine(w.shape[:2])
@@ -249,8 +269,8 @@ class EEGNet(Stack):
         first, second = moments.mean, moments.covariance
         if group is not None:
             first, second = first[group], second[group]
-        mean = (w * first[:, None]).sum(-1)  # not bmm: a product with a vector rounds otherwise where P = 1
-        var = (torch.bmm(w, second) * w).sum(-1).clamp(min=0.0)  # rounding may dip below 0
+        mean = (w * first[:, None]).sum(-1)  # bmm with a vector would round differently for P = 1
+        var = (torch.bmm(w, second) * w).sum(-1).clamp(min=0.0)
         norm.update_running(mean, var, moments.positions, active)
         return norm.affine(mean, var)
 
@@ -259,10 +279,9 @@ class EEGNet(Stack):
 
 
 class EEGNetGraph(nn.Module):
-    """For deployment, in ordinary operations: windows (P or 1, N, C, T) -> latents (P, N, D).
+    """Graph for export: windows (P or 1, N, C, T) -> latents (P, N, D), with member × filter on axis 1 of signals.
 
-    All normalizations use stored statistics, so they are folded into the filters next to them, in float64, and all
-    members are one chain of convolutions; axis 1 of every signal is member × filter.
+    Normalizations by running statistics are folded into the neighboring filters in float64.
     """
 
     spatial: Tensor
@@ -299,17 +318,17 @@ class EEGNetGraph(nn.Module):
         h = F.conv1d(F.pad(h, self.depthwise_padding), self.depthwise, groups=wide)
         h = F.conv1d(h, self.pointwise, self.pointwise_bias, groups=self.members)
         h = F.avg_pool1d(F.elu(h), self.pools[1])
-        parts = [h] if power is None else [h, power]  # a member's code is its filters, then its powers
+        parts = [h] if power is None else [h, power]
         z = torch.cat([part.reshape(part.shape[0], self.members, -1) for part in parts], 2)
         return z.transpose(0, 1)
 
 
 @torch.no_grad()
 def fold_normalization(net: EEGNet) -> dict[str, Tensor]:
-    """Return the tensors of the graph, float64. P members, W filters each, of C channels."""
+    """Return the tensors of the graph in float64, with the normalizations folded into the filters."""
     members, wide, channels = net.spatial.reshape(-1, *net.spatial.shape[-2:]).shape
     spatial = net.spatial.double().reshape(members, wide, channels)
-    scale1, shift1 = net.norm1.export_affine(members)  # (P, F1); every temporal filter serves `depth` spatial ones
+    scale1, shift1 = net.norm1.export_affine(members)  # (P, F1)
     scale2, shift2 = net.norm2.export_affine(members)
     scale3, shift3 = net.norm3.export_affine(members)
     temporal = net.temporal.double().reshape(members, -1, net.kernel) * scale1[..., None]
@@ -317,7 +336,7 @@ def fold_normalization(net: EEGNet) -> dict[str, Tensor]:
     powers = {}
     if net.power_norm is None:
         temporal = temporal * scale2[..., None]
-    else:  # power is that of signals before they are normalized
+    else:  # power is computed before the normalization
         names = ("scale", "power_scale", "power_shift")
         affine = net.power_norm.export_affine(members)
         powers = dict(zip(names, (t.reshape(-1, 1) for t in (scale2, *affine)), strict=True))

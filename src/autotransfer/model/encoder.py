@@ -1,4 +1,4 @@
-"""What a kind of encoder is: hyperparameters that know how to build P members."""
+"""Base classes for the hyperparameters of encoders, which build the stacked network."""
 
 from __future__ import annotations
 
@@ -16,49 +16,46 @@ from .stack import Size, Stack
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderOptions:
-    """Hyperparameters of one kind of encoder. A subclass adds fields with defaults, and either `module`, one network,
-    or, where it can be stacked better than torch.func does it, `stack`."""
+    """Hyperparameters of an encoder; a subclass adds fields with defaults and defines `module` or `stack`."""
 
-    display_names: ClassVar[tuple[str, str] | None] = (
-        None  # as a label of reports, and inside a sentence; None: its name
-    )
-    closed_form: ClassVar[bool] = False  # whether it is solved and not trained, by a `ClosedFormEncoder`
-    per_member: ClassVar[tuple[str, ...]] = ()  # fields in which stacked members may differ: dropout, shrinkage
+    display_names: ClassVar[tuple[str, str] | None] = None  # label in reports, and name inside a sentence
+    closed_form: ClassVar[bool] = False  # whether `stack` returns a `ClosedFormEncoder`
+    per_member: ClassVar[tuple[str, ...]] = ()  # fields that may differ between stacked members
 
     def __post_init__(self) -> None:
         check_types(self)
 
     def module(self, size: Size) -> nn.Module:
-        """Return one network from windows (B, channels, times) to latents (B, ...), newly initialized."""
+        """Return a newly initialized network that maps windows (B, channels, times) to latents (B, ...)."""
         raise NotImplementedError(f"{type(self).__name__} has neither module nor stack")
 
     def stack(self, size: Size, members: int, seeds: Sequence[int]) -> Stack:
-        """Make P members, each with the weights of its own seed."""
+        """Return P stacked members, each initialized from its own seed."""
         return AnyModule(lambda: self.module(size), size, members, seeds=seeds)
 
     def moments_kernel(self, sfreq: float | None) -> int:
-        """Return the filter length for which it can make use of tabulated window moments; 0: it asks for none."""
+        """Return the filter length for which window moments are tabulated, 0 if the encoder uses none."""
         return 0
 
     def program(self, sfreq: float | None) -> tuple[object, ...]:
-        """Return what members must agree in to have parameters of the same shapes."""
+        """Return the values that all members of a stack must share."""
         return tuple((name, value) for name, value in asdict(self).items() if name not in self.per_member)
 
     def member_bytes(self, size: Size, batch: int, itemsize: int) -> int:
-        """Return an upper estimate of the bytes that one member adds to a step: signals kept for the backward pass."""
+        """Estimate the bytes that one member adds to a training step, mostly saved signals."""
         return 2 * saved_bytes(lambda: self.module(size), size, max(batch, 2)) * itemsize // 4
 
 
 def temporal_kernel_for(sfreq: float | None, parts: int = 2, unknown: int = 64) -> int:
-    """Return the samples of one of so many parts of a second, within [3, 64]; `unknown` if the rate is unknown."""
+    """Return the number of samples in 1 / parts seconds, within [3, 64], or `unknown` if sfreq is None."""
     return unknown if sfreq is None else int(min(max(round(sfreq / parts), 3), 64))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvolutionalOptions(EncoderOptions):
-    """Hyperparameters that networks with temporal filters share."""
+    """Hyperparameters that all networks with temporal filters share."""
 
-    temporal_kernel: int | None = None  # samples; None: see `kernel`
+    temporal_kernel: int | None = None  # samples; None: the default of `kernel`
     dropout: float = 0.25
 
     per_member: ClassVar[tuple[str, ...]] = ("dropout",)

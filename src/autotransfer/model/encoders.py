@@ -1,4 +1,4 @@
-"""Which network encodes: one of ours by name, or a module of the user's own."""
+"""Registry of encoders by name, and encoders from a user's factory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .stack import Size
 from .templates import TemplatesOptions
 from .trees import TreesOptions
 
-Encoders = Mapping[str, Factory]  # users' factories by the name that Setting.encoder gives
+Encoders = Mapping[str, Factory]  # users' factories by their name in Setting.encoder
 
 ENCODERS: dict[str, type[EncoderOptions]] = {
     "eegnet": EEGNetOptions,
@@ -32,12 +32,12 @@ ENCODERS: dict[str, type[EncoderOptions]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class CustomEncoderOptions(EncoderOptions):
-    """A module that is not ours, given as a factory with the jobs."""
+    """Options of an encoder that a user's factory builds."""
 
     factory: Callable[..., nn.Module] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Nothing to check until it is built."""
+        """Skip the check of types, which has no rule for a factory."""
 
     def module(self, size: Size) -> nn.Module:
         assert self.factory is not None
@@ -48,7 +48,7 @@ class CustomEncoderOptions(EncoderOptions):
 
 
 def encoder_options(name: str, options: EncoderOptions, encoders: Encoders | None) -> EncoderOptions:
-    """Return the options of a setting's encoder, with the factory where it is the user's own."""
+    """Return the options of a registered encoder, or new ones with the factory of a user's encoder."""
     return options if name in ENCODERS else CustomEncoderOptions(factory=find_factory(name, encoders))
 
 

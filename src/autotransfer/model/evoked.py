@@ -1,8 +1,7 @@
-"""Evoked: how filtered signals and the classes' mean responses go together, as a tangent vector.
+"""Encoder with tangent vectors of the covariance between filtered windows and class mean responses.
 
-For signals that are locked to an event. Filters and mean responses are those of Templates (xDAWN). A window through the
-filters, below the responses, has a covariance that says how much of each response it holds (Barachant, Congedo 2014);
-its matrix logarithm is the code.
+It suits signals that are locked to an event. Filters and mean responses are those of Templates. Latents are the matrix
+logarithm of the covariance of filtered window and responses (Barachant and Congedo 2014).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from ..preprocessing.represent.tangent import logarithm, logarithm_by_roots, tan
 from .stack import Size
 from .templates import Templates, TemplatesOptions
 
-MAX_FILTERS = 16  # of all classes together, unless there are more classes: the covariance has twice as many rows
+MAX_FILTERS = 16  # for all classes together, but at least one per class; the covariance has twice as many rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +42,7 @@ class Evoked(Templates):
         return self.latents(x, members, logarithm)
 
     def latents(self, x: Tensor, members: slice, log_of: Callable[[Tensor], Tensor]) -> Tensor:
-        """Compute latents. log_of: matrices (..., 2F, 2F) -> their logarithms."""
+        """Return raw latents (M, B, D); log_of maps matrices (..., 2F, 2F) to their logarithms."""
         signals, _ = subtract_means(self.filters[members, None].to(torch.float64) @ x.to(torch.float64))  # (M, B, F, T)
         responses = self.templates[members, None].to(torch.float64).expand_as(signals)
         both = torch.cat([responses, signals], -2)

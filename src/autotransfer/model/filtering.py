@@ -1,4 +1,4 @@
-"""Filters along time, one for each member and signal: correlation as matrix products."""
+"""Filters along time, one per member and signal, as matrix products or by kernels."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from ..kernels import kernels_for
 from .layers import copy_transposed
 from .moments import padding
 
-TILE = 32  # least times per tile of a long signal: smaller products are slower than the work they save
+TILE = 32  # minimum number of samples per tile of a long signal
 
 
 def _toeplitz(w: Tensor, times: int, offset: int, rows: int) -> Tensor:
-    """Map w (N, K) to matrices (N, rows, times) with entries w[i - t + offset], 0 outside the filter."""
+    """Return Toeplitz matrices (N, rows, times) of filters w (N, K) with entries w[i - t + offset]."""
     kernel = w.shape[-1]
     g = F.pad(w, (times - 1 - offset, rows - kernel + offset))
     return g.unfold(-1, times, 1).flip(-1)
 
 
 class _ToeplitzProduct(Function):
-    """(N, R, I) signals times the Toeplitz matrix of (N, K) filters -> (N, R, times)."""
+    """Product of signals (N, R, I) and the Toeplitz matrices of filters (N, K) -> (N, R, times)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor, times: int, offset: int) -> Tensor:
@@ -44,13 +44,13 @@ class _ToeplitzProduct(Function):
         grad_x = torch.bmm(grad, copy_transposed(matrix)) if ctx.needs_input_grad[0] else None
         grad_w = None
         if ctx.needs_input_grad[1]:
-            # (N, I, times); a filter tap's gradient is the sum of a diagonal
+            # The gradient of a tap is the sum of a diagonal of (N, I, times).
             grad_w = _sum_diagonals(torch.bmm(x.transpose(1, 2), grad), ctx.kernel, ctx.offset)
         return grad_x, grad_w, None, None
 
 
 def _sum_diagonals(full: Tensor, kernel: int, offset: int) -> Tensor:
-    """Map (N, rows, times) to sums (N, kernel) with entries Σ_t full[t + k - offset, t], over what exists."""
+    """Map (N, rows, times) to sums (N, kernel) with entries Σ_t full[t + k - offset, t]."""
     rows, times = full.shape[1:]
     below = max(times + kernel - 1 - offset - rows, 0)
     full = F.pad(full, (0, 0, offset, below))
@@ -58,7 +58,7 @@ def _sum_diagonals(full: Tensor, kernel: int, offset: int) -> Tensor:
 
 
 class _Correlate(Function):
-    """filter_times by kernels, which need neither Toeplitz matrices nor tiles in memory."""
+    """filter_times by kernels."""
 
     @staticmethod
     def forward(ctx: Any, kernels: ModuleType, x: Tensor, w: Tensor) -> Tensor:
@@ -81,8 +81,7 @@ class _Correlate(Function):
 def filter_times(x: Tensor, w: Tensor) -> Tensor:
     """Correlate along time with "same" zero padding: x (N, R, times), w (N, K) -> (N, R, times).
 
-    Short signals take one Toeplitz product; long ones are cut into overlapping tiles first, so that
-    the work grows with times × (tile + K), not with times². Kernels need no tiles.
+    Without kernels, long signals are cut into overlapping tiles, so that the work is linear in times.
     """
     times, kernel = x.shape[-1], w.shape[-1]
     left, _ = padding(kernel)

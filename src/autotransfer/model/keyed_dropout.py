@@ -1,4 +1,4 @@
-"""Dropout as a function of a key: inside this context torch's own dropout draws from no generator."""
+"""Context in which torch's dropout draws from a key instead of a generator."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ from torch.overrides import TorchFunctionMode
 
 from ..randomness import fold_in, uniform
 
-# How many trailing axes share one decision.
+# Dropout functions and the number of trailing axes that are dropped together.
 _SHARED: dict[Callable[..., Tensor], int] = {F.dropout: 0, F.dropout1d: 1, F.dropout2d: 2, F.dropout3d: 3}
 
 
 class KeyedDropout(TorchFunctionMode):
-    """nn.Dropout, its kin by channel, and the functions they call, drawn from `key` () and their order of call.
-
-    The same mask comes out whether a member runs alone or under vmap, where torch would draw one for each.
-    """
+    """Context in which dropout layers draw from `key` () and the number of the call, also under vmap."""
 
     def __init__(self, key: Tensor) -> None:
         super().__init__()

@@ -1,8 +1,7 @@
-"""Layers with the member on axis 0, written for few passes over memory.
+"""Layers with the member on axis 0.
 
-Signals are kept channel-major, (P, channels, B, times): a layer that mixes channels and one that
-filters along time are then both plain batched matrix products, and batch statistics reduce over
-contiguous memory.
+Signals are channel-major, (P, channels, B, times): mixing channels and filtering along time are both batched matrix
+products, and batch statistics reduce over contiguous memory.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ def copy_transposed(matrix: Tensor) -> Tensor:
     return turned.contiguous() if turned.device.type == "cpu" else turned
 
 
-# Libraries for x86 multiply thin matrices as quickly as our kernel does; those for ARM take several times as long.
-THIN_PRODUCTS = platform.machine() not in ("x86_64", "AMD64")
+# On ARM, libraries multiply thin matrices several times more slowly than the kernel; on x86 they are as fast.
+USE_PRODUCT_KERNEL = platform.machine() not in ("x86_64", "AMD64")
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
     """Multiply (P, i, k) × (P, k, n) with short sides i and k."""
     if gpu.available(a):
         return gpu.product(a, b)
-    return cpu.product(a, b) if THIN_PRODUCTS and cpu.available(a) else torch.bmm(a, b)
+    return cpu.product(a, b) if USE_PRODUCT_KERNEL and cpu.available(a) else torch.bmm(a, b)
 
 
 def _product_along(a: Tensor, b: Tensor) -> Tensor:
@@ -49,7 +48,7 @@ def _product_along(a: Tensor, b: Tensor) -> Tensor:
 
 
 class _Product(Function):
-    """torch.bmm for small matrices, quick on either device."""
+    """torch.bmm of small matrices by the fastest implementation for the device."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
@@ -72,7 +71,7 @@ def mix_channels(w: Tensor, h: Tensor) -> Tensor:
 
 
 class _SharedProduct(Function):
-    """(P, out, in) × (G, in, n)[group] -> (P, out, n); the signals get no gradient."""
+    """Product (P, out, in) × (G, in, n)[group] -> (P, out, n) without a gradient for the signals."""
 
     @staticmethod
     def forward(ctx: Any, kernels: ModuleType, w: Tensor, x: Tensor, group: Tensor | None) -> Tensor:
@@ -90,7 +89,7 @@ class _SharedProduct(Function):
 
 
 def mix_signals(w: Tensor, x: Tensor, group: Tensor | None) -> Tensor:
-    """Mix data (G, in, n) by each member's w (P, out, in) to (P, out, n); group: (P,), None where G = P."""
+    """Mix signals (G, in, n) by weights (P, out, in) to (P, out, n); group: (P,), or None if G = P."""
     kernels = None if x.requires_grad else kernels_for(x)
     if kernels is not None:
         mixed: Tensor = apply(_SharedProduct, kernels, w, x, group)
@@ -99,8 +98,7 @@ def mix_signals(w: Tensor, x: Tensor, group: Tensor | None) -> Tensor:
 
 
 def mix_split_windows(w: Tensor, x: SplitWindows, group: Tensor | None) -> Tensor:
-    """Mix windows by each member's w (P, out, C + L) to (P, out, B·T); group: (P,), None where G = P. Channels of one
-    value a window are not drawn out over time."""
+    """Mix split windows by weights (P, out, C + L) to (P, out, B·T); group: (P,), or None if G = P."""
     channels = x.signals.shape[2]
     mixed = mix_signals(w[..., :channels], x.signals.transpose(1, 2).flatten(2), group)
     constants = x.constants if group is None else x.constants[group]
@@ -109,10 +107,7 @@ def mix_split_windows(w: Tensor, x: SplitWindows, group: Tensor | None) -> Tenso
 
 
 class _Normalize(Function):
-    """(P, F, n) -> gamma * (v - mean) / sqrt(var + eps) + beta, with the batch mean and biased variance.
-
-    A constant `offset` (P, F) that belongs to v cancels here, so it is never added; its gradient is 0.
-    """
+    """Batch normalization of (P, F, n); a constant `offset` (P, F) of v cancels, so its gradient is 0."""
 
     @staticmethod
     def forward(
@@ -143,7 +138,7 @@ class _Normalize(Function):
 
 
 class _EluPool(Function):
-    """ELU, then the mean over `pool` neighbors in time: (..., times) -> (..., times // pool)."""
+    """ELU, then average pooling: (..., times) -> (..., times // pool)."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, pool: int) -> Tensor:
@@ -175,10 +170,7 @@ def elu_pool(h: Tensor, pool: int) -> Tensor:
 
 
 class BatchNorm(nn.Module):
-    """torch's BatchNorm (eps 1e-5, momentum .1) for signals (P, F, n), one statistic per member and feature.
-
-    members=None: parameters without the member axis, for P = 1.
-    """
+    """Batch normalization per member and feature of signals (P, F, n); members=None: parameters without member axis."""
 
     running_mean: Tensor
     running_var: Tensor
@@ -196,7 +188,7 @@ class BatchNorm(nn.Module):
     def update_running(
         self, mean: Tensor, var: Tensor, count: int, active: Tensor | None, offset: Tensor | None = None
     ) -> None:
-        """Move running statistics towards (P, F) batch ones, the mean plus `offset`; inactive members stay."""
+        """Update the running statistics of active members by batch statistics (P, F), the mean plus `offset`."""
         with torch.no_grad():
             mean = mean if offset is None else mean + offset
             rate = self.momentum if active is None else self.momentum * active.to(mean.dtype)[:, None]
@@ -204,18 +196,18 @@ class BatchNorm(nn.Module):
             self.running_var.view(mean.shape).lerp_(var * (count / max(count - 1, 1)), rate)
 
     def affine(self, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the normalization by given (P, F) statistics, as scale and shift."""
+        """Return scale and shift of the normalization by statistics (P, F)."""
         scale = self.weight.reshape(mean.shape) * (var + self.eps).rsqrt()
         return scale, self.bias.reshape(mean.shape) - mean * scale
 
     def export_affine(self, members: int) -> tuple[Tensor, Tensor]:
-        """Return the normalization by stored statistics as scale and shift (P, F), float64, for export."""
+        """Return scale and shift (P, F) of the normalization by running statistics, in float64."""
         scale = self.weight.double() * (self.running_var.double() + self.eps).rsqrt()
         shift = self.bias.double() - self.running_mean.double() * scale
         return scale.reshape(members, -1), shift.reshape(members, -1)
 
     def forward(self, v: Tensor, offset: Tensor | None = None, active: Tensor | None = None) -> Tensor:
-        """Normalize v (P, F, n). `offset` (P, F) is a constant that belongs to v but was never added to it."""
+        """Normalize v + offset, of shapes (P, F, n) and (P, F)."""
         size = v.shape[:2]
         if self.training:
             weight, bias = self.weight.reshape(size), self.bias.reshape(size)
@@ -227,13 +219,13 @@ class BatchNorm(nn.Module):
         return torch.addcmul(shift[..., None], v, scale[..., None])
 
     def running_affine(self, size: Sequence[int], offset: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the normalization by stored statistics of signals (P, F) to which `offset` was never added."""
+        """Return scale and shift (P, F) of the normalization of v + offset by running statistics, applied to v."""
         scale, shift = self.affine(self.running_mean.view(size), self.running_var.view(size))
         return scale, shift if offset is None else shift + offset * scale
 
 
 class Linear(nn.Module):
-    """One linear layer per member: (P, B, n_in) -> (P, B, n_out). Initialized like torch's."""
+    """Linear layer per member, (P, B, n_in) -> (P, B, n_out), initialized as in torch."""
 
     def __init__(self, members: int, n_in: int, n_out: int, *, seeds: Sequence[int]) -> None:
         super().__init__()
@@ -244,16 +236,15 @@ class Linear(nn.Module):
         fill_uniform(self.bias, n_in, generators)
 
     def forward(self, z: Tensor) -> Tensor:
-        if self.weight.shape[1] == 1:  # the product with a vector rounds otherwise where P = 1
+        if self.weight.shape[1] == 1:  # a product with a vector would round differently for P = 1
             return (z * self.weight).sum(-1, keepdim=True) + self.bias[:, None, :]
         return torch.baddbmm(self.bias[:, None, :], z, self.weight.transpose(1, 2))
 
 
 def fill_uniform(parameter: Tensor, fan_in: int, generators: list[torch.Generator]) -> None:
-    """Draw torch's default for convolutions and linear layers, U(±1/√fan_in), each member from its own generator.
+    """Draw a parameter (P, ...) from torch's default U(±1/√fan_in), each member from its own generator.
 
-    parameter: (P, ...), or (...) for a single generator. Drawn in float32 on the CPU, so that a seed means
-    the same weights on every device and in every dtype.
+    Values are drawn in float32 on the CPU, so that weights depend neither on the device nor on the dtype.
     """
     bound = 1.0 / math.sqrt(fan_in)
     with torch.no_grad():

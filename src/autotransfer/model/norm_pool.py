@@ -1,7 +1,7 @@
-"""Batch normalization, ELU, average pooling and dropout as one step with a backward pass of its own, by kernels.
+"""Batch normalization, ELU, average pooling and dropout in one kernel, and dropout from keys.
 
-The same as BatchNorm, elu_pool, `kept` and, if wanted, square_pool one after the other, which are the plain path and
-its oracle. The signal is read and its gradient written once; nothing of its size is kept but the signal itself.
+The kernel equals BatchNorm, elu_pool, drop_units and, optionally, square_pool in sequence. That sequence is the path
+without kernels and the reference in tests.
 """
 
 from __future__ import annotations
@@ -21,39 +21,37 @@ from .layers import BatchNorm
 
 
 class DropoutKeys(NamedTuple):
-    """DropoutKeys that decide which units are dropped: a function of keys and places, not of torch's generator."""
+    """Keys and probabilities of the dropout of P members."""
 
     noise: Tensor  # (G,) int32 keys
-    group: Tensor | None  # (P,) whose key a member has; None where G = P
+    group: Tensor | None  # (P,) index of a member's key; None if G = P
     drop: Tensor  # (P,) probabilities
 
     def draw(self, layer: int, units: int) -> DropoutDraws:
-        """Draw which of so many units are dropped; `layer` tells its keys from those of others."""
-        # Two units share a word of 32 bits, so probabilities are resolved to 1/65536.
+        """Draw for a number of units per member; each layer has its own draws."""
+        # A unit takes 16 random bits, so probabilities are multiples of 1/65536.
         draws = bits(fold_in(self.noise, layer), (units + 1) // 2).view(torch.int16)[:, :units]
         return DropoutDraws(draws, self.group, self.drop)
 
 
 def make_dropout_keys(
-    noise: Tensor | None, group: Tensor | None, drop: Tensor | None, like: Tensor, usual: float
-) -> DropoutKeys | None:
-    """Return the keys of P members with tensors like this one (P, ...); if no probabilities are given, all have the
-    usual one."""
+    noise: Tensor | None, group: Tensor | None, drop: Tensor | None, like: Tensor, probability: float
+) -> DropoutKeys:
+    """Return the dropout keys of P members with tensors `like` (P, ...); without noise, draw a key per member."""
     if noise is None:
-        return None
-    probability = like.new_full((len(like),), usual) if drop is None else drop
-    return DropoutKeys(noise, group, probability)
+        noise, group = random_keys(len(like), like.device), None
+    return DropoutKeys(noise, group, like.new_full((len(like),), probability) if drop is None else drop)
 
 
-def apply_dropout(h: Tensor, layer: int, keys: DropoutKeys | None, usual: float, training: bool) -> Tensor:
-    """Return units (P, F, B, T) of a network after dropout; there are keys in training alone."""
-    if keys is None:
-        return torch.nn.functional.dropout(h, usual, training)
-    return drop_units(keys.draw(layer, h[0].numel()), h)
+def random_keys(members: int, device: torch.device) -> Tensor:
+    """Draw int32 keys (P,) from torch's generator."""
+    return torch.randint(-(2**31), 2**31, (members,), dtype=torch.int64).to(device, torch.int32)
 
 
-def drop_units(dropout: DropoutDraws, h: Tensor) -> Tensor:
-    """Return units (P, F, B, T) with dropped ones 0 and the others scaled up."""
+def drop_units(dropout: DropoutDraws | None, h: Tensor) -> Tensor:
+    """Set dropped units of (P, F, B, T) to 0 and scale the other units; None: no dropout."""
+    if dropout is None:
+        return h
     draws = dropout.draws if dropout.group is None else dropout.draws[dropout.group]
     keep = (draws >= dropout.threshold[:, None]).view(h.shape)
     return h * keep * dropout.keep_scale.to(h.dtype).view(-1, 1, 1, 1)
@@ -85,12 +83,9 @@ def norm_pool(
     kernels: ModuleType, norm: BatchNorm, v: Tensor, times: int, pool: int, dropout: DropoutDraws,
     offset: Tensor | None = None, active: Tensor | None = None, *, squared: bool = False,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    """Map v (P, F, B·T) to (P, F, B, T // pool), and if wanted the mean squares of v in the same shape; `offset` and
-    `active` as in BatchNorm, which is in training mode."""
-    size = v.shape[:2]
-    weight, bias = norm.weight.reshape(size), norm.bias.reshape(size)
-    out, squares, mean, var = apply(
-        _NormPool, kernels, v, weight, bias, offset, dropout, times, pool, norm.eps, squared
-    )  # fmt: skip
+    """Map v (P, F, B·T) to units (P, F, B, T // pool) and, if `squared`, mean squares of v of that shape."""
+    weight, bias = norm.weight.reshape(v.shape[:2]), norm.bias.reshape(v.shape[:2])
+    arguments = kernels, v, weight, bias, offset, dropout, times, pool, norm.eps, squared
+    out, squares, mean, var = apply(_NormPool, *arguments)
     norm.update_running(mean, var, v.shape[-1], active, offset)
     return out, squares

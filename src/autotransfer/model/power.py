@@ -1,8 +1,7 @@
-"""The power of filtered signals, which a network with ELU has to piece together and a linear classifier cannot.
+"""Log power of filtered signals as latents of EEGNet (log_power=True) and Shallow.
 
-EEGNet's code says how signals move; with log_power=True it also says how strong each spatial filter's signal is, in the
-same steps of time, as a logarithm: what differs between people by a factor then differs by a summand. It is the mean
-square, so that an offset counts as power: windows should be standardized, and levels read apart where they differ.
+Power is the mean square over a segment, so an offset counts as power: standardize the windows. The logarithm turns a
+factor between subjects into a constant.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from ..cpu.blocks import SavedLatents, latents_backward, latents_forward
 from ..gpu import DropoutDraws
 from ..gpu.autograd import apply
 from .layers import BatchNorm
-from .norm_pool import DropoutKeys, apply_dropout
+from .norm_pool import DropoutKeys, drop_units
 
-FLOOR = 1e-3  # of a power that is about 1, so that silence has a logarithm, and not one that drowns all else
+FLOOR = 1e-3  # added to the power of a normalized signal, so that the logarithm of 0 is finite and not too large
 
 
 class _SquarePool(Function):
@@ -49,25 +48,25 @@ class _SquarePool(Function):
 
 
 def square_pool(v: Tensor, pool: int) -> Tensor:
-    """Average squares over `pool` neighbors: (..., times) to (..., times // pool)."""
+    """Average the squares of `pool` neighbors: (..., times) -> (..., times // pool)."""
     squares: Tensor = apply(_SquarePool, v, pool)
     return squares
 
 
 def pool_squares(squares: Tensor, pool: int) -> Tensor:
-    """Return mean squares (..., times), pooled once more: (..., times // pool)."""
+    """Average mean squares of `pool` neighbors: (..., times) -> (..., times // pool)."""
     steps = squares.shape[-1] // pool
     segments = squares[..., : steps * pool].reshape(*squares.shape[:-1], steps, pool)
     return segments.mean(-1)
 
 
 def log_with_floor(power: Tensor) -> Tensor:
-    """Return the logarithm of a power, which is finite for silence."""
+    """Return log(power + FLOOR)."""
     return (power + FLOOR).log()
 
 
 class _Latents(Function):
-    """Logarithms, BatchNorm and dropout by a kernel, in the order of latents."""
+    """Logarithm, batch normalization and dropout by a kernel: (P, F, B, S) -> (P, B, F·S)."""
 
     @staticmethod
     def forward(
@@ -89,24 +88,17 @@ class _Latents(Function):
 
 
 def compute_power_latents(
-    norm: BatchNorm,
-    power: Tensor,
-    layer: int,
-    keys: DropoutKeys | None,
-    usual: float,
-    active: Tensor | None,
-    training: bool,
+    norm: BatchNorm, power: Tensor, layer: int, keys: DropoutKeys | None, active: Tensor | None
 ) -> Tensor:
-    """Map power (P, F, B, S) to latents (P, B, F·S): logarithms, normalized, with dropout, by a kernel where one serves
-    and the normalization learns. layer, keys, usual and training: as of `DropoutKeys` and `dropped`."""
-    if keys is not None and norm.training and cpu.available(power):
+    """Map power (P, F, B, S) to latents (P, B, F·S) by logarithm, batch normalization and dropout."""
+    dropout = None if keys is None else keys.draw(layer, power[0].numel())
+    if dropout is not None and norm.training and cpu.available(power):
         size = power.shape[:2]
         gamma, beta = norm.weight.reshape(size), norm.bias.reshape(size)
         latents: Tensor
-        dropout = keys.draw(layer, power[0].numel())
         latents, mean, variance = apply(_Latents, power, gamma, beta, dropout, norm.eps)
         norm.update_running(mean, variance, power[0, 0].numel(), active)
         return latents
     power = log_with_floor(power)
     power = norm(power.flatten(2), None, active).view(power.shape)
-    return apply_dropout(power, layer, keys, usual, training).transpose(1, 2).flatten(2)
+    return drop_units(dropout, power).transpose(1, 2).flatten(2)

@@ -1,11 +1,10 @@
-"""Shallow: log power of filtered signals and nothing else, after ShallowConvNet (Schirrmeister et al. 2017).
+"""Shallow network of log power, after ShallowConvNet (Schirrmeister et al. 2017).
 
-Every filter is one mixture of channels and one temporal kernel of its own. Its signal is normalized, squared, averaged
-over about eight segments of the window and given as a logarithm, once more normalized. No ELU, no second convolution:
-the code says how strong each signal is and when, and nothing of how it moves.
+Each filter mixes channels and convolves the mixture in time. Its signal is normalized, squared, averaged over about
+eight segments of the window, log-transformed and normalized again. There is no ELU and no second convolution.
 
-Both filters are linear, so the mixture goes first and everything works on (P, filters, B, times). The normalized signal
-is never built in training: its mean square over a segment follows from the mean and the mean square before.
+Both filters are linear, so channels are mixed first and all signals are (P, filters, B, times). In training, the power
+of the normalized signal is computed from the mean and the mean square of each segment of the signal.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from .. import gpu
 from ..cpu.blocks import BlockOptions
 from ..errors import UserError, check_at_most, check_positive
 from ..gpu.autograd import apply
-from .blocks import first_block, try_interleave
+from .blocks import first_block
 from .encoder import ConvolutionalOptions, temporal_kernel_for
 from .filtering import filter_times
 from .layers import BatchNorm, fill_uniform, mix_signals
@@ -34,7 +33,7 @@ from .power import FLOOR, compute_power_latents
 from .stack import Size, Stack
 
 MIN_TIMES = 8
-MIN_SEGMENTS = 8  # at least; windows of fewer than 16 samples have one for each sample
+MIN_SEGMENTS = 8  # windows of fewer than 16 samples have one segment per sample
 PUBLISHED_KERNEL = 25
 
 
@@ -44,7 +43,7 @@ class ShallowOptions(ConvolutionalOptions):
 
     display_names = ("Shallow network", "the shallow network")
 
-    power_filters: int = 32  # each with spatial weights and a temporal kernel of its own
+    power_filters: int = 32  # pairs of a spatial and a temporal filter
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,8 +69,7 @@ class ShallowOptions(ConvolutionalOptions):
 
 
 class _Segments(Function):
-    """Signals (N, B, S, L), L samples in each of S segments, less the mean of all that is theirs: mean and mean square
-    of every segment (N, B, S), and what was subtracted (N,)."""
+    """Mean and mean square (N, B, S) of the segments of centered signals (N, B, S, L), and the signals' means (N,)."""
 
     @staticmethod
     def forward(ctx: Any, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -90,14 +88,13 @@ class _Segments(Function):
         length = centered.shape[-1]
         slope = grad_square * (2.0 / length)
         constant = grad_level / length
-        # Centering takes the mean of the gradient away; inside a segment that of `centered` is known.
+        # Centering removes the mean of the gradient.
         constant -= torch.addcmul(constant, slope, level).mean((1, 2), keepdim=True)
         return torch.addcmul(constant[..., None], centered, slope[..., None])
 
 
 class _KernelSegments(Function):
-    """`_Segments` of signals (N, B, T) by kernels for a GPU, which need neither a copy of the signals nor that of what
-    is used."""
+    """`_Segments` of signals (N, B, T) by kernels for GPUs, which need no copy of the signals."""
 
     @staticmethod
     def forward(ctx: Any, v: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -115,10 +112,10 @@ class _KernelSegments(Function):
 
 
 class Shallow(Stack):
-    """Encoder z = net(x) of P members. x: (B, channels, times) or (P, B, channels, times); z: (P, B, D).
+    """Stack of P shallow networks for windows of at least 8 samples.
 
-    Windows of any length from 8 samples work: a segment has times // 8 samples, and what does not fill one is left out.
-    D is the number of filters times that of segments, 8 to 15.
+    A segment has times // 8 samples, so a window has 8 to 15 segments; remaining samples are not used. D is the number
+    of filters times the number of segments.
     """
 
     def __init__(
@@ -153,23 +150,20 @@ class Shallow(Stack):
         self, x: Tensor, *, group: Tensor | None = None, noise: Tensor | None = None, drop: Tensor | None = None,
         active: Tensor | None = None, **_: object,
     ) -> Tensor:  # fmt: skip
-        """Return latent latents (P, B, D); keywords as in EEGNet, of which `moments` is ignored."""
+        """Return latents (P, B, D). Keywords are those of EEGNet.forward; `moments` is ignored."""
         members = self.spatial.shape[0]
         if x.dim() == 3:
             x, group = x[None], torch.zeros(members, dtype=torch.long, device=x.device)
-        windows = try_interleave(x, group, self.kernel) if self.training else None
-        if windows is not None:
-            options = BlockOptions(padding(self.kernel)[0], 0, self.segments, self.length, self.norm.eps)
-            _no_units, power = first_block(self.norm, x, windows, self.spatial, self.temporal, options, active=active)
-        else:
-            power = self._plain_power(x, group, active)
+        options = BlockOptions(padding(self.kernel)[0], 0, self.segments, self.length, self.norm.eps)
+        made = first_block(self.norm, x, group, self.spatial, self.temporal, options, active=active)
+        power = self._plain_power(x, group, active) if made is None else made[1]
         keys = make_dropout_keys(noise, group, drop, power, self.dropout) if self.training else None
-        return compute_power_latents(self.power_norm, power, 1, keys, self.dropout, active, self.training)
+        return compute_power_latents(self.power_norm, power, 1, keys, active)
 
     def _plain_power(self, x: Tensor, group: Tensor | None, active: Tensor | None) -> Tensor:
         """Map windows (G, B, C, T) to mean squares (P, F, B, S) of the normalized signals."""
         members, batch, times = self.spatial.shape[0], x.shape[1], x.shape[3]
-        signal = x.transpose(1, 2)  # (G, C, B, T): contiguous when x was gathered channel-major
+        signal = x.transpose(1, 2)  # (G, C, B, T), contiguous if x was gathered channel-major
         data = signal.reshape(signal.shape[0], self.n_channels, batch * times)
         u = mix_signals(self.spatial, data, group).view(members * self.filters, batch, times)
         v = filter_times(u, self.temporal.reshape(members * self.filters, self.kernel))
@@ -186,13 +180,13 @@ class Shallow(Stack):
         var = square.mean((2, 3))
         norm.update_running(mean.view(var.shape), var, v.shape[1] * self.segments * self.length, active)
         scale, shift = norm.affine(torch.zeros_like(var), var)
-        # Spread inside the segment and square of its mean: neither is the small difference of large numbers.
+        # Power is the variance in the segment plus the squared mean; neither is a small difference of large numbers.
         spread = torch.addcmul(square, level, level, value=-1.0)
         level = torch.addcmul(shift[..., None, None], level, scale[..., None, None])
         return torch.addcmul(level.square(), spread, scale.square()[..., None, None])
 
     def _cut(self, v: Tensor) -> Tensor:
-        """Return signals (N, B, T) in segments: (N, B, S, L)."""
+        """Cut signals (N, B, T) into segments (N, B, S, L)."""
         return v[..., : self.segments * self.length].reshape(*v.shape[:2], self.segments, self.length)
 
     def graph(self) -> nn.Module:
@@ -200,9 +194,9 @@ class Shallow(Stack):
 
 
 class ShallowGraph(nn.Module):
-    """For deployment, in ordinary operations: windows (P or 1, N, C, T) -> latents (P, N, D).
+    """Graph for export: windows (P or 1, N, C, T) -> latents (P, N, D), with member × filter on axis 1 of signals.
 
-    The first normalization is folded into the temporal filters, in float64; axis 1 of every signal is member × filter.
+    The first normalization is folded into the temporal filters in float64.
     """
 
     spatial: Tensor

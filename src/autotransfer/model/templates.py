@@ -1,8 +1,8 @@
-"""Templates: how a window, seen through spatial filters, resembles each class's mean response.
+"""Encoder that compares spatially filtered windows with the mean response of each class.
 
-For signals that are locked to an event. The filters of a class are those of xDAWN (Rivet et al. 2009): mixtures of
-channels in which the class's mean response is large beside everything that the windows hold. The code has the course of
-every filtered signal, as means of 16 stretches, and its correlation with the filtered mean response.
+It suits signals that are locked to an event. xDAWN filters (Rivet et al. 2009) maximize the power of a class's mean
+response relative to the power of all windows. Latents are 16 time averages of every filtered signal and its correlation
+with the filtered mean response.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ..preprocessing.represent.base import POINTS, QUIET, segment_means, subtrac
 from .closed_form import Batches, ClosedFormEncoder, ClosedFormOptions
 from .stack import Size
 
-MAX_FILTERS = 32  # of all classes together, unless there are more classes than that
-FLAT = 1e-6  # a signal that varies by less than this share of its level correlates with nothing
+MAX_FILTERS = 32  # for all classes together, but at least one per class
+FLAT = 1e-6  # a standard deviation below this share of the mean absolute value counts as 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class TemplatesOptions(ClosedFormOptions):
 
     display_names = ("Templates", "templates")
 
-    template_filters: int = 4  # spatial filters for each class, as many as channels and 32 in all allow
+    template_filters: int = 4  # spatial filters per class, limited by the number of channels and MAX_FILTERS
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -36,7 +36,7 @@ class TemplatesOptions(ClosedFormOptions):
         check_at_most(self, template_filters=10**4)
 
     def filters(self, size: Size) -> int:
-        """Return the number of spatial filters of each class."""
+        """Return the number of spatial filters per class."""
         return min(self.template_filters, size.channels, max(1, MAX_FILTERS // size.classes))
 
     def latent_dim(self, size: Size) -> int:
@@ -51,8 +51,8 @@ class TemplatesOptions(ClosedFormOptions):
 
 
 class Templates(ClosedFormEncoder):
-    filters: Tensor  # (P, F, C), those of the first class first
-    templates: Tensor  # (P, F, T): each class's mean response through its filters, with mean 0 and deviation 1
+    filters: Tensor  # (P, F, C) ordered by class
+    templates: Tensor  # (P, F, T) filtered mean responses with mean 0 and standard deviation 1
 
     def __init__(self, size: Size, members: int, per_class: int, latent_dim: int) -> None:
         super().__init__(members, latent_dim)
@@ -66,8 +66,8 @@ class Templates(ClosedFormEncoder):
         deviations, _ = subtract_means(signals)
         spread = deviations.square().mean(-1).sqrt() + FLAT * signals.abs().mean(-1)
         product = (deviations * self.templates[members, None].to(torch.float64)).mean(-1)
-        likeness = product / spread.clamp(min=QUIET)
-        return torch.cat([segment_means(signals).flatten(2), likeness], -1).to(x.dtype)
+        correlation = product / spread.clamp(min=QUIET)
+        return torch.cat([segment_means(signals).flatten(2), correlation], -1).to(x.dtype)
 
     def fit(self, members: Sequence[int], batches: Batches) -> None:
         response, covariance, samples = class_statistics(batches, self.classes)
@@ -80,8 +80,7 @@ class Templates(ClosedFormEncoder):
 
 
 def class_statistics(batches: Batches, classes: int) -> tuple[Tensor, Tensor, int]:
-    """Return the mean response of every class (K, C, T), 0 for one without windows; covariance of all samples (C, C),
-    and how many these are. float64."""
+    """Return class means (K, C, T), the covariance of all samples (C, C) and the number of samples, in float64."""
     response: Tensor | None = None
     for x, y in batches():
         exact = x.double()
@@ -102,27 +101,26 @@ def class_statistics(batches: Batches, classes: int) -> tuple[Tensor, Tensor, in
 
 
 def xdawn(response: Tensor, covariance: Tensor, samples: int, n_filters: int) -> Tensor:
-    """Return spatial filters (K, f, C) of unit length for mean responses (K, C, T): eigenvectors w of the largest λ in
-    S w = λ Σ w, S the covariance of the response, Σ that of everything."""
+    """Return unit-length filters (K, f, C): eigenvectors of S w = λ Σ w with the largest λ, S from mean responses."""
     deviation, _ = subtract_means(response)
     signal = shrink_covariance(deviation @ deviation.mT / response.shape[-1], response.shape[-1])
-    # In the coordinates in which Σ is the identity the problem is an ordinary one. Of silence, Σ is the identity.
-    everything = shrink_covariance(covariance, samples)
-    scale = everything.diagonal().mean()
-    identity = torch.eye(len(everything), dtype=everything.dtype, device=everything.device)
-    everything = torch.where(scale > 0, everything + 1e-12 * scale * identity, identity)
-    white = torch.linalg.inv(torch.linalg.cholesky(everything))
+    # Whitening by Σ, or by the identity if all samples are 0, leaves an ordinary eigenvalue problem.
+    total = shrink_covariance(covariance, samples)
+    scale = total.diagonal().mean()
+    identity = torch.eye(len(total), dtype=total.dtype, device=total.device)
+    total = torch.where(scale > 0, total + 1e-12 * scale * identity, identity)
+    white = torch.linalg.inv(torch.linalg.cholesky(total))
     vectors = torch.linalg.eigh(white @ signal @ white.T)[1].flip(-1)[..., :n_filters]
     filters = (white.T @ vectors).mT
     filters = filters / filters.norm(dim=-1, keepdim=True)
-    # An eigenvector's sign is arbitrary; one rule for all makes results comparable.
+    # The sign of an eigenvector is arbitrary: make the largest entry positive.
     largest = filters.gather(-1, filters.abs().argmax(-1, keepdim=True))
     signed: Tensor = filters * largest.sign()
     return signed
 
 
 def shrink_covariance(covariance: Tensor, samples: int) -> Tensor:
-    """Return covariances (..., C, C) shrunk by the oracle approximating share (Chen et al. 2010)."""
+    """Return covariances (..., C, C) after oracle approximating shrinkage (Chen et al. 2010)."""
     channels = covariance.shape[-1]
     square = covariance.square().mean((-2, -1))
     average = covariance.diagonal(dim1=-2, dim2=-1).mean(-1)

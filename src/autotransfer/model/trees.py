@@ -1,11 +1,10 @@
-"""Trees: extremely randomized ones (Geurts et al. 2006) vote for classes; the code is the logarithm of their votes.
+"""Extremely randomized trees (Geurts et al. 2006) as an encoder: latents are log probabilities of the classes.
 
-For features that were made by hand, which differ in kind and scale and matter in combinations: statistics of wearables,
-shapes of heartbeats. scikit-learn grows the trees; they are kept as tables of one shape, so that members stack, weights
-are saved as numbers, and a prediction is a few lookups, which can be exported like any other encoder.
+Trees suit hand-made features of different units, such as statistics of wearables. scikit-learn fits the trees. They are
+stored as tables of one shape, so that members can be stacked, saved and exported as in other encoders.
 
-A tree of depth d is a complete one: node i goes to 2i + 1 where a number is at most the threshold, else to 2i + 2.
-Where scikit-learn's ends sooner, every window goes on to the left.
+Every stored tree is complete: node i leads to node 2i + 1 if the feature is at most the threshold, otherwise to 2i + 2.
+Below a leaf of scikit-learn's tree all windows go left.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from ..errors import check_at_most, check_positive
 from .closed_form import Batches, ClosedFormEncoder, ClosedFormOptions
 from .stack import Size
 
-MIN_LEAF_WINDOWS = 5  # windows of a leaf
-UNIFORM_SHARE = 0.02  # share of the votes that all classes get alike: a logarithm of none would rule a class out
+MIN_LEAF_WINDOWS = 5
+UNIFORM_SHARE = 0.02  # weight of the uniform distribution in the probabilities, so that their logarithms are finite
 
 
 @dataclass(frozen=True, kw_only=True)
 class TreesOptions(ClosedFormOptions):
-    """Hyperparameters of `Trees`. There is no covariance to shrink."""
+    """Hyperparameters of `Trees`; `shrinkage` has no effect."""
 
     display_names = ("Trees", "randomized trees")
 
-    trees: int = 100  # that vote
-    depth: int = 9  # levels of a tree, at most
+    trees: int = 100
+    depth: int = 9  # maximum depth of a tree
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -54,9 +53,9 @@ class TreesOptions(ClosedFormOptions):
 
 
 class Trees(ClosedFormEncoder):
-    feature: Tensor  # (P, T, 2^d − 1): the number that a node asks for; floating, as every buffer of a member
+    feature: Tensor  # (P, T, 2^d − 1) index of the feature that a node compares; floating, so that members are stacked
     threshold: Tensor  # (P, T, 2^d − 1)
-    votes: Tensor  # (P, T, 2^d, K): shares of the classes in a leaf
+    votes: Tensor  # (P, T, 2^d, K) shares of the classes in a leaf
 
     def __init__(self, size: Size, members: int, trees: int, depth: int) -> None:
         super().__init__(members, size.classes)
@@ -70,13 +69,13 @@ class Trees(ClosedFormEncoder):
         votes = self.votes[members]
         count, classes = votes.shape[0], votes.shape[-1]
         features, thresholds = (table[members].flatten(1) for table in (self.feature, self.threshold))  # (M, T · nodes)
-        numbers = x.flatten(2).expand(count, -1, -1)  # (M, B, D)
+        values = x.flatten(2).expand(count, -1, -1)  # (M, B, D)
         tree = torch.arange(self.trees, device=x.device)
-        node = torch.zeros(count, numbers.shape[1], self.trees, dtype=torch.int64, device=x.device)
+        node = torch.zeros(count, values.shape[1], self.trees, dtype=torch.int64, device=x.device)
         for _ in range(self.depth):
             place = (tree * (2**self.depth - 1) + node).flatten(1)
-            asked = features.gather(1, place).view_as(node).long()
-            right = numbers.gather(2, asked) > thresholds.gather(1, place).view_as(node)
+            feature = features.gather(1, place).view_as(node).long()
+            right = values.gather(2, feature) > thresholds.gather(1, place).view_as(node)
             node = 2 * node + 1 + right.long()
         leaf = (tree * 2**self.depth + node - (2**self.depth - 1)).flatten(1)[..., None].expand(-1, -1, classes)
         shares = votes.flatten(1, 2).gather(1, leaf).view(*node.shape, classes).mean(2)  # (M, B, K)
@@ -91,28 +90,27 @@ class Trees(ClosedFormEncoder):
         ).fit(rows.reshape(len(rows), -1).astype(np.float32), y)
         tables = [tabulate_tree(estimator.tree_, self.depth) for estimator in forest.estimators_]
         feature, threshold, shares = (torch.from_numpy(np.stack(table)) for table in zip(*tables, strict=True))
-        votes = torch.zeros(self.trees, 2**self.depth, self.latent_dim)  # classes that nobody shows get none
+        votes = torch.zeros(self.trees, 2**self.depth, self.latent_dim)  # 0 for classes without windows
         votes[..., torch.from_numpy(forest.classes_)] = shares.to(votes)
         for member in members:
             self.feature[member] = feature.to(self.feature)
             self.threshold[member] = threshold.to(self.threshold)
             self.votes[member] = votes.to(self.votes)
 
-    def fit_standardization(self, members: Sequence[int], rows: Tensor) -> Tensor:
-        """Return the rows as they are: votes are in one unit already."""
-        return rows.double()
+    def fit_standardization(self, members: Sequence[int], raw: Tensor) -> Tensor:
+        """Return the raw latents in float64; log votes need no standardization."""
+        return raw.double()
 
     def head(self) -> Tensor:
         return torch.eye(self.latent_dim, dtype=torch.float64)
 
 
 def tabulate_tree(tree: Any, depth: int) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float64]]:
-    """Return scikit-learn's tree as one of this depth: features and thresholds (2^d − 1,) of its nodes, shares of
-    the classes (2^d, K) of its leaves."""
+    """Return a tree of scikit-learn as features and thresholds (2^d − 1,) of nodes and votes (2^d, K) of leaves."""
     nodes = 2**depth - 1
     feature, threshold = np.zeros(nodes, np.int64), np.full(nodes, np.finfo(np.float32).max, np.float32)
     votes = np.zeros((nodes + 1, tree.value.shape[2]))
-    waiting = [(0, 0)]  # a node of scikit-learn's, and its place here
+    waiting = [(0, 0)]  # pairs of a node in scikit-learn's tree and its index in the complete tree
     while waiting:
         node, place = waiting.pop()
         left, right = tree.children_left[node], tree.children_right[node]
@@ -127,6 +125,6 @@ def tabulate_tree(tree: Any, depth: int) -> tuple[NDArray[np.int64], NDArray[np.
 
 
 def round_down(value: float) -> np.float32:
-    """Return the largest single-precision number that is not above this one: what lies below either lies below both."""
+    """Round down to float32, so that a float32 feature is at most the rounded threshold if it is at most `value`."""
     near = np.float32(value)
     return near if float(near) <= value else np.nextafter(near, np.float32(-math.inf))

@@ -92,7 +92,7 @@ class Trainer:
         longest = max(setting.max_epochs for setting in settings)
         self.snapshots = Snapshots(self.flat, recordings.n_classes, longest, latest, len(self.held_out.rows))
         self.average = WeightAverage.from_settings(settings, self.groups, self.flat)
-        captured = device.type == "cuda" and windows.in_memory and bool(self.net.capturable)
+        captured = device.type == "cuda" and windows.in_memory and bool(self.net.is_capturable)
         self.step, self.measure = (Program(work, captured=captured) for work in (self._next_step, self._measure))
         self._allocate_plan()
 
