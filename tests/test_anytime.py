@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +20,9 @@ from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.models import saving
 from autotransfer.models.loading import load_model
+from autotransfer.runs import run as runs
 from autotransfer.runs.choice import Choice, StageScore, describe_unfinished, read_choice
+from autotransfer.runs.data_facts import fingerprint
 from autotransfer.runs.database import UNDELIVERED
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.progress import OUT_OF_TIME, status_lines
@@ -29,8 +32,9 @@ from autotransfer.search import plan as plans
 from autotransfer.search.plan import Plan, Stage, read_plan
 from autotransfer.search.planning import begin
 from autotransfer.search.procedure import PlanRunner, perform_plan
+from autotransfer.versions import versions
 from faults import Interrupted, few_linear_candidates, quiet, table_of
-from tiny import create_run, described, tiny_file
+from tiny import create_run, described, save_folder, tiny, tiny_file
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
 
@@ -365,3 +369,45 @@ def test_who_would_have_stopped_earlier_is_scored_with_what_there_was(
     folder = run.folder
     run.database.close()
     assert Run.open(folder).database.recall("stage_scores", list[StageScore]) == choice.stages
+
+
+def test_a_run_stops_if_its_data_change_and_goes_on_when_they_are_restored(tmp_path: Path) -> None:
+    """X of a folder stays in its file, where others can write to it."""
+    save_folder(tmp_path / "data", tiny(n_subjects=4))
+    run = begin(tmp_path / "run", replace(options(tmp_path, time="none"), source=str(tmp_path / "data")))
+    windows = np.load(tmp_path / "data" / "X.npy", mmap_mode="r+")
+
+    def change(*_: object) -> None:
+        windows[0, 0, 0] += 1
+
+    with pytest.raises(UserError, match="changed during the run"):
+        perform_plan(run, quiet, shown=False, on_result=change)
+    assert len(read_choice(run.folder).stages) == 1, "the interim result before the change stays"
+    run.database.close()
+    windows[0, 0, 0] -= 1
+    told("resume", run.folder)
+    choice = read_choice(run.folder)
+    assert [stage.name for stage in choice.stages] == STAGES
+    assert choice.fingerprint == fingerprint(at.load(tmp_path / "data"))
+
+
+def test_fits_remember_the_versions_that_they_were_made_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = start(tmp_path, time="none")
+
+    def stop(*_: object) -> None:
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        perform_plan(run, quiet, shown=False, on_result=stop)
+    old, n_before = versions(), run.database.counts()["done"]
+    run.database.close()
+    monkeypatch.setattr(runs, "versions", lambda: old | {"torch": "9.9"})
+    again = Run.open(run.folder)
+    with pytest.warns(UserWarning, match=rf"other versions \(torch {re.escape(old['torch'])} → 9.9\)"):
+        perform_plan(again, quiet, shown=False)
+    n_after, made_with = again.database.counts()["done"] - n_before, again.database.made_with()
+    again.database.close()
+    first, last = (f"torch {old['torch']}", n_before), ("torch 9.9", n_after)
+    fewer, fits = min(last, first, key=lambda pair: pair[1])
+    assert made_with["other versions"] == f"{fewer} ({fits} of {n_before + n_after} fits)"
+    assert load_model(run.folder).card.made_with == made_with

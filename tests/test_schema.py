@@ -78,7 +78,7 @@ KINDS: dict[str, tuple[Any, Any]] = {
     "choice": (Choice, choice()),
     "options": (RunOptions, OPTIONS),
     "setting": (at.Setting, RICH),
-    "versions": (dict[str, str], {"torch": "2"}),
+    "versions": (list[dict[str, str]], [{"torch": "2"}]),
 }
 
 

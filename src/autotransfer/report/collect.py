@@ -49,7 +49,7 @@ def collect(run: Run, *, weights: bool = True, until: float = math.inf) -> Summa
         started=database.recall("started", str) or "",
         seconds=sum(entry.record.seconds for entry in done if entry.record is not None),
         device=str(resolve_device(options.device)),
-        versions=database.recall("versions", dict[str, str]) or {},
+        versions=database.made_with(),
         options=options,
         data=data,
         folds=len({entry.test for entry in shown}),

@@ -304,6 +304,7 @@ class Evaluation:
     chance: float | None = None  # what guessing would score; None: nobody knows
     guessing: Scores = field(default_factory=dict)  # the same by person, where it differs between people
     other_metrics: dict[str, Scores] = field(default_factory=dict)  # by name: of what is delivered
+    fingerprint: str = ""  # of the recordings, which had not changed when scores were computed
     unscored_subjects: list[str] = field(default_factory=list)  # people with windows of one class, who are in no scores
 
 

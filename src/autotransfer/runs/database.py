@@ -29,13 +29,13 @@ CREATE TABLE IF NOT EXISTS jobs (
     key TEXT PRIMARY KEY, number INTEGER NOT NULL, stage TEXT NOT NULL, setting TEXT NOT NULL,
     validation INTEGER NOT NULL, test INTEGER NOT NULL, seed INTEGER NOT NULL,
     status TEXT NOT NULL DEFAULT 'waiting', starts INTEGER NOT NULL DEFAULT 0,
-    record TEXT, tensors BLOB
+    record TEXT, tensors BLOB, versions INTEGER
 );
 CREATE TABLE IF NOT EXISTS populations (
     number INTEGER PRIMARY KEY, keys TEXT NOT NULL, status TEXT NOT NULL DEFAULT 'waiting'
 );
 """
-VERSION = 3  # of these tables, as SQLite's user_version; 0.1.0 wrote 0
+VERSION = 4  # of these tables, as SQLite's user_version; 0.1.0 wrote 0
 T = TypeVar("T")
 FINISHED = ("done", "failed")
 STATUSES = ("waiting", "running", *FINISHED)
@@ -126,6 +126,7 @@ class RunDatabase:
         """Open the database. read_only: nothing is written, so a folder without write permission can be read."""
         self.path = path
         self._noted = 0  # jobs handed to `add` so far
+        self.versions = 0  # place of the versions that fits are made with, in the fact "versions"
         if not create and not os.path.isfile(path):
             raise no_run_error(path.parent, path.name)
         refuse_links(path.parent)
@@ -288,6 +289,19 @@ class RunDatabase:
     def counts(self) -> dict[str, int]:
         return dict(self._ask("SELECT status, count(*) FROM jobs WHERE stage != ? GROUP BY status", (UNDELIVERED,)))
 
+    def made_with(self) -> dict[str, str]:
+        """Return the versions that most fits were made with, and as "other versions" how others differ, if any."""
+        known = self.require("versions", list[dict[str, str]])
+        fits = dict(self._ask("SELECT versions, count(*) FROM jobs WHERE status = 'done' GROUP BY versions"))
+        place = max(range(len(known)), key=lambda k: fits.get(k, 0))
+        changed = [
+            ", ".join(f"{name} {version}" for name, version in versions.items() if version != known[place].get(name))
+            + f" ({fits[k]} of {sum(fits.values())} fits)"
+            for k, versions in enumerate(known)
+            if k != place and fits.get(k)
+        ]
+        return known[place] | ({"other versions": "; ".join(changed)} if changed else {})
+
     def stage_words(self) -> str:
         """Return the stages that jobs are left of, as progress and status call them."""
         left = "SELECT stage, sum(status NOT IN ('done', 'failed')) FROM jobs GROUP BY stage ORDER BY min(number)"
@@ -307,9 +321,9 @@ class RunDatabase:
         status = "done" if record.failure is None else "failed"
         with self.transaction() as connection:
             connection.execute(
-                "UPDATE jobs SET status = ?, record = ?, tensors = ? "
+                "UPDATE jobs SET status = ?, record = ?, tensors = ?, versions = ? "
                 "WHERE key = ? AND status NOT IN ('done', 'failed')",
-                (status, schema.to_json(record), tensors, key),
+                (status, schema.to_json(record), tensors, self.versions, key),
             )
 
     def tensors(self, key: str) -> bytes:

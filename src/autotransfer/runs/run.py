@@ -85,7 +85,7 @@ class Run:
             "fingerprint": fingerprint(recordings),
             "columns": column_digests(recordings),
             "data": Data.from_recordings(recordings),
-            "versions": versions(),
+            "versions": [versions()],
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         try:
@@ -202,6 +202,7 @@ class Run:
         known.
         """
         self.database.remember(stage_seconds_left=[])  # that of an earlier stage
+        self._note_versions()
         self._pack_waiting()
         known = self.database.entries(records=False)
         left = [entry for entry in known if entry.status not in FINISHED]
@@ -215,6 +216,31 @@ class Run:
             until=until,
         ) as bar:  # fmt: skip
             self.executor.train(self, bar)
+
+    def check_data(self) -> str:
+        """Return the fingerprint of the recordings; raise if windows have changed since the run was begun."""
+        known = self.database.require("fingerprint", str)
+        if fingerprint(self.recordings) != known:
+            raise UserError(
+                f"{self.options.source or 'the data'} changed during the run, so fits would be of different data; "
+                f"restore the data and continue with: autotransfer resume {self.folder}"
+            )
+        return known
+
+    def _note_versions(self) -> None:
+        """Store the versions that fits are made with from now on; warn if earlier fits were made with others."""
+        known, now = self.database.require("versions", list[dict[str, str]]), versions()
+        if now not in known:
+            before = known[-1]
+            changed = [f"{name} {before.get(name)} → {now[name]}" for name in now if before.get(name) != now[name]]
+            if self.database.counts().get("done"):
+                warnings.warn(
+                    f"earlier fits were made with other versions ({', '.join(changed)}); the results combine both",
+                    stacklevel=user_stacklevel(),
+                )
+            known = [*known, now]
+            self.database.remember(versions=known)
+        self.database.versions = known.index(now)
 
     def _pack_waiting(self) -> None:
         """Compose populations of the jobs that are in none, and store the composition."""

@@ -22,7 +22,6 @@ from ..runs.run import Run
 from ..settings import Setting
 from ..training.ridge import fit_ridge
 from ..training.train import train
-from ..versions import versions
 
 # Trained networks that an average holds; a prediction waits for all of them. On thirteen sets averages of 14 networks
 # scored as those of 42 did.
@@ -69,7 +68,7 @@ def _save(run: Run, parts: Sequence[Part], choice: Choice, more: tuple[list[floa
     rec = run.recordings
     model = assemble(rec, parts, scores=card_scores(choice), encoders=run.encoders, target=choice.target)
     model.card = replace(
-        model.card, seen=training_seen(rec), made_with=versions(),
+        model.card, seen=training_seen(rec), made_with=run.database.made_with(),
         thresholds=None if choice.prediction_sets is None else choice.prediction_sets.thresholds,
         intervals=None if choice.intervals is None else choice.intervals.intervals,
         follows=None if choice.task.is_numeric else UNTRIED,

@@ -210,6 +210,7 @@ class PlanRunner:
 
     def _decided(self, since: float | None) -> Choice:
         run, staged = self.run, self.run.options.has_stages
+        digest = run.check_data()  # files that are larger than memory may have been written to
         candidates = list(dict.fromkeys(s for stage in self.plan.stages[: self.delivered] for s in stage.settings))
         with show_work("weights and estimates", shown=self.shown):
             if since is None or self.chosen is None:
@@ -221,7 +222,7 @@ class PlanRunner:
         with show_work("scoring baselines", shown=self.shown):
             scored, skipped = baseline_scores(run, every=self._scores_baselines(last=last))
         baselines = {name: run.by_person(scores) for name, scores in scored.items()}
-        choice = replace(choice, baselines=baselines, skipped_baselines=skipped)
+        choice = replace(choice, baselines=baselines, skipped_baselines=skipped, fingerprint=digest)
         if choice.ensemble is not None and last and not run.options.task.is_numeric:
             centered = [training.setting for stage in self.plan.stages[: self.delivered] for training in stage.online]
             with show_work("weights for online sessions", shown=self.shown):
