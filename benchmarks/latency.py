@@ -22,8 +22,8 @@ import torch
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.export.formats import FORMATS
-from autotransfer.export.proof import sample_windows
-from autotransfer.models.assembly import Part, assemble
+from autotransfer.export.verification import sample_windows
+from autotransfer.models.building import CandidateFits, build_model
 from autotransfer.models.loading import load_classifier
 from autotransfer.models.model import Model
 from autotransfer.runs.options import build_options, resolve_options
@@ -52,8 +52,8 @@ def random_mixture(channels: int, times: int, sfreq: float, adaptation: str = "z
     for place, setting in enumerate(chosen):
         count = 1 if setting.network.closed_form else members
         trained_on = [folds[k % len(folds)] for k in range(count)]
-        parts.append(Part(setting, random_states(setting, rec, count, place), trained_on, 1 / len(chosen)))
-    return assemble(rec, parts, scores={})
+        parts.append(CandidateFits(setting, random_states(setting, rec, count, place), trained_on, 1 / len(chosen)))
+    return build_model(rec, parts, scores={})
 
 
 def random_states(setting: Setting, rec: at.Recordings, count: int, seed: int) -> list[dict[str, torch.Tensor]]:
@@ -102,7 +102,7 @@ def rows(sizes: Sequence[tuple[int, int, float]] = SIZES, timed: int = TIMED) ->
             median, tail = np.percentile(took[:, 0], (50, 99))
             name = ", ".join([adaptation, *["adapt"] * adapt])
             size = f"{channels} × {times}"
-            count = f"{len(mixed.parts):>5} {mixed.card.members:>8}"
+            count = f"{len(mixed.candidates):>5} {mixed.card.members:>8}"
             yield f"{name:<17} {size:>9} {count} {median:7.2f} {tail:7.2f} {np.median(took[:, 1]):7.2f}"
 
 
@@ -117,7 +117,7 @@ def shown(took: np.ndarray) -> str:
 def part_rows(model: Model, windows: torch.Tensor, timed: int) -> Iterator[str]:
     """Time preparing and encoding by each stack of parts as in a session, and the combination of their predictions."""
     ensemble = model.ensemble
-    people, shared = ensemble.follow(), ensemble.shared_transforms
+    people, shared = ensemble.start_subject(), ensemble.shared_transforms
     took = np.zeros((WARM_UP + timed, len(ensemble.stacks) + 1, 2))
     with torch.inference_mode():
         for k in range(WARM_UP + timed):
@@ -131,7 +131,7 @@ def part_rows(model: Model, windows: torch.Tensor, timed: int) -> Iterator[str]:
     took = took[WARM_UP:]
     for place, stack in enumerate(ensemble.stacks):
         yield f"  {_short(stack.setting):<60} {len(stack.candidates):>3} {shown(took[:, place])}"
-    yield f"  {'combined':<60} {len(model.parts):>3} {shown(took[:, -1])}"
+    yield f"  {'combined':<60} {len(model.candidates):>3} {shown(took[:, -1])}"
 
 
 def _short(setting: Setting) -> str:
@@ -161,11 +161,11 @@ def run_rows(run: Path, timed: int, *, export: bool = False) -> Iterator[str]:
             continue
         by = "" if not adapt or session.adapts else " (does not adapt)"
         took = each_took(session.predict_proba, arrays, timed)
-        yield f"  {name + by:<60} {len(model.parts):>3} {shown(took)}"
+        yield f"  {name + by:<60} {len(model.candidates):>3} {shown(took)}"
     for name in ("onnx", "torch") if export else ():
         predict = FORMATS[name].open(FORMATS[name].write(model), None)
         took = each_took(predict, windows[:, None], timed)
-        yield f"  {name:<60} {len(model.parts):>3} {shown(took)}"
+        yield f"  {name:<60} {len(model.candidates):>3} {shown(took)}"
 
 
 def main() -> None:

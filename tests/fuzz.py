@@ -36,9 +36,9 @@ from safetensors.torch import save
 import autotransfer as at
 from autotransfer import schema
 from autotransfer.errors import UserError
-from autotransfer.models.assembly import Part, assemble
-from autotransfer.models.binding import model_digests
+from autotransfer.models.building import CandidateFits, build_model
 from autotransfer.models.card import DIGEST
+from autotransfer.models.integrity import model_digests
 from autotransfer.models.loading import load_model
 from autotransfer.models.saving import write_model
 from autotransfer.person.predictions import predictions
@@ -185,7 +185,7 @@ class Fuzz(RunTargets):
         fold = at.leave_one_subject_out(recordings)[0]
         setting = at.Setting(max_epochs=1, batch_size=16)
         (outcome,) = at.train(recordings, [at.Job(setting, fold)], "cpu")
-        single = assemble(recordings, [Part(setting, [outcome.state], [fold])], scores={})
+        single = build_model(recordings, [CandidateFits(setting, [outcome.state], [fold])], scores={})
         tensors = single.tensors()
         write_model(folder / "model", single.card, tensors)
         self.model = load_model(folder / "model")

@@ -8,7 +8,7 @@ import pytest
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.jobs import Outcome
-from autotransfer.models.assembly import Part, assemble
+from autotransfer.models.building import CandidateFits, build_model
 from autotransfer.models.model import Model
 from autotransfer.person.predictions import predictions
 from autotransfer.recordings import Raw
@@ -24,7 +24,7 @@ def trained(kind: str, align: str, folds: slice = slice(0, 2)) -> tuple[list[Out
     setting = at.Setting(standardize=kind, align=align, max_epochs=3, batch_size=16, lr=1e-2)
     own = at.leave_one_subject_out(REC)[folds]
     outcomes = at.train(REC, [at.Job(setting, fold) for fold in own], "cpu")
-    return outcomes, assemble(REC, [Part(setting, [o.state for o in outcomes], own)], scores={})
+    return outcomes, build_model(REC, [CandidateFits(setting, [o.state for o in outcomes], own)], scores={})
 
 
 @pytest.mark.parametrize(("kind", "align"), ADAPTED)

@@ -42,7 +42,7 @@ def test_labels_one_by_one_are_a_calibration(kind: str) -> None:
 
 def test_labels_count_as_much_as_held_out_people_say() -> None:
     clf = KINDS["mixture"]()
-    trusted = with_model(clf, with_card(clf.model_, trust=TRUSTED, calibrates=[2, 5, 10]))
+    trusted = with_model(clf, with_card(clf.model_, trust=TRUSTED, calibrates_with=[2, 5, 10]))
     want = trusted.calibrate(X[FEW], Y[FEW]).predict_proba(X[REST])
     np.testing.assert_allclose(labeled(trusted).predict_proba(X[REST]), want, atol=1e-5)
     assert np.abs(want - clf.calibrate(X[FEW], Y[FEW]).predict_proba(X[REST])).max() > 0.01
@@ -154,7 +154,7 @@ def test_no_window_is_in_the_file_of_a_session(online: at.CensoredClassifier, tm
 
 
 def test_nothing_is_asked_where_held_out_people_gained_by_no_labels() -> None:
-    model = with_card(KINDS["mixture"]().model_, calibrates=[])
+    model = with_card(KINDS["mixture"]().model_, calibrates_with=[])
     session = at.Session(model)
     session.predict_proba(torch.from_numpy(X[OWN]))
     assert session.expected_gain(X[OWN[-1]]) == 0.0

@@ -18,9 +18,9 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.export import export_model
 from autotransfer.export.formats import FORMATS
-from autotransfer.export.proof import largest_difference
+from autotransfer.export.verification import largest_difference
 from autotransfer.folds import leave_one_subject_out
-from autotransfer.models.assembly import Part, assemble
+from autotransfer.models.building import CandidateFits, build_model
 from autotransfer.models.calibration import LABELS
 from autotransfer.models.loading import load_model
 from autotransfer.models.model import Model
@@ -70,9 +70,9 @@ def mixed() -> at.CensoredClassifier:
     ]
     jobs = [at.Job(setting, fold, seed=0) for setting in settings for fold in folds]
     states = [outcome.state for outcome in at.train(rec, jobs, device="cpu", progress=False)]
-    parts = [Part(one, states[2 * k : 2 * k + 2], folds, 0.3 + 0.1 * k) for k, one in enumerate(settings)]
+    parts = [CandidateFits(one, states[2 * k : 2 * k + 2], folds, 0.3 + 0.1 * k) for k, one in enumerate(settings)]
     found = copy.copy(single())
-    found.model_ = assemble(rec, parts, scores={})
+    found.model_ = build_model(rec, parts, scores={})
     return found
 
 
@@ -103,7 +103,7 @@ def with_model(clf: at.CensoredClassifier, model: Model) -> at.CensoredClassifie
 @both
 def test_a_person_gains_by_two_labels_of_each_class(kind: str) -> None:
     clf = KINDS[kind]()
-    before, parts = clf.predict_proba(X[REST]), [part.correction for part in clf.model_.parts]
+    before, parts = clf.predict_proba(X[REST]), [part.correction for part in clf.model_.candidates]
     own = clf.calibrate(X[FEW], Y[FEW])
     gain = own.score(X[REST], Y[REST]) - clf.score(X[REST], Y[REST])
     assert gain > (0.1 if kind == "single" else 0.0)
@@ -143,7 +143,7 @@ def test_windows_without_labels_move_it_too(kind: str) -> None:
 @both
 def test_a_model_without_effects_is_refused(kind: str) -> None:
     clf = with_model(KINDS[kind](), without_effects(KINDS[kind]().model_))
-    told = r"does not know how people differ .* make it again"
+    told = r"no subject effects.* at least two subjects"
     for refused in (
         lambda: clf.calibrate(X[FEW], Y[FEW]),
         lambda: clf.adapt(X[FEW]),
@@ -163,8 +163,8 @@ def without_effects(model: Model) -> Model:
 
 @both
 def test_what_held_out_people_did_not_gain_by_is_not_done(kind: str) -> None:
-    clf = with_model(KINDS[kind](), with_card(KINDS[kind]().model_, calibrates=[5, 10], follows="none"))
-    with pytest.warns(UserWarning, match=r"did not gain by 2 labeled windows of each class: the model stays as it is"):
+    clf = with_model(KINDS[kind](), with_card(KINDS[kind]().model_, calibrates_with=[5, 10], adaptation_method="none"))
+    with pytest.warns(UserWarning, match=r"2 labeled windows per class did not raise"):
         same = clf.calibrate(X[FEW], Y[FEW])
     assert same.model_ is clf.model_
     np.testing.assert_array_equal(same.predict_proba(X[REST]), clf.predict_proba(X[REST]))
@@ -183,10 +183,10 @@ def test_the_fewest_labels_of_a_class_count(labels: int, counts_as: int) -> None
     """20 of two classes and so many of the third: as held-out people had with so many of each."""
     rows = np.concatenate([OWN[Y[OWN] == name][: labels if name == "open" else 20] for name in CLASSES])
     clf = single()
-    done = with_model(clf, with_card(clf.model_, calibrates=[counts_as])).calibrate(X[rows], Y[rows])
-    assert done.model_.parts[0].correction is not None
-    others = with_model(clf, with_card(clf.model_, calibrates=[k for k in LABELS if k != counts_as]))
-    with pytest.warns(UserWarning, match=f"did not gain by {counts_as} labeled window"):
+    done = with_model(clf, with_card(clf.model_, calibrates_with=[counts_as])).calibrate(X[rows], Y[rows])
+    assert done.model_.candidates[0].correction is not None
+    others = with_model(clf, with_card(clf.model_, calibrates_with=[k for k in LABELS if k != counts_as]))
+    with pytest.warns(UserWarning, match=f"{counts_as} labeled windows? per class did not raise"):
         assert others.calibrate(X[rows], Y[rows]).model_ is others.model_
 
 
@@ -241,7 +241,7 @@ def test_a_session_equals_batch_prediction(kind: str) -> None:
 @pytest.mark.parametrize("method", ADAPTATION_METHODS)
 def test_an_adapting_session(kind: str, method: str, of: str, tmp_path: Path) -> None:
     clf = KINDS[kind]() if of == "everybody" else calibrated_clf(kind)
-    clf = with_model(clf, with_card(clf.model_, follows=method))
+    clf = with_model(clf, with_card(clf.model_, adaptation_method=method))
     session = at.Session(clf, adapt=True)
     assert session.adapts
     one_by_one = [session.predict_proba(window) for window in X[REST[:20]]]
@@ -269,12 +269,12 @@ def test_an_adapting_session(kind: str, method: str, of: str, tmp_path: Path) ->
 @pytest.mark.parametrize("method", ADAPTATION_METHODS)
 def test_all_windows_at_once_count_as_one_by_one(method: str) -> None:
     """`adapt` guesses with the model as it is: what a session has learned after windows that it did not correct."""
-    clf = with_model(mixed(), with_card(mixed().model_, follows=method))
+    clf = with_model(mixed(), with_card(mixed().model_, adaptation_method=method))
     session = at.Session(clf, adapt=True)
     person = session._adaptation
     assert person is not None
     ensemble = clf.model_.ensemble
-    latents, log_p = ensemble.read(REC.X[REST], ensemble.follow())
+    latents, log_p = ensemble.predict_with_latents(REC.X[REST], ensemble.start_subject())
     x = ensemble.project(latents)
     known = person.method.begin()
     for own, said in zip(x, log_p.softmax(-1).float(), strict=True):
@@ -336,7 +336,7 @@ def test_the_command(run: Path, tmp_path: Path) -> None:
     with np.load(data) as stored:
         windows, y = torch.from_numpy(stored["X"]), stored["y"]
     before, own = load_model(run / "model"), load_model(out / "model")
-    assert all(part.correction is None for part in before.parts)
+    assert all(part.correction is None for part in before.candidates)
     want = own.predict_proba(windows)
     assert np.abs(want - before.predict_proba(windows)).max() > 1e-3
     counts = [np.flatnonzero(y == name) for name in own.card.classes]

@@ -11,7 +11,7 @@ from sklearn.metrics import balanced_accuracy_score
 from torch import Tensor
 
 from autotransfer.errors import UserError
-from autotransfer.models.assembly import Part, assemble
+from autotransfer.models.building import CandidateFits, build_model
 from autotransfer.runs.choice import Choice
 from autotransfer.runs.executor import LOG_PROBS
 from autotransfer.runs.run import Run
@@ -63,7 +63,7 @@ def test_it_is_the_mean_over_the_networks_that_left_the_person_out(finished: tup
                 state = {key.removeprefix(kind): tensor for key, tensor in weights if key.startswith(kind)}
                 fold = run.job(entry).fold
                 assert not own[fold.train].any()
-                model = assemble(recordings, [Part(settings[name], [state], [fold])], scores={})
+                model = build_model(recordings, [CandidateFits(settings[name], [state], [fold])], scores={})
                 probabilities.append(model.predict_proba(X[own]))
                 single.append(balanced_accuracy_score(y[own], probabilities[-1].argmax(1)))
                 assert single[-1] == pytest.approx(seen.test_score)

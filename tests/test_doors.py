@@ -16,7 +16,7 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.estimator.window_classifier import WindowClassifier
 from autotransfer.export.formats import to_safetensors
-from autotransfer.models.assembly import effects_of
+from autotransfer.models.building import fit_candidate_effects
 from autotransfer.models.model import Model
 from autotransfer.person.calibration import calibrated_with
 from autotransfer.person.predictions import probabilities
@@ -36,7 +36,7 @@ def known(**values: Any) -> Model:
     """With what is known of how people differ, which calibration needs."""
     own = model(**values)
     folds = [at.Fold(rows, np.arange(0), np.arange(0), None, None) for rows in TRAINING]
-    return with_known(own, effects=effects_of(own.parts[0], REC, folds))
+    return with_known(own, effects=fit_candidate_effects(own.candidates[0], REC, folds))
 
 
 ENSEMBLE = known(standardize="online")
@@ -97,7 +97,7 @@ def stream(X: Any, folder: Path) -> Any:
 
 
 def coefficients(own: Model) -> Any:
-    return np.concatenate([part.correction.bias.flatten() for part in own.parts if part.correction is not None])
+    return np.concatenate([part.correction.bias.flatten() for part in own.candidates if part.correction is not None])
 
 
 TRUE = X.copy()

@@ -174,7 +174,7 @@ def test_a_strength_that_nobody_gives_is_the_methods_own() -> None:
 
 def test_the_rate_sets_the_kernel_and_the_seed_the_weights(fitted: at.CensoredClassifier) -> None:
     slow = small(sfreq=16, max_epochs=1).fit(X, Y, subjects=SUBJECTS)
-    assert [found.model_.parts[0].members.net.kernel for found in (slow, fitted)] == [8, 64]
+    assert [found.model_.candidates[0].members.net.kernel for found in (slow, fitted)] == [8, 64]
     again = small().fit(X, Y, subjects=SUBJECTS)
     np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
     other = small(random_state=1).fit(X, Y, subjects=SUBJECTS)
@@ -400,8 +400,8 @@ def test_score_is_the_reports_metric_unless_another_is_named(fitted: at.Censored
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        (RECORDINGS.y.numpy(), r"y has the class 0; the model knows \['left', 'right'\]"),
-        (np.char.upper(Y), r"y has the class 'LEFT'; the model knows \['left', 'right'\]"),
+        (RECORDINGS.y.numpy(), r"y has the class 0; choose from \['left', 'right'\]"),
+        (np.char.upper(Y), r"y has the class 'LEFT'; choose from \['left', 'right'\]"),
         (np.where(Y == "left", np.array(None), Y), r"y\[.*\] is None; drop trials without a label"),
         (np.where(Y == "left", np.nan, 1.0), r"y\[.*\] is nan; drop trials without a label"),
         (np.ma.masked_array(Y, Y == "left"), r"y\[.*\] is None; drop trials without a label"),

@@ -66,7 +66,7 @@ def test_it_is_the_run_of_the_command_line(fitted: at.AutoTransferClassifier, tm
     assert [stage["name"] for stage in fitted.choice_["stages"]] == [stage.name for stage in choice.stages]
     assert list(fitted.choice_["test_scores"]["chosen"]) == ["Ada", "Bo", "Cem", "Dora"]
     assert list(fitted.choice_["nested_test_scores"].values()) == list(choice.nested_test_scores.values())
-    assert fitted.best_setting_ == model.parts[int(np.argmax(model.card.weights))].setting
+    assert fitted.best_setting_ == model.candidates[int(np.argmax(model.card.weights))].setting
     np.testing.assert_array_equal(fitted.predict_proba(X), model.predict_proba(RECORDINGS.X))
     assert fitted.classes_.tolist() == ["left", "right"]
     assert set(fitted.predict(X)) <= {"left", "right"}
@@ -193,7 +193,7 @@ def linear(n_channels: int, n_times: int) -> nn.Module:
 @pytest.mark.slow
 def test_an_encoder_of_ones_own(tmp_path: Path) -> None:
     auto = small(max_epochs=1, encoder=linear, run_folder=tmp_path / "run").fit(X, Y, subjects=SUBJECTS)
-    own = [part for part in auto.model_.parts if part.setting.encoder not in ENCODERS]
+    own = [part for part in auto.model_.candidates if part.setting.encoder not in ENCODERS]
     assert {part.setting.encoder for part in own} == {f"{__name__}:linear"}, (
         "what autotransfer resume --encoder is told"
     )

@@ -1,4 +1,4 @@
-"""Exported files compute what the model does, run without us, and are whole or not there."""
+"""ExportedFile files compute what the model does, run without us, and are whole or not there."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.export import export_model
 from autotransfer.export.formats import FORMATS
-from autotransfer.export.proof import sample_windows
+from autotransfer.export.verification import sample_windows
 from autotransfer.model.stack import Size
-from autotransfer.models.binding import split_file
+from autotransfer.models.integrity import split_file
 from autotransfer.models.loading import load_model, model_in
 from autotransfer.models.model import Model
 from autotransfer.search.procedure import perform_plan
@@ -308,7 +308,7 @@ def test_only_a_run_with_a_model_is_exported(tmp_path: Path) -> None:
     (tmp_path / "run.sqlite").touch()
     with pytest.raises(UserError, match="no model"):
         export_model(tmp_path, "torch")
-    with pytest.raises(UserError, match=r"say where to write it with out="):
+    with pytest.raises(UserError, match=r"out is None"):
         export_model(random_model("trial"), "torch")
 
 
@@ -324,6 +324,6 @@ def test_only_an_earlier_export_is_replaced(run: Path, tmp_path: Path) -> None:
         export_model(run, "safetensors", run / "model" / "model.safetensors")
     precious.unlink()
     export_model(saved, "safetensors", precious)
-    second = Model(replace(saved.card, name="second"), saved.parts)
+    second = Model(replace(saved.card, name="second"), saved.candidates)
     export_model(second, "safetensors", precious)
     assert load_model(precious).card.name == "second"

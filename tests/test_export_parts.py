@@ -17,7 +17,7 @@ import torch
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.export import export_model, formats, proof
+from autotransfer.export import export_model, formats, verification
 from autotransfer.export.formats import FORMATS
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.models.model import Model
@@ -99,7 +99,7 @@ def sample(model: Model) -> Model:
     """Every transform and a few of the rest: tracing all of it takes half a minute."""
     kept = [
         one
-        for one, part in zip(alone(model), model.parts, strict=True)
+        for one, part in zip(alone(model), model.candidates, strict=True)
         if (part.setting.to_dict().get("represent") or "features") in TRACED and part.setting.encoder not in LONG
     ]
     return weighted(kept, np.ones(len(kept)) / 2)
@@ -109,18 +109,18 @@ def known_people(model: Model) -> Model:
     """With what is known of how people differ, so that it can follow and be calibrated."""
     draw = torch.Generator().manual_seed(1)
     parts = []
-    for one in model.parts:
+    for one in model.candidates:
         members, dim = len(one.members), one.members.latent_dim
         size = {"projection": (members, dim, 2), "means": (members, 2, 2), "shift": (members, 2)}
         drawn = {name: torch.randn(shape, generator=draw) / shape[1] ** 0.5 for name, shape in size.items()}
         drawn["shift"] = drawn["shift"].abs() + 0.1
         parts.append(replace(one, effects=Effects(**drawn, interaction=drawn["shift"] / 2)))
-    return Model(replace(model.card, follows="shift", calibrates=[5]), parts)
+    return Model(replace(model.card, adaptation_method="shift", calibrates_with=[5]), parts)
 
 
 @pytest.fixture(autouse=True)
 def _few_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proof, "BATCHES", BATCHES)
+    monkeypatch.setattr(verification, "BATCHES", BATCHES)
 
 
 def check(model: Model, content: bytes, format: str, tolerance: float = 1e-5) -> None:
@@ -137,8 +137,8 @@ def compare(model: Model, predict: formats.Predict, tolerance: float = 1e-5) -> 
 
 def test_every_part_that_is_registered_is_a_graph() -> None:
     model = everything()
-    assert {one.setting.encoder for one in model.parts} == set(ENCODERS)
-    assert {one.setting.to_dict().get("represent") for one in model.parts} >= set(REPRESENTATIONS)
+    assert {one.setting.encoder for one in model.candidates} == set(ENCODERS)
+    assert {one.setting.to_dict().get("represent") for one in model.candidates} >= set(REPRESENTATIONS)
     for one in alone(model):
         graph = one.graph()
         compare(one, lambda windows: graph(windows).detach().numpy())  # noqa: B023  # called at once
@@ -149,7 +149,7 @@ def test_every_part_that_is_registered_is_a_graph() -> None:
 @pytest.mark.parametrize("parts", ["some", "all"])
 def test_torch_traces_graphs_for_any_number_of_windows(parts: str) -> None:
     model = everything() if parts == "all" else sample(everything())
-    assert len(model.parts) >= 10
+    assert len(model.candidates) >= 10
     before = model.predict_proba(OWN)
     graph = formats.exported_program(model).module(check_guards=False)
     compare(model, lambda windows: graph(windows).numpy())
@@ -163,7 +163,7 @@ def test_parts_that_rule_classes_out_stay_finite_in_a_file() -> None:
     pytest.importorskip("onnxruntime", reason="needs the onnx extra")
     parts = [part(at.Setting(encoder="linear", standardize=name), 7) for name in ("none", "train")]
     for one, sign in zip(parts, (1, -1), strict=True):
-        one.parts[0].members.classifier.bias.data.add_(torch.tensor([1000.0, -1000.0]) * sign)
+        one.candidates[0].members.classifier.bias.data.add_(torch.tensor([1000.0, -1000.0]) * sign)
     model = weighted(parts, [0.5, 0.45])
     predicted = FORMATS["onnx"].open(FORMATS["onnx"].write(model), None)(OWN[:2])
     np.testing.assert_allclose(predicted, model.predict_proba(OWN[:2]), rtol=0, atol=1e-5)

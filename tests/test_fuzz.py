@@ -13,8 +13,8 @@ import pytest
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.models.binding import model_digests
 from autotransfer.models.card import DIGEST
+from autotransfer.models.integrity import model_digests
 from autotransfer.models.loading import load_model
 from autotransfer.recordings import save_npz
 from faults import assert_one_line, call, few_settings, tampered

@@ -75,7 +75,7 @@ def test_a_model_goes_to_the_hub_and_back(hub: FakeHub, tmp_path: Path) -> None:
 
 
 def test_what_is_no_repository_or_cannot_be_had_is_one_line(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(at.UserError, match="no repository"):
+    with pytest.raises(at.UserError, match="neither a folder"):
         at.from_pretrained("no such folder")
     with pytest.raises(at.UserError, match="404"):
         at.from_pretrained("me/absent")

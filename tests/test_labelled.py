@@ -7,7 +7,7 @@ import pytest
 
 import autotransfer as at
 from autotransfer.folds import Fold
-from autotransfer.models.assembly import Part, assemble
+from autotransfer.models.building import CandidateFits, build_model
 from autotransfer.models.calibration import LABELS
 from autotransfer.search.labels import split_windows, window_groups
 from autotransfer.search.replay import replay_subject
@@ -60,7 +60,7 @@ def test_windows_like_labeled_ones_are_not_scored(told: bool) -> None:
     rec = rec if told else at.Recordings(rec.X, rec.y, rec.subject, sfreq=16)
     fold, setting = Fold(np.arange(rec.n_windows)), Setting(encoder="linear", represent="features", standardize="none")
     (outcome,) = at.train(rec, [at.Job(setting, fold, 0)], "cpu", progress=False)
-    model = assemble(rec, [Part(setting, [outcome.final_state], [fold], 1.0)], scores={})
+    model = build_model(rec, [CandidateFits(setting, [outcome.final_state], [fold], 1.0)], scores={})
     people = [replay_subject(model, rec, np.flatnonzero(rec.subject.numpy() == person))[0] for person in range(0, 6, 3)]
     score = np.mean([own["personal", "10"] for own in people])
     assert score < 0.75 if told else score > 0.85

@@ -16,11 +16,11 @@ from torch import Tensor
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.export.proof import sample_windows
+from autotransfer.export.verification import sample_windows
 from autotransfer.model.stack import Size
-from autotransfer.models.assembly import Part, assemble
-from autotransfer.models.binding import model_digests
+from autotransfer.models.building import CandidateFits, build_model
 from autotransfer.models.candidate import Correction
+from autotransfer.models.integrity import model_digests
 from autotransfer.models.loading import load_model
 from autotransfer.models.model import Model
 from autotransfer.models.saving import write_model
@@ -37,7 +37,9 @@ def shallow_model(members: int = 2, **more: object) -> Model:
     """Of the shapes and names of `random_model`, with weights that tell windows apart."""
     setting = at.Setting(encoder="shallow", power_filters=5, temporal_kernel=9, **more)
     kept = random_model("trial").card
-    card = {field.name: getattr(kept, field.name) for field in fields(kept) if field.name not in ("weights", "parts")}
+    card = {
+        field.name: getattr(kept, field.name) for field in fields(kept) if field.name not in ("weights", "candidates")
+    }
     generator = torch.Generator().manual_seed(members)
     own = Members(setting, Size(*setting.preprocessing.shape(CHANNELS, TIMES), 3, None), range(members)).tensors()
     tensors = {k: torch.rand(t.shape, generator=generator) + 0.5 if "norm" in k else 3 * t for k, t in own.items()}
@@ -85,7 +87,7 @@ def test_a_steep_correction_is_the_same_at_every_door() -> None:
     mixed, X = mixture(), windows()
     generator = torch.Generator().manual_seed(1)
     parts = []
-    for part in mixed.parts:
+    for part in mixed.candidates:
         members, dim = len(part.members), part.members.latent_dim
         steep = Correction(3e3 * torch.randn(members, dim, 3, generator=generator), torch.zeros(members, 3))
         parts.append(replace(part, correction=steep))
@@ -142,13 +144,13 @@ HOSTILE: dict[str, Any] = {
     "nan": lambda c: c | {"weights": [1, 1, math.nan]},
     "huge": lambda c: c | {"weights": [1, 1, 10**400]},
     "negative": lambda c: c | {"weights": [1, 1, -1]},
-    "no parts": lambda c: c | {"parts": [], "weights": []},
-    "parts of text": lambda c: c | {"parts": ["a", "b", "c"]},
-    "parts that are none": lambda c: without(c, "parts"),
-    "a page": lambda c: c | {"parts": "x" * 10**5},
-    "a part too few": lambda c: c | {"parts": c["parts"][:2], "weights": [1, 1]},
-    "a part in a part": lambda c: c | {"parts": [c, *c["parts"][1:]]},
-    "another part's setting": lambda c: edited(c, setting=c["parts"][1]["setting"]),
+    "no parts": lambda c: c | {"candidates": [], "weights": []},
+    "parts of text": lambda c: c | {"candidates": ["a", "b", "c"]},
+    "parts that are none": lambda c: without(c, "candidates"),
+    "a page": lambda c: c | {"candidates": "x" * 10**5},
+    "a part too few": lambda c: c | {"candidates": c["candidates"][:2], "weights": [1, 1]},
+    "a part in a part": lambda c: c | {"candidates": [c, *c["candidates"][1:]]},
+    "another part's setting": lambda c: edited(c, setting=c["candidates"][1]["setting"]),
     "an unknown encoder": lambda c: edited(c, setting={"encoder": "evil:f"}),
     "channels": lambda c: c | {"channels": ["a", "b"]},
     "classes": lambda c: c | {"classes": [1, 2]},
@@ -164,7 +166,7 @@ HOSTILE: dict[str, Any] = {
 
 def edited(card: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """A card whose first part has other values."""
-    return card | {"parts": [card["parts"][0] | changes, *card["parts"][1:]]}
+    return card | {"candidates": [card["candidates"][0] | changes, *card["candidates"][1:]]}
 
 
 @pytest.mark.parametrize("case", HOSTILE)
@@ -186,13 +188,13 @@ def test_a_card_from_a_stranger_is_refused_in_one_line(tmp_path: Path, case: str
 def test_tensors_from_a_stranger_are_refused_in_one_line(tmp_path: Path, change: str) -> None:
     mixture().save(tmp_path / "model")
     path = tmp_path / "model" / "model.safetensors"
-    tensors, name = load_file(path), "parts.1.classifier.weight"
+    tensors, name = load_file(path), "candidates.1.classifier.weight"
     if change == "missing":
         del tensors[name]
     elif change == "missing statistics":
-        del tensors["parts.0.preprocessing.standardize.shift"]
+        del tensors["candidates.0.preprocessing.standardize.shift"]
     elif change == "too many":
-        tensors["parts.3.classifier.weight"] = tensors[name].clone()
+        tensors["candidates.3.classifier.weight"] = tensors[name].clone()
     elif change == "of no part":
         tensors["classifier.weight"] = tensors[name].clone()
     else:
@@ -216,7 +218,7 @@ def test_tensors_from_a_stranger_are_refused_in_one_line(tmp_path: Path, change:
 
 
 @pytest.fixture(scope="module")
-def parts() -> tuple[at.Recordings, list[Part]]:
+def parts() -> tuple[at.Recordings, list[CandidateFits]]:
     """Two settings, trained for two epochs on two folds."""
     recordings = tiny()
     folds = at.leave_one_subject_out(recordings)[:2]
@@ -228,18 +230,22 @@ def parts() -> tuple[at.Recordings, list[Part]]:
         (at.Setting(**common, log_power=True), 0.0),
     ):
         outcomes = at.train(recordings, [at.Job(setting, fold) for fold in folds], "cpu")
-        found.append(Part(setting, [outcome.state for outcome in outcomes], folds, weight))
+        found.append(CandidateFits(setting, [outcome.state for outcome in outcomes], folds, weight))
     return recordings, found
 
 
-def test_assembled_from_trained_states(parts: tuple[at.Recordings, list[Part]]) -> None:
+def test_assembled_from_trained_states(parts: tuple[at.Recordings, list[CandidateFits]]) -> None:
     recordings, candidates = parts
-    mixed = assemble(recordings, candidates, scores={"nested_test_mean": 0.6})
-    assert [part.setting for part in mixed.parts] == [one.setting for one in candidates[:2]], "weight 0 is left out"
+    mixed = build_model(recordings, candidates, scores={"nested_test_mean": 0.6})
+    assert [part.setting for part in mixed.candidates] == [one.setting for one in candidates[:2]], (
+        "weight 0 is left out"
+    )
     assert (mixed.card.members, mixed.card.scores) == (4, {"nested_test_mean": 0.6})
     product = np.ones((recordings.n_windows, 2))
     for one in candidates:
-        product *= assemble(recordings, [one._replace(weight=1.0)], scores={}).predict_proba(recordings.X) ** one.weight
+        product *= (
+            build_model(recordings, [one._replace(weight=1.0)], scores={}).predict_proba(recordings.X) ** one.weight
+        )
     np.testing.assert_allclose(
         mixed.predict_proba(recordings.X), product / product.sum(1, keepdims=True), rtol=0, atol=1e-12
     )

@@ -171,7 +171,9 @@ def halved(X: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("mode", ["train_trialwise", "train_and_target_labeled_50p"])
 def test_the_whole_procedure_in_a_mode(mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     modes()
-    monkeypatch.setattr("autotransfer.models.model.lost_with", lambda *_: None)  # after one epoch that is chance
+    monkeypatch.setattr(
+        "autotransfer.models.model.explain_unused_labels", lambda *_: None
+    )  # after one epoch that is chance
     FITTED.clear()
     results = evaluation(tmp_path, 5, cs_mode=mode, **ONE_FOLD).process(
         {"auto": WatchedAuto(max_epochs=1, seeds=1, sfreq=32, device="cpu", options={"networks": "none"})}
@@ -179,7 +181,7 @@ def test_the_whole_procedure_in_a_mode(mode: str, tmp_path: Path, monkeypatch: p
     assert results["score"].between(0, 1).all()
     ((auto, n_target),) = FITTED
     assert n_target == (0 if mode == "train_trialwise" else 6)
-    assert all((part.correction is not None) == bool(n_target) for part in auto.model_.parts)
+    assert all((part.correction is not None) == bool(n_target) for part in auto.model_.candidates)
 
 
 FITTED: list[tuple[at.AutoTransferClassifier, int]] = []

@@ -78,7 +78,7 @@ def test_what_the_data_do_not_say_is_said(recwarn: pytest.WarningsRecorder) -> N
     model = outcome.model()
     model.read(Raw(X=rec.X.numpy(), channels=["C4", "Cz", "C3"], sfreq=64.0, name="told"))
     assert not recwarn.list
-    with pytest.warns(UserWarning, match="do not name their channels, which are taken to be 'C3, Cz, C4'"):
+    with pytest.warns(UserWarning, match="do not name their channels; they are assumed to be 'C3, Cz, C4'"):
         model.read(Raw(X=rec.X.numpy(), sfreq=64.0, name="unnamed"))
-    with pytest.warns(UserWarning, match="do not say their sampling rate; the model expects 64 Hz"):
+    with pytest.warns(UserWarning, match="have no sampling rate; the model expects 64 Hz"):
         model.read(Raw(X=rec.X.numpy(), channels=["C3", "Cz", "C4"], name="no rate"))

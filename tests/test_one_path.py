@@ -43,7 +43,7 @@ class Kept:
     def __init__(self, card: Any) -> None:
         self.windows: list[np.ndarray] = []
         self.classes_ = np.array(["x", "y"])
-        self.model: Any = type("Model", (), {"card": card, "parts": [type("Part", (), {"card": card})]})
+        self.model: Any = type("Model", (), {"card": card, "candidates": [type("Candidate", (), {"card": card})]})
 
     def predict_proba(self, window: np.ndarray) -> np.ndarray:
         self.windows.append(window)

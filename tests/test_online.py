@@ -12,7 +12,7 @@ import torch
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.folds import Fold
-from autotransfer.models.assembly import Part, assemble, with_online
+from autotransfer.models.building import CandidateFits, add_online_ensemble, build_model
 from autotransfer.models.loading import load_model
 from autotransfer.models.model import Model
 from autotransfer.runs.preparation import Preparation
@@ -49,11 +49,12 @@ def made(rule: CenteringRule, *, session: bool = True, all_windows: bool = True)
     outcomes = at.train(REC, [at.Job(one, FOLD, 0) for one in (PLAIN, *CENTERED)], "cpu", progress=False)
     states = [{k: t for k, t in own.final_state.items() if not k.startswith("censor.")} for own in outcomes]
     first, *others = (
-        Part(setting, [state], [FOLD], weight)
+        CandidateFits(setting, [state], [FOLD], weight)
         for setting, state, weight in zip((PLAIN, *CENTERED), states, EXPONENTS, strict=True)
     )
-    model = assemble(REC, [first._replace(weight=0.8)], scores={})
-    return with_online(REC, model, EXPONENTS[:1], others, rule, session=session, all_windows=all_windows)
+    model = build_model(REC, [first._replace(weight=0.8)], scores={})
+    used = {"is_used_in_sessions": session, "is_used_transductively": all_windows}
+    return add_online_ensemble(REC, model, EXPONENTS[:1], others, rule, **used)
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +174,7 @@ def test_the_offset_is_what_centering_the_windows_would_do() -> None:
     found = at.Session(model, adapt=True).predict_proba(OWN)
     assert model.online is not None
     total = 0.3 * np.log(alone(model)[0].predict_proba(OWN))
-    for part, weight in zip(model.online_parts, EXPONENTS[1:], strict=True):
+    for part, weight in zip(model.online_candidates, EXPONENTS[1:], strict=True):
         prior = part.preprocessing.start_subject().feed(OWN)[0].double()  # already less the training people's center
         seen = torch.cat([torch.zeros_like(prior[:1]), prior.cumsum(0)[:-1]])
         mean = seen / (4 + torch.arange(len(prior), dtype=torch.float64))[:, None, None]
@@ -209,7 +210,7 @@ def test_labels_take_over(model: Model) -> None:
     rest = np.setdiff1d(np.arange(len(OWN)), first)
     own = model.calibrate_checked(OWN[first], torch.from_numpy(Y[first]))
     np.testing.assert_allclose(session.predict_proba(OWN[rest]), own.predict_proba(OWN[rest]), atol=1e-5)
-    with pytest.raises(UserError, match="one person's already"):
+    with pytest.raises(UserError, match="is calibrated"):
         own.predict_proba(OWN, adapt="all")
 
 
@@ -234,12 +235,13 @@ def test_all_windows_of_each_person_in_no_order(model: Model) -> None:
 
 def test_rules_side_by_side_are_rules_by_themselves(model: Model) -> None:
     online, orders = model.online_ensemble(CENTERING_RULES), list(replay.window_orders(Y).values())
-    said = online.zero_shot(OWN)
-    every = online.side_by_side(said, orders)
+    said = online.predict_zero_shot(OWN)
+    every = online.predict_in_orders(said, orders)
     for rule, own in zip(CENTERING_RULES, every, strict=True):
         follow = model.online_ensemble(rule)
         for order, found in zip(orders, own, strict=True):
-            alone, _ = follow.next(type(said)(said.settled[order], said.logits[order]), follow.centered.initial_state())
+            in_order = type(said)(said.fixed_log_p[order], said.logits[order])
+            alone, _ = follow.predict_next(in_order, follow.centered.initial_state())
             np.testing.assert_allclose(found, alone, rtol=1e-9, atol=1e-9)
 
 

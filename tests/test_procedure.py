@@ -104,7 +104,7 @@ def test_the_delivered_model_is_the_average(averaged: tuple[Run, Choice]) -> Non
     run, choice = averaged
     model, average = load_model(run.folder / "model"), choice.ensemble
     assert average is not None
-    assert len(model.parts) == len(average.candidates)
+    assert len(model.candidates) == len(average.candidates)
     assert sum(one.share for one in average.candidates) == pytest.approx(1)
     assert sum(model.card.weights) == pytest.approx(1 / average.temperature)
     assert [one.weight for one in average.candidates] == sorted(model.card.weights, reverse=True)

@@ -23,7 +23,7 @@ from autotransfer.errors import UserError
 from autotransfer.jobs import HISTORY
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.model.stack import Size
-from autotransfer.models.assembly import Part, assemble
+from autotransfer.models.building import CandidateFits, build_model
 from autotransfer.models.loading import load_model
 from autotransfer.models.model import Model
 from autotransfer.models.saving import write_model
@@ -76,7 +76,7 @@ def model_of(setting: at.Setting, data: at.Recordings | None = None) -> tuple[Mo
     recordings = tiny() if data is None else data
     folds = at.leave_one_subject_out(recordings)[:2]
     outcomes = at.train(recordings, [at.Job(setting, fold) for fold in folds])
-    return assemble(recordings, [Part(setting, [o.state for o in outcomes], folds)], scores={}), recordings
+    return build_model(recordings, [CandidateFits(setting, [o.state for o in outcomes], folds)], scores={}), recordings
 
 
 def check_saved_and_exported(setting: at.Setting, folder: Path, data: at.Recordings | None = None) -> None:

@@ -379,14 +379,14 @@ def test_run_report_predict(tmp_path: Path) -> None:
     assert "already holds a run" in str(call(*words, "--out", run).exception)
 
 
-@pytest.mark.parametrize("change", ["constant", "parts", "intervals", "digest"])
+@pytest.mark.parametrize("change", ["constant", "candidates", "intervals", "digest"])
 def test_a_changed_card_is_refused(tmp_path: Path, change: str) -> None:
     X, y, who = truth(windows=8)
     search(recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0)), options(), tmp_path / "run")
     path = tmp_path / "run" / "model" / "model.json"
     values = json.loads(path.read_text())
     damaged = {"n_subjects": 6, "radii": values["intervals"]["radii"][::-1]}
-    values[change] = {"constant": 3.0, "parts": [], "intervals": damaged, "digest": {}}[change]
+    values[change] = {"constant": 3.0, "candidates": [], "intervals": damaged, "digest": {}}[change]
     path.write_text(json.dumps(values))
     with pytest.raises(at.UserError):
         at.load_model(tmp_path / "run")

@@ -13,7 +13,7 @@ from scipy import stats
 
 import autotransfer as at
 from autotransfer.folds import Fold
-from autotransfer.models.assembly import Part, assemble
+from autotransfer.models.building import CandidateFits, build_model
 from autotransfer.models.calibration import LABELS
 from autotransfer.models.model import Model
 from autotransfer.person.adaptation import ADAPTATION_METHODS
@@ -40,11 +40,12 @@ def model(request: pytest.FixtureRequest) -> Model:
         Setting(encoder="linear", represent="features", standardize="none"),
     ]
     outcomes = at.train(REC, [at.Job(one, fold, 0) for one in settings], "cpu", progress=False)
-    parts = [Part(s, [o.final_state], [fold], e) for s, o, e in zip(settings, outcomes, (0.4, 0.8), strict=True)]
+    trained = zip(settings, outcomes, (0.4, 0.8), strict=True)
+    parts = [CandidateFits(setting, [out.final_state], [fold], weight) for setting, out, weight in trained]
     for part in parts:
         for name in [name for name in part.states[0] if name.startswith("censor.")]:
             del part.states[0][name]
-    return assemble(REC, parts, scores={})
+    return build_model(REC, parts, scores={})
 
 
 def test_what_is_played_is_what_a_session_does(model: Model) -> None:
@@ -57,7 +58,7 @@ def test_what_is_played_is_what_a_session_does(model: Model) -> None:
     orders["one class first"] = ROWS[replay.window_orders(y[ROWS])["one class first"]]
     for place, order in enumerate(orders.values()):
         for name in ADAPTATION_METHODS:
-            model.card = replace(model.card, follows=name)
+            model.card = replace(model.card, adaptation_method=name)
             for adapt, found in ((True, played_back.by_method[name][0]), (False, played_back.by_method["none"][0])):
                 said = at.Session(model, adapt=adapt).predict_proba(hard.X[order])
                 score = balanced_accuracy_of(said.argmax(1), y[order], REC.n_classes)
@@ -140,11 +141,12 @@ def test_a_run_delivers_what_its_people_gained_by(tmp_path: Path, monkeypatch: p
     assert choice.replay is not None
     card = json.loads((tmp_path / "run" / "model" / "model.json").read_text())
     told = choice.replay
-    assert card["follows"] == told.adaptation_method
-    assert card["calibrates"] == told.calibrates_with
+    assert card["adaptation_method"] == told.adaptation_method
+    assert card["calibrates_with"] == told.calibrates_with
     assert told.online.keys() == told.zero_shot.keys() == set(ORDERS)
     assert set(told.all_windows) == set(told.online["recorded"]) == set(told.zero_shot["recorded"])
-    assert (card["online"]["session"], card["online"]["all_windows"]) == (told.online_session, told.online_all_windows)
+    assert card["online"]["is_used_in_sessions"] == told.online_session
+    assert card["online"]["is_used_transductively"] == told.online_all_windows
     assert told.rule is not None
     assert card["online"]["rule"]["kind"] == told.rule.kind
     own = REC.X[REC.subject == NEW].numpy()

@@ -132,8 +132,8 @@ def test_a_model_has_a_page_for_a_hub(finished: Path) -> None:
 
 def test_hostile_names_stay_names_in_the_page() -> None:
     card = ModelCard(
-        name='a"\n---\nlicense: mit\x1b[31m # [x](http://y)', parts=[CandidateCard({}, 1)], weights=[1.0], n_times=8,
-        channels=["C3"], sfreq=8.0, classes=["a|b", "\n# big"], subjects=3, scores={"validation_score": 0.9},
+        name='a"\n---\nlicense: mit\x1b[31m # [x](http://y)', candidates=[CandidateCard({}, 1)], weights=[1.0],
+        n_times=8, channels=["C3"], sfreq=8.0, classes=["a|b", "\n# big"], subjects=3, scores={"validation_score": 0.9},
     )  # fmt: skip
     text = model_page(card)
     head = front_matter(text)

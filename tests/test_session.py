@@ -203,7 +203,7 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
     at.Session(own).save(path)
     at.Session.load(path, own)
     moved = model(standardize="online")
-    moved.parts[0].members.classifier.bias.data[0, 0] += 1e-3
+    moved.candidates[0].members.classifier.bias.data[0, 0] += 1e-3
     for other in (moved, model(standardize="online", align="online"), weighted([own], [0.5])):
         with pytest.raises(UserError, match="belongs to another model") as caught:
             at.Session.load(path, other)
@@ -270,8 +270,8 @@ def test_adaptation_that_nobody_has_tried_is_said_to_be_so() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fitted = at.Session(clf, adapt=True).model  # an estimator tries no adaptation, and its users expect none
-    fitted.card = replace(fitted.card, follows=UNTRIED)
+    fitted.card = replace(fitted.card, adaptation_method=UNTRIED)
     with pytest.warns(UserWarning, match="not tried on held-out people: the session follows its person by shift"):
         assert at.Session(fitted, adapt=True).adapts
-    with pytest.raises(UserError, match=r"time to try it.*--time"):
+    with pytest.raises(UserError, match=r"no time to evaluate.*--time"):
         fitted.predict_proba(rec.X.numpy(), adapt="all")

@@ -30,7 +30,7 @@ def test_a_classifier_of_one_setting() -> None:
     clf = clone(at.CensoredClassifier(setting=SETTING, device="cpu"))
     assert clf.get_params()["setting"] == SETTING
     clf = pickle.loads(pickle.dumps(clf.fit(X, Y, subjects=SUBJECTS)))
-    assert clf.setting_ == SETTING == at.Setting.from_dict(clf.model_.card.parts[0].setting)
+    assert clf.setting_ == SETTING == at.Setting.from_dict(clf.model_.card.candidates[0].setting)
     other = clone(clf).set_params(setting=SETTING.replace(strength=3.0)).fit(X, Y, subjects=SUBJECTS)
     assert np.abs(clf.predict_proba(X) - other.predict_proba(X)).max() > 1e-4
 
@@ -60,7 +60,7 @@ def test_a_run_of_listed_settings() -> None:
     assert set(results["encoder"]) == {"eegnet", "templates"}
     assert set(results[results["encoder"] == "eegnet"]["max_epochs"]) == {2}, "each has its own number of epochs"
     assert found.choice_["paper_network"]["encoder"] == "templates"
-    assert {json.dumps(part.setting.to_dict()) for part in found.model_.parts} <= {
+    assert {json.dumps(part.setting.to_dict()) for part in found.model_.candidates} <= {
         json.dumps(one.to_dict()) for one in listed
     }
     pickle.loads(pickle.dumps(found))

@@ -16,7 +16,7 @@ from ..folds import Fold
 from ..jobs import Job
 from ..model.any_module import Factory
 from ..model.encoders import ENCODERS
-from ..models.assembly import Part, assemble
+from ..models.building import CandidateFits, build_model
 from ..models.model import Model
 from ..recordings import Recordings
 from ..recordings.labels import as_list
@@ -130,7 +130,8 @@ class CensoredClassifier(WindowClassifier):
             kept = f"the weights of epoch {outcome.best_epoch} are kept; try a lower lr or strength"
             warnings.warn(f"{outcome.failure}: {kept}", ConvergenceWarning, stacklevel=3)
         scores = {"validation_score": outcome.validation_score}
-        model = assemble(recordings, [Part(setting, [outcome.state], [fold])], scores=scores, encoders=encoders)
+        fits = [CandidateFits(setting, [outcome.state], [fold])]
+        model = build_model(recordings, fits, scores=scores, encoders=encoders)
         model.card = replace(model.card, thresholds=_thresholds(model, recordings, fold), made_with=versions())
         self.setting_, self.subjects_ = setting, list(recordings.subjects)
         held_out = np.unique(recordings.subject.numpy()[fold.validation])

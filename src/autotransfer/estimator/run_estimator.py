@@ -77,7 +77,7 @@ class RunEstimator(WindowEstimator):
         metric, expected = choice.task.metric(choice.metric), choice.next_subject
         limits = (metric.lowest, metric.highest)
         self.next_subject_ = limits if expected is None else (expected.low, expected.high)
-        self.best_setting_ = model.parts[int(np.argmax(model.card.weights))].setting
+        self.best_setting_ = model.candidates[int(np.argmax(model.card.weights))].setting
         return model
 
     def _keep(self, run: Run, choice: Choice) -> None:

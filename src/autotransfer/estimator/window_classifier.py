@@ -16,9 +16,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ..errors import UserError
-from ..models.calibration import check_effects, check_one_person, known_and_unknown, labels_of
+from ..models.calibration import check_effects, check_single_subject, encode_labels, encode_with_unknown_classes
 from ..models.model import Model
-from ..models.seen import trained_on_words, window_digests
+from ..models.overlap import describe_training_overlap, window_digests
 from ..person.calibration import adapt_model
 from ..recordings import Recordings
 from ..recordings.container import check_sfreq
@@ -55,7 +55,8 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
         check_is_fitted(self)
         raw = raw_windows(X)
         channels = raw.channels if hasattr(self, "feature_names_in_") else None
-        return self.model_.warn_of(self.model_.check(raw.X, channels, check_sfreq(raw.sfreq))), raw.subject
+        windows = self.model_.check(raw.X, channels, check_sfreq(raw.sfreq))
+        return self.model_.warn_if_unlike_training(windows), raw.subject
 
     def _windows_of_people(self, X: object, subjects: object, adapt: str | None = None) -> tuple[Tensor, Tensor | None]:
         """Return checked windows, and the subject of each (N,) if the model needs it and it is known."""
@@ -132,7 +133,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         if X_labeled is None and X_unlabeled is None:
             return
         try:
-            check_effects(self.model_.parts)
+            check_effects(self.model_.candidates)
         except UserError:  # members may have been trained on one person each
             warnings.warn("too few people: the target's windows are not used; train on more people", stacklevel=3)
             return
@@ -199,7 +200,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         metric = self._metric()
         probability = self.predict_proba(X, subjects)
         weight = None if sample_weight is None else np.asarray(sample_weight)
-        value = metric.score(*known_and_unknown(self.classes_.tolist(), y, probability), weight)
+        value = metric.score(*encode_with_unknown_classes(self.classes_.tolist(), y, probability), weight)
         if math.isnan(value):
             message = f"y holds one class alone, so {metric.label} is not defined; leave such people out"
             warnings.warn(message, UndefinedMetricWarning, stacklevel=2)
@@ -220,8 +221,8 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         If this number of labels did not raise the scores of people held out in fit, it predicts as this one, and warns.
         """
         windows = self._own_windows(X)
-        labels = labels_of(self.classes_.tolist(), y, len(windows))
-        for warning in trained_on_words(self.model_.card.seen, window_digests(windows), None):
+        labels = encode_labels(self.classes_.tolist(), y, len(windows))
+        for warning in describe_training_overlap(self.model_.card.seen, window_digests(windows), None):
             warnings.warn(warning, stacklevel=2)
         return self._with(self.model_.calibrate_checked(windows, labels))
 
@@ -232,7 +233,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
     def _own_windows(self, X: object) -> Tensor:
         """Return checked windows of one person."""
         windows, known = self._windows(X)
-        check_one_person(known, len(windows))
+        check_single_subject(known, len(windows))
         return windows
 
     def _with(self, model: Model) -> Self:

@@ -1,4 +1,4 @@
-"""A finished run's model as one file that runs without AutoTransfer, checked against the model before it is written."""
+"""Export of a model to one file, which is compared with the model before it is written."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from ..models.model import Model
 from ..recordings.optional import pip_install
 from ..runs.lock import refuse_links
 from .formats import FORMATS, attempt, need_onnx
-from .proof import BATCHES, largest_difference, tolerance
+from .verification import BATCHES, largest_difference, tolerance
 
 
 @dataclass(frozen=True)
-class Exported:
-    """An exported file and its comparison with the model."""
+class ExportedFile:
+    """Exported file and its comparison with the model."""
 
     path: Path
     format: str
-    members: int
-    size: int  # bytes
-    difference: float | None  # largest, from predict_proba; None: the runtime is not installed
+    members: int  # networks and linear models
+    size: int  # in bytes
+    difference: float | None  # largest difference from predict_proba; None: the runtime is not installed
     candidates: int
 
     def lines(self) -> list[str]:
@@ -53,59 +53,76 @@ def export_model(
     *,
     encoders: Encoders | None = None,
     tell: Callable[[str], None] | None = None,
-) -> Exported:
-    """Write the model of a finished run, or one in memory, as one file.
+) -> ExportedFile:
+    """Export a model to one file.
 
-    A model that aligns, or standardizes "online", or has such a part, is written as safetensors only: `load_model`
-    adapts to each person.
-    format: onnx, torch (a torch.export program, .pt2) or safetensors
-    out: the file; by default `model` with the format's ending in the run's folder
-    encoders: the factory of a user's own encoder, by name
-    tell: receives a line before each step that may take a while
+    A model that aligns or adapts online is exported as safetensors only, because graphs keep no state of a subject.
+
+    Parameters
+    ----------
+    source : Model, str or path
+        A model, or the folder of a run or a model.
+    format : str
+        "onnx", "torch" (a torch.export program, .pt2) or "safetensors".
+    out : str or path, optional
+        File to write; by default `model` with the format's ending in the folder of the run.
+    encoders : dict of callable, optional
+        Factory of each user-defined encoder by name, as in `load_model`.
+    tell : callable, optional
+        Function that is called with a line of text before each step that may take long.
+
+    Returns
+    -------
+    ExportedFile
+        Path, size, and largest difference from `predict_proba` on 1,000 random windows.
+
+    Examples
+    --------
+    >>> at.export_model("run", "onnx")
     """
     say = (lambda _: None) if tell is None else tell
     check_choice("format", format, FORMATS)
-    form = FORMATS[format]
+    writer = FORMATS[format]
     if isinstance(source, Model):
         if out is None:
-            raise UserError("a model in memory has no folder of its own; say where to write it with out=")
-        target, saved = Path(out), source
+            raise UserError("out is None, and a model in memory has no folder; give the file to write as out=")
+        target, model = Path(out), source
     else:
         run = Path(source)
         if run.is_dir():
             refuse_links(run)
-        target = run / f"model{form.suffix}" if out is None else Path(out)
-        saved = load_classifier(run, encoders)
+        target = run / f"model{writer.suffix}" if out is None else Path(out)
+        model = load_classifier(run, encoders)
     if format != "safetensors":
-        saved.graph()  # refused before any other work
+        model.graph()  # raises if the model cannot be a graph
     check_target(target, format)
     say(f"writing the {format} file")
-    content = form.write(saved)
+    content = writer.write(model)
     difference = None
-    if format != "onnx" or find_spec(form.runtime) is not None:
+    if format != "onnx" or find_spec(writer.runtime) is not None:
         say(f"checking it on {sum(BATCHES):,} windows against predict_proba")
         others = " or ".join(name for name in FORMATS if name != format)
-        with attempt(saved, f"{form.runtime} cannot run the {format} file", others):
-            predict = form.open(content, encoders)
-            difference = largest_difference(saved, predict)
-        if not difference <= tolerance(saved):
+        with attempt(model, f"{writer.runtime} cannot run the {format} file", others):
+            predict = writer.open(content, encoders)
+            difference = largest_difference(model, predict)
+        if not difference <= tolerance(model):
             raise UserError(
-                f"the {format} file differs from predict_proba by {difference:.1e}, more than {tolerance(saved):g}; "
+                f"the {format} file differs from predict_proba by {difference:.1e}, more than {tolerance(model):g}; "
                 f"{target} was not written"
             )
     try:
         write_atomically(target, content)
     except OSError as error:
         raise _unwritable(target, error) from None
-    return Exported(target, format, saved.card.members, len(content), difference, len(saved.parts))
+    return ExportedFile(target, format, model.card.members, len(content), difference, len(model.candidates))
 
 
 def check_target(target: Path, format: str) -> None:
-    """Raise before any work is done if the file cannot be written. Only an earlier export is replaced."""
+    """Raise if the file cannot be written. Only an earlier export may be replaced."""
     others = {form.suffix: name for name, form in FORMATS.items() if name != format}
     if target.suffix in others:
         raise UserError(
-            f"{target} is named like a file of format {others[target.suffix]}, not {format}; "
+            f"{target} has the ending of the format {others[target.suffix]}, not of {format}; "
             f"name it {target.with_suffix(FORMATS[format].suffix).name}"
         )
     try:
@@ -128,7 +145,7 @@ def _unwritable(target: Path, error: OSError) -> UserError:
 
 
 def _exported_before(path: Path) -> bool:
-    """Tell whether a plain file is an export."""
+    """Return whether a file is an earlier export."""
     if not path.is_file() or path.stat().st_size == 0:
         return False
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:

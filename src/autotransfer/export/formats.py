@@ -1,7 +1,6 @@
-"""Three file formats of a model: ONNX, a torch.export program, and safetensors.
+"""File formats of exported models: ONNX, a torch.export program, and safetensors.
 
-Each format turns a model into the bytes of a file, and such bytes into a function that predicts: the check is of the
-file, not of the module it was made from.
+Each format writes a model as bytes, and opens such bytes as a function that predicts, with which the file is checked.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from torch import Tensor
 
 from ..errors import UserError, one_line
 from ..model.encoders import ENCODERS, Encoders
-from ..models.binding import model_digests
 from ..models.card import DIGEST, ModelCard
+from ..models.integrity import model_digests
 from ..models.loading import MARK, from_text, model_in
 from ..models.model import Model
 from ..recordings.optional import need
@@ -33,68 +32,67 @@ from ..versions import versions
 logger = logging.getLogger(__name__)
 Predict = Callable[[Tensor], NDArray[Any]]  # raw windows (N, channels, times) -> (N, classes)
 CARD_FILE = "card.json"
-ONNX = ("the onnx format", "onnx", "onnxscript", "onnxruntime")  # what needs its packages, and what to install for them
-SILENT = 4  # of onnxruntime: nothing but what ends the process
-# Loggers. To torch.__trace whole graphs are written wherever a program listens to all loggers, which takes long.
+ONNX = ("the onnx format", "onnx", "onnxscript", "onnxruntime")  # arguments of `need`: purpose and packages
+SILENT = 4  # log level of onnxruntime: fatal errors only
+# Loggers of the exporters. torch.__trace formats whole graphs if any handler is set, which takes long.
 NOISY = ("torch.onnx", "torch.export", "torch._dynamo", "torch.fx", "torch.__trace", "onnxscript", "onnx_ir")
 
 
 def file_metadata(card: ModelCard) -> dict[str, Any]:
-    """Return what a file says about its model: the card, and which version wrote it."""
+    """Return the metadata of an exported file: the card and the version of autotransfer."""
     return {MARK: versions()["autotransfer"]} | asdict(card)
 
 
 def as_text(card: ModelCard) -> dict[str, str]:
-    """Return the metadata for formats that keep text only: every value is JSON."""
+    """Return the metadata with each value as JSON text."""
     return {name: json.dumps(value) for name, value in file_metadata(card).items()}
 
 
-def _tensors(saved: Model) -> dict[str, Tensor]:
-    """Return the tensors as RUN/model has them."""
-    return {name: tensor.contiguous() for name, tensor in saved.tensors().items()}
+def _tensors(model: Model) -> dict[str, Tensor]:
+    """Return the contiguous tensors of a model by name, as in RUN/model."""
+    return {name: tensor.contiguous() for name, tensor in model.tensors().items()}
 
 
-def _digest(saved: Model) -> dict[str, str]:
-    """Return the digest that model.json has beside the card; it tells of which model a file is."""
-    return model_digests(from_text(as_text(saved.card)), save(_tensors(saved)))
+def _digest(model: Model) -> dict[str, str]:
+    """Return the digest of model.json, which identifies the model of a file."""
+    return model_digests(from_text(as_text(model.card)), save(_tensors(model)))
 
 
-def exported_program(saved: Model) -> torch.export.ExportedProgram:
-    """Trace the model as a graph with any number of windows."""
-    card = saved.card
-    example = torch.zeros(2, len(card.channels), card.n_times)  # of one window, the number would become a constant
+def exported_program(model: Model) -> torch.export.ExportedProgram:
+    """Trace a model as a graph for any number of windows."""
+    card = model.card
+    example = torch.zeros(2, len(card.channels), card.n_times)  # tracing makes a number of 1 a constant
     any_number = {"windows": {0: torch.export.Dim("N", min=1)}}
-    module = saved.graph()
+    module = model.graph()
     with torch.no_grad(), _quiet():
-        module(example)  # fills cached tables: made while torch traces, they would hold no numbers
+        module(example)  # fills cached tables, which would hold no numbers if created while tracing
         program = torch.export.export(module, (example,), dynamic_shapes=any_number)
-    for node in program.graph.nodes:  # stack traces quote source code and paths of this machine
+    for node in program.graph.nodes:  # stack traces contain source code and local paths
         node.meta.pop("stack_trace", None)
     return program
 
 
 @contextmanager
-def attempt(saved: Model, failed: str, instead: str) -> Iterator[None]:
-    """Turn any exception of an exporter or runtime into one line that says what failed and names users' encoders; the
-    whole exception goes to the log. instead: formats to try."""
+def attempt(model: Model, failed: str, instead: str) -> Iterator[None]:
+    """Log an exception of an exporter or runtime and raise a UserError. failed: what failed; instead: other formats."""
     try:
         yield
     except (UserError, MemoryError):
         raise
     except Exception as error:
         logger.info("%s", failed, exc_info=error)
-        own = {part.setting.encoder for part in saved.parts} - set(ENCODERS)
+        own = {part.setting.encoder for part in model.candidates} - set(ENCODERS)
         of = f" of the encoder {', '.join(map(repr, sorted(own)))}" if own else ""
         raise UserError(f"{failed}{of} ({one_line(error)}); use the format {instead}") from error
 
 
-def to_torch(saved: Model) -> bytes:
+def to_torch(model: Model) -> bytes:
     file = BytesIO()
-    with attempt(saved, "torch cannot make a graph", "safetensors"):
-        program = exported_program(saved)
-    with attempt(saved, "torch cannot write a graph", "onnx or safetensors"), _quiet():
-        program.example_inputs = None  # would be saved too, and nobody needs them
-        about = file_metadata(saved.card) | {DIGEST: _digest(saved)}
+    with attempt(model, "torch cannot make a graph", "safetensors"):
+        program = exported_program(model)
+    with attempt(model, "torch cannot write a graph", "onnx or safetensors"), _quiet():
+        program.example_inputs = None  # not needed in the file
+        about = file_metadata(model.card) | {DIGEST: _digest(model)}
         torch.export.save(program, file, extra_files={CARD_FILE: json.dumps(about)})
     return file.getvalue()
 
@@ -112,21 +110,21 @@ def from_torch(content: bytes, _: Encoders | None = None) -> Predict:
 
 
 def need_onnx() -> tuple[Any, Any]:
-    """Import the packages that write ONNX files, or raise a UserError that says how to get them."""
+    """Import the packages that write ONNX files; raise a UserError with the installation command if one is missing."""
     return need("onnx", *ONNX), need("onnxscript", *ONNX)
 
 
-def to_onnx(saved: Model) -> bytes:
+def to_onnx(model: Model) -> bytes:
     onnx, _ = need_onnx()
-    with attempt(saved, "torch cannot make a graph", "safetensors"):
-        graph = exported_program(saved)
-    with attempt(saved, "torch cannot make an ONNX graph", "torch or safetensors"), _quiet():
+    with attempt(model, "torch cannot make a graph", "safetensors"):
+        graph = exported_program(model)
+    with attempt(model, "torch cannot make an ONNX graph", "torch or safetensors"), _quiet():
         names: dict[str, Any] = {"input_names": ["windows"], "output_names": ["probabilities"]}
         program = torch.onnx.export(graph, dynamo=True, verbose=False, **names)
         assert program is not None, "dynamo gives a program"
         proto = program.model_proto
         _tidy(proto)
-        onnx.helper.set_model_props(proto, as_text(saved.card) | {DIGEST: json.dumps(_digest(saved))})
+        onnx.helper.set_model_props(proto, as_text(model.card) | {DIGEST: json.dumps(_digest(model))})
         proto.producer_name, proto.producer_version = "autotransfer", versions()["autotransfer"]
         onnx.checker.check_model(proto)
         content: bytes = proto.SerializeToString()
@@ -134,7 +132,7 @@ def to_onnx(saved: Model) -> bytes:
 
 
 def _tidy(proto: Any) -> None:
-    """Drop what the exporter noted about itself, and call the number of windows N."""
+    """Remove the exporter's notes, and name the number of windows N."""
     graph = proto.graph
     graph.ClearField("value_info")
     for part in (proto, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
@@ -146,7 +144,7 @@ def _tidy(proto: Any) -> None:
 def from_onnx(content: bytes, _: Encoders | None = None) -> Predict:
     onnxruntime = need("onnxruntime", *ONNX)
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = SILENT  # what goes wrong is raised
+    options.log_severity_level = SILENT  # errors are raised
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
     def predict(windows: Tensor) -> NDArray[Any]:
@@ -156,17 +154,17 @@ def from_onnx(content: bytes, _: Encoders | None = None) -> Predict:
     return predict
 
 
-def to_safetensors(saved: Model) -> bytes:
-    """Write the tensors of RUN/model as they are, with the card in the header."""
-    content: bytes = save(_tensors(saved), as_text(saved.card) | {DIGEST: json.dumps(_digest(saved))})
+def to_safetensors(model: Model) -> bytes:
+    """Return a safetensors file of the tensors of RUN/model, with the card in its header."""
+    content: bytes = save(_tensors(model), as_text(model.card) | {DIGEST: json.dumps(_digest(model))})
     return content
 
 
 class Format(NamedTuple):
     suffix: str
-    runtime: str  # what runs it here
+    runtime: str  # package that opens it
     write: Callable[[Model], bytes]
-    open: Callable[[bytes, Encoders | None], Predict]  # weights alone need the factory of a user's encoder
+    open: Callable[[bytes, Encoders | None], Predict]  # only safetensors needs the factories of users' encoders
 
 
 FORMATS = {
@@ -178,7 +176,7 @@ FORMATS = {
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Send the exporters' messages, of unused packages and of deprecations, to the log and not to users."""
+    """Send warnings of the exporters to the log."""
     loggers = [logging.getLogger(name) for name in NOISY]
     levels = [noisy.level for noisy in loggers]
     for noisy in loggers:

@@ -1,4 +1,4 @@
-"""Rules of calibration: whether so many labels of one person count, how much, and which are refused."""
+"""Rules of calibration: which numbers of labels are used, with which weight, and which labels are valid."""
 
 from __future__ import annotations
 
@@ -12,68 +12,71 @@ from torch import Tensor
 
 from ..errors import UserError, shown
 from ..recordings.labels import encode
+from ..words import count
 from .candidate import Candidate
 from .card import ModelCard
 
-LABELS = (1, 2, 5, 10)  # of each class, with which held-out people are calibrated
+LABELS = (1, 2, 5, 10)  # labels per class with which calibration is evaluated on held-out subjects
 
 
-def lost_with(card: ModelCard, labels: int) -> str | None:
-    """Say why so many labels of each class are not used: held-out people did not gain by them; None: they did."""
-    tried = _tried(labels)
-    if card.calibrates is None or tried in card.calibrates:
+def explain_unused_labels(card: ModelCard, labels: int) -> str | None:
+    """Return why this number of labels per class is not used; None if it raised the scores of held-out subjects."""
+    evaluated = _evaluated_count(labels)
+    if card.calibrates_with is None or evaluated in card.calibrates_with:
         return None
-    return f"held-out people did not gain by {tried} labeled window{'s' * (tried > 1)} of each class"
+    return f"{count(evaluated, 'labeled window')} per class did not raise the scores of held-out subjects"
 
 
-def trust_in(card: ModelCard, labels: int) -> tuple[float, float]:
-    """Return the share of a correction by so many labels of each class that counts, and the sharpness."""
-    share, sharpness = card.trust.get(str(_tried(labels)), (1.0, 1.0))
+def find_trust(card: ModelCard, labels: int) -> tuple[float, float]:
+    """Return the share of the correction and the factor of the weights for a number of labels per class."""
+    share, sharpness = card.trust.get(str(_evaluated_count(labels)), (1.0, 1.0))
     return share, sharpness
 
 
-def _tried(labels: int) -> int:
-    """Return the largest number of labels, up to this one, with which held-out people were calibrated."""
+def _evaluated_count(labels: int) -> int:
+    """Return the largest evaluated number of labels that is not above this one."""
     return max([number for number in LABELS if number <= labels], default=LABELS[0])
 
 
-def labels_of(classes: Sequence[Any], y: object, n_windows: int, names: object = None) -> Tensor:
-    """Return labels y (n,) as indices of a model's classes; unknown ones are refused. names: as in Recordings."""
-    latents, labels = encode(y, n_windows, "y", names)
+def encode_labels(classes: Sequence[Any], y: object, n_windows: int, names: object = None) -> Tensor:
+    """Return labels y (n,) as indices of a model's classes; refuse other classes. names: as in `Recordings`."""
+    indices, labels = encode(y, n_windows, "y", names)
     known = {label: place for place, label in enumerate(classes)}
     for label in labels:
         if label not in known:
-            raise UserError(unknown_class_words(label, known))
-    return torch.tensor([known[label] for label in labels])[latents]
+            raise _unknown_class(label, known)
+    return torch.tensor([known[label] for label in labels])[indices]
 
 
-def known_and_unknown(
+def encode_with_unknown_classes(
     classes: Sequence[Any], y: object, probability: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return indices of the classes y (N,), and their probabilities (N, C): 0 for classes that the model does not know.
-    y must hold at least one that it knows. probability (N, classes): of the known ones."""
-    latents, labels = encode(y, len(probability), "y")
+    """Return class indices of y (N,), and probabilities (N, C) with a column of zeros for each class unknown to them.
+
+    Refuse y without any class of the model.
+    """
+    indices, labels = encode(y, len(probability), "y")
     known = {value: place for place, value in enumerate(classes)}
     if labels and known.keys().isdisjoint(labels):
-        raise UserError(unknown_class_words(labels[0], known))
-    places = np.array([known.setdefault(value, len(known)) for value in labels], dtype=np.int64)[latents.numpy()]
+        raise _unknown_class(labels[0], known)
+    places = np.array([known.setdefault(value, len(known)) for value in labels], dtype=np.int64)[indices.numpy()]
     return places, np.hstack([probability, np.zeros((len(probability), len(known) - len(classes)))])
 
 
-def unknown_class_words(label: object, known: Iterable[object]) -> str:
-    return f"y has the class {shown(label)}; the model knows {shown(list(known))}"
+def _unknown_class(label: object, known: Iterable[object]) -> UserError:
+    return UserError(f"y has the class {shown(label)}; choose from {shown(list(known))}")
 
 
-def check_one_person(subject: object, n_windows: int) -> None:
-    """Raise where windows are of several people, by `subject` (n,); None: nobody says whose they are."""
-    if subject is not None and len(people := encode(subject, n_windows, "subject")[1]) > 1:
-        raise UserError(
-            f"the windows are of {len(people)} people ({shown(list(people))}); a model is made for one of them: give "
-            "the windows of one person"
-        )
+def check_single_subject(subject: object, n_windows: int) -> None:
+    """Raise if subject ids (n,) are given and name several subjects."""
+    if subject is not None and len(subjects := encode(subject, n_windows, "subject")[1]) > 1:
+        names = shown(list(subjects))
+        raise UserError(f"the windows belong to {len(subjects)} subjects ({names}); give the windows of one subject")
 
 
 def check_effects(candidates: Sequence[Candidate]) -> None:
-    """Raise if a candidate does not know how people differ."""
+    """Raise if a candidate has no subject effects."""
     if any(candidate.effects is None for candidate in candidates):
-        raise UserError("the model does not know how people differ (it was trained on one person); make it again")
+        raise UserError(
+            "the model has no subject effects, so it cannot be calibrated or adapted; train it on at least two subjects"
+        )

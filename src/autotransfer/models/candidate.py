@@ -1,4 +1,4 @@
-"""A candidate of a model: members of one setting, with the preprocessing that each was fitted with."""
+"""Candidate of a model: members of one setting, with their fitted preprocessing."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from .card import CandidateCard
 
 
 class Correction(NamedTuple):
-    """Knowledge of one person as an addition to the log-probabilities of a candidate: its mean over members of weight ·
-    code + bias."""
+    """Correction for one subject, whose mean over members of weight · latents + bias is added to log-probabilities."""
 
     weight: Tensor  # (P, D, C)
     bias: Tensor  # (P, C)
@@ -31,38 +30,31 @@ class Correction(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """P members of one setting.
-
-    effects: how people differ in the members' latents; None where nobody has looked
-    centering: where the logits of training people lie; of candidates that are centered by person in a session
-    correction: what is known of one person; None: the model is everybody's
-    """
+    """Candidate of a model: P members of one setting, with their fitted preprocessing."""
 
     setting: Setting
-    size: Size  # of the windows that its encoder sees
+    size: Size  # of a window after preprocessing
     preprocessing: FittedPreprocessing
     members: Members
-    effects: Effects | None = None
-    centering: Centering | None = None
-    correction: Correction | None = None
+    effects: Effects | None = None  # subject effects in the latents; None: not fitted
+    centering: Centering | None = None  # centers of the training subjects' logits; None: not centered by subject
+    correction: Correction | None = None  # for one subject; None: the model serves every subject
 
     @classmethod
     def restore(
         cls, card: CandidateCard, size: Size, tensors: dict[str, Tensor], encoders: Encoders | None = None
     ) -> Self:
-        """Make a candidate from what `tensors()` gave; whatever is wrong raises. size: see `size_of_candidate`."""
+        """Restore a candidate from the result of `tensors()`; raise if it is invalid. size: see `size_of_candidate`."""
         setting = Setting.from_dict(card.setting)
         preprocessing = setting.preprocessing.restore(with_prefix("preprocessing.", tensors))
         head = tensors.get("classifier.weight", torch.empty(0))
-        dtype = torch.float64 if head.dtype == torch.float64 else torch.float32  # double if it predicts a number
+        dtype = torch.float64 if head.dtype == torch.float64 else torch.float32  # double for regression
         members = Members(setting, size, range(card.members), encoders=encoders, dtype=dtype)
         members.load_stacked(tensors)
         members.net.eval()
-        known: dict[str, Any] = {
-            kind.__name__.lower(): _restored(kind, tensors) for kind in (Effects, Centering, Correction)
-        }
-        candidate = cls(setting, size, preprocessing, members, **known)
-        candidate._check_people(size.classes)
+        tuples = [_read_tuple(kind, tensors) for kind in (Effects, Centering, Correction)]
+        candidate = cls(setting, size, preprocessing, members, *tuples)
+        candidate._check_tuples(size.classes)
         return candidate
 
     @property
@@ -70,7 +62,7 @@ class Candidate:
         return CandidateCard(self.setting.to_dict(), len(self.members))
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return what is saved, by name."""
+        """Return the tensors to save, by name."""
         tensors = self.members.tensors()
         groups = {
             "preprocessing": self.preprocessing.state_dict(), "effects": self.effects, "centering": self.centering,
@@ -81,8 +73,8 @@ class Candidate:
             tensors |= {f"{prefix}.{name}": tensor for name, tensor in named.items()}
         return tensors
 
-    def _check_people(self, classes: int) -> None:
-        """Raise where what is known of people does not fit the members."""
+    def _check_tuples(self, classes: int) -> None:
+        """Raise if effects, correction or centering do not fit the members."""
         members, dim = len(self.members), self.members.latent_dim
         if self.effects is not None:
             rank = self.effects.projection.shape[-1]
@@ -99,13 +91,13 @@ class Candidate:
 
 
 def size_of_candidate(setting: Setting, made_for: ModelInput, n_outputs: int) -> Size:
-    """Return the size of the windows that a candidate's encoder sees, with the number of its outputs."""
+    """Return the size of a candidate's windows after preprocessing, with its number of outputs."""
     channels, times = setting.preprocessing.shape(len(made_for.channels), made_for.n_times)
     return Size(channels, times, n_outputs, made_for.sfreq)
 
 
-def _restored(kind: type[Any], tensors: dict[str, Tensor]) -> Any:
-    """Read a named tuple from the tensors of a model that have its name before theirs; None where there are none."""
+def _read_tuple(kind: type[Any], tensors: dict[str, Tensor]) -> Any:
+    """Read a named tuple from the tensors with its name as prefix; return None if there are none."""
     name = kind.__name__.lower()
     fields = with_prefix(f"{name}.", tensors)
     if fields and set(fields) != set(kind._fields):
@@ -114,8 +106,8 @@ def _restored(kind: type[Any], tensors: dict[str, Tensor]) -> Any:
 
 
 def check_tensors(group: Any, shapes: Sequence[tuple[int, ...]]) -> None:
-    """Raise where the tensors of a named tuple are not finite, or have other shapes."""
-    for part, tensor, shape in zip(group._fields, group, shapes, strict=True):
+    """Raise if a tensor of a named tuple has another shape or is not finite."""
+    for field, tensor, shape in zip(group._fields, group, shapes, strict=True):
         if tuple(tensor.shape) != shape or not torch.isfinite(tensor).all():
-            name = f"{type(group).__name__.lower()}.{part}"
-            raise ValueError(f"the tensor {name} is not finite of the shape {shape}")
+            name = f"{type(group).__name__.lower()}.{field}"
+            raise ValueError(f"the tensor {name} is not finite or has not the shape {shape}")

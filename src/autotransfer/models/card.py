@@ -1,4 +1,4 @@
-"""The card of a saved model: what it was made for, from what, and how good it is."""
+"""Card of a saved model: its inputs, its candidates and their weights, its training data and its scores."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ..tasks.classification import CLASSIFICATION
 from ..training.centering import CenteringRule
 from ..training.conformal import Intervals, Thresholds
 
-DIGEST = "digest"  # the field beside those of a card as a file holds it (see binding.py)
-UNTRIED = "untried"  # `follows` of a run that had no time to try adaptation and labels on held-out people
-MOST = 1e6  # an weight; with the smallest logarithm it is still a number
+DIGEST = "digest"  # field that a saved card has in addition (see integrity.py)
+UNTRIED = "untried"  # `adaptation_method` if the run had no time to evaluate adaptation and calibration
+MOST = 1e6  # largest weight; its product with the smallest logarithm is finite
 
 
 @dataclass(frozen=True)
 class CandidateCard:
-    """Card of a candidate of a model: members of one setting."""
+    """Card of a candidate: its setting and its number of members."""
 
     setting: dict[str, Any]
     members: int
@@ -37,13 +37,13 @@ class CandidateCard:
 
 @dataclass(frozen=True)
 class OnlineCard:
-    """The online ensemble, in the card of its model."""
+    """Card of the online ensemble."""
 
     weights: list[float]  # (K + E,): of the model's candidates, then of its own
-    parts: list[CandidateCard]  # (E,)
+    candidates: list[CandidateCard]  # (E,)
     rule: CenteringRule
-    session: bool  # whether held-out people gained by it window after window, in every order
-    all_windows: bool  # whether they did with all windows at once
+    is_used_in_sessions: bool  # it raised the scores of held-out subjects in every order of their windows
+    is_used_transductively: bool  # it raised their scores with all windows of a subject at once
 
     def __post_init__(self) -> None:
         check_weights(self.weights)
@@ -53,7 +53,7 @@ def check_weights(weights: Sequence[float]) -> None:
     """Raise unless every weight is from 0 to MOST."""
     for value in weights:
         if not 0 <= value <= MOST:
-            raise UserError(f"an weight of the model is {shown(value)}; it must be from 0 to {MOST:g}")
+            raise UserError(f"a weight of the model is {shown(value)}; it must be from 0 to {MOST:g}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,27 +61,27 @@ class ModelCard:
     """Card of a model: a weighted ensemble of at least one candidate."""
 
     name: str  # of the data set
-    target: str = CLASSIFICATION  # what is predicted, as --target names it
+    target: str = CLASSIFICATION  # the value of --target
     n_times: int
     channels: list[str]
     sfreq: float | None
-    classes: list[Any]  # none if a number is predicted
-    subjects: int  # whom it was trained on
+    classes: list[Any]  # empty for regression
+    subjects: int  # number of training subjects
     scores: dict[str, Any]
-    weights: list[float]  # (K,); weights if a number is predicted
-    parts: list[CandidateCard]  # (K,)
-    constant: float = 0.0  # predicted number that has the rest of the weight: the mean of the training targets
-    filter: dict[str, Any] | None = None  # how its recordings were filtered, where that is known
-    scale: float | None = None  # how much their windows vary, in their unit (see recordings.concerns)
-    seen: dict[str, Any] = field(default_factory=dict)  # digests of what it was made from (see seen.py)
-    made_with: dict[str, Any] = field(default_factory=dict)  # versions, and whether kernels were compiled
-    # How a person is followed without labels: "none" where held-out people did not gain, "untried" by a run that had no
-    # time for that; None: not measured.
-    follows: str | None = None
-    calibrates: list[int] | None = None  # labeled windows of each class that they gained by
-    thresholds: Thresholds | None = None  # for sets and abstention; None: too few people were held out
-    intervals: Intervals | None = None  # about numbers; None: too few people were held out
-    # For each number of `calibrates`: the share of a correction that counts, and what weights are multiplied by.
+    weights: list[float]  # (K,)
+    candidates: list[CandidateCard]  # (K,)
+    constant: float = 0.0  # for regression: mean of the training targets
+    filter: dict[str, Any] | None = None  # filter of the recordings, if known
+    scale: float | None = None  # typical deviation of a training window, in the unit of the recordings
+    seen: dict[str, Any] = field(default_factory=dict)  # digests of training and calibration windows (see overlap.py)
+    made_with: dict[str, Any] = field(default_factory=dict)  # versions, and whether compiled kernels were used
+    # Adaptation method of online sessions: "none" if it did not raise the scores of held-out subjects, UNTRIED if the
+    # run had no time to evaluate it, None if the model is not from a run.
+    adaptation_method: str | None = None
+    calibrates_with: list[int] | None = None  # labels per class that raised the scores of held-out subjects
+    thresholds: Thresholds | None = None  # of prediction sets and abstention; None: too few held-out subjects
+    intervals: Intervals | None = None  # of regression; None: too few held-out subjects
+    # By number of labels per class: share of the calibration's correction, and factor of the weights.
     trust: dict[str, Any] = field(default_factory=dict)
     online: OnlineCard | None = None  # None: there is no online ensemble
 
@@ -93,13 +93,14 @@ class ModelCard:
         check_trust(self.trust)
         check_weights(self.weights)
         if self.task.is_numeric != (not self.classes):
-            raise UserError("the model has no classes, or too many for its target; restore it from a copy")
+            raise UserError(f"the model has {len(self.classes)} classes for its target; restore it from a copy")
         if not math.isfinite(self.constant):
             raise UserError("the constant of the model is not finite; restore it from a copy")
-        if not self.parts or len(self.weights) != len(self.parts):
-            raise UserError(f"the model has {len(self.weights)} weights for {len(self.parts)} candidates")
-        if self.online is not None and len(self.online.weights) != len(self.part_cards()):
-            raise UserError("the online ensemble of the model has another number of weights than of candidates")
+        n_online = None if self.online is None else len(self.online.weights)
+        if not self.candidates or len(self.weights) != len(self.candidates):
+            raise UserError(f"the model has {len(self.weights)} weights for {len(self.candidates)} candidates")
+        if n_online not in (None, len(self.candidate_cards())):
+            raise UserError(f"the online ensemble has {n_online} weights for {len(self.candidate_cards())} candidates")
 
     @property
     def task(self) -> Task:
@@ -112,37 +113,36 @@ class ModelCard:
 
     @property
     def members(self) -> int:
-        """Return the number of trained models of all candidates together."""
-        return sum(part.members for part in self.parts)
+        """Return the number of members of all candidates together."""
+        return sum(candidate.members for candidate in self.candidates)
 
-    def part_cards(self) -> dict[str, CandidateCard]:
-        """Return the cards of all candidates, also of the online ensemble, by the prefix of their tensors."""
-        parts = {f"parts.{k}.": part for k, part in enumerate(self.parts)}
-        extra = [] if self.online is None else self.online.parts
-        return parts | {f"online.{k}.": part for k, part in enumerate(extra)}
+    def candidate_cards(self) -> dict[str, CandidateCard]:
+        """Return the cards of all candidates, including the online ensemble's, by the prefix of their tensors."""
+        cards = {f"candidates.{k}.": card for k, card in enumerate(self.candidates)}
+        online = [] if self.online is None else self.online.candidates
+        return cards | {f"online.{k}.": card for k, card in enumerate(online)}
 
 
 def check_trust(trust: dict[str, Any]) -> None:
-    """Raise unless it is a share and a sharpness for each number of labels."""
+    """Raise unless there are a share and a sharpness for each number of labels."""
     for labels, pair in trust.items():
-        known = isinstance(pair, list) and len(pair) == 2 and all(type(value) in (int, float) for value in pair)
-        if not known or not (0 <= pair[0] <= MOST and 0 < pair[1] <= MOST):
+        is_pair = isinstance(pair, list) and len(pair) == 2 and all(type(value) in (int, float) for value in pair)
+        if not is_pair or not (0 <= pair[0] <= MOST and 0 < pair[1] <= MOST):
             raise UserError(f"trust in {shown(labels)} labels is {shown(pair)}; it must be a share and a sharpness")
 
 
 def card_from(values: Any) -> ModelCard:
-    """Read the card of a model from JSON, with its digest or without; whatever is wrong raises."""
+    """Read a model card from JSON, with its digest or without; raise if a value is invalid."""
     if not isinstance(values, dict):
-        raise UserError("the card of a model is no JSON object")
-    if "made_with" not in values:  # which every card has had since 0.2
+        raise UserError(f"the card of the model is {shown(values)}, not a JSON object; restore the model from a copy")
+    if "made_with" not in values:  # a field since version 0.2
         raise UserError("the model was saved by another version of autotransfer; make it again with a new run")
     card: ModelCard = schema.from_values(ModelCard, {k: v for k, v in values.items() if k != DIGEST})
     return card
 
 
 def as_array(classes: list[Any]) -> NDArray[Any]:
-    """Return an array (classes,), of objects where their types differ, or where no type of integers holds all of
-    them: NumPy would turn numbers into text if there is text as well, and the integers into floats."""
+    """Return classes as an array (classes,) with their values unchanged; of objects if NumPy would convert them."""
     array = np.array(classes) if len({type(value) for value in classes}) == 1 else None
     if array is not None and not (array.dtype.kind == "f" and isinstance(classes[0], int)):
         return array

@@ -1,4 +1,4 @@
-"""A model as one plain module: raw windows in, probabilities out, ordinary operations only."""
+"""Model as one module of plain operations, for export."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from .ensemble import CandidateStack, Ensemble
 
 
 class Graph(nn.Module):
-    """Module of plain operations: raw windows (N, channels, times) float32, N ≥ 1 -> probabilities (N, classes) as of
-    `predict_proba`.
+    """Module from raw windows (N, channels, times) float32, N ≥ 1, to the output of `predict_proba`.
 
-    Preprocessing happens inside. If it is transductive, the windows of one call are taken as one person's, as
-    `predict_proba` does when it is not told whose they are. What plain operations cannot do is refused.
+    It includes preprocessing. With transductive preprocessing, all windows of a call belong to one subject.
     """
 
     def __init__(self, ensemble: Ensemble) -> None:
@@ -26,9 +24,9 @@ class Graph(nn.Module):
 
 
 class StackGraph(nn.Module):
-    """Module of a stack: windows (N, channels, times) -> latents (P, N, D)."""
+    """Module from raw windows (N, channels, times) to the latents (P, N, D) of a stack."""
 
-    group: Tensor  # (P,) which of the prepared windows a member reads
+    group: Tensor  # (P,) index of each member's preprocessed windows
 
     def __init__(self, stack: CandidateStack) -> None:
         super().__init__()

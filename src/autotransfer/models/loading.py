@@ -1,4 +1,4 @@
-"""Models written to folders, and read from folders and files, which are checked before anything is made of them."""
+"""Functions that save models and load them from folders and files, which are checked first."""
 
 from __future__ import annotations
 
@@ -12,29 +12,40 @@ from safetensors.torch import load
 from ..errors import UserError, one_line, shown
 from ..files import read_plain
 from ..model.encoders import Encoders
-from .binding import check_digest, check_shapes, read_weights, split_file
 from .card import card_from
 from .hub import download
+from .integrity import check_digest, check_shapes, read_weights, split_file
 from .model import Model
 from .saving import CARD, UNREADABLE, read_folder
 
-DATABASE = "run.sqlite"  # of a run
+DATABASE = "run.sqlite"  # in the folder of a run
 MARK = "autotransfer_version"  # in every exported file, as plain text
+SOURCES = "the folder of a run or a model, or an exported safetensors file"
 
 
 def save_model(model: object, path: str | os.PathLike[str]) -> None:
-    """Write a model to a folder, from which `load_model` reads it.
+    """Save a model to a folder, from which `load_model` loads it.
 
-    model: what `load_model` or `Outcome.model()` gave, or a fitted estimator
-    path: the folder; a model that is there already is replaced
+    Parameters
+    ----------
+    model : Model or fitted estimator
+        The result of `load_model` or `Outcome.model`, or a fitted classifier or regressor.
+    path : str or path
+        Folder to write. A model in it is replaced.
+
+    Examples
+    --------
+    >>> at.save_model(classifier, "model")
+    >>> at.load_model("model").predict(X)
     """
     model = getattr(model, "model_", model)
     if not isinstance(model, Model):
         raise UserError(f"save_model needs a model or a fitted estimator, not {shown(model)}")
+    folder = _checked_path(path, "a folder")
     try:
-        if (Path(path) / DATABASE).exists():
+        if (folder / DATABASE).exists():
             raise UserError(f"{path} is the folder of a run, which has a model of its own; choose another folder")
-        model.save(path)
+        model.save(folder)
     except UserError:
         raise
     except (OSError, ValueError) as error:  # ValueError: the name holds a null character
@@ -43,12 +54,26 @@ def save_model(model: object, path: str | os.PathLike[str]) -> None:
 
 
 def load_model(path: str | os.PathLike[str], encoders: Encoders | None = None) -> Model:
-    """Load the model of a run's folder, of a model's folder, or of one exported safetensors file; anything else is
-    refused in one line.
+    """Load a model from the folder of a run, from the folder of a model, or from an exported safetensors file.
 
-    encoders: the factory of a user's own encoder, by name
+    Parameters
+    ----------
+    path : str or path
+        The folder or file.
+    encoders : dict of callable, optional
+        Factory of each user-defined encoder by name, as in `Setting(encoder=name)`.
+
+    Returns
+    -------
+    Model
+        The model, which predicts raw windows.
+
+    Examples
+    --------
+    >>> model = at.load_model("run")
+    >>> model.predict(X)  # raw windows (N, channels, times)
     """
-    path = Path(path)
+    path = _checked_path(path, SOURCES)
     try:
         if path.suffix == ".safetensors" or (path.exists() and not path.is_dir()):
             return model_in(read_weights(path), encoders)
@@ -56,13 +81,13 @@ def load_model(path: str | os.PathLike[str], encoders: Encoders | None = None) -
 
         def read(weights: Path) -> Model:
             values = json.loads(read_plain(weights.with_name(CARD)).decode())
-            return _model(values, read_weights(weights), encoders)
+            return _restore(values, read_weights(weights), encoders)
 
         return read_folder(folder, read)
     except UserError:
         raise
     except FileNotFoundError as error:
-        raise UserError(_no_model(path, Path(str(error.filename)))) from None
+        raise UserError(_explain_missing(path, Path(str(error.filename)))) from None
     except UNREADABLE as error:
         raise UserError(
             f"the model in {shown(str(path))} cannot be read ({one_line(error)}); restore it from a copy, or make it "
@@ -74,60 +99,80 @@ def from_pretrained(
     source: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None,
     encoders: Encoders | None = None,
 ) -> Model:  # fmt: skip
-    """Load a model that somebody has shared, as `load_model` does.
+    """Load a model from a folder or from Hugging Face's hub.
 
-    source: a folder, or the name of a repository on Hugging Face's hub, USER/NAME or hf:USER/NAME
-    revision: of the repository: a branch, a tag or a commit
-    token: for a private repository; by default as huggingface_hub knows it
-    encoders: the factory of a user's own encoder, by name
+    Parameters
+    ----------
+    source : str or path
+        A folder, or the name of a repository, USER/NAME or hf:USER/NAME.
+    revision : str, optional
+        Branch, tag or commit of the repository.
+    token : str, optional
+        Access token of a private repository; by default the one that huggingface_hub has stored.
+    encoders : dict of callable, optional
+        As in `load_model`.
+
+    Returns
+    -------
+    Model
+        The model, which predicts raw windows.
+
+    Examples
+    --------
+    >>> at.from_pretrained("someone/emg-gestures").predict(X)
     """
-    folder = Path(source)
+    folder = _checked_path(source, "a folder, or USER/NAME on Hugging Face's hub")
     if not folder.is_dir():
         folder = download(str(source), revision=revision, token=token)
     return load_model(folder, encoders)
 
 
+def _checked_path(path: object, choices: str) -> Path:
+    if not isinstance(path, str | os.PathLike):
+        raise UserError(f"the path is {shown(path)}; give {choices}")
+    return Path(path)
+
+
 def load_classifier(path: str | os.PathLike[str], encoders: Encoders | None = None) -> Model:
-    """Load a model of classes; a model of a continuous target is refused."""
+    """Load a classification model; refuse a regression model."""
     model = load_model(path, encoders)
     if model.card.task.is_numeric:
-        raise UserError(f"the model in {path} predicts a number, and no classes; use predict, or at.load_model")
+        raise UserError(f"the model in {path} is a regression model; use autotransfer predict, or at.load_model")
     return model
 
 
-def _no_model(asked: Path, missing: Path) -> str:
-    """Say why there is no model: a run has not made it yet or has lost it, or it is no run at all."""
+def _explain_missing(path: Path, missing: Path) -> str:
+    """Return why there is no model in a folder: it does not exist, it is a run without a model, or not a model."""
     home = missing.parent
     run = home.parent if home.name == "model" else home
     if not run.exists():
-        return f"there is no folder or file {asked}"
+        return f"there is no folder or file {path}; give {SOURCES}"
     if (run / DATABASE).exists():
         return (
-            f"{run} has no model: a run that is at work has one when its first stage has ended (autotransfer status "
-            f"{run}), an interrupted one makes it with: autotransfer resume {run}; a lost one must be restored from a "
-            "copy, or made by a new run"
+            f"the run {run} has no model, because its first stage has not ended or the model was removed; wait, "
+            f"continue with autotransfer resume {run}, or restore the model from a copy"
         )
-    return f"there is no model in {asked} ({missing.name} is missing)"
+    return f"there is no model in {path} ({missing.name} is missing); give {SOURCES}"
 
 
 def model_in(content: bytes, encoders: Encoders | None = None) -> Model:
     """Read the content of an exported safetensors file."""
     metadata = json.loads(split_file(content)[0]).get("__metadata__", {})
     if MARK not in metadata:
-        raise ValueError("it is no file that export --format safetensors wrote")
-    model = _model(from_text(metadata), content, encoders)
+        raise ValueError("it was not written by export --format safetensors")
+    model = _restore(from_text(metadata), content, encoders)
     if model.card.task.is_numeric:
-        raise ValueError("it predicts a number, and such models are not exported")
+        raise ValueError("regression models cannot be exported")
     return model
 
 
 def from_text(metadata: dict[str, str]) -> dict[str, Any]:
-    """Read the values of a card, each of which a file's header holds as JSON."""
+    """Return the values of a card from a file's header, in which each is JSON text."""
     return {name: json.loads(text) for name, text in metadata.items() if name != MARK}
 
 
-def _model(values: Any, content: bytes, encoders: Encoders | None) -> Model:
-    """Make the model of a card as JSON holds it, and of the content of a safetensors file; whatever is wrong raises."""
+def _restore(values: Any, content: bytes, encoders: Encoders | None) -> Model:
+    """Restore a model from a card's JSON values and the content of a safetensors file; raise if either is invalid."""
     card, tensors = card_from(values), load(content)
     check_shapes({name: tuple(tensor.shape) for name, tensor in tensors.items()}, card)
     model = Model.restore(card, tensors, encoders)

@@ -1,4 +1,4 @@
-"""A model that is delivered: a weighted ensemble of candidates."""
+"""Model: a weighted ensemble of candidates that predicts raw windows."""
 
 from __future__ import annotations
 
@@ -35,202 +35,244 @@ from ..training.conformal import (
     unanswered_value,
 )
 from ..training.effects import Effects
-from .calibration import check_effects, known_and_unknown, labels_of, lost_with, trust_in
+from .calibration import check_effects, encode_labels, encode_with_unknown_classes, explain_unused_labels, find_trust
 from .candidate import Candidate, size_of_candidate
 from .card import UNTRIED, ModelCard, as_array
-from .ensemble import Ensemble, Floats, Learn, refuse_candidates
+from .ensemble import Ensemble, FitCorrection, Floats, check_candidates
 from .graph import Graph
 from .hub import push_to_hub
 from .online import ALL, OnlineEnsemble, softmax
+from .overlap import add_calibration_digests
 from .saving import write_model
-from .seen import calibration_seen
 
 
 class Model:
-    """Weighted ensemble of candidates, log p(class | window) = Σ weight · log p of each candidate, normalized.
+    """Weighted ensemble of candidates: log p(class | window) = Σ weight · log p of each candidate, normalized.
 
-    It takes raw windows; every candidate has its own preprocessing. A single network or linear model is an ensemble of
+    It takes raw windows; each candidate has its own preprocessing. A single network or linear model is an ensemble of
     one candidate. For regression the prediction is constant + Σ weight · (prediction of a candidate − constant), with
-    the mean of the training targets as the constant.
+    the mean of the training targets as the constant. `load_model` and the `model_` of fitted estimators are models.
 
-    parts: the candidates (K,), with the weights in the card: weights divided by the temperature
-    online_parts: further candidates (E,) of the online ensemble
+    Parameters
+    ----------
+    card : ModelCard
+        Inputs, classes and scores of the model, and the weights of its candidates.
+    candidates : list of Candidate
+        The candidates (K,).
+    online_candidates : list of Candidate
+        Further candidates (E,) of the online ensemble.
+
+    Examples
+    --------
+    >>> model = at.load_model("run")
+    >>> model.predict(X)  # raw windows (N, channels, times)
     """
 
-    def __init__(self, card: ModelCard, parts: Sequence[Candidate], online_parts: Sequence[Candidate] = ()) -> None:
-        self.card, self.parts, self.online_parts = card, list(parts), list(online_parts)
+    def __init__(
+        self, card: ModelCard, candidates: Sequence[Candidate], online_candidates: Sequence[Candidate] = ()
+    ) -> None:
+        self.card, self.candidates, self.online_candidates = card, list(candidates), list(online_candidates)
 
     @classmethod
     def restore(cls, card: ModelCard, tensors: dict[str, Tensor], encoders: Encoders | None = None) -> Self:
-        """Make the model from what `tensors()` gave."""
-        cards = card.part_cards()
+        """Restore a model from the result of `tensors()`; raise if it is invalid."""
+        cards = card.candidate_cards()
         for name in tensors:
             if not name.startswith(tuple(cards)):
-                raise ValueError(f"the tensor {shown(name)} belongs to none of its {len(card.parts)} candidates")
+                raise ValueError(f"the tensor {shown(name)} belongs to none of its {len(card.candidates)} candidates")
         candidates = []
-        for prefix, part in cards.items():
-            size = size_of_candidate(Setting.from_dict(part.setting), card, card.n_outputs)
-            candidates.append(Candidate.restore(part, size, with_prefix(prefix, tensors), encoders))
-        model = cls(card, candidates[: len(card.parts)], candidates[len(card.parts) :])
+        for prefix, own in cards.items():
+            size = size_of_candidate(Setting.from_dict(own.setting), card, card.n_outputs)
+            candidates.append(Candidate.restore(own, size, with_prefix(prefix, tensors), encoders))
+        model = cls(card, candidates[: len(card.candidates)], candidates[len(card.candidates) :])
         if card.online is not None:
-            model.online_ensemble(card.online.rule)  # whatever is wrong with it raises now
+            model.online_ensemble(card.online.rule)  # raises if it is invalid
         return model
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is arranged again when it is first used."""
+        """Leave out cached properties."""
         return {name: value for name, value in vars(self).items() if name not in ("ensemble", "online")}
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return copies: candidates may share statistics, and a file cannot hold a tensor twice."""
-        groups = {"parts": self.parts, "online": self.online_parts}
+        """Return copies of all tensors by name, because a file cannot hold a shared tensor twice."""
+        groups = {"candidates": self.candidates, "online": self.online_candidates}
         return {
-            f"{word}.{k}.{name}": tensor.clone()
-            for word, parts in groups.items()
-            for k, part in enumerate(parts)
-            for name, tensor in part.tensors().items()
+            f"{group}.{k}.{name}": tensor.clone()
+            for group, candidates in groups.items()
+            for k, candidate in enumerate(candidates)
+            for name, tensor in candidate.tensors().items()
         }
 
     def __repr__(self) -> str:
-        """Say in a line what the model was made for."""
         card = self.card
         rate = "" if card.sfreq is None else f" at {card.sfreq:g} Hz"
-        answer = f"classes {', '.join(map(str, card.classes))}" if card.classes else "a number"
+        output = f"classes {', '.join(map(str, card.classes))}" if card.classes else "a number"
         windows = f"windows of {len(card.channels)} channels × {card.n_times} samples{rate}"
-        return f"<Model of {card.name!r}: {windows} → {answer}; {card.subjects} training people>"
+        return f"<Model of {card.name!r}: {windows} → {output}; {card.subjects} training subjects>"
 
     def check(self, X: object, channels: object = None, sfreq: float | None = None) -> Tensor:
-        """Return windows (N, channels, times) as float32; refuse those that do not fit the model.
+        """Return windows (N, channels, times) as a float32 tensor; refuse windows that do not fit the model.
 
-        channels: names of the data's channels, which are then found by name
+        Parameters
+        ----------
+        X : array of shape (N, channels, times)
+            Raw windows.
+        channels : list of str, optional
+            Names of the channels of X, by which the model's channels are found; by default X has the model's order.
+        sfreq : float, optional
+            Sampling rate of X in Hz.
+
+        Returns
+        -------
+        torch.Tensor of shape (N, channels, times)
+            The windows with the model's channels.
         """
         return validate_windows(X, self.card, channels, sfreq)
 
     def read(self, raw: Raw) -> Tensor:
-        """Return the windows (N, channels, times) of a reader that the model takes, with a warning for what the data do
-        not say, and for what looks unlike training."""
+        """Return a reader's windows (N, channels, times) for the model; warn of missing facts and unusual signals."""
         X = self.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
         named = not all(UNNAMED.fullmatch(name) for name in self.card.channels)
         if named and all(UNNAMED.fullmatch(name) for name in channel_names(raw.channels, X.shape[1])):
             names = shown(", ".join(self.card.channels), 100)
-            warnings.warn(
-                f"the data do not name their channels, which are taken to be {names}, in this order", stacklevel=2
-            )
+            warnings.warn(f"the data do not name their channels; they are assumed to be {names}", stacklevel=2)
         if raw.sfreq is None and self.card.sfreq is not None:
-            warnings.warn(
-                f"the data do not say their sampling rate; the model expects {self.card.sfreq:g} Hz", stacklevel=2
-            )
-        return self.warn_of(X, raw.subject)
+            warnings.warn(f"the data have no sampling rate; the model expects {self.card.sfreq:g} Hz", stacklevel=2)
+        return self.warn_if_unlike_training(X, raw.subject)
 
-    def warn_of(self, X: Tensor, subject: object = None) -> Tensor:
-        """Return checked windows (N, channels, times) as they are, with a warning where they look unlike those of
-        training. subject (N,): whose each is, None: one person's."""
+    def warn_if_unlike_training(self, X: Tensor, subject: object = None) -> Tensor:
+        """Return checked windows unchanged; warn if they differ from the training windows. subject: (N,) or None."""
         for line in compare_with_training(X, self.card.channels, self.card.scale, subject):
             warnings.warn(line, stacklevel=3)
         return X
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the model to a folder, which `load_model` reads; a model that is there is replaced."""
+        """Save the model to a folder, from which `load_model` loads it; a model in it is replaced."""
         write_model(Path(folder), self.card, self.tensors())
 
     @cached_property
     def ensemble(self) -> Ensemble:
-        """Return the candidates arranged for prediction."""
-        return Ensemble(self.parts, self.card.weights, self.card.constant if self.card.task.is_numeric else None)
+        """Return the ensemble of the candidates."""
+        return Ensemble(self.candidates, self.card.weights, self.card.constant if self.card.task.is_numeric else None)
 
     @cached_property
     def online(self) -> OnlineEnsemble | None:
-        """Return the online ensemble; None if there is none, or if the model is one person's already."""
+        """Return the online ensemble; None if there is none, or if the model is calibrated for one subject."""
         if self.card.online is None or self.is_calibrated:
             return None
         return self.online_ensemble(self.card.online.rule)
 
     def online_ensemble(self, rule: Any) -> OnlineEnsemble:
-        """Return the online ensemble with another rule, or with several."""
-        assert self.card.online is not None, "asked for if there is one"
-        return OnlineEnsemble([*self.parts, *self.online_parts], self.card.online.weights, rule)
+        """Return the online ensemble with one rule or with several."""
+        assert self.card.online is not None, "checked by the caller"
+        return OnlineEnsemble([*self.candidates, *self.online_candidates], self.card.online.weights, rule)
 
     @property
     def is_calibrated(self) -> bool:
-        """Tell whether the model is corrected for one person."""
-        return any(part.correction is not None for part in self.parts)
+        """Return whether the model is calibrated for one subject."""
+        return any(candidate.correction is not None for candidate in self.candidates)
 
     @property
     def adaptation(self) -> str:
-        """Return the adaptation of the candidate that uses most of a new person's windows."""
-        return strongest_adaptation(part.setting.adaptation for part in self.parts)
+        """Return the strongest adaptation of the candidates: "transductive", "online" or "none"."""
+        return strongest_adaptation(candidate.setting.adaptation for candidate in self.candidates)
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """Return the classes in the order of the columns of `predict_proba`, (classes,)."""
+        """Return the classes (classes,) in the order of the columns of `predict_proba`."""
         return as_array(self.card.classes)
 
-    # ---- one person --------------------------------------------------------------------------------------------------
+    # ---- one subject -------------------------------------------------------------------------------------------------
 
     def calibrate(self, X: object, y: object) -> Self:
-        """Return the model for one person, from a few labeled windows X (n, channels, times) of classes y (n,).
+        """Return a model for one subject, calibrated with a few labeled windows.
 
         If this number of labels did not raise the scores of held-out subjects, the model is returned unchanged, with a
         warning.
+
+        Parameters
+        ----------
+        X : array of shape (n, channels, times)
+            Raw windows of the subject.
+        y : array of shape (n,)
+            Their classes.
+
+        Returns
+        -------
+        Model
+            The calibrated model.
         """
         self._check_predicts_classes()
         windows = self.check(X)
-        return self.calibrate_checked(windows, labels_of(self.card.classes, y, len(windows)))
+        return self.calibrate_checked(windows, encode_labels(self.card.classes, y, len(windows)))
 
     def calibrate_checked(self, X: Tensor, y: Tensor) -> Self:
-        """Do what `calibrate` does, for windows that `check` gave, and indices of classes (n,)."""
-        check_effects(self.parts)
+        """Calibrate with checked windows (n, channels, times) and class indices (n,)."""
+        check_effects(self.candidates)
         weight = torch.nn.functional.one_hot(y, len(self.card.classes)).double()
         counts = weight.sum(0)
         least = int(counts[counts > 0].min())
-        if (reason := lost_with(self.card, least)) is not None:
-            warnings.warn(f"{reason}: the model stays as it is", stacklevel=3)
+        if (reason := explain_unused_labels(self.card, least)) is not None:
+            warnings.warn(f"{reason}; the model is not changed", stacklevel=3)
             return self
-        share, sharpness = trust_in(self.card, least)
+        share, sharpness = find_trust(self.card, least)
 
-        def learn(effects: Effects, x: Tensor) -> tuple[Effects, Tensor, Tensor]:
+        def fit(effects: Effects, x: Tensor) -> tuple[Effects, Tensor, Tensor]:
             posterior = effects.posterior(effects.sum_windows(x, weight))
             return posterior, *effects.correction(posterior)
 
-        # Sharpness with further labels is relative to the model, and divided by it.
+        # The sharpness of a second calibration is relative to this one.
         trust = {number: [share, sharp / sharpness] for number, (share, sharp) in self.card.trust.items()}
         weights = [sharpness * weight for weight in self.card.weights]
-        own = self.corrected(X, learn, share)
-        own.card = replace(self.card, weights=weights, trust=trust, seen=calibration_seen(self.card.seen, X))
-        return own
+        model = self.correct(X, fit, share)
+        model.card = replace(self.card, weights=weights, trust=trust, seen=add_calibration_digests(self.card.seen, X))
+        return model
 
-    def corrected(self, X: Tensor, learn: Learn, share: float = 1.0) -> Self:
-        """Return the model with what `learn` learns from one person's windows; see `Ensemble.corrected`."""
-        return type(self)(self.card, self.ensemble.corrected(X, learn, share), self.online_parts)
+    def correct(self, X: Tensor, fit: FitCorrection, share: float = 1.0) -> Self:
+        """Return the model with a correction that is fitted to one subject's windows; see `Ensemble.correct`."""
+        return type(self)(self.card, self.ensemble.correct(X, fit, share), self.online_candidates)
 
     # ---- predictions -------------------------------------------------------------------------------------------------
 
     def predict_proba(
         self, X: object, subjects: object = None, *, adapt: str | None = None, channels: object = None
     ) -> Floats:
-        """Map raw windows (N, channels, times), an array or a tensor, to probabilities (N, classes).
+        """Return the probability of each class for each window.
 
-        subjects (N,): the subject of each window, in the order of recording, if a candidate adapts to people; by
-            default all windows are one person's
-        adapt: "all" adapts the online ensemble to all unlabeled windows of each person. If this did not raise the
-            scores of held-out people, nothing changes, with a warning
-        channels: names of the channels of X; by default those of the model, in its order
+        Parameters
+        ----------
+        X : array or tensor of shape (N, channels, times)
+            Raw windows, in the order of recording.
+        subjects : array of shape (N,), optional
+            Subject of each window, which is used by models that adapt; by default all windows belong to one subject.
+        adapt : "all", optional
+            Adapt the online ensemble to all unlabeled windows of each subject. If this did not raise the scores of
+            held-out subjects, nothing changes, with a warning.
+        channels : list of str, optional
+            Names of the channels of X; by default X has the model's channels in the model's order.
+
+        Returns
+        -------
+        array of shape (N, classes)
+            Probabilities; the columns are in the order of `classes_`.
         """
         self._check_predicts_classes()
         windows = self.check(X, channels)
         return self.predict_checked(windows, encode_subjects(subjects, len(windows)), adapt)
 
     def predict_checked(self, X: Tensor, subject: Tensor | None = None, adapt: str | None = None) -> Floats:
-        """Return probabilities (N, classes), or numbers (N,), of windows that `check` gave; people are numbers (N,)."""
+        """Return probabilities (N, classes), or predicted numbers (N,), of checked windows; subject: indices (N,)."""
         if self.card.task.is_numeric:
             return self.ensemble.predict(X, subject).numpy()[:, 0]
         online = None if adapt is None else self._online_for_all_windows(adapt)
         probability = softmax(self.ensemble.predict(X, subject).numpy())
         if online is None:
             return probability
-        people = torch.zeros(len(X), dtype=torch.int64) if subject is None else subject
-        for person in people.unique():  # type: ignore[no-untyped-call]  # torch's
-            rows = (people == person).nonzero()[:, 0]
-            probability[rows] = softmax(online.all_at_once(online.zero_shot(X[rows]), probability[rows]))
+        subject = torch.zeros(len(X), dtype=torch.int64) if subject is None else subject
+        for one in subject.unique():  # type: ignore[no-untyped-call]  # torch's
+            rows = (subject == one).nonzero()[:, 0]
+            zero_shot = online.predict_zero_shot(X[rows])
+            probability[rows] = softmax(online.predict_transductive(zero_shot, probability[rows]))
         return probability
 
     def predict(
@@ -242,10 +284,19 @@ class Model:
         adapt: str | None = None,
         channels: object = None,
     ) -> NDArray[Any]:
-        """Return the likeliest class of each window (N,), one of `classes_`, or its number; X, subjects, adapt and
-        channels as in `predict_proba`.
+        """Return the likeliest class of each window, or its predicted number.
 
-        abstain: share of a person's windows, those with the lowest confidence, for which `unanswered_` is returned
+        Parameters
+        ----------
+        X, subjects, adapt, channels
+            As in `predict_proba`.
+        abstain : float, optional
+            Share of a subject's windows to leave unanswered, such as 0.2: those with the lowest confidence.
+
+        Returns
+        -------
+        array of shape (N,)
+            Values of `classes_`, and `unanswered_` for unanswered windows; numbers for regression.
         """
         if self.card.task.is_numeric and abstain is None and adapt is None:
             windows = self.check(X, channels)
@@ -258,79 +309,111 @@ class Model:
         return predicted
 
     def predict_set(self, X: object, coverage: float = 0.9, subjects: object = None) -> NDArray[np.bool_]:
-        """Tell whether each class is in the prediction set of each window (N, classes); X and subjects as of
-        `predict_proba`. The true class of a new person's window is in its set with about the probability `coverage`
-        (docs/decisions.md)."""
+        """Return the prediction set of each window, which holds the true class with about a given probability.
+
+        Parameters
+        ----------
+        X, subjects
+            As in `predict_proba`.
+        coverage : float
+            Probability with which a set holds the true class of a new subject's window, in the mean over subjects.
+
+        Returns
+        -------
+        array of bool of shape (N, classes)
+            Whether each class is in the set.
+        """
         self._check_predicts_classes()
         least = least_probability(self.card.thresholds, coverage)
         return make_sets(self.predict_proba(X, subjects), least)
 
     def predict_interval(self, X: object, coverage: float = 0.9, subjects: object = None) -> Floats:
-        """Return low and high end (N, 2) of an interval about the number of each window; X and subjects as of
-        `predict_proba`. It holds the number of a new person's window with about the probability `coverage`, in the mean
-        over people like those held out."""
+        """Return a prediction interval of each window for regression.
+
+        Parameters
+        ----------
+        X, subjects
+            As in `predict_proba`.
+        coverage : float
+            Probability with which an interval holds the target of a new subject's window, in the mean over subjects.
+
+        Returns
+        -------
+        array of shape (N, 2)
+            Low and high end.
+        """
         if not self.card.task.is_numeric:
-            raise UserError("the model predicts classes, and no number; use predict_set")
-        radius = interval_radius(self.card.intervals, coverage)  # refused before any work
+            raise UserError("the model is a classification model without intervals; use predict_set")
+        radius = interval_radius(self.card.intervals, coverage)
         return make_intervals(self.predict(X, subjects), radius)
 
     def _check_predicts_classes(self) -> None:
         if self.card.task.is_numeric:
-            raise UserError("the model predicts a number, and no classes; use predict or predict_interval")
+            raise UserError("the model is a regression model; use predict or predict_interval")
 
     @property
     def unanswered_(self) -> Any:
-        """Return the value of `predict` for unanswered windows."""
+        """Return the value with which `predict` marks unanswered windows."""
         return unanswered_value(self.card.classes)
 
     def score(self, X: object, y: object, subjects: object = None) -> float:
-        """Return the balanced accuracy for windows X (N, channels, times) of classes y (N,): the mean over
-        classes of the share of correct predictions. If y holds numbers, return R².
+        """Return the balanced accuracy, or R² for regression.
 
-        `score` of scikit-learn's classifiers is the accuracy, `np.mean(model.predict(X) == y)`. subjects: as in
-        `predict_proba`.
+        Balanced accuracy is the mean over classes of the share of correct predictions. `score` of scikit-learn's
+        classifiers is the accuracy, `np.mean(model.predict(X) == y)`.
+
+        Parameters
+        ----------
+        X, subjects
+            As in `predict_proba`.
+        y : array of shape (N,)
+            Classes or targets of the windows.
+
+        Returns
+        -------
+        float
+            The score.
         """
         task = self.card.task
         if task.is_numeric:
             predicted = self.predict(X, subjects)
             return task.metric(task.default_metric).score(parse_targets(y, len(predicted)), predicted)
-        places, probability = known_and_unknown(self.card.classes, y, self.predict_proba(X, subjects))
+        places, probability = encode_with_unknown_classes(self.card.classes, y, self.predict_proba(X, subjects))
         return task.metric(task.default_metric).measure(places, probability, None)
 
     def features(self, X: object, subjects: object = None) -> Tensor:
-        """Return the latent features of all members of all candidates (N, n_features), as `predict_proba` does."""
+        """Return the latent features of all members (N, n_features); X and subjects as in `predict_proba`."""
         windows = self.check(X)
         latents = self.ensemble.latents(windows, encode_subjects(subjects, len(windows)))
         return torch.cat([z.transpose(0, 1).flatten(1) for z in latents], 1)
 
     @property
     def n_features(self) -> int:
-        return sum(len(part.members) * part.members.latent_dim for part in self.parts)
+        return sum(len(candidate.members) * candidate.members.latent_dim for candidate in self.candidates)
 
     def graph(self) -> Graph:
-        """Make a module of plain operations (see `Graph`); what it cannot hold is refused."""
-        refuse_candidates(self.parts, lambda part: part.preprocessing.graph())
+        """Return a module of plain operations (see `Graph`); refuse online preprocessing, which has a state."""
+        check_candidates(self.candidates, lambda candidate: candidate.preprocessing.graph())
         return Graph(self.ensemble).eval()
 
     def push_to_hub(self, repository: str, **options: Any) -> str:
-        """Upload the model to Hugging Face's hub, USER/NAME, with a page with its score on held-out people; return the
-        address. options: private and token, as in `models.hub.push_to_hub`."""
+        """Upload the model to the repository USER/NAME of Hugging Face's hub; see `models.hub.push_to_hub`."""
         return push_to_hub(self, repository, **options)
 
     def _online_for_all_windows(self, adapt: str) -> OnlineEnsemble | None:
-        """Return the online ensemble for all windows; None, with a warning, if held-out people gained nothing."""
+        """Return the online ensemble; None, with a warning, if it did not raise the scores of held-out subjects."""
         check_choice("adapt", adapt, (None, ALL))
         card = self.card
-        untried = card.online is None and (card.follows in (None, UNTRIED) or self.adaptation != "none")
-        if untried or self.is_calibrated:
+        is_unknown = card.online is None and (card.adaptation_method in (None, UNTRIED) or self.adaptation != "none")
+        if is_unknown or self.is_calibrated:
             raise UserError(
-                "the model has no online ensemble that could use all windows of a person (it is one person's already, "
-                "adapts by itself, or no run had the time to try it); leave --adapt all (adapt='all') out, or use the "
-                "model of a run with the usual --adaptation and a longer --time"
+                "the model has no online ensemble for --adapt all (adapt='all'), because it is calibrated, adapts by "
+                "itself, or its run had no time to evaluate one; leave the option out, or run longer with --time"
             )
-        if card.online is not None and card.online.all_windows:
+        if card.online is not None and card.online.is_used_transductively:
             return self.online
         warnings.warn(
-            "held-out people did not gain by --adapt all (adapt='all'): the model stays as it is", stacklevel=4
+            "--adapt all (adapt='all') did not raise the scores of held-out subjects; the model is not changed",
+            stacklevel=4,
         )
         return None

@@ -1,4 +1,4 @@
-"""README.md beside a saved model: as Hugging Face's hub reads it, YAML first, then what people ask."""
+"""README.md of a saved model: YAML for Hugging Face's hub, then inputs, scores, use and limits."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from ..words import printable
 from .card import ModelCard
 
 TAGS = ("autotransfer", "biosignals", "time-series", "subject-transfer", "domain-generalization")
-NAMES, LETTERS = 40, 200  # that a list has, and that a name has
-SENTENCE = 600  # letters of one that a card holds
-UNMEASURED = "It was not evaluated on held-out people."
+NAMES, LETTERS = 40, 200  # most names of a list, most letters of a name
+SENTENCE = 600  # most letters of a sentence from a card
+UNMEASURED = "It was not evaluated on held-out subjects."
 LIMITS = (
-    "Scores hold for people, devices and electrode positions like those it was trained on. It is not a medical device. "
+    "Scores hold for subjects, devices and electrode positions like those of the training data. It is not a medical "
+    "device. "
     "Its settings are in `model.json`, its weights in `model.safetensors`."
 )
 
 
 def model_page(card: ModelCard) -> str:
-    """Write the page of a model: what it was trained on, what it takes, and how good it is on new people."""
+    """Return the page of a model as Markdown."""
     name = f"AutoTransfer model for {_one_line(card.name)}"
     data = re.sub(r"[^A-Za-z0-9._-]+", "-", _one_line(card.name)).strip("-.")[:96] or "unnamed"
     head = {"library_name": "autotransfer", "tags": list(TAGS), "datasets": [data]}
-    # JSON is YAML, and leaves no name that could be read as anything but a name.
+    # JSON is valid YAML, in which every name is quoted.
     front = "\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in head.items())
     return f"---\n{front}\n---\n\n# {_markdown(name)}\n\n" + "\n".join(_body(card)) + "\n"
 
@@ -36,16 +37,16 @@ def model_page(card: ModelCard) -> str:
 def _body(card: ModelCard) -> Iterable[str]:
     rate = "" if card.sfreq is None else f" at {card.sfreq:g} Hz, {card.n_times / card.sfreq:.3g} s"
     windows = f"windows of {len(card.channels)} channels and {card.n_times} samples{rate}"
-    does, use = f"tells {len(card.classes)} classes apart in", "model.classes_"
+    predicted, use = f"one of {len(card.classes)} classes", "model.classes_"
     if card.task.is_numeric:
-        does, use = "predicts a number for", "model.predict_interval(X)"
-    whom = _held_out(card)
-    yield f"It {does} {windows}, and was trained on {card.subjects} people by AutoTransfer to work on {whom}."
+        predicted, use = "a number", "model.predict_interval(X)"
+    purpose = f"was trained by AutoTransfer on {card.subjects} subjects to work on {_held_out(card)}"
+    yield f"It predicts {predicted} for {windows}, and {purpose}."
     yield "\n| | |\n| --- | --- |"
     if card.classes:
         yield f"| classes | {_some_of(card.classes)} |"
     yield f"| channels | {_some_of(card.channels)} |"
-    yield f"| parts | {len(card.parts)} |"
+    yield f"| candidates | {len(card.candidates)} |"
     versions = ", ".join(f"{name} {version}" for name, version in card.made_with.items())
     yield f"| made with | {_markdown(versions, SENTENCE)} |"
     yield "\n## How good it is\n"
@@ -58,17 +59,17 @@ def _body(card: ModelCard) -> Iterable[str]:
 
 
 def _held_out(card: ModelCard) -> str:
-    """Say whom the model is for, which follows from what was held out."""
+    """Return on which data the model was evaluated, from the unit that was held out."""
     hold_out = card.scores.get("hold_out", "subject")
     if hold_out == "subject":
-        return "people it has never seen"
+        return "new subjects"
     if hold_out == "session":
-        return "new sessions of these people; it was not evaluated on other people"
+        return "new sessions of these subjects; it was not evaluated on other subjects"
     return f"a new {_markdown(hold_out)}"
 
 
 def _measured(card: ModelCard) -> Iterable[str]:
-    """Write the headline of a run and what to expect of the next person."""
+    """Yield the score of the model and the interval for the next subject."""
     sentence, hold_out = card.scores.get("headline"), str(card.scores.get("hold_out", "subject"))
     if not isinstance(sentence, str) or not sentence:
         yield UNMEASURED
@@ -78,8 +79,8 @@ def _measured(card: ModelCard) -> Iterable[str]:
         expected = NextSubject(**card.scores["next_subject"]) if card.scores.get("next_subject") else None
         if forecast := describe_next_subject(expected, hold_out):
             yield f"\n{_markdown(forecast, SENTENCE)}"
-    unit = "each of these people" if hold_out == "subject" else "these windows"
-    yield f"\nThe models that predicted {unit} were neither trained on them nor selected by their scores."
+    unit = "a subject" if hold_out == "subject" else "a window"
+    yield f"\nThe model that predicted {unit} was neither trained on it nor selected by its score."
 
 
 def _some_of(values: Sequence[Any]) -> str:
@@ -92,5 +93,5 @@ def _one_line(text: object, most: int = LETTERS) -> str:
 
 
 def _markdown(text: object, most: int = LETTERS) -> str:
-    """Write a text as Markdown that shows it and does nothing else."""
+    """Return a text as Markdown in which no character has a meaning of its own."""
     return re.sub(r"([\\`*_{}\[\]()#+!|~-])", r"\\\1", escape(_one_line(text, most), quote=False))

@@ -1,11 +1,11 @@
-"""The online ensemble: it uses a person's windows without labels, in a session or all of them at once.
+"""Online ensemble, which adapts to a subject's unlabeled windows, one by one or all at once.
 
-It gives the model's candidates other weights, and has candidates of its own: linear models whose training people were
-centered. These take the center of the training people for that of a new person, until windows of theirs are known
-(training/centering.py). In a session every window is predicted from those before it, then counts itself.
+It has its own weights for the model's candidates, and further candidates: linear models fitted to windows that were
+centered by subject. For a new subject these start from the center of the training subjects, which each window moves
+(training/centering.py). In an online session a window is predicted from the windows before it.
 
-Only logits of centered members move with the person. All others are computed once, so that many rules and orders of
-windows can be tried side by side.
+Only the logits of centered members depend on the subject's earlier windows. All others are computed once, so that many
+rules and orders of windows can be compared.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from ..training.centering import CenteringRule, CenteringState, OnlineCentering,
 from .candidate import Candidate
 from .ensemble import TINY, Ensemble, Floats
 
-ALL = "all"  # of `adapt`: with all windows of a person
+ALL = "all"  # value of `adapt`: use all windows of a subject
 
 
-class ZeroShot(NamedTuple):
-    """Predictions of n windows before anything is known of their person."""
+class ZeroShotLogits(NamedTuple):
+    """Outputs for n windows without adaptation to their subject."""
 
-    settled: Floats  # (n, C): log-probabilities of the candidates that are not centered, each times its weight
+    fixed_log_p: Floats  # (n, C): weighted sum of the log-probabilities of candidates that are not centered
     logits: Floats  # (n, P, C): of the P centered members
 
 
 class OnlineEnsemble:
-    """Candidates with their weights (K,), of which some are centered by one rule, or by several (L,) side by side."""
+    """Ensemble of K candidates, of which some are centered by one rule, or by each of several rules (L,)."""
 
     def __init__(
         self, candidates: Sequence[Candidate], weights: Sequence[float],
@@ -45,47 +45,47 @@ class OnlineEnsemble:
             raise ValueError("no candidate of the online ensemble is centered")
         self.centered = OnlineCentering(stack_centering(centering), rule)
         combination, stacks = self.ensemble.combination, self.ensemble.stacks
-        moves = torch.cat([torch.full((len(stack),), stack.centering is not None) for stack in stacks])  # (P of all,)
-        has_moving = (combination.mean[:, moves] > 0).any(1)  # (K,)
-        self._moves, self._stays = moves, ~moves
-        self._settled = combination.mean[~has_moving][:, ~moves], combination.weights[~has_moving]
-        self.mean = combination.mean[has_moving][:, moves].numpy()
-        self.weights = combination.weights[has_moving].numpy()
+        is_centered = torch.cat([torch.full((len(stack),), stack.centering is not None) for stack in stacks])  # (P,)
+        has_centered = (combination.mean[:, is_centered] > 0).any(1)  # (K,)
+        self._is_centered = is_centered
+        self._fixed = combination.mean[~has_centered][:, ~is_centered], combination.weights[~has_centered]
+        self.mean = combination.mean[has_centered][:, is_centered].numpy()
+        self.weights = combination.weights[has_centered].numpy()
 
     @torch.inference_mode()
-    def zero_shot(self, X: Tensor) -> ZeroShot:
-        """Predict raw windows (n, channels, times) of one person, before anything is known of them."""
+    def predict_zero_shot(self, X: Tensor) -> ZeroShotLogits:
+        """Return the outputs for raw windows (n, channels, times) of one subject without adaptation."""
         logits = self.ensemble.combination.logits(self.ensemble.latents(X))  # (P of all, n, C)
-        settled = self.ensemble.combination.pool(logits[self._stays], *self._settled)
-        return ZeroShot(settled.numpy(), logits[self._moves].transpose(0, 1).contiguous().numpy())
+        fixed_log_p = self.ensemble.combination.pool(logits[~self._is_centered], *self._fixed)
+        return ZeroShotLogits(fixed_log_p.numpy(), logits[self._is_centered].transpose(0, 1).contiguous().numpy())
 
-    def next(self, windows: ZeroShot, known: CenteringState) -> tuple[Floats, CenteringState]:
-        """Return log-probabilities (n, C) of a person's next windows, in order, up to a constant for each window, and
-        what is known after them."""
-        return self._follow(windows, np.arange(len(windows.settled)), known)
+    def predict_next(self, windows: ZeroShotLogits, state: CenteringState) -> tuple[Floats, CenteringState]:
+        """Return log-probabilities (n, C), up to constants, of a subject's next windows, and the new state."""
+        return self._predict_in_order(windows, np.arange(len(windows.fixed_log_p)), state)
 
-    def side_by_side(self, windows: ZeroShot, orders: Sequence[np.ndarray]) -> Floats:
-        """Return log-probabilities (L, O, n, C) for a new person, by every rule and in each of O orders (n,)."""
+    def predict_in_orders(self, windows: ZeroShotLogits, orders: Sequence[np.ndarray]) -> Floats:
+        """Return log-probabilities (L, O, n, C) for a new subject, by each rule and in each of O orders (n,)."""
         lanes = (len(self.centered.prior), len(orders))
-        log_p, _ = self._follow(windows, np.stack(orders, 1), self.centered.initial_state(*lanes))
+        log_p, _ = self._predict_in_order(windows, np.stack(orders, 1), self.centered.initial_state(*lanes))
         return np.moveaxis(log_p, 0, -2)
 
-    def all_at_once(self, windows: ZeroShot, belief: Floats) -> Floats:
-        """Return log-probabilities (..., n, C) from all windows of one person and their probabilities by the model (n,
-        C), for each rule. Their order makes no difference."""
-        offset = self.centered.transductive_offset(self.centered.relative_logits(windows.logits), belief)
-        return windows.settled + self._pool(windows.logits - offset[..., None, :, :])
+    def predict_transductive(self, windows: ZeroShotLogits, probability: Floats) -> Floats:
+        """Return log-probabilities (..., n, C) by each rule, from all windows of a subject and the model's (n, C)."""
+        offset = self.centered.transductive_offset(self.centered.relative_logits(windows.logits), probability)
+        return windows.fixed_log_p + self._pool(windows.logits - offset[..., None, :, :])
 
-    def _follow(self, windows: ZeroShot, orders: np.ndarray, known: CenteringState) -> tuple[Floats, CenteringState]:
-        """Map windows in orders (n, ...) to log-probabilities (n, lanes..., C)."""
+    def _predict_in_order(
+        self, windows: ZeroShotLogits, orders: np.ndarray, state: CenteringState
+    ) -> tuple[Floats, CenteringState]:
+        """Return log-probabilities (n, lanes..., C) in orders (n, ...), and the state after the last window."""
         u = self.centered.relative_logits(windows.logits)
         predictions = []
         for place in orders:
-            offset = self.centered.offset(known)
-            log_p = windows.settled[place] + self._pool(windows.logits[place] - offset)
+            offset = self.centered.offset(state)
+            log_p = windows.fixed_log_p[place] + self._pool(windows.logits[place] - offset)
             predictions.append(log_p)
-            known = self.centered.update(known, u[place], softmax(log_p))
-        return np.stack(predictions), known
+            state = self.centered.update(state, u[place], softmax(log_p))
+        return np.stack(predictions), state
 
     def _pool(self, logits: Floats) -> Floats:
         """Pool logits (..., P, C) to log-probabilities (..., C)."""
@@ -93,8 +93,7 @@ class OnlineEnsemble:
 
 
 def softmax(log_p: Floats) -> Floats:
-    """Return probabilities of log-probabilities (..., classes), up to a number for each row. SciPy's softmax takes
-    three times as long for one window."""
+    """Return the softmax over classes (..., classes); SciPy's takes three times as long for one window."""
     power: Floats = np.exp(log_p - log_p.max(-1, keepdims=True))
     power /= power.sum(-1, keepdims=True)
     return power

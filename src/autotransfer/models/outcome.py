@@ -1,4 +1,4 @@
-"""at.train: jobs in, outcomes out, each of which can be made into a model."""
+"""Training of jobs, with outcomes from which models are built."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ from ..model.encoders import Encoders
 from ..recordings import Recordings
 from ..training.train import train as train_jobs
 from ..versions import versions
-from .assembly import Part, assemble
+from .building import CandidateFits, build_model
 from .model import Model
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class TrainedOutcome(Outcome):
-    """An `Outcome` that knows the recordings it was trained on, and so can be made into a model."""
+    """Outcome of a job with its recordings, from which it builds a model."""
 
     recordings: Recordings = field(repr=False)
     encoders: Encoders | None = field(default=None, repr=False)
     swapped: TrainedOutcome | None = field(default=None, repr=False)
 
     def model(self) -> Model:
-        """Make the snapshot a model that takes raw windows, with the preprocessing that it was fitted with."""
+        """Return the model of the kept weights, with the preprocessing that was fitted for them."""
         if self.best_epoch == 0:
-            raise UserError(f"the training failed before its first epoch ended ({self.failure}); there is no model")
+            raise UserError(f"training failed in the first epoch ({self.failure}); try a lower lr or strength")
         setting, fold = self.job.setting, self.job.fold
         scores = {"validation_score": self.validation_score, "test_score": self.test_score}
-        model = assemble(self.recordings, [Part(setting, [self.state], [fold])], scores=scores, encoders=self.encoders)
+        model = build_model(
+            self.recordings, [CandidateFits(setting, [self.state], [fold])], scores=scores, encoders=self.encoders
+        )
         model.card = replace(model.card, made_with=versions())
         return model
 
@@ -46,22 +48,43 @@ def train(
     progress: bool | None = None,
     encoders: Encoders | None = None,
 ) -> list[TrainedOutcome]:
-    """Train every job and return the outcomes in the order of the jobs.
+    """Train jobs and return their outcomes in the order of the jobs.
 
-    Jobs with equal shapes are stacked into populations, also with different folds, seeds and censors: as many as memory
-    allows, or at most `population`. An outcome does not depend on the other jobs of its population. Two jobs that
-    differ only in the exchange of validation and test subject are one fit.
+    Jobs whose networks have equal shapes are stacked into populations, also if folds, seeds and censors differ. An
+    outcome does not depend on the other jobs of its population. Two jobs that differ only in the exchange of validation
+    and test subject are one fit.
 
-        (outcome,) = train(recordings, [Job(setting, fold)])
-        outcome.model().predict(X)
+    Parameters
+    ----------
+    recordings : Recordings
+        Windows, labels and subjects.
+    jobs : list of Job
+        A setting, a fold and a seed each.
+    device : str or torch.device
+        "auto", "cpu" or "cuda".
+    population : int or "auto"
+        Maximum number of stacked jobs; "auto": as many as memory allows.
+    dtype : torch.dtype
+        Type of weights and windows.
+    progress : bool or None
+        Whether to show a progress bar; None: if standard error is a terminal.
+    encoders : dict of callable, optional
+        Factory of each user-defined encoder by name, as in `Setting(encoder=name)`: factory(n_channels, n_times)
+        returns an nn.Module from windows (B, channels, times) to latent features (B, ...).
 
-    progress: whether to show a progress bar; None: if standard error is a terminal
-    encoders: factories of your own encoders by name, for Setting(encoder="mine"): factory(n_channels, n_times)
-        returns an nn.Module that maps windows (B, channels, times) to latent features (B, ...)
+    Returns
+    -------
+    list of TrainedOutcome
+        Scores, history and weights of each job; `model()` builds its model.
+
+    Examples
+    --------
+    >>> (outcome,) = at.train(recordings, [at.Job(setting, fold)])
+    >>> outcome.model().predict(X)
     """
     if not isinstance(jobs, Iterable):
         raise UserError(f"train needs a list of Jobs, not {type(jobs).__name__}; give [at.Job(setting, fold, seed)]")
-    with torch.inference_mode(False), torch.enable_grad():  # wherever it is called from
+    with torch.inference_mode(False), torch.enable_grad():  # the caller may have switched gradients off
         outcomes = train_jobs(
             recordings, list(jobs), device, population=population, dtype=dtype, progress=progress, encoders=encoders
         )
@@ -69,6 +92,6 @@ def train(
 
 
 def _with_recordings(outcome: Outcome, recordings: Recordings, encoders: Encoders | None) -> TrainedOutcome:
-    """Return the outcome, and that of its exchanged twin, with what makes a model of it."""
+    """Return the outcome, and the one with exchanged subjects, with recordings and encoders added."""
     twin = None if outcome.swapped is None else _with_recordings(outcome.swapped, recordings, encoders)
     return TrainedOutcome(**vars(outcome) | {"swapped": twin, "recordings": recordings, "encoders": encoders})

@@ -1,4 +1,4 @@
-"""A model on disk: weights as safetensors, everything else it needs to know as JSON, and a page for people."""
+"""Folders of models: weights as safetensors, the card as JSON, and a page to read."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ..files import sync_folder, write_atomically
-from .binding import model_digests
 from .card import DIGEST, ModelCard
+from .integrity import model_digests
 from .model_page import model_page
 
 T = TypeVar("T")
 UNREADABLE = (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError)
 CARD, WEIGHTS, PAGE = "model.json", "model.safetensors", "README.md"
-NEXT_WEIGHTS = "model.next.safetensors"  # those of a new model until its card is there
+NEXT_WEIGHTS = "model.next.safetensors"  # weights of a new model until its card is written
 
 
 def write_model(folder: Path, card: ModelCard, tensors: dict[str, Tensor]) -> None:
-    """Write card, weights and page, each replaced whole. Whoever opens the folder meanwhile, or after a kill, finds the
-    old model or the new one: see `read_folder`."""
+    """Write card, weights and page. At any time, also after a kill, `read_folder` reads the old or the new model."""
     folder.mkdir(parents=True, exist_ok=True)
     values: dict[str, Any] = json.loads(json.dumps(asdict(card)))
     weights = save({name: tensor.contiguous() for name, tensor in tensors.items()})
@@ -38,10 +37,10 @@ def write_model(folder: Path, card: ModelCard, tensors: dict[str, Tensor]) -> No
 
 
 def read_folder(folder: Path, read: Callable[[Path], T]) -> T:
-    """Return what `read` makes of the path of the weights; of the next weights where those do not fit the card."""
+    """Call `read` with the path of the weights, or of the next weights if the first call fails."""
     try:
         return read(folder / WEIGHTS)
     except UNREADABLE:
-        # A run that is at work, or was killed, may be between the card and the weights of a new model.
-        after = folder / NEXT_WEIGHTS
-        return read(after if after.exists() else folder / WEIGHTS)
+        # Between card and weights of a new model, the next weights are the ones that fit the card.
+        next_weights = folder / NEXT_WEIGHTS
+        return read(next_weights if next_weights.exists() else folder / WEIGHTS)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..models.calibration import LABELS, lost_with, trust_in
+from ..models.calibration import LABELS, explain_unused_labels, find_trust
 from ..training.effects import WindowSums
 from .labels import Labels
 
@@ -77,11 +77,11 @@ class Recent:
 def expected_gain(labels: Labels, x: Tensor, log_p: Tensor, recent_x: Tensor, recent_log_p: Tensor) -> float:
     """Return the gain of a label of a window with the projected latents x (P, R) and log-probabilities (C,), judged by
     the person's last windows (n, P, R) and (n, C). 0 where held-out people gained by no number of labels."""
-    helped = [number for number in LABELS if lost_with(labels.card, number) is None]
+    helped = [number for number in LABELS if explain_unused_labels(labels.card, number) is None]
     if not helped:
         return 0.0
     # The share that many labels count: few may count little, but each of many was once one of few.
-    share, sharpness = trust_in(labels.card, max(helped))
+    share, sharpness = find_trust(labels.card, max(helped))
     sums, counts = labels.evidence
 
     def probabilities(evidence: WindowSums, latents: Tensor, log_p: Tensor) -> Tensor:

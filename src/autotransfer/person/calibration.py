@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError, shown
-from ..models.calibration import check_effects, check_one_person, labels_of
+from ..models.calibration import check_effects, check_single_subject, encode_labels
 from ..models.card import UNTRIED, ModelCard
 from ..models.model import Model
-from ..models.seen import trained_on_words, window_digests
+from ..models.overlap import describe_training_overlap, window_digests
 from ..recordings import Raw
 from ..recordings.labels import label_names
 from ..training.effects import Effects
@@ -30,9 +30,9 @@ def calibrated_with(model: Model, raw: Raw, X: Tensor) -> tuple[Model, dict[Any,
     if raw.y is None:
         hint = raw.hints.get("y", "y must give one label per window")
         raise UserError(f"{raw.name!r} holds no y; to calibrate, {hint}")
-    check_one_person(raw.subject, len(X))
+    check_single_subject(raw.subject, len(X))
     classes = model.card.classes
-    y = labels_of(classes, raw.y, len(X), raw.classes)
+    y = encode_labels(classes, raw.y, len(X), raw.classes)
     return model.calibrate_checked(X, y), {classes[place]: n for place, n in sorted(Counter(y.tolist()).items())}
 
 
@@ -40,8 +40,8 @@ def calibration_words(model: Model, raw: Raw, X: Tensor) -> list[str]:
     """Return warnings if the model was trained on windows of a reader, or if its run could not try labels on held-out
     people. X: the windows, as `model.check` gave them."""
     whose = None if raw.subject is None else label_names(raw.subject, len(X), "subject", raw.subjects)
-    words = trained_on_words(model.card.seen, window_digests(X), whose)
-    if model.card.follows == UNTRIED and model.card.calibrates is None:
+    words = describe_training_overlap(model.card.seen, window_digests(X), whose)
+    if model.card.adaptation_method == UNTRIED and model.card.calibrates_with is None:
         words.append("labels were not tried on held-out people: nobody knows whether they help")
     return words
 
@@ -53,7 +53,7 @@ def adapt_model(model: Model, X: Tensor) -> Model:
     The model as it is guesses the classes, once: a corrected model that guesses again repeats its mistakes, and round
     after round all windows may end in one class.
     """
-    check_effects(model.parts)
+    check_effects(model.candidates)
     name = delivered_adaptation(model.card)
     if name is None:
         warnings.warn("held-out people did not gain by adaptation: the model stays as it is", stacklevel=3)
@@ -69,13 +69,13 @@ def adapt_model(model: Model, X: Tensor) -> Model:
             known = method.count(known, code, p)
         return method.posterior(known), *method.correction(known)
 
-    return model.corrected(X, follow)
+    return model.correct(X, follow)
 
 
 def delivered_adaptation(card: ModelCard) -> str | None:
     """Return the adaptation method, one of ADAPTATION_METHODS; where none was tried, the one that helps most often.
     None: held-out people did not gain by any."""
-    method = card.follows
+    method = card.adaptation_method
     if method is None or method == UNTRIED:
         return "shift"
     if method not in (*ADAPTATION_METHODS, NO_ADAPTATION):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..models.calibration import lost_with, trust_in
+from ..models.calibration import explain_unused_labels, find_trust
 from ..models.card import ModelCard
 from ..training.effects import Effects, WindowSums
 from .adaptation import all_members
@@ -62,10 +62,10 @@ class Labels:
         """Correct as `calibrate` with these labels would: not at all where held-out people did not gain by so few."""
         counts = self.evidence.counts
         least = int(counts[counts > 0].min()) if self.n_labels else 0
-        self.counted = least > 0 and lost_with(self.card, least) is None
+        self.counted = least > 0 and explain_unused_labels(self.card, least) is None
         self.posterior, self.sharpness = self.everyone, 1.0
         if self.counted:
-            share, self.sharpness = trust_in(self.card, least)
+            share, self.sharpness = find_trust(self.card, least)
             self.posterior, weight, bias = self.correction(self.evidence, share)
             self._correction = weight, bias
 

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from ..errors import UserError, one_line, shown
 from ..model.encoders import Encoders
-from ..models.calibration import check_effects, labels_of
+from ..models.calibration import check_effects, encode_labels
 from ..models.card import UNTRIED
-from ..models.ensemble import refuse_candidates
+from ..models.ensemble import check_candidates
 from ..models.loading import load_classifier
 from ..models.model import Model
 from ..models.online import OnlineEnsemble, softmax
@@ -68,10 +68,10 @@ class Session:
         if not isinstance(adapt, (bool, np.bool_)):
             raise UserError(f"adapt is {shown(adapt)}; a session takes True or False")
         self.model, self.classes_ = _model_and_classes(model, encoders)
-        refuse_candidates(self.model.parts, lambda part: check_online(part.setting.preprocessing))
+        check_candidates(self.model.candidates, lambda part: check_online(part.setting.preprocessing))
         self._ensemble = self.model.ensemble
         self._online: OnlineEnsemble | None = None
-        if adapt and self.model.card.online is not None and self.model.card.online.session:
+        if adapt and self.model.card.online is not None and self.model.card.online.is_used_in_sessions:
             self._online = self.model.online
         self.adapts = bool(adapt) and (self._online is not None or self._may_adapt())
         self._channels = channels
@@ -84,11 +84,11 @@ class Session:
         return f"<Session: {windows}, {'adapts' if self.adapts else 'does not adapt'}; {self.model!r}>"
 
     def _may_adapt(self) -> bool:
-        check_effects(self.model.parts)
+        check_effects(self.model.candidates)
         method = delivered_adaptation(self.model.card)
         if method is None:
             warnings.warn("held-out people did not gain by adaptation: the session does not adapt", stacklevel=3)
-        elif self.model.card.follows == UNTRIED:
+        elif self.model.card.adaptation_method == UNTRIED:
             warnings.warn(
                 f"adaptation was not tried on held-out people: the session follows its person by {method}, and nobody "
                 "knows whether that helps; a run with more time tries it",
@@ -100,7 +100,7 @@ class Session:
         """Remove all data of the person."""
         self.n_windows = 0  # predicted so far
         self._first: list[Tensor] | None = []  # windows until they are looked at
-        self._people = self._ensemble.follow()
+        self._people = self._ensemble.start_subject()
         method = delivered_adaptation(self.model.card) if self.adapts and self._online is None else None
         self._adaptation = None if method is None else Adaptation(*self._ensemble.effects, method)
         self._online_state: CenteringState = {} if self._online is None else self._online.centered.initial_state()
@@ -117,7 +117,9 @@ class Session:
         if self._online is None or (self._labels is not None and self._labels.counted):
             probability = self._read(windows)
         else:
-            log_p, self._online_state = self._online.next(self._online.zero_shot(windows), self._online_state)
+            log_p, self._online_state = self._online.predict_next(
+                self._online.predict_zero_shot(windows), self._online_state
+            )
             probability = softmax(log_p)
             self._unread = [*self._unread, *windows[-RECENT:].clone()][-RECENT:]  # the caller may reuse its memory
         self.n_windows += len(windows)
@@ -137,7 +139,7 @@ class Session:
     def _keep(self, windows: Tensor) -> tuple[list[Tensor], Tensor]:
         """Let the model read the person's next windows (n, channels, times), which can be labeled afterwards: latents
         (P, n, D) of each stack, and log-probabilities (n, classes)."""
-        latents, log_p = self._ensemble.read(windows, self._people)
+        latents, log_p = self._ensemble.predict_with_latents(windows, self._people)
         self._recent.add(windows, latents, log_p)
         return latents, log_p
 
@@ -154,7 +156,7 @@ class Session:
         first = [*self._first, windows]
         enough = sum(map(len, first)) >= FIRST
         if enough:
-            self.model.warn_of(torch.cat(first))
+            self.model.warn_if_unlike_training(torch.cat(first))
         self._first = None if enough else [*self._first, windows.clone()]  # the caller may reuse its memory
 
     def predict(self, window: object) -> Any:
@@ -176,7 +178,7 @@ class Session:
         """
         windows, single = self._check(window)
         self._catch_up()
-        classes = labels_of(self.classes_.tolist(), [y] if single else y, len(windows))
+        classes = encode_labels(self.classes_.tolist(), [y] if single else y, len(windows))
         labels = self._taking_labels()
         readings = [self._recent.find(window) or self._next_window(window) for window in windows]
         labels.add(torch.stack([*map(self._recent.projected_latents, readings)]), classes)
@@ -206,7 +208,7 @@ class Session:
 
     def _taking_labels(self) -> Labels:
         if self._labels is None:
-            check_effects(self.model.parts)
+            check_effects(self.model.candidates)
             self._labels = Labels(self.model.card, *self._ensemble.effects)
         return self._labels
 
@@ -231,10 +233,10 @@ class Session:
 
     def _look(self, window: Tensor) -> Reading:
         """Read a window (channels, times) as if it were the next one, without a trace."""
-        copies = self._ensemble.follow()
+        copies = self._ensemble.start_subject()
         for copied, person in zip(copies, self._people, strict=True):
             copied.restore({name: tensor.clone() for name, tensor in person.state().items()})
-        latents, log_p = self._ensemble.read(window[None], copies)
+        latents, log_p = self._ensemble.predict_with_latents(window[None], copies)
         return Reading(window, latents, log_p[0])
 
     def _state(self) -> dict[str, Tensor]:

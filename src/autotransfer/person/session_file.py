@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..files import read_plain, write_atomically
-from ..models.binding import model_digests, split_file
+from ..models.integrity import model_digests, split_file
 from ..models.model import Model
 from ..preprocessing.transform import with_prefix
 from ..schema import parse_json

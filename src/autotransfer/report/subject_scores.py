@@ -14,9 +14,9 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..folds import SESSION
-from ..models.calibration import labels_of
+from ..models.calibration import encode_labels
 from ..models.model import Model
-from ..models.seen import CALIBRATION, is_known, seen_words, window_digests
+from ..models.overlap import CALIBRATION, describe_overlap, find_overlap, window_digests
 from ..recordings import Raw
 from ..recordings.labels import label_names
 from ..recordings.targets import parse_targets
@@ -59,11 +59,10 @@ class SubjectScores:
             return None
         card, n = model.card, len(predicted)
         try:
-            y = (
-                parse_targets(raw.y, n)
-                if card.task.is_numeric
-                else labels_of(card.classes, raw.y, n, raw.classes).numpy()
-            )
+            if card.task.is_numeric:
+                y = parse_targets(raw.y, n)
+            else:
+                y = encode_labels(card.classes, raw.y, n, raw.classes).numpy()
         except UserError as error:
             raise UserError(f"no scores: {error}") from None
         people = None if raw.subject is None else label_names(raw.subject, n, "subject", raw.subjects)
@@ -73,8 +72,8 @@ class SubjectScores:
         """Say which of these people and windows are not new to the model, and what the score is without windows that it
         was calibrated with. X: the windows as `model.read` arranges them, as they were in training."""
         seen, digests = model.card.seen, window_digests(X)
-        lines = seen_words(seen, digests, self.subject)
-        rest = np.flatnonzero(~is_known(seen, CALIBRATION, digests))
+        lines = describe_overlap(seen, digests, self.subject)
+        rest = np.flatnonzero(~find_overlap(seen, CALIBRATION, digests))
         if 0 < len(rest) < len(X):
             value = metric.score(self.y[rest], self.predicted[rest])
             lines.append(f"{metric.label} of the other {count(len(rest), 'window')}: {score(value)}")

@@ -13,9 +13,9 @@ from torch import Tensor
 from ..errors import UserError
 from ..folds import Fold
 from ..jobs import Job
-from ..models.assembly import Part, assemble, with_online
+from ..models.building import CandidateFits, add_online_ensemble, build_model
 from ..models.card import UNTRIED
-from ..models.seen import training_seen
+from ..models.overlap import training_digests
 from ..runs.choice import Choice
 from ..runs.database import Entry
 from ..runs.run import Run
@@ -33,18 +33,18 @@ def build_models(run: Run, choice: Choice, online: Mapping[Setting, float] | Non
     """Write RUN/model. online: weights of the ensemble for online sessions."""
     if choice.task.is_numeric and choice.ensemble is not None:
         fits = [(choice.settings[one.name], one.strength or 1.0, one.weight) for one in choice.ensemble.candidates]
-        parts = [Part(setting, *_ridge_on_everybody(run, setting, size), weight) for setting, size, weight in fits]
-        _save(run, parts, choice, None)
+        candidates = [CandidateFits(s, *_ridge_on_everybody(run, s, size), weight) for s, size, weight in fits]
+        _save(run, candidates, choice, None)
         return
     weights = choice.delivered
     networks = sum(not setting.network.closed_form for setting in weights)
     most = None if choice.ensemble is None else fits_per_network(networks)
-    parts = [Part(setting, *_trained(run, setting, most), weight) for setting, weight in weights.items()]
+    candidates = [CandidateFits(setting, *_trained(run, setting, most), weight) for setting, weight in weights.items()]
     played, more = choice.replay, None
     if online is not None and played is not None and played.rule is not None:
-        further = [Part(s, *_trained(run, s, most), weight) for s, weight in online.items() if s not in weights]
+        further = [CandidateFits(s, *_trained(run, s, most), w) for s, w in online.items() if s not in weights]
         more = [online.get(setting, 0.0) for setting in weights], further
-    _save(run, parts, choice, more)
+    _save(run, candidates, choice, more)
 
 
 def card_scores(choice: Choice) -> dict[str, Any]:
@@ -63,23 +63,26 @@ def card_scores(choice: Choice) -> dict[str, Any]:
     } | ({"stages": [stage.name for stage in choice.stages], "end_reason": choice.end_reason} if choice.stages else {})
 
 
-def _save(run: Run, parts: Sequence[Part], choice: Choice, more: tuple[list[float], list[Part]] | None) -> None:
-    """Write the model. more: weights of the parts in the online ensemble, and its further parts."""
+def _save(
+    run: Run, fits: Sequence[CandidateFits], choice: Choice, more: tuple[list[float], list[CandidateFits]] | None
+) -> None:
+    """Save the model. more: weights of these candidates in the online ensemble, and its further candidates."""
     rec = run.recordings
-    model = assemble(rec, parts, scores=card_scores(choice), encoders=run.encoders, target=choice.target)
+    model = build_model(rec, fits, scores=card_scores(choice), encoders=run.encoders, target=choice.target)
     model.card = replace(
-        model.card, seen=training_seen(rec), made_with=run.database.made_with(),
+        model.card, seen=training_digests(rec), made_with=run.database.made_with(),
         thresholds=None if choice.prediction_sets is None else choice.prediction_sets.thresholds,
         intervals=None if choice.intervals is None else choice.intervals.intervals,
-        follows=None if choice.task.is_numeric else UNTRIED,
+        adaptation_method=None if choice.task.is_numeric else UNTRIED,
     )  # fmt: skip
     if (played := choice.replay) is not None:
         helped = played.calibrates_with if played.calibrated else None  # nobody had windows to try labels with
-        model.card = replace(model.card, follows=played.adaptation_method, calibrates=helped, trust=played.trust)
+        method = played.adaptation_method
+        model.card = replace(model.card, adaptation_method=method, calibrates_with=helped, trust=played.trust)
         if more is not None and more[1] and played.rule is not None:
-            model = with_online(
-                rec, model, *more, played.rule, session=played.online_session, all_windows=played.online_all_windows,
-                encoders=run.encoders,
+            model = add_online_ensemble(
+                rec, model, *more, played.rule, is_used_in_sessions=played.online_session,
+                is_used_transductively=played.online_all_windows, encoders=run.encoders,
             )  # fmt: skip
     model.save(run.folder / "model")
 

@@ -93,9 +93,9 @@ def score_rules(
     X (n, channels, times): raw windows of classes y (n,); log_p (n, C): of the model as delivered.
     """
     online = model.online_ensemble(CENTERING_RULES)
-    windows, truth = online.zero_shot(X), y[np.stack(orders)]  # (orders, n)
-    in_order = _scores(online.side_by_side(windows, orders), truth, metric)
-    at_once = _scores(online.all_at_once(windows, softmax(log_p.numpy()))[:, None], y[None], metric)
+    windows, truth = online.predict_zero_shot(X), y[np.stack(orders)]  # (orders, n)
+    in_order = _scores(online.predict_in_orders(windows, orders), truth, metric)
+    at_once = _scores(online.predict_transductive(windows, softmax(log_p.numpy()))[:, None], y[None], metric)
     by_rule = dict(zip(RULES, in_order[:, None], strict=True))
     return AdaptationScores(scores.by_method | by_rule, dict(zip(RULES, at_once, strict=True)))
 

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..models.assembly import MadeCandidates, Part, assemble, with_online
+from ..models.building import CandidateCache, CandidateFits, add_online_ensemble, build_model
 from ..models.calibration import LABELS
 from ..models.ensemble import Ensemble
 from ..models.model import Model
@@ -72,14 +72,14 @@ def replay_subjects(
     tables: dict[str, dict[str, Scores]] = {}
     trust: dict[str, dict[str, TrustScores]] = {}  # by number of labels and subject
     adaptation: dict[str, AdaptationScores] = {}
-    built: dict[tuple[int, ...], MadeCandidates] = defaultdict(dict)  # by subjects that are held out together
+    built: dict[tuple[int, ...], CandidateCache] = defaultdict(dict)  # by subjects that are held out together
     held_out_with = {subject: tuple(group) for group in run.groups for subject in group}
     for subject, log_p in log_probs.items():
         name, candidates = str(recordings.subjects[subject]), built[held_out_with[subject]]
         model = held_out_model(run, selection.by_setting(nested.get(name, {})), subject, candidates)
         if model is not None and online is not None:
             model = with_online_ensemble(run, model, online, subject, candidates)
-        if model is None or any(part.effects is None for part in model.parts):
+        if model is None or any(part.effects is None for part in model.candidates):
             return None
         rows = np.flatnonzero(recordings.subject.numpy() == subject)
         scores, trust_scores, adaptation[name] = replay_subject(model, recordings, rows, log_p, run.options.scoring)
@@ -156,7 +156,7 @@ def adaptation_results(
 
 
 def held_out_model(
-    run: Run, weights: Mapping[Setting, float], subject: int, built: MadeCandidates | None = None
+    run: Run, weights: Mapping[Setting, float], subject: int, built: CandidateCache | None = None
 ) -> Model | None:
     """Return the ensemble of fits that tested on the subject; None if it needs all windows of a subject at once.
 
@@ -165,25 +165,25 @@ def held_out_model(
     if any(setting.adaptation == "transductive" for setting in weights):
         return None
     parts = _held_out_parts(run, weights, subject)
-    return assemble(run.recordings, parts, scores={}, encoders=run.encoders, made=built) if parts else None
+    return build_model(run.recordings, parts, scores={}, encoders=run.encoders, cache=built) if parts else None
 
 
 def with_online_ensemble(
-    run: Run, model: Model, online: OnlineWeights, subject: int, built: MadeCandidates | None = None
+    run: Run, model: Model, online: OnlineWeights, subject: int, built: CandidateCache | None = None
 ) -> Model:
     """Return the model with the online ensemble of the same fits; unchanged if no part of it centers subjects."""
     weights = online.nested[subject]
-    shared = [part.setting for part in model.parts]
+    shared = [part.setting for part in model.candidates]
     parts = _held_out_parts(run, {s: weight for s, weight in weights.items() if s not in shared}, subject)
     if not any(part.setting.adaptation == "online" for part in parts):
         return model
-    return with_online(
-        run.recordings, model, [weights.get(setting, 0.0) for setting in shared], parts, CenteringRule(), session=True,
-        all_windows=True, encoders=run.encoders, made=built,
+    return add_online_ensemble(
+        run.recordings, model, [weights.get(setting, 0.0) for setting in shared], parts, CenteringRule(),
+        is_used_in_sessions=True, is_used_transductively=True, encoders=run.encoders, cache=built,
     )  # fmt: skip
 
 
-def _held_out_parts(run: Run, weights: Mapping[Setting, float], subject: int) -> list[Part]:
+def _held_out_parts(run: Run, weights: Mapping[Setting, float], subject: int) -> list[CandidateFits]:
     """Return the parts of a model from fits that tested on the subject."""
     entries = [e for e in run.database.entries(records=False) if e.status == "done" and subject in run.groups[e.test]]
     parts = []
@@ -191,7 +191,7 @@ def _held_out_parts(run: Run, weights: Mapping[Setting, float], subject: int) ->
         by_seed = {e.seed: e for e in entries if e.setting == setting}
         used = list(by_seed.values())[: 1 if setting.network.closed_form else MAX_SEEDS]
         if used:
-            parts.append(Part(setting, *states_and_folds(run, used), weight))
+            parts.append(CandidateFits(setting, *states_and_folds(run, used), weight))
     return parts
 
 
@@ -220,7 +220,8 @@ def replay_subject(
     orders = window_orders(y)
 
     def decode(order: Rows) -> DecodedWindows:
-        return DecodedWindows(*ensemble.read(recordings.X[rows[order]], ensemble.follow()), y[order])
+        outputs = ensemble.predict_with_latents(recordings.X[rows[order]], ensemble.start_subject())
+        return DecodedWindows(*outputs, y[order])
 
     recorded = decode(orders["recorded"])
     if log_p is not None:

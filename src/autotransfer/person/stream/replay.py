@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...errors import UserError
-from ...models.seen import seen_words, window_digests
+from ...models.overlap import describe_overlap, window_digests
 from ...recordings.whole import WholeRecording
 from ...words import count, printable
 from ..events import Activation, EventDetector, EventScores, debounce_of, events_between, score_events
@@ -172,5 +172,5 @@ def replay(
             f"the recordings have no events of the model's classes {', '.join(map(str, classes))}; they have "
             f"{', '.join(names[:8]) or 'none'}: say which is which, --events NAME=CLASS,..."
         )
-    seen = seen_words(stream.session.model.card.seen, digests, whose)
+    seen = describe_overlap(stream.session.model.card.seen, digests, whose)
     return ReplayReport(detector, scores, activations, stream.hop, seen)

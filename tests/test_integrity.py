@@ -30,8 +30,10 @@ def swapped(card: Card) -> Card:
 
 def other_setting(**changes: object) -> Callable[[Card], Card]:
     def change(card: Card) -> Card:
-        parts = [at.Setting.from_dict(part["setting"]).replace(**changes).to_dict() for part in card["parts"]]
-        return card | {"parts": [part | {"setting": own} for part, own in zip(card["parts"], parts, strict=True)]}
+        parts = [at.Setting.from_dict(part["setting"]).replace(**changes).to_dict() for part in card["candidates"]]
+        return card | {
+            "candidates": [part | {"setting": own} for part, own in zip(card["candidates"], parts, strict=True)]
+        }
 
     return change
 
@@ -78,7 +80,7 @@ def test_layout_is_no_change_and_models_without_a_digest_are_refused(folder: Pat
     rewrite(folder, lambda card: dict(sorted(card.items())), indent=None)
     np.testing.assert_array_equal(load_model(folder).predict_proba(windows), before.predict_proba(windows))
     rewrite(folder, lambda card: {k: v for k, v in card.items() if k != "digest"})
-    with pytest.raises(UserError, match="has no digest"):
+    with pytest.raises(UserError, match="has no valid digest"):
         load_model(folder)
     for digest in (None, 3, {}, {"card": 1, "weights": 2}, {"card": None}):
         rewrite(folder, lambda card, digest=digest: card | {"digest": digest})
@@ -90,7 +92,7 @@ def _huge(name: str, value: int) -> Callable[[Card], Card]:
     def change(card: Card) -> Card:
         if name in card:
             return card | {name: value}
-        return card | {"parts": [part | {name: value} for part in card["parts"]]}
+        return card | {"candidates": [part | {name: value} for part in card["candidates"]]}
 
     return change
 
@@ -103,11 +105,11 @@ def test_sizes_are_compared_before_memory_is_taken(
     tensors = load_model(folder).tensors()
     rewrite(folder, _huge(name, value))
     monkeypatch.setattr(candidate, "Members", None)  # whoever builds a network fails otherwise
-    with pytest.raises(UserError, match=r"members|the card implies"):
+    with pytest.raises(UserError, match=r"members|has the shape"):
         load_model(folder)
     values = {k: json.loads(v) for k, v in as_text(card).items()}
     save_file(tensors, tmp_path / "m.safetensors", {k: json.dumps(v) for k, v in _huge(name, value)(values).items()})
-    with pytest.raises(UserError, match=r"members|the card implies"):
+    with pytest.raises(UserError, match=r"members|has the shape"):
         at.load_model(tmp_path / "m.safetensors")
 
 

@@ -16,10 +16,10 @@ import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.folds import Fold
-from autotransfer.models.assembly import Part, assemble
+from autotransfer.models.building import CandidateFits, build_model
 from autotransfer.models.card import UNTRIED
 from autotransfer.models.model import Model
-from autotransfer.models.seen import MOST, SIZE, seen_words, training_seen, window_digests
+from autotransfer.models.overlap import MOST, SIZE, describe_overlap, training_digests, window_digests
 from autotransfer.person.calibration import calibrated_with, calibration_words
 from autotransfer.person.predictions import probabilities
 from autotransfer.recordings import Raw
@@ -41,8 +41,8 @@ def model() -> Model:
     setting = at.Setting(encoder="linear", represent="features", standardize="none")
     (outcome,) = at.train(known, [at.Job(setting, Fold(np.arange(len(rows))), 0)], "cpu", progress=False)
     state = {name: one for name, one in outcome.final_state.items() if not name.startswith("censor.")}
-    found = assemble(known, [Part(setting, [state], [Fold(np.arange(len(rows)))], 1.0)], scores={})
-    found.card = replace(found.card, seen=training_seen(known))
+    found = build_model(known, [CandidateFits(setting, [state], [Fold(np.arange(len(rows)))], 1.0)], scores={})
+    found.card = replace(found.card, seen=training_digests(known))
     return found
 
 
@@ -65,17 +65,17 @@ def of_training(model: Model, raw: Raw) -> list[str]:
 
 def test_people_who_were_in_training_are_named(model: Model) -> None:
     (told,) = lines(model, raw_of(np.arange(len(REC.y))))
-    assert "trained on windows of 5 people ('0', '1', '2', '3', '4')" in told
+    assert "trained on windows of 5 subjects ('0', '1', '2', '3', '4')" in told
     assert lines(model, raw_of(np.flatnonzero(NEW))) == []
     some = np.flatnonzero(NEW | (np.arange(len(REC.y)) == 0))
-    assert "1 person ('0')" in lines(model, raw_of(some))[0], "one window is enough, whatever the file is called"
+    assert "1 subject ('0')" in lines(model, raw_of(some))[0], "one window is enough, whatever the file is called"
     assert lines(model, raw_of(some, X=REC.X[some].double().numpy())) == lines(model, raw_of(some))
 
 
 def test_labels_that_no_run_tried_are_warned_of(model: Model) -> None:
     new, untried = raw_of(np.flatnonzero(NEW)), copy(model)
     assert of_training(model, new) == []
-    untried.card = replace(model.card, follows=UNTRIED)
+    untried.card = replace(model.card, adaptation_method=UNTRIED)
     assert "not tried on held-out people" in of_training(untried, new)[0]
 
 
@@ -86,15 +86,15 @@ def test_windows_of_a_calibration_are_counted_and_a_score_without_them_is_told(m
     assert made is not model
     assert lines(model, raw_of(rows)) == []
     first, second = lines(made, raw_of(rows))
-    assert "calibrated with 10 of these 24 windows" in first
+    assert "labels of 10 of these 24 windows" in first
     rest = raw_of(rows[10:])
     p = probabilities(made, rest)
     assert second == f"balanced accuracy of the other 14 windows: {METRIC.score(rest.y, p):.3f}"
     assert len(lines(made, few)) == 1, "nothing is left to score"
-    again, _ = (
-        calibrated_with(made, raw_of(rows[10:12]), REC.X[rows[10:12]]) if made.card.calibrates != [] else (made, None)
-    )
-    assert "calibrated with" in lines(again, few)[0], "what calibrated it before is not forgotten"
+    again = made
+    if made.card.calibrates_with != []:
+        again, _ = calibrated_with(made, raw_of(rows[10:12]), REC.X[rows[10:12]])
+    assert "calibrated with the labels" in lines(again, few)[0], "what calibrated it before is not forgotten"
     scores = {
         "metric": "balanced_accuracy",
         "chance": 0.5,
@@ -114,7 +114,7 @@ def test_windows_of_a_calibration_are_counted_and_a_score_without_them_is_told(m
 
 def test_calibrating_for_somebody_of_the_training_is_said(model: Model) -> None:
     seen, new = np.arange(6), np.flatnonzero(NEW)[:6]
-    assert "trained on windows of 1 person ('0')" in str(of_training(model, raw_of(seen)))
+    assert "trained on windows of 1 subject ('0')" in str(of_training(model, raw_of(seen)))
     for subject in (None, ["5"] * 6):
         assert of_training(model, raw_of(new, subject=subject)) == []
 
@@ -124,13 +124,13 @@ def test_a_card_holds_digests_and_neither_names_nor_many(model: Model) -> None:
     assert len(text) < 20_000
     assert not set(window_digests(REC.X[:3])) & set(window_digests(REC.X[3:6]))
     many = at.Recordings(torch.randn(MOST + 500, 1, 8), np.arange(MOST + 500) % 2, np.arange(MOST + 500) % 3)
-    seen = training_seen(many)
+    seen = training_digests(many)
     assert len(seen["windows"]) <= (MOST * SIZE + 2) * 4 / 3
-    told = seen_words(seen, window_digests(many.X[::50]), [f"{s}" for s in many.subject[::50].tolist()])
-    assert "3 people" in told[0], "some of everybody's windows are known"
+    told = describe_overlap(seen, window_digests(many.X[::50]), [f"{s}" for s in many.subject[::50].tolist()])
+    assert "3 subjects" in told[0], "some of everybody's windows are known"
     for damage in ("?", 5, "AAAA"):
-        with pytest.raises(UserError, match="is damaged"):
-            seen_words(seen | {"windows": damage}, [], None)
+        with pytest.raises(UserError, match="are damaged"):
+            describe_overlap(seen | {"windows": damage}, [], None)
 
 
 def replayed(folder: Path, rows: np.ndarray, *given: str) -> tuple[list[str], list[str]]:

@@ -1,7 +1,7 @@
-"""A model's card and its weights belong together: a digest binds them, and sizes are compared before memory is taken.
+"""Checks of saved models: digests of card and weights, and shapes of tensors before memory is allocated.
 
-The digest shows accidents and careless edits, such as classes in another order. It is no signature: whoever changes
-a file on purpose can compute it again.
+A digest detects damage and careless edits, such as classes in another order. It is not a signature, because it can be
+computed again after a deliberate change.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from ..training.members import Members
 from .candidate import size_of_candidate
 from .card import DIGEST, ModelCard
 
-COPIES = 3  # of the weights, while a model is loaded: the file, its tensors, the networks
-Shapes = dict[str, tuple[int, ...]]  # of tensors by name
+COPIES = 3  # copies of the weights while a model is loaded: the file, its tensors, the networks
+Shapes = dict[str, tuple[int, ...]]  # by name of a tensor
 
 
 def model_digests(card: Mapping[str, Any], weights: bytes) -> dict[str, str]:
-    """Return the digests of a card as JSON holds it and of a safetensors file, whatever else the file's header says."""
+    """Return the digests of a card, as JSON values, and of a safetensors file without the metadata in its header."""
     header, body = split_file(weights)
     tensors = {k: v for k, v in json.loads(header).items() if k != "__metadata__"}
-    weights_digest = _hash(_canonical(tensors), body)
+    weights_digest = _hash(_canonical_json(tensors), body)
     values = {k: v for k, v in card.items() if k != DIGEST}
-    return {"weights": weights_digest, "card": _hash(_canonical(values), weights_digest.encode())}
+    return {"weights": weights_digest, "card": _hash(_canonical_json(values), weights_digest.encode())}
 
 
 def split_file(content: bytes) -> tuple[bytes, bytes]:
-    """Split a safetensors file, which begins with eight bytes that give its header's length, into header and body."""
+    """Split the content of a safetensors file into header and body. The first eight bytes are the header's length."""
     length = int.from_bytes(content[:8], "little")
     return content[8 : 8 + length], content[8 + length :]
 
 
 def check_digest(values: Mapping[str, Any], weights: bytes) -> None:
-    """Raise unless a card and its weights are as they were saved."""
+    """Raise if a card or its weights changed after they were saved."""
     stored, computed = values.get(DIGEST), model_digests(values, weights)
     if not isinstance(stored, dict) or set(stored) != set(computed):
-        raise ValueError(f"its card has no {DIGEST}, with which every model is saved")
+        raise ValueError(f"its card has no valid {DIGEST}")
     for name in computed:
         if stored[name] != computed[name]:
             raise ValueError(f"its {name} changed after it was saved")
 
 
-def _canonical(values: object) -> bytes:
-    """Return the same bytes for equal values, however their JSON was laid out."""
+def _canonical_json(values: object) -> bytes:
+    """Return JSON that is equal for equal values, with sorted keys and without spaces."""
     return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -67,7 +67,7 @@ def _hash(*parts: bytes) -> str:
 
 
 def read_weights(path: Path) -> bytes:
-    """Read a model's file; raise if it is too large for memory, or no plain file, such as a pipe that never ends."""
+    """Read a file of weights; refuse one that is too large for memory or not a plain file, such as a pipe."""
     status = path.stat()
     check_memory(COPIES * status.st_size, "the model", path, "use a machine with more memory")
     check_plain(status, path)
@@ -75,20 +75,18 @@ def read_weights(path: Path) -> bytes:
 
 
 def check_shapes(shapes: Shapes, card: ModelCard) -> None:
-    """Raise where tensors have not the shapes that the card implies. Nothing is built but on the device meta."""
-    for prefix, part in card.part_cards().items():
-        implied = _implied(Setting.from_dict(part.setting), card)
+    """Raise if the shapes of tensors differ from the card's. No memory is allocated for tensors."""
+    for prefix, candidate in card.candidate_cards().items():
+        expected = _expected_shapes(Setting.from_dict(candidate.setting), card)
         for name, shape in with_prefix(prefix, shapes).items():
-            if not shape or shape[0] != part.members:
-                raise ValueError(f"the tensor {shown(name)} has the shape {shape} for {part.members} members")
-            if name in implied and shape[1:] != implied[name]:
-                raise ValueError(
-                    f"the tensor {shown(name)} has the shape {shape}, the card implies (…, *{implied[name]})"
-                )
+            if not shape or shape[0] != candidate.members:
+                raise ValueError(f"the tensor {shown(name)} has the shape {shape} for {candidate.members} members")
+            if name in expected and shape[1:] != expected[name]:
+                raise ValueError(f"the tensor {shown(name)} has the shape {shape}, not (…, *{expected[name]})")
 
 
-def _implied(setting: Setting, card: ModelCard) -> Shapes:
-    """Return the shapes of a member's tensors by name; none for users' own modules, which may need memory."""
+def _expected_shapes(setting: Setting, card: ModelCard) -> Shapes:
+    """Return the shapes of a member's tensors; none for a user's module, which may allocate memory."""
     if setting.encoder not in ENCODERS:
         return {}
     try:

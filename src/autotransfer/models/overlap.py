@@ -1,0 +1,90 @@
+"""Overlap of new data with the windows that a model was trained or calibrated on.
+
+Scores on such windows are not scores on new subjects. A card holds short digests of the windows, from which neither
+signals nor names can be recovered; whoever has a window can find out whether the model was trained on it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..errors import UserError
+from ..recordings import Recordings
+from ..words import count
+
+SIZE = 5  # bytes of a digest: one of 10⁴ comparisons of 10⁴ windows with 10⁴ others finds a false match
+MOST = 4000  # training windows with a digest, evenly spaced
+TRAINING, CALIBRATION = "windows", "calibration"
+
+
+def training_digests(recordings: Recordings) -> dict[str, str]:
+    """Return the card's digests of the training windows."""
+    n = len(recordings.y)
+    rows = np.unique(np.linspace(0, n - 1, min(n, MOST)).round().astype(int))
+    return {TRAINING: _pack(window_digests(recordings.X[rows]))}
+
+
+def add_calibration_digests(seen: dict[str, Any], X: Tensor) -> dict[str, str]:
+    """Return the card's digests with those of calibration windows X (n, channels, times) added."""
+    return seen | {CALIBRATION: _pack({*_unpack(seen, CALIBRATION), *window_digests(X)})}
+
+
+def window_digests(X: Tensor) -> list[bytes]:
+    """Return a digest of each window (n, channels, times) in single precision."""
+    windows = (window.float().contiguous().numpy().tobytes() for window in X)
+    return [hashlib.blake2b(window, digest_size=SIZE).digest() for window in windows]
+
+
+def find_overlap(seen: dict[str, Any], kind: str, digests: Sequence[bytes]) -> NDArray[np.bool_]:
+    """Return a mask (n,) of the windows that are among the TRAINING or the CALIBRATION windows of a card."""
+    known = _unpack(seen, kind)
+    return np.array([digest in known for digest in digests], dtype=bool)
+
+
+def describe_training_overlap(
+    seen: dict[str, Any], digests: Sequence[bytes], subject: Sequence[Any] | None
+) -> list[str]:
+    """Return a warning if windows are training windows; subject: ids (n,) of the windows, or None."""
+    rows = np.flatnonzero(find_overlap(seen, TRAINING, digests)).tolist()
+    if not rows:
+        return []
+    whose = "" if subject is None else f" of {_list_names(subject[row] for row in rows)}"
+    return [f"the model was trained on windows{whose} in these data; their scores are not scores on new subjects"]
+
+
+def describe_overlap(seen: dict[str, Any], digests: Sequence[bytes], subject: Sequence[Any] | None) -> list[str]:
+    """Return warnings if windows (n,) are training or calibration windows."""
+    lines = describe_training_overlap(seen, digests, subject)
+    if n_calibrated := int(find_overlap(seen, CALIBRATION, digests).sum()):
+        windows = count(len(digests), "window")
+        lines.append(f"the model was calibrated with the labels of {n_calibrated} of these {windows}")
+    return lines
+
+
+def _list_names(subjects: Iterable[Any]) -> str:
+    names = list(dict.fromkeys(map(str, subjects)))
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    listed = ", ".join(repr(name[:40]) for name in names[:10])
+    return f"{count(len(names), 'subject')} ({listed}{more})"
+
+
+def _pack(digests: Iterable[bytes]) -> str:
+    return b64encode(b"".join(sorted(set(digests)))).decode()
+
+
+def _unpack(seen: dict[str, Any], kind: str) -> set[bytes]:
+    text = seen.get(kind, "")
+    try:
+        body = b64decode(text, validate=True) if isinstance(text, str) else b"?"
+    except ValueError:
+        body = b"?"
+    if len(body) % SIZE:
+        raise UserError(f"the digests of {kind} in the model's card are damaged; save the model again")
+    return {body[start : start + SIZE] for start in range(0, len(body), SIZE)}
