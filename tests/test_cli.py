@@ -85,7 +85,7 @@ def test_status(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None
     result = call("status", finished[0] / "run")
     assert result.returncode == 0
     choice = json.loads((finished[0] / "run" / "choice.json").read_text())
-    assert f"finished; {choice['ended']}" in result.stdout
+    assert f"finished; {choice['end_reason']}" in result.stdout
     trained = len(pd.read_csv(finished[0] / "run" / "results.csv"))
     assert trained, "however slow the machine is, its first stage is delivered"
     assert f"{trained} of {trained} fits done" in result.stdout
@@ -236,7 +236,7 @@ def test_interrupt_says_how_to_resume_and_a_report_says_incomplete(tmp_path: Pat
     second = call("resume", tmp_path / "run")
     assert_mistake(second, "in use by another process")
     third = call("run", source, "--out", tmp_path / "run")
-    assert_mistake(third, "already holds a run, which is at work: autotransfer status")
+    assert_mistake(third, "already holds a run, which is being trained")
     status = call("status", tmp_path / "run").stdout
     assert "at work" in status
     assert re.search(r"[1-9]\d* running", status)

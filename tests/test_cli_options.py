@@ -166,7 +166,7 @@ def test_a_report_needs_no_recordings_and_resume_takes_them_from_elsewhere(home:
         assert "give --data FILE" in told
         other = home / "other.npz"
         save_npz(other, tiny(seed=7))
-        assert "is not what" in mistake("resume", run, "--data", other)
+        assert "differs from the data" in mistake("resume", run, "--data", other)
         assert "is finished" in call("resume", run, "--data", moved).stdout
         assert "is finished" in call("resume", run).stdout, "where they are now is remembered"
     finally:

@@ -13,7 +13,7 @@ from torch import Tensor
 from autotransfer.errors import UserError
 from autotransfer.models.building import CandidateFits, build_model
 from autotransfer.runs.choice import Choice
-from autotransfer.runs.executor import LOG_PROBS
+from autotransfer.runs.executor import PREDICTIONS
 from autotransfer.runs.run import Run
 from autotransfer.search.evaluation import delivered_predictions
 from autotransfer.search.evidence import ClassificationEvidence
@@ -113,8 +113,8 @@ def test_predictions_that_are_missing_or_damaged_are_told(
     ):
 
         def weights(own: Run, key: str, change: Tensor | None = change) -> dict[str, Tensor]:
-            tensors = {name: tensor for name, tensor in real(own, key).items() if name != LOG_PROBS}
-            return tensors if change is None else tensors | {LOG_PROBS: change}
+            tensors = {name: tensor for name, tensor in real(own, key).items() if name != PREDICTIONS}
+            return tensors if change is None else tensors | {PREDICTIONS: change}
 
         monkeypatch.setattr(Run, "weights", weights)
         with pytest.raises(UserError, match=words):

@@ -27,7 +27,7 @@ from autotransfer.runs.checkpoint import load_checkpoint, restore, save_checkpoi
 from autotransfer.runs.database import Entry, RunDatabase
 from autotransfer.runs.lock import Lock, in_use
 from autotransfer.runs.options import resolve_options
-from autotransfer.runs.run import WRITTEN, Run, check_unused
+from autotransfer.runs.run import RESERVED_NAMES, Run, check_unused
 from autotransfer.training.train import run as train_population
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import prepare_windows
@@ -210,7 +210,7 @@ def test_changed_data_are_noticed(tmp_path: Path) -> None:
     X = recordings.X.clone()
     X[3, 1, 4] += 1e-3
     save_npz(path, at.Recordings(X, recordings.y, recordings.subject, sfreq=16))
-    with pytest.raises(UserError, match="is not what"):
+    with pytest.raises(UserError, match="differs from the data"):
         Run.open(tmp_path / "run")
 
 
@@ -238,7 +238,7 @@ def test_changed_sessions_and_columns_of_the_same_windows_are_noticed(tmp_path: 
         "age": {"session": day, "columns": {"room": columns["room"]}},
     }.items():
         write(**other)
-        with pytest.raises(UserError, match=f"is not what .* in the column '{name}'"):
+        with pytest.raises(UserError, match=f"differs in the column '{name}'"):
             open_again()
     write(columns=columns)
     with pytest.raises(UserError, match="in the column 'session'"):
@@ -278,18 +278,18 @@ def test_bad_data_leave_no_folder(tmp_path: Path) -> None:
     assert np.array_equal(list(tmp_path.iterdir()), [])
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("name", RESERVED_NAMES)
 def test_a_file_of_the_users_is_not_replaced(tmp_path: Path, name: str) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "model").mkdir()  # an empty folder is nobody's
     check_unused(tmp_path / "run")
     (tmp_path / "run" / "model").rmdir()
     (tmp_path / "run" / name).symlink_to(tmp_path)
-    with pytest.raises(UserError, match=f"holds {name}, which a run would replace"):
+    with pytest.raises(UserError, match=f"already holds {name}"):
         check_unused(tmp_path / "run")
     (tmp_path / "run" / name).unlink()
     (tmp_path / "run" / name).write_text("mine")
-    with pytest.raises(UserError, match=f"holds {name}, which a run would replace"):
+    with pytest.raises(UserError, match=f"already holds {name}"):
         create_run(tmp_path / "run", described(source=str(tiny_file(tmp_path))))
     assert [path.name for path in (tmp_path / "run").iterdir()] == [name]
     assert (tmp_path / "run" / name).read_text() == "mine"

@@ -16,7 +16,7 @@ from faults import assert_one_line, call, few_settings, interrupted_run, make_ru
 from tiny import tiny_file
 
 SHORT = {"max_epochs": 3}
-WRITTEN = [
+RESERVED_NAMES = [
     "run.sqlite", "run.sqlite-wal", "lock", "model", "model/model.json", "choice.json", ".report.html.1.part",
     "population-1.checkpoint",
 ]  # fmt: skip
@@ -31,7 +31,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("dangling", [False, True])
-@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("name", RESERVED_NAMES)
 def test_links_in_a_run_are_refused_by_all_who_write(home: Path, tmp_path: Path, name: str, dangling: bool) -> None:
     """Whether they lead to a file or folder that is there or to where one would be made."""
     run, elsewhere = Path(shutil.copytree(home / "run", tmp_path / "run")), tmp_path / "elsewhere"

@@ -1,8 +1,8 @@
-"""Populations as tasks on a Dask cluster: the other executor of a run.
+"""Executor that trains populations as tasks on a Dask cluster.
 
-Recordings are a task, too, so that Dask sends them to a worker when it needs them, and makes them again where they were
-lost. What a worker returns is written into the same database as in a local run, so killing this process, a worker or
-all of them costs only the populations in flight.
+Recordings are a task, too, so that Dask sends them to the workers and recomputes them if they are lost. Results of
+workers are stored in the run database of this process: if it or a worker is killed, only unfinished populations are
+trained again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..model.encoders import Encoders
 from ..recordings import Recordings
 from ..recordings.optional import pip_install
 from ..runs.database import FINISHED, Entry, OpenPopulation
-from ..runs.executor import DTYPE, Work, make_job, tensors_of, train_halves
+from ..runs.executor import DTYPE, TrainableRun, make_job, split_population, tensors_of
 from ..training.closed_form import make_population
 from ..training.memory import first_line, is_out_of_memory
 from ..training.packing import resolve_device
@@ -33,12 +33,12 @@ from ..versions import versions
 if TYPE_CHECKING:
     from distributed import Client, Future, as_completed
 
-GO_ON = "continue with: autotransfer resume {} --cluster …"
-MATTERS = ("autotransfer", "torch")  # packages whose versions must agree everywhere
+RESUME = "continue with: autotransfer resume {} --cluster …"
+SAME_VERSIONS = ("autotransfer", "torch")  # packages that must have the same version on all workers
 
 
-class Finished(NamedTuple):
-    """A job that a worker has finished, ready for the database."""
+class JobResult(NamedTuple):
+    """Result of a job that a worker has finished, ready for the run database."""
 
     key: str
     record: Record
@@ -53,11 +53,10 @@ def train_task(
     encoders: Encoders | None,
     folds: int | None = None,
     expected: Mapping[str, str] | None = None,
-) -> list[Finished]:
-    """Train one population from its first epoch to its last; runs on a worker. expected: versions of the main process,
-    since a worker may have joined after they were compared."""
+) -> list[JobResult]:
+    """Train one population on a worker. expected: versions of the main process, compared if the worker joined late."""
     if expected is not None:
-        _check_same_versions(expected, versions(), "a worker that joined later")
+        _check_same_versions(expected, versions(), "a new worker")
     place = _device_of_worker(device)
     jobs = [make_job(recordings, entry, folds) for entry in entries]
     members = {id(job): entry.key for job, entry in zip(jobs, entries, strict=True)}
@@ -67,14 +66,14 @@ def train_task(
         population = make_population(jobs, windows, encoders)
         for outcome in train_population(population):
             key = members[id(outcome.job)]
-            finished.append(Finished(key, outcome.record(), tensors_of(outcome), outcome.job.setting.max_epochs))
+            finished.append(JobResult(key, outcome.record(), tensors_of(outcome), outcome.job.setting.max_epochs))
     finally:
         release_windows(recordings)
     return finished
 
 
 def _device_of_worker(asked: str) -> torch.device:
-    """The device asked for; where a worker sees several GPUs, the one of the number at the end of its name."""
+    """Return the device; a worker that sees several GPUs uses the one with the number at the end of its name."""
     device = resolve_device(asked)
     if device.type != "cuda" or device.index is not None or torch.cuda.device_count() < 2:
         return device
@@ -85,13 +84,13 @@ def _device_of_worker(asked: str) -> torch.device:
 
 
 class Cluster:
-    """An executor with many workers. `address`: a Dask scheduler's."""
+    """Executor on the workers of the Dask scheduler at `address`."""
 
     def __init__(self, address: str) -> None:
         self.client = _connect(address)
         self.workers = max(1, len(self.client.scheduler_info(n_workers=-1)["workers"]))
         _check_versions(self.client)
-        self._device: torch.device | None = None  # the weakest of any worker
+        self._device: torch.device | None = None  # the weakest device of all workers
 
     def __enter__(self) -> Cluster:
         return self
@@ -100,7 +99,7 @@ class Cluster:
         self.client.close()
 
     def device(self, asked: str) -> torch.device:
-        """The weakest device of any worker: populations are packed before it is known who trains them."""
+        """Return the weakest device of all workers, because any of them may train a population."""
         if self._device is None:
             kinds = self.client.run(_kind_of_device, asked)
             if not kinds:
@@ -108,23 +107,24 @@ class Cluster:
             self._device = torch.device("cpu" if "cpu" in kinds.values() else "cuda")
         return self._device
 
-    def train(self, run: Work, bar: Progress) -> None:
+    def train(self, run: TrainableRun, entries: Sequence[Entry], bar: Progress) -> None:
         from distributed import as_completed
 
+        known = {entry.key: entry for entry in entries}
         waiting: dict[Future, OpenPopulation] = {}
         arriving = as_completed(raise_errors=False)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sending large graph")
             data = self.client.submit(_unchanged, run.recordings, pure=False)
         try:
-            self._submit_open(run, data, waiting, arriving)
+            self._submit_open(run, known, data, waiting, arriving)
             for future in arriving:
                 population = waiting.pop(future)
                 try:
-                    arrived: list[Finished] = future.result()
-                except Exception as error:  # of the training, or of a lost worker
+                    arrived: list[JobResult] = future.result()
+                except Exception as error:  # of the fit, or of a lost worker
                     _handle_failure(run, population, error)
-                    self._submit_open(run, data, waiting, arriving)
+                    self._submit_open(run, known, data, waiting, arriving)
                     continue
                 for finished in arrived:
                     run.database.finish(finished.key, finished.record, finished.tensors)
@@ -136,15 +136,16 @@ class Cluster:
             self.client.cancel([*waiting, data], force=True)
 
     def _submit_open(
-        self, run: Work, data: Future, waiting: dict[Future, OpenPopulation], arriving: as_completed
-    ) -> None:
+        self, run: TrainableRun, known: dict[str, Entry], data: Future, waiting: dict[Future, OpenPopulation],
+        arriving: as_completed,
+    ) -> None:  # fmt: skip
         """Submit every open population that no worker has."""
-        known = {entry.key: entry for entry in run.database.entries(records=False)}
-        handed_out = {busy.number for busy in waiting.values()}
+        statuses = run.database.statuses()
+        submitted = {population.number for population in waiting.values()}
         for population in run.database.open_populations():
-            if population.number in handed_out:
+            if population.number in submitted:
                 continue
-            todo = [known[key] for key in population.keys if known[key].status not in FINISHED]
+            todo = [known[key] for key in population.keys if statuses[key] not in FINISHED]
             if not todo:
                 run.database.end_population(population.number)
                 continue
@@ -158,19 +159,19 @@ class Cluster:
 
 
 def _unchanged(recordings: Recordings) -> Recordings:
-    """Return the recordings, as a task that every population needs."""
+    """Return the recordings; a task, so that Dask distributes them."""
     return recordings
 
 
-def _handle_failure(run: Work, population: OpenPopulation, error: Exception) -> None:
-    """Split a population for which memory was short; raise for any other error."""
+def _handle_failure(run: TrainableRun, population: OpenPopulation, error: Exception) -> None:
+    """Split a population that did not fit into memory; raise any other error."""
     reason, statuses = first_line(error), run.database.statuses()
     several = sum(statuses[key] not in FINISHED for key in population.keys) > 1
-    # A population that takes one worker after another with it has most likely met the system's memory limit.
+    # A population that kills one worker after another most likely exceeds the memory limit of the system.
     if is_out_of_memory(error) or (type(error).__name__ == "KilledWorker" and several):
-        train_halves(run, population, reason)
+        split_population(run, population, reason)
         return
-    raise UserError(f"population {population.number} failed on the cluster: {reason}; {GO_ON.format(run.folder)}")
+    raise UserError(f"population {population.number} failed on the cluster: {reason}; {RESUME.format(run.folder)}")
 
 
 def _kind_of_device(asked: str) -> str:
@@ -187,25 +188,25 @@ def _connect(address: str) -> Client:
         return Client(address, timeout="10s")
     except (OSError, TimeoutError, ValueError) as error:
         reason = first_line(error)
-        raise UserError(f"cannot reach a Dask scheduler at {address!r} ({reason}); give host:port") from None
+        raise UserError(f"cannot reach a Dask scheduler at {address!r} ({reason}); give HOST:PORT") from None
 
 
 def _check_versions(client: Client) -> None:
-    """Refuse workers with other versions, which would silently give other results."""
+    """Raise if a worker has other versions, because results would silently differ."""
     expected, others = versions(), client.run(versions)
     for worker, installed in others.items():
         _check_same_versions(expected, installed, f"the worker {worker}")
     differing = [name for name, installed in others.items() if installed["kernels"] != expected["kernels"]]
     if differing:
         warnings.warn(
-            f"compiled kernels are not the same on {', '.join(differing)}: what is trained there differs in its last "
-            "digits; install the same wheel everywhere and set ATEN_CPU_CAPABILITY=avx2 to avoid that",
+            f"compiled kernels differ on {', '.join(differing)}, and so do the last digits of results; "
+            "install the same wheel everywhere and set ATEN_CPU_CAPABILITY=avx2",
             stacklevel=2,
         )
 
 
 def _check_same_versions(expected: Mapping[str, str], installed: Mapping[str, str], worker: str) -> None:
-    for package in MATTERS:
+    for package in SAME_VERSIONS:
         if installed.get(package) != expected[package]:
             raise UserError(
                 f"{worker} has {package} {installed.get(package)}, this process has {expected[package]}; "

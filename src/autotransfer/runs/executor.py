@@ -1,9 +1,10 @@
-"""Where populations are trained: `LocalExecutor` in this process; `Cluster`, elsewhere, on Dask's workers."""
+"""Executors train the jobs of a run: in this process here, on Dask workers in `cluster`."""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -29,11 +30,12 @@ from .options import RunOptions
 from .signals import is_stop_requested, raise_if_stop_requested, signals_wait
 
 DTYPE = torch.float32
-LOG_PROBS = "said"  # the name of log-probabilities among the tensors of a job
-CHECKPOINT_EVERY = 5.0  # seconds of training that a kill may cost
+PREDICTIONS = "predictions"  # tensor of a finished job: log-probabilities, or numbers, of held-out windows
+CHECKPOINT_EVERY = 5.0  # seconds between checkpoints: a kill loses at most as much training
+PACE_KNOWN_AFTER = 0.2  # share of a stage's time, after which its remaining time is estimated
 
 
-class Work(Protocol):
+class TrainableRun(Protocol):
     """Interface of a run for an executor."""
 
     folder: Path
@@ -46,89 +48,93 @@ class Work(Protocol):
 
 
 def make_job(recordings: Recordings, entry: Entry, folds: int | None = None) -> Job:
-    """Return the job of an entry on the recordings of its run."""
-    groups = [*groups_of(recordings, folds), []]  # the last one is nobody
+    """Return the job of a database entry."""
+    groups = [*groups_of(recordings, folds), []]  # the last group is empty: regression has no validation subjects
     fold = make_fold(recordings, groups[entry.validation], groups[entry.test])
     return Job(entry.setting, fold, entry.seed)
 
 
 class Executor(Protocol):
-    workers: int  # how many populations it trains at a time
+    """Interface of an executor."""
+
+    workers: int  # number of populations that are trained at a time
 
     def device(self, asked: str) -> torch.device:
         """Return the device whose memory limits a population."""
 
-    def train(self, run: Work, bar: Progress) -> None:
-        """Train every population of the database that has not ended, and note each job the moment it is finished."""
-
-
-PROBE = 0.2  # share of the time left for a stage, after which its pace is believed
+    def train(self, run: TrainableRun, entries: Sequence[Entry], bar: Progress) -> None:
+        """Train the unfinished jobs of a run and store each result at once. entries: all jobs of the run."""
 
 
 class TimeLimitReached(Exception):
-    """Exception of a stage that cannot be completed in time."""
+    """Raised if a stage cannot be completed within the time limit."""
 
 
 class LocalExecutor:
-    """Executor in this process: one population after another, each checkpointed every few seconds."""
+    """Executor in this process: trains one population after another, with a checkpoint every few seconds."""
 
     workers = 1
-    until = math.inf  # of the monotonic clock: training stops there, and keeps what it has
+    until = math.inf  # time of the monotonic clock at which training stops with a checkpoint
 
     def device(self, asked: str) -> torch.device:
         return resolve_device(asked)
 
-    def train(self, run: Work, bar: Progress) -> None:
+    def train(self, run: TrainableRun, entries: Sequence[Entry], bar: Progress) -> None:
+        known = {entry.key: entry for entry in entries}
         device = resolve_device(run.options.device)
         try:
             while populations := run.database.open_populations():
                 first = populations[0]
                 try:
-                    self._train(run, first, device, bar)
+                    self._train(run, known, first, device, bar)
                     continue
                 except (RuntimeError, MemoryError) as error:
                     if not is_out_of_memory(error):
                         raise
                     reason = first_line(error)
-                # Only here, where nothing refers to the error and to the frames that it holds, is their memory free.
+                # Memory is freed only here, where nothing refers to the error and its frames.
                 if device.type == "cuda":
                     torch.cuda.empty_cache()
-                train_halves(run, first, reason)
+                split_population(run, first, reason)
                 (run.folder / f"population-{first.number}.checkpoint").unlink(missing_ok=True)
         finally:
             release_windows(run.recordings)
 
-    def _train(self, run: Work, open_population: OpenPopulation, device: torch.device, bar: Progress) -> None:
+    def _train(
+        self, run: TrainableRun, known: dict[str, Entry], listed: OpenPopulation, device: torch.device, bar: Progress
+    ) -> None:
         """Train one population, from its checkpoint if it has one."""
-        path = run.folder / f"population-{open_population.number}.checkpoint"
-        known = {entry.key: entry for entry in run.database.entries(records=False)}
-        todo = [key for key in open_population.keys if known[key].status not in FINISHED]
+        path = run.folder / f"population-{listed.number}.checkpoint"
+        statuses = run.database.statuses()
+        todo = [key for key in listed.keys if statuses[key] not in FINISHED]
         if todo:
             if time.monotonic() > self.until:
                 raise TimeLimitReached
+            in_checkpoint = listed.keys if path.exists() else todo  # some may have finished since
+            jobs = {key: make_job(run.recordings, known[key], run.options.n_folds) for key in in_checkpoint}
             with signals_wait():
-                self._train_members(run, todo, known, path, device, bar)
+                self._train_members(run, jobs, todo, path, device, bar)
         path.unlink(missing_ok=True)
-        run.database.end_population(open_population.number)
+        run.database.end_population(listed.number)
 
     def _train_members(
-        self, run: Work, todo: list[str], known: dict[str, Entry], path: Path, device: torch.device, bar: Progress
+        self, run: TrainableRun, jobs: dict[str, Job], todo: list[str], path: Path, device: torch.device, bar: Progress
     ) -> None:
-        population, members = self._population(run, todo, known, path, device)
+        population, members = self._population(run, jobs, todo, path, device)
         bar.subtract_finished(population)
         last = time.monotonic()
 
         def after_epoch(population: Trainer) -> None:
             nonlocal last
             bar.add_epoch(population)
-            over = self._is_late(bar)
-            due = over or is_stop_requested() or time.monotonic() - last > CHECKPOINT_EVERY
+            is_late = self._is_late(bar)
+            due = is_late or is_stop_requested() or time.monotonic() - last > CHECKPOINT_EVERY
             if population.jobs and due:
                 save_checkpoint(path, population, [members[id(job)] for job in population.jobs])
                 if math.isfinite(bar.seconds_left):
                     run.database.remember(stage_seconds_left=[bar.seconds_left, time.time()])
                 last = time.monotonic()
-            if population.jobs and over:
+            if population.jobs and is_late:
                 raise TimeLimitReached
             raise_if_stop_requested()
 
@@ -138,29 +144,22 @@ class LocalExecutor:
             bar.add_outcome(outcome)
 
     def _is_late(self, bar: Progress) -> bool:
-        """Return whether time is over, or finished fits of the stage say that it needs more than is left."""
+        """Return whether time is over, or the stage's finished fits show that the time left does not suffice."""
         seconds_left, spent = self.until - time.monotonic(), time.perf_counter() - bar.start
-        is_known = math.isfinite(bar.seconds_needed) and spent > PROBE * (spent + seconds_left)
+        is_known = math.isfinite(bar.seconds_needed) and spent > PACE_KNOWN_AFTER * (spent + seconds_left)
         return seconds_left < 0 or (is_known and bar.seconds_needed > seconds_left)
 
     def _population(
-        self, run: Work, todo: list[str], known: dict[str, Entry], path: Path, device: torch.device
+        self, run: TrainableRun, jobs: dict[str, Job], todo: list[str], path: Path, device: torch.device
     ) -> tuple[Trainer, dict[int, str]]:
-        """Return the population of these jobs, and the key of each by the identity of its Job."""
-        folds = run.options.n_folds
-        jobs = {key: make_job(run.recordings, known[key], folds) for key in todo}
+        """Return the population of the jobs to do, restored if possible, and the key of each by the id of its Job."""
         windows = prepare_windows(run.recordings, jobs[todo[0]], device=device, dtype=DTYPE)
-        everyone = jobs | {
-            key: make_job(run.recordings, entry, folds)
-            for key, entry in known.items()
-            if entry.status in FINISHED and path.exists()
-        }
-        restored = restore(everyone, windows, path, run.encoders)
+        restored = restore(jobs, windows, path, run.encoders)
         if restored is not None and set(todo) <= set(restored[1]):
             population, keys = restored
-            alive = [place for place, key in enumerate(keys) if key in jobs]  # others ended after the checkpoint
-            population.select(alive)
-            keys = [keys[place] for place in alive]
+            unfinished = [place for place, key in enumerate(keys) if key in todo]
+            population.select(unfinished)
+            keys = [keys[place] for place in unfinished]
         else:
             run.database.begin(todo)
             population = make_population([jobs[key] for key in todo], windows, run.encoders)
@@ -169,27 +168,27 @@ class LocalExecutor:
 
 
 class RegressionExecutor(LocalExecutor):
-    """Executor of fits without steps: one job after another."""
+    """Executor of linear models of a continuous target: fits one job after another."""
 
-    def train(self, run: Work, bar: Progress) -> None:
+    def train(self, run: TrainableRun, entries: Sequence[Entry], bar: Progress) -> None:
         nothing = np.zeros((1, 1), dtype=np.int64)
-        for entry in run.database.entries(records=False):
+        for entry in entries:
             if entry.status in FINISHED:
                 continue
             start, fold = time.perf_counter(), make_job(run.recordings, entry, run.options.n_folds).fold
             predicted = torch.from_numpy(np.ascontiguousarray(predict_held_out(run.recordings, entry.setting, fold).T))
-            record = Record(  # without scores of classes, and without epochs
+            record = Record(  # a record without class scores and learning curves
                 best_epoch=1, epochs=1, validation_score=math.nan, test_score=math.nan, validation_confusion=nothing,
                 test_confusion=nothing, history={name: [] for name in HISTORY}, seconds=time.perf_counter() - start,
                 population=1,
             )  # fmt: skip
-            run.database.finish(entry.key, record, save({LOG_PROBS: predicted}))
+            run.database.finish(entry.key, record, save({PREDICTIONS: predicted}))
             bar.add_results([entry.setting.max_epochs], [False])
             raise_if_stop_requested()
 
 
-def train_halves(run: Work, population: OpenPopulation, reason: str) -> None:
-    """Train the halves of a population that did not fit into memory; a single member that does not is an error."""
+def split_population(run: TrainableRun, population: OpenPopulation, reason: str) -> None:
+    """Replace a population that did not fit into memory by its halves; raise if a single member did not fit."""
     statuses = run.database.statuses()
     todo = [key for key in population.keys if statuses[key] not in FINISHED]
     if len(todo) < 2:
@@ -198,10 +197,9 @@ def train_halves(run: Work, population: OpenPopulation, reason: str) -> None:
 
 
 def tensors_of(outcome: Outcome) -> bytes:
-    """Return weights of both snapshots and of the last epoch, with log-probabilities of the held-out rows, as
-    safetensors."""
+    """Return weights of both snapshots and the last epoch, and held-out log-probabilities, as safetensors bytes."""
     states = {"best": outcome.state, "final": outcome.final_state}
     if outcome.swapped is not None:
         states["swapped"] = outcome.swapped.state
     tensors = {f"{kind}.{name}": t.contiguous() for kind, state in states.items() for name, t in state.items()}
-    return save(tensors | {LOG_PROBS: outcome.held_out_log_probs.contiguous()})
+    return save(tensors | {PREDICTIONS: outcome.held_out_log_probs.contiguous()})

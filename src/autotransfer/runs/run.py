@@ -1,4 +1,4 @@
-"""A run: a folder, its database, the recordings, and the jobs that are left, which an Executor trains."""
+"""Run: a folder with a database of jobs, the recordings, and an executor that trains unfinished jobs."""
 
 from __future__ import annotations
 
@@ -31,21 +31,20 @@ from ..training.progress import Progress
 from ..versions import versions
 from .data_facts import Data, changed_column, column_digests, fingerprint
 from .database import FINISHED, REMEDY, Entry, RunDatabase, check_entries
-from .executor import DTYPE, LOG_PROBS, Executor, LocalExecutor, RegressionExecutor, make_job
+from .executor import DTYPE, PREDICTIONS, Executor, LocalExecutor, RegressionExecutor, make_job
 from .lock import in_use, no_run_error, remove_database
 from .options import RunOptions
 from .preparation import Preparation, check_encoder
 from .study import NAME, study_text
 
-WRITTEN = ("results.csv", "report.html", "model")  # that others may have files of the same name
+RESERVED_NAMES = ("results.csv", "report.html", "model")  # files of a run that would replace a user's files
 
-Tell = Callable[[str], None]  # says a line to the user
+Tell = Callable[[str], None]  # prints one line for the user
 Scores = dict[str, float]
 
 
 class Run:
-    """Run in a folder. `start` begins and `open` opens one; `work` trains all jobs of its database that are not
-    finished."""
+    """Run in a folder. `start` creates a run, `open` opens an existing one, `train` trains unfinished jobs."""
 
     def __init__(
         self,
@@ -61,7 +60,7 @@ class Run:
 
     @property
     def prepared(self) -> Preparation:
-        """Return options with recordings, which are loaded at first use if the run was opened without them."""
+        """Return options and recordings, loaded at first use if the run was opened with `lazy`."""
         if not isinstance(self._prepared, Preparation):
             self._prepared = self._prepared()
         return self._prepared
@@ -72,14 +71,16 @@ class Run:
 
     @property
     def data(self) -> Data:
-        """Return the numbers and names of the recordings that the run database holds."""
+        """Return the facts about the recordings that the run database holds."""
         return self.database.require("data", Data)
 
     @classmethod
     def start(cls, folder: Path, prepared: Preparation) -> Run:
-        """Start a run in a folder that was checked with `check_unused`."""
+        """Create a run in a folder that `check_unused` has accepted."""
         options, recordings = prepared.options, prepared.recordings
-        source = absolute(options.source) if options.source else ""  # resume may be called from elsewhere
+        source = (
+            absolute(options.source) if options.source else ""
+        )  # `resume` may be called in another working directory
         facts: dict[str, Any] = {
             "options": replace(options, source=source),
             "fingerprint": fingerprint(recordings),
@@ -91,7 +92,7 @@ class Run:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             database = create_run_database(folder / "run.sqlite", facts)
-            if source:  # otherwise the data are arrays in Python
+            if source:  # arrays in Python have no source
                 write_atomically(folder / NAME, study_text(options))
         except OSError as error:
             raise UserError(f"cannot write to {folder} ({error.strerror}); choose another folder") from None
@@ -108,12 +109,11 @@ class Run:
         lazy: bool = False,
         read_only: bool = False,
     ) -> Run:
-        """Open a run with the data it began with: those given, or loaded from where they were, or from `source` if they
-        have moved.
+        """Open a run with the recordings it was started with, checked by their digests.
 
-        encoders: the factory again if the run has a user's own encoder: code is never imported because a folder names
-        it. lazy: the data are loaded when they are first needed; a report may never need them. read_only: nothing is
-        written to the run database, not even where the data are now.
+        recordings: loaded from the stored source if None, or from `source` if the files have moved. encoders: factory
+        of a user's own encoder, because code is never imported on the word of a folder. lazy: recordings are loaded at
+        first use. read_only: nothing is written to the run database.
         """
         database = RunDatabase(folder / "run.sqlite", read_only=read_only)
         try:
@@ -141,30 +141,31 @@ class Run:
         return run
 
     def warn_of_recordings(self) -> None:
-        """Warn of what looks wrong in the recordings."""
+        """Warn about suspicious properties of the recordings."""
         for line in concerns(Study.from_raw(use_whole_subjects(self.recordings).raw())):
             warnings.warn(line, stacklevel=user_stacklevel())
 
     @cached_property
     def groups(self) -> list[list[int]]:
-        """Return the subjects that are held out together, as positions in recordings.subjects: each alone, unless
-        --folds or --hold-out say otherwise."""
+        """Return groups of subjects that are held out together, as positions in recordings.subjects."""
         return held_out_groups(len(self.data.subjects), self.data.units, self.options.n_folds)
 
     def by_person(self, scores: Scores) -> Scores:
-        """Return scores by person: if parts of people are held out, the mean over each person's parts."""
+        """Return scores by whole subject: the mean over units if sessions or values of a column are held out."""
         return scores if self.data.units is None else self.data.units.by_person(scores)
 
     def folds(self) -> list[tuple[int, int]]:
-        """Return (validation, test) positions of the groups. Each group tests once, and the one before it validates;
-        for regression nobody validates, which is the position after the last group."""
+        """Return (validation, test) positions of groups: each group tests once, and the one before it validates.
+
+        Regression has no validation group; its position is the number of groups.
+        """
         n = len(self.groups)
         if self.options.task.is_numeric:
             return [(n, test) for test in range(n)]
         return [((test - 1) % n, test) for test in range(n)]
 
     def search_fold(self) -> tuple[int, int]:
-        """Return the fold on which a search compares settings: the first whose validation subject can be scored."""
+        """Return the first fold whose validation group can be scored; a search compares settings on it."""
         known = set(scorable_subjects(self.recordings))
         return next(fold for fold in self.folds() if known & set(self.groups[fold[0]]))
 
@@ -172,40 +173,37 @@ class Run:
         return make_job(self.recordings, entry, self.options.n_folds)
 
     def weights(self, key: str) -> dict[str, Tensor]:
-        """Return the tensors that a finished job has left: best.* and final.*"""
+        """Return the stored tensors of a finished job: best.*, final.* and predictions."""
         try:
             return load_tensors(self.database.tensors(key))
         except (SafetensorError, TypeError, ValueError):
-            raise UserError(
-                f"the database {self.database.path} has a job without weights (key {key!r}); {REMEDY}"
-            ) from None
+            raise UserError(f"{self.database.path} has a job without weights (key {key!r}); {REMEDY}") from None
 
     def held_out_log_probs(self, entry: Entry) -> Tensor:
-        """Log-probabilities (n, C) of the rows that a finished job held out: validation rows, then test rows."""
+        """Return log-probabilities (n, C) of a finished job's validation windows, then of its test windows."""
         who = self.recordings.subject.numpy()
         n = int(np.isin(who, self.groups[entry.validation] + self.groups[entry.test]).sum())
         return self.stored_predictions(entry.key, (n, self.recordings.n_classes))
 
     def stored_predictions(self, key: str, shape: tuple[int, int]) -> Tensor:
-        """Return the predictions that a finished job has left; raise unless they are finite numbers of this shape."""
-        stored = self.weights(key).get(LOG_PROBS)
+        """Return the stored predictions of a finished job; raise unless they are finite numbers of this shape."""
+        stored = self.weights(key).get(PREDICTIONS)
         if stored is None or stored.shape != shape or not stored.isfinite().all():
-            raise UserError(f"the database {self.database.path} has damaged predictions (key {key!r}); {REMEDY}")
+            raise UserError(f"{self.database.path} has damaged predictions (key {key!r}); {REMEDY}")
         return stored
 
     def train(
         self, *, shown: bool | None = None, label: str | None = None, counted: Sequence[Entry] | None = None
     ) -> None:
-        """Train every job that is not finished: what was begun as it was composed, the rest in new populations.
+        """Train all unfinished jobs: stored populations as they are composed, other jobs in new populations.
 
-        label: what progress calls it. counted: the jobs that progress counts, finished or not; default: all that are
-        known.
+        label: title of the progress bar. counted: jobs that the progress bar counts; default: all jobs
         """
-        self.database.remember(stage_seconds_left=[])  # that of an earlier stage
+        self.database.remember(stage_seconds_left=[])  # forgets the estimate of an earlier stage
         self._note_versions()
-        self._pack_waiting()
         known = self.database.entries(records=False)
         left = [entry for entry in known if entry.status not in FINISHED]
+        self._pack_waiting(left)
         total = sum(entry.setting.max_epochs for entry in left)
         keys = None if counted is None else {entry.key for entry in counted}
         counts = Counter(entry.status for entry in known if keys is None or entry.key in keys)
@@ -215,10 +213,10 @@ class Run:
             total, counts.total(), shown=shown, label=label, before=(counts["done"], counts["failed"]),
             until=until,
         ) as bar:  # fmt: skip
-            self.executor.train(self, bar)
+            self.executor.train(self, known, bar)
 
     def check_data(self) -> str:
-        """Return the fingerprint of the recordings; raise if windows have changed since the run was begun."""
+        """Return the fingerprint of the recordings; raise if windows have changed since the run was started."""
         known = self.database.require("fingerprint", str)
         if fingerprint(self.recordings) != known:
             raise UserError(
@@ -242,13 +240,12 @@ class Run:
             self.database.remember(versions=known)
         self.database.versions = known.index(now)
 
-    def _pack_waiting(self) -> None:
-        """Compose populations of the jobs that are in none, and store the composition."""
+    def _pack_waiting(self, unfinished: Sequence[Entry]) -> None:
+        """Compose populations of unfinished jobs that are in none, and store the composition."""
         if self.options.task.is_numeric:
             return
         placed = {key for population in self.database.open_populations() for key in population.keys}
-        entries = self.database.entries(records=False)
-        waiting = [entry for entry in entries if entry.status not in FINISHED and entry.key not in placed]
+        waiting = [entry for entry in unfinished if entry.key not in placed]
         if not waiting:
             return
         jobs = [self.job(entry) for entry in waiting]
@@ -261,49 +258,45 @@ class Run:
 
 
 def _load_again(folder: Path, options: RunOptions) -> Recordings:
-    """Load the data of a run, which may have moved since."""
+    """Load the recordings of a run from the stored source."""
     source = options.source
     if os.path.isabs(source) and not any(os.path.exists(path) for path in (source, source.partition("?")[0])):
-        raise UserError(f"{source}, the data of {folder}, is not there any more; if it has moved, give --data FILE")
+        raise UserError(f"{source}, the data of {folder}, does not exist; if it was moved, give --data FILE")
     return options.load()
 
 
 def check_same_data(database: RunDatabase, options: RunOptions, recordings: Recordings) -> None:
-    """Raise unless the recordings are those that a run was begun with."""
+    """Raise unless the recordings are equal to those that a run was started with."""
     folder, where = database.path.parent, ""
     same = fingerprint(recordings) == database.require("fingerprint", str)
     if same and (column := changed_column(database.require("columns", dict[str, str]), recordings)) is not None:
         same, where = False, f" in the column {shown(column)}"
     if not same or database.require("data", Data) != Data.from_recordings(recordings):
         raise UserError(
-            f"{options.source or 'the data'} is not what {folder} was begun with{where}; restore it, give --data FILE, "
-            "or start a new run"
+            f"{options.source or 'the data'} differs{where} from the data that {folder} was started with; "
+            "restore it, give --data FILE, or start a new run"
         )
 
 
-def _taken(folder: Path) -> UserError:
-    if in_use(folder):
-        return UserError(
-            f"{folder} already holds a run, which is at work: autotransfer status {folder} says how far it is; choose "
-            "another folder for another run"
-        )
-    return UserError(f"{folder} already holds a run; continue it with: autotransfer resume {folder}")
+def _folder_taken(folder: Path) -> UserError:
+    remedy = "choose another folder" if in_use(folder) else f"continue it with: autotransfer resume {folder}"
+    return UserError(f"{folder} already holds a run{', which is being trained' * in_use(folder)}; {remedy}")
 
 
 def create_run_database(path: Path, facts: dict[str, Any]) -> RunDatabase:
-    """Create a run database that holds the facts from the start: it is written under another name, then linked."""
+    """Create a run database that is never seen without these facts: it is written under another name, then linked."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     remove_database(part)
     try:
         with closing(RunDatabase(part, create=True)) as fresh:
             fresh.remember(**facts)
-            fresh.empty_log()  # which is not linked
+            fresh.empty_log()  # the log is a file of its own, which is not linked
         try:
-            os.link(part, path)  # unlike a rename it does not replace what another process has begun
+            os.link(part, path)  # unlike a rename, it does not replace the database of another process
         except FileExistsError:
-            raise _taken(path.parent) from None
-        except OSError:
-            part.replace(path)  # a file system without links
+            raise _folder_taken(path.parent) from None
+        except OSError:  # the file system has no links
+            part.replace(path)
     finally:
         remove_database(part)
     sync_folder(path.parent)
@@ -316,20 +309,19 @@ def is_run(folder: Path) -> bool:
 
 
 def holds_run(folder: Path) -> bool:
-    """Return whether a folder holds a run, or what a run has found."""
+    """Return whether a folder holds a run or its result."""
     return is_run(folder) or (folder / "choice.json").exists()
 
 
 def check_unused(folder: Path) -> None:
-    """Refuse a folder that cannot be written to, or in which a run would replace another one, the model of a person,
-    or a file of the user's."""
+    """Raise if a folder cannot be written to, or if a run would replace a run, a model or a user's file in it."""
     if is_run(folder):
-        raise _taken(folder)
+        raise _folder_taken(folder)
     if holds_run(folder) or (folder / "model" / "model.json").exists():
-        raise UserError(f"{folder} already holds a run or a model, which would be replaced; choose another folder")
-    for path in (folder / name for name in WRITTEN):
+        raise UserError(f"{folder} already holds a run or a model; choose another folder")
+    for path in (folder / name for name in RESERVED_NAMES):
         if os.path.lexists(path) and not (path.is_dir() and not path.is_symlink() and not any(path.iterdir())):
-            raise UserError(f"{folder} holds {path.name}, which a run would replace; choose another folder")
+            raise UserError(f"{folder} already holds {path.name}; choose another folder")
     home = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
     if not home.is_dir() or not writable(home):
         raise UserError(f"cannot write to {folder} ({home} is a file or protected); choose another folder")
