@@ -103,8 +103,8 @@ def test_members_of_fewer_people_are_in_a_stack_what_they_are_alone() -> None:
     together = stack_effects(alone)
     latents, labels = z[:9].float()[None], torch.eye(3).repeat(3, 1)
     both = latents.expand(2, -1, -1)
-    weight, bias = together.correction(together.given(together.evidence(together.project(both), labels)))
+    weight, bias = together.correction(together.posterior(together.sum_windows(together.project(both), labels)))
     found = together.project(both) @ weight + bias[:, None]
     for member, own in enumerate(alone):
-        weight, bias = own.correction(own.given(own.evidence(own.project(latents), labels)))
+        weight, bias = own.correction(own.posterior(own.sum_windows(own.project(latents), labels)))
         torch.testing.assert_close(found[member], (own.project(latents) @ weight + bias[:, None])[0])

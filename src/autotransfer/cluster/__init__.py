@@ -129,7 +129,8 @@ class Cluster:
                 for finished in arrived:
                     run.database.finish(finished.key, finished.record, finished.tensors)
                 failed = [finished.record.failure is not None for finished in arrived]
-                bar.add_results([finished.max_epochs for finished in arrived], failed)
+                scores = [finished.record.validation_score for finished in arrived]
+                bar.add_results([finished.max_epochs for finished in arrived], failed, scores)
                 run.database.end_population(population.number)
                 future.release()
         finally:

@@ -1,4 +1,4 @@
-"""How well a fresh probe reads the subject from z: a measure that no training uses."""
+"""Leakage: accuracy with which a probe predicts the subject from latents. No fit uses it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ..errors import UserError
 
 @dataclass(frozen=True)
 class Leakage:
-    """Cross-validated result of a probe that predicts the subject."""
+    """Cross-validated scores of a probe that predicts the subject from latents."""
 
-    accuracy: float  # balanced accuracy of reading the subject
+    accuracy: float  # balanced accuracy
     chance: float  # 1 / number of subjects
     bits: float  # lower bound on the mutual information I(z; s); at least 0
     n_subjects: int
@@ -33,10 +33,10 @@ class Leakage:
 
 
 def leakage(z: Any, s: Any, *, folds: int = 5, seed: int = 0) -> Leakage:
-    """Measure how well a logistic regression predicts the subject from latent features, cross-validated over windows.
+    """Measure how well a logistic regression predicts the subject from latents, cross-validated over windows.
 
-    z: (N, D) latent features; s: (N,) subjects, which have equal weights. bits = H(s) - cross-entropy of the probe, a
-    lower bound on I(z; s); it is at least 0.
+    z: (N, D) latents; s: (N,) subjects, which have equal weights. bits = H(s) − cross-entropy of the probe, at least 0,
+    is a lower bound on I(z; s).
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold
@@ -48,10 +48,10 @@ def leakage(z: Any, s: Any, *, folds: int = 5, seed: int = 0) -> Leakage:
     n_subjects = len(counts)
     splits = min(folds, int(counts.min()))
     log_p = np.zeros((len(subjects), n_subjects))
-    threads = ThreadpoolController()  # looks through every loaded library: once is enough
+    threads = ThreadpoolController()  # inspects every loaded library, so it is created once
     for train, test in StratifiedKFold(splits, shuffle=True, random_state=seed).split(latents, subjects):
         probe = make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced", max_iter=200))
-        # 200 iterations are enough to read what there is to read; products this small lose time with more threads.
+        # 200 iterations suffice in practice, and matrices this small are slower with several threads.
         with warnings.catch_warnings(), threads.limit(limits=1):
             warnings.simplefilter("ignore")
             probe.fit(latents[train], subjects[train])
@@ -68,10 +68,10 @@ def _check_latents(z: ArrayLike, s: ArrayLike) -> tuple[NDArray[np.float64], NDA
     z, s = (values.detach().cpu() if hasattr(values, "detach") else values for values in (z, s))
     latents, labels = np.asarray(z, dtype=np.float64), np.asarray(s)
     if latents.ndim != 2 or labels.shape != (len(latents),):
-        raise UserError(f"leakage needs z (N, D) and s (N,), not {latents.shape} and {labels.shape}")
+        raise UserError(f"z has shape {latents.shape} and s {labels.shape}; give z (N, D) and s (N,)")
     if not np.isfinite(latents).all():
-        raise UserError("z has values that are not finite; a probe cannot read them")
+        raise UserError("z contains NaN or infinite values; remove these rows")
     _, subjects, counts = np.unique(labels, return_inverse=True, return_counts=True)
     if len(counts) < 2 or counts.min() < 2:
-        raise UserError(f"leakage needs at least 2 subjects with 2 trials each, not {counts.tolist()} trials")
+        raise UserError(f"leakage needs at least 2 subjects with 2 windows each, not {counts.tolist()} windows")
     return latents, subjects.astype(np.int64), counts

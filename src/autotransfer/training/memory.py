@@ -1,4 +1,4 @@
-"""Running out of memory: how to recognize it, and the error where nothing smaller can be tried."""
+"""Errors about memory: recognizing them, and telling the user."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ MESSAGES = ("allocate memory", "out of memory", "alloc_failed", "cublascreate", 
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether a device, the allocator or Python has no memory left."""
+    """Return whether a device, an allocator or Python ran out of memory."""
     text = str(error).lower()
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(part in text for part in MESSAGES)
 
 
 def first_line(error: BaseException) -> str:
+    """Return the first line of an error message, or the type of an error without a message."""
     text = str(error).strip()
     return text.splitlines()[0] if text else type(error).__name__
 
 
 def make_memory_error(reason: str) -> UserError:
-    return UserError(f"not even one fit fits into memory ({reason}); use a smaller batch_size or shorter windows")
+    """Return the error to raise if a single fit does not fit into memory."""
+    return UserError(
+        f"a single fit does not fit into memory ({reason}); reduce batch_size or shorten the windows"
+    )

@@ -1,4 +1,4 @@
-"""Losses and scores of predictions, per member and on the device."""
+"""Losses and scores of predictions, for each member and on the device."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ..tasks.base import RowLoss
 
 
 def class_weights(counts: Tensor) -> Tensor:
-    """Return weights ∝ 1/N_k that sum to 1, and 0 for a class without rows: counts (..., C) -> (..., C)."""
+    """Return class weights ∝ 1/N_k that sum to 1, 0 for a class without windows: counts (..., C) -> (..., C)."""
     inverse = torch.where(counts > 0, 1.0 / counts.clamp(min=1), 0.0)
     return inverse / inverse.sum(-1, keepdim=True)
 
 
 def mean_loss(row_loss: RowLoss, logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-    """Return Σ loss / Σ weight over the rows: logits (P, B, C), y (P, B), weight (P, C) -> (P,)."""
+    """Return Σ loss / Σ weight over windows: logits (P, B, C), y (P, B), weight (P, C) -> (P,)."""
     loss, w = row_loss(logits, y, weight)
     return loss.sum(-1) / w.sum(-1).clamp(min=torch.finfo(w.dtype).tiny)
 
 
 def confusion_counts(predicted: Tensor, y: Tensor, counted: Tensor, n_classes: int) -> Tensor:
-    """Count predictions (P, B) by true class × predicted class (P, C, C), where `counted` is True."""
+    """Return confusion matrices (P, C, C), true × predicted, of predictions (P, B) where `counted` is True."""
     cell = y * n_classes + predicted
     counts = torch.zeros(*y.shape[:-1], n_classes * n_classes, dtype=torch.float64, device=y.device)
     counts.scatter_add_(-1, cell, counted.to(counts.dtype))
@@ -37,8 +37,7 @@ def balanced_accuracy_of(predicted: NDArray[np.int64], y: NDArray[np.int64], n_c
 
 
 def balanced_accuracy(confusion: Tensor) -> Tensor:
-    """Return the mean recall over the classes that occur: (..., C, C) -> (...). A class without rows is left out. NaN
-    where a single class occurs: always predicting it would be right."""
+    """Return the mean recall over classes that occur, (..., C, C) -> (...); NaN if a single class occurs."""
     rows = confusion.sum(-1)
     recall = confusion.diagonal(dim1=-2, dim2=-1) / rows.clamp(min=1)
     present = (rows > 0).to(recall.dtype)

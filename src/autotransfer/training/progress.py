@@ -1,4 +1,4 @@
-"""Progress with time left: a bar in a terminal, nothing elsewhere unless asked, then plain lines."""
+"""Progress of fits: a bar in a terminal; elsewhere plain lines if requested."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LINE_EVERY = 10.0  # seconds between plain lines
 
 @contextmanager
 def show_work(label: str, *, shown: bool | None) -> Iterator[None]:
-    """Show work without epochs: a spinner in a terminal, elsewhere a line once it is done."""
+    """Show a spinner in a terminal while work without epochs is running, or else a line when it has finished."""
     start, terminal = time.perf_counter(), sys.stderr.isatty()
     wanted = terminal if shown is None else shown
     with ExitStack() as stack:
@@ -39,10 +39,11 @@ def show_work(label: str, *, shown: bool | None) -> Iterator[None]:
 
 
 class Progress:
-    """Counts member-epochs, of which `total` are to be done at most, and members that are done or failed.
+    """Progress line of a stage: finished fits of all, mean validation score so far, elapsed and remaining time.
 
-    before: how many of the members are already done, and how many have failed
-    until: when it is given up, by the monotonic clock
+    total: member-epochs to train at most; members: number of fits
+    before: numbers of fits that had finished and failed earlier
+    until: time limit on the monotonic clock
     """
 
     def __init__(
@@ -53,10 +54,11 @@ class Progress:
         self.total, self.members, self.label = total, members, label
         self.terminal = sys.stderr.isatty()
         self.shown = self.terminal if shown is None else shown
-        self.well, self.failed = before
+        self.succeeded, self.failed = before
+        self.scores = list[float]()  # validation scores of finished fits
         self.done = 0
-        self.ended = ""  # the note that was shown when all epochs were over
-        self.began: tuple[float, int] | None = None  # when the first epoch was over, and what had been done then
+        self.last_note = ""  # note that was shown after the last epoch
+        self.began: tuple[float, int] | None = None  # seconds and member-epochs when the first epoch had finished
         self.bar: Any = None
 
     def __enter__(self) -> Progress:
@@ -67,11 +69,12 @@ class Progress:
 
             self.bar = Progress(
                 TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"),
-                TextColumn("{task.fields[note]}"), TimeElapsedColumn(), TextColumn("{task.fields[left]} left"),
+                TextColumn("{task.fields[note]},"), TimeElapsedColumn(), TextColumn("elapsed,"),
+                TextColumn("{task.fields[left]} left"),
                 console=Console(stderr=True),
             )  # fmt: skip
             self.bar.start()
-            self.task = self.bar.add_task(self.label, total=self.total, note="", left=clock(self.seconds_left))
+            self.task = self.bar.add_task(self.label, total=self.total, note=self.note, left=clock(self.seconds_left))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -79,18 +82,18 @@ class Progress:
             self.bar.stop()
 
     def subtract_finished(self, population: Trainer) -> None:
-        """Subtract the finished epochs of a population that continues from a checkpoint."""
+        """Subtract epochs that a population had finished at its checkpoint."""
         self.total -= population.epoch * (len(population.jobs) - len(population.finished_members))
         if self.bar is not None:
             self.bar.update(self.task, total=self.total)
 
     def add_epoch(self, population: Trainer) -> None:
-        """Count another epoch of every member of the population."""
+        """Count one more epoch of every member in training."""
         self.advance(len(population.jobs) - len(population.finished_members))
 
     def add_outcome(self, outcome: Outcome) -> None:
-        """Count a member that has left; epochs that it did not need count as done."""
-        self._count([outcome.failure is not None])
+        """Count a finished fit. Epochs that early stopping saved count as done."""
+        self._count([outcome.failure is not None], [outcome.validation_score])
         job = outcome.job
         LOG.debug(
             "%s: %s, tested on %s, seed %d: %s, epoch %d of %d, %.1f s",
@@ -100,27 +103,33 @@ class Progress:
         )  # fmt: skip
         self.advance(1 + job.setting.max_epochs - outcome.epochs)
 
-    def add_results(self, max_epochs: Sequence[int], failed: Sequence[bool]) -> None:
-        """Count members that came back from another process, each with all its epochs at once."""
-        self._count(failed)
+    def add_results(self, max_epochs: Sequence[int], failed: Sequence[bool], scores: Sequence[float] = ()) -> None:
+        """Count fits that were trained elsewhere, with all their epochs and their validation scores."""
+        self._count(failed, scores)
         self.advance(sum(max_epochs))
 
-    def _count(self, failed: Sequence[bool]) -> None:
+    def _count(self, failed: Sequence[bool], scores: Sequence[float]) -> None:
         self.failed += sum(failed)
-        self.well += len(failed) - sum(failed)
+        self.succeeded += len(failed) - sum(failed)
+        self.scores += filter(math.isfinite, scores)
+
+    @property
+    def note(self) -> str:
+        """Return finished and failed fits and the score so far, such as '8 of 120 fits done, score so far 0.61'."""
+        mean = f", score so far {sum(self.scores) / len(self.scores):.2f}" if self.scores else ""
+        return fits_words(self.succeeded, self.members, self.failed) + mean
 
     def advance(self, epochs: int) -> None:
         self.done += epochs
         spent = time.perf_counter() - self.start
         if self.began is None:
             self.began = spent, self.done
-        note = fits_words(self.well, self.members, self.failed)
+        note = self.note
         if self.bar is not None:
             self.bar.update(self.task, completed=self.done, note=note, left=clock(self.seconds_left))
-        # After the last epoch, members that leave may change nothing that is shown.
-        over = self.done >= self.total
-        if note != self.ended if over else spent - self.last > LINE_EVERY:
-            self.last, self.ended = spent, note if over else ""
+        has_finished = self.done >= self.total
+        if note != self.last_note if has_finished else spent - self.last > LINE_EVERY:  # no line is repeated at the end
+            self.last, self.last_note = spent, note if has_finished else ""
             line = f"{self.label}: {note}, {clock(spent)} elapsed, {clock(self.seconds_left)} left"
             LOG.info(line)
             if self.shown and self.bar is None:
@@ -128,15 +137,15 @@ class Progress:
 
     @property
     def seconds_left(self) -> float:
-        """Return the seconds left, at most those to `until`."""
+        """Return the remaining seconds, limited by `until`."""
         return min(self.seconds_needed, max(0.0, self.until - time.monotonic()))
 
     @property
     def seconds_needed(self) -> float:
-        """Return the seconds that are needed; infinite until the second epoch, as the first does more."""
-        spent, (before, begun) = time.perf_counter() - self.start, self.began or (0.0, 0)
+        """Return the estimated remaining seconds; infinite until the second epoch, because the first takes longer."""
+        spent, (first_spent, first_done) = time.perf_counter() - self.start, self.began or (0.0, 0)
         if self.done >= self.total:
             return 0.0
-        if self.done <= begun:
+        if self.done <= first_done:
             return math.inf
-        return (spent - before) * (self.total - self.done) / (self.done - begun)
+        return (spent - first_spent) * (self.total - self.done) / (self.done - first_done)
