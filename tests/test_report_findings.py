@@ -96,7 +96,7 @@ def test_an_unfinished_run_claims_nothing() -> None:
     assert outline.title.startswith("INCOMPLETE")
     assert "38 of the 132 jobs" in outline.text
     assert "2 jobs failed" in outline.text
-    for claim in ("Next person", "average, nested", "chosen</b>"):
+    for claim in ("Next subject", "average, nested", "chosen</b>"):
         assert claim not in text
     assert "INCOMPLETE" not in example("gain")
     nothing = light(empty())

@@ -1,9 +1,8 @@
-"""Memory that a step frees is kept for the next step, for as long as a population trains.
+"""Allocator settings under which the process keeps freed memory while a population trains.
 
-A step's temporaries are as large as those of the step before. An allocator that returns them to the system gets them
-again page by page, and every page costs a fault: with large stacks that took as long as the arithmetic. glibc (torch on
-x86) is configured here. torch for ARM brings mimalloc, which is configured when it is loaded, only in the processes of
-our own commands: see `cli.main`.
+All steps need temporaries of the same size. An allocator that returns them to the system gets them back page by page
+with a page fault each, which took as long as the arithmetic with large stacks. This module configures glibc (torch on
+x86). `cli.main` configures mimalloc (torch on ARM), which reads its settings when it is loaded.
 """
 
 from __future__ import annotations
@@ -16,20 +15,20 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-# Parameters of mallopt, as malloc.h has them.
+# Parameters of mallopt in malloc.h
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4
 NEVER = -1
-# What glibc comes to by itself at most, and how many blocks it maps by default.
+# glibc's largest dynamic threshold and its default number of mapped blocks
 LARGEST_THRESHOLD, MAPPED = 2**25, 2**16
 
-_training = 0  # populations in this process
+_training = 0  # number of populations that train in this process
 
 
 @cache
 def _glibc() -> Any:
-    """Return the C library if it is glibc and no variable of the environment configures its memory."""
-    chosen = any(name.startswith("MALLOC_") for name in os.environ) or "GLIBC_TUNABLES" in os.environ
-    if sys.platform != "linux" or chosen:
+    """Return the C library if it is glibc and no environment variable configures its allocator."""
+    is_configured = any(name.startswith("MALLOC_") for name in os.environ) or "GLIBC_TUNABLES" in os.environ
+    if sys.platform != "linux" or is_configured:
         return None
     library = ctypes.CDLL(None)
     return library if hasattr(library, "gnu_get_libc_version") and hasattr(library, "mallopt") else None
@@ -37,14 +36,14 @@ def _glibc() -> Any:
 
 @contextmanager
 def keep_freed_memory() -> Iterator[None]:
-    """Keep freed memory in the process inside this context; what is free at the end goes back to the system."""
+    """Keep freed memory in the process inside this context, and return it to the system at the end."""
     global _training
     library = _glibc()
     if library is None:
         yield
         return
     _training += 1
-    library.mallopt(MMAP_MAX, 0)  # no block has a mapping of its own, which would end with the block
+    library.mallopt(MMAP_MAX, 0)  # separately mapped blocks are unmapped when they are freed
     library.mallopt(TRIM_THRESHOLD, NEVER)
     try:
         yield

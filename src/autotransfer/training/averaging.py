@@ -1,7 +1,7 @@
-"""Weights averaged over the last half of all steps: a third checkpoint, besides the best and the last epoch.
+"""Weights averaged over the last half of all steps: the checkpoint "averaged", besides "best" and "last".
 
-At a constant rate steps jump about a good place; their mean is nearer to it, and needs nobody to choose it. Running
-statistics of batch normalization belong to the last weights, and are computed again.
+With a constant learning rate weights fluctuate around a minimum. Their mean is closer to it and needs no validation
+subject. Running statistics of batch normalization are computed again for the averaged weights.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .groups import MemberGroups
 
 
 class WeightAverage:
-    """Running means of rows of weights."""
+    """Running means of the members' weights over the last half of their steps."""
 
     def __init__(self, values: Tensor, start: Tensor) -> None:
         self.values = values  # (P, n)
-        self.start = start  # (P,) steps after which a member is averaged; inf for those that are not
+        self.start = start  # (P,) steps after which averaging begins; inf for members with another checkpoint
 
     @classmethod
     def from_settings(cls, settings: Sequence[Setting], groups: MemberGroups, flat: FlatParameters) -> Self | None:
-        """Return the average of a population; None if no member is averaged."""
+        """Return the average of a population; None if no member has the checkpoint "averaged"."""
         if not any(setting.training.checkpoint == "averaged" for setting in settings):
             return None
         steps = groups.steps[groups.group_of_member].double()
@@ -38,18 +38,19 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, values: Tensor, steps: Tensor, active: Tensor) -> None:
-        """Update the average in place after a step: values (P, n), and the number of steps taken, steps (P,)."""
-        count = (steps - self.start).clamp(min=1)  # how many weights the mean is of
+        """Update the average in place by values (P, n) after the number of steps (P,)."""
+        count = (steps - self.start).clamp(min=1)  # number of averaged weights
         share = torch.where(active & (steps > self.start), 1 / count, 0.0).to(values.dtype)
         self.values.lerp_(values, share[:, None])
 
     def select(self, keep: Tensor) -> None:
+        """Keep only these members."""
         self.values, self.start = self.values[keep], self.start[keep]
 
 
 @contextmanager
 def cumulative_statistics(net: nn.Module, seen: int) -> Iterator[None]:
-    """Make running statistics inside this context means over a batch and the `seen` batches before it."""
+    """Make running statistics inside this context the means over the batch and `seen` earlier batches."""
     norms = [layer for layer in net.modules() if isinstance(layer, (BatchNorm, nn.modules.batchnorm._BatchNorm))]
     before = [layer.momentum for layer in norms]
     for layer in norms:

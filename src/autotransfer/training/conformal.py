@@ -1,15 +1,15 @@
-"""Prediction sets, abstention and prediction intervals, with thresholds from people who were left out.
+"""Conformal prediction sets, abstention and prediction intervals, with thresholds fitted to held-out subjects.
 
-Windows of one person are not exchangeable with windows of another, so people are the unit: each counts the same, and
-the correction for their number comes from leaving each of them out. A set holds the likeliest class and every class
-whose probability reaches a threshold t. With 1 − F_k(t) the share of person k's windows whose class is missing,
+Windows of different subjects are not exchangeable, so subjects are the unit: all weigh the same, and the finite-sample
+correction comes from leaving each of them out. A set holds the likeliest class and every class whose probability
+reaches a threshold t. With 1 − F_k(t) the share of subject k's windows whose true class is missing from the set,
 
-    t₋ₖ(u) = the largest t with Σ_{j≠k} (1 − F_j(t)) ≤ u        the threshold for person k from the others
+    t₋ₖ(u) = the largest t with Σ_{j≠k} (1 − F_j(t)) ≤ u        threshold for subject k from the other subjects
     u*     = the largest u with (1 + Σ_k F_k(t₋ₖ(u))) / (K + 1) ≥ coverage
     t      = the largest t with Σ_j (1 − F_j(t)) ≤ u*
 
-Where a person is either always or never covered, this is the order statistic of split conformal prediction over
-people; where people are alike, it is the quantile of their windows, up to a term of the order 1 / K².
+If every subject is either always or never covered, t is the order statistic of split conformal prediction over
+subjects. If all subjects have one distribution, t is the quantile of their windows up to a term of the order 1 / K².
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from ..errors import UserError, plain_value, shown
 Floats = NDArray[np.float64]
 ClassIds = NDArray[np.int64]
 
-UNANSWERED = "unanswered"  # in place of a class that is text
-N_LEVELS = 99  # thresholds are kept for coverages, and shares of windows, of 0.01 … 0.99
-MIN_SUBJECTS = 3  # people for thresholds
+UNANSWERED = "unanswered"  # predicted instead of a class if classes are text
+N_LEVELS = 99  # thresholds are stored for coverages and shares of windows of 0.01 … 0.99
+MIN_SUBJECTS = 3  # held-out subjects to fit thresholds to
 REPORTED_COVERAGE = 0.9  # coverage of the intervals that a run reports
-CANDIDATES = 2000  # thresholds that are tried
-MASSES = 2000  # values of u
+CANDIDATES = 2000  # largest number of thresholds to try
+MASSES = 2000  # number of values of u
 ROUNDING = 1e-9
 
 
@@ -53,22 +53,21 @@ class Thresholds:
     def __post_init__(self) -> None:
         enough = type(self.n_subjects) is int and self.n_subjects >= MIN_SUBJECTS
         if not (enough and _is_monotone(self.sets, -1) and _is_monotone(self.confidences, 1)):
-            raise UserError("the thresholds of a model are damaged; make it again")
+            raise UserError("the thresholds of the model are damaged; train the model again")
 
     def set_threshold(self, coverage: float) -> float:
-        """Return the threshold of the next coverage that is not smaller; 0, every class, above 0.99."""
+        """Return the threshold of the smallest stored coverage that is at least this; 0 (all classes) above 0.99."""
         place = int(np.ceil(100 * check_share("coverage", coverage) - 1e-6)) - 1
         return self.sets[place] if place < N_LEVELS else 0.0
 
     def confidence_needed(self, abstain: float) -> float:
-        """Return the confidence that an answer needs; between two shares, between their thresholds."""
+        """Return the confidence below which this share of windows is not answered, by linear interpolation."""
         shares = np.arange(N_LEVELS + 2) / 100
         return float(np.interp(check_share("abstain", abstain), shares, [0.0, *self.confidences, 1.0]))
 
     @classmethod
     def fit(cls, y: Sequence[ClassIds], probability: Sequence[Floats]) -> Thresholds | None:
-        """Fit thresholds to the classes (n_k,) of held-out people and probabilities (n_k, C) by a model that never saw
-        them. None for fewer than MIN_SUBJECTS people."""
+        """Fit thresholds to true classes (n_k,) and probabilities (n_k, C) of held-out subjects; None for too few."""
         if len(y) < MIN_SUBJECTS:
             return None
         tried, covered = coverage_curves(y, probability)
@@ -78,12 +77,12 @@ class Thresholds:
 
 
 def _round_down(value: float) -> float:
-    """Round down, so that a file is short and a set never loses a class by it."""
+    """Round down to 7 digits, so that files are short and no set loses a class."""
     return float(np.floor(float(value) * 1e7) / 1e7)
 
 
 def _is_monotone(values: Any, sign: int) -> bool:
-    """Tell whether these are N_LEVELS numbers within [0, 1], falling (sign −1) or rising (1)."""
+    """Return whether these are N_LEVELS numbers within [0, 1] that fall (sign −1) or rise (1)."""
     if not isinstance(values, list) or len(values) != N_LEVELS or not all(type(v) in (int, float) for v in values):
         return False
     array = np.asarray(values, dtype=np.float64)
@@ -91,7 +90,7 @@ def _is_monotone(values: Any, sign: int) -> bool:
 
 
 def check_share(name: str, value: object) -> float:
-    """Return a number from 0 to below 1; refuse anything else."""
+    """Return a number from 0 to below 1; raise UserError for anything else."""
     given = plain_value(value)
     limits, example = ("above 0", "0.9") if name == "coverage" else ("at least 0", "0.2")
     if (
@@ -105,15 +104,15 @@ def check_share(name: str, value: object) -> float:
 
 
 def make_sets(probability: Floats, threshold: float) -> NDArray[np.bool_]:
-    """Return sets (..., C) for probabilities (..., C): the likeliest class, and those that reach the threshold."""
+    """Return sets (..., C) for probabilities (..., C): the likeliest class and classes that reach the threshold."""
     sets = np.asarray(probability >= threshold)
     np.put_along_axis(sets, probability.argmax(-1)[..., None], True, -1)
     return sets
 
 
 def coverage_curves(y: Sequence[ClassIds], probability: Sequence[Floats]) -> tuple[Floats, Floats]:
-    """Return thresholds (T,) to try, from 0 to 1, and the share of each person's windows covered (K, T)."""
-    missing = []  # of each person, the probability of the true class where another is likelier
+    """Return thresholds (T,) to try, from 0 to 1, and the share of each subject's windows covered (K, T)."""
+    missing = []  # for each subject the probabilities of the true class in misclassified windows
     for labels, p in zip(y, probability, strict=True):
         wrong = p.argmax(1) != labels
         missing.append(np.sort(p[wrong, labels[wrong]]))
@@ -125,12 +124,12 @@ def coverage_curves(y: Sequence[ClassIds], probability: Sequence[Floats]) -> tup
 
 
 def find_thresholds(covered: Floats, levels: Floats) -> NDArray[np.int64]:
-    """Return indices of thresholds (L,) for coverages (L,), from the curves of people (K, T): the formula above."""
+    """Return indices of the thresholds t (L,) for coverages (L,) from coverage curves (K, T)."""
     uncovered = 1 - covered
     total = uncovered.sum(0)
     masses = np.linspace(0, len(covered), MASSES + 1) + ROUNDING
-    places = np.stack([np.searchsorted(total - of_person, masses, "right") - 1 for of_person in uncovered])
-    # Differences of sums may be a rounding error above 0 where they are 0.
+    places = np.stack([np.searchsorted(total - own, masses, "right") - 1 for own in uncovered])
+    # Differences of sums that are 0 may be rounded to a number above 0.
     left_out = np.take_along_axis(covered, np.maximum(places, 0), 1).sum(0)  # (masses,), falling
     reached = (1 + left_out) / (1 + len(covered))
     last = np.searchsorted(-reached, -(levels - ROUNDING), "right") - 1
@@ -138,18 +137,17 @@ def find_thresholds(covered: Floats, levels: Floats) -> NDArray[np.int64]:
 
 
 def confidence_threshold(probability: Sequence[Floats], shares: Floats) -> Floats:
-    """Return the confidences (L,) below which these shares (L,) of a person's windows lie, in the mean over people with
-    probabilities (n_k, C)."""
+    """Return confidences (L,) below which shares (L,) of windows lie, each subject (n_k, C) weighing the same."""
     sure = np.concatenate([p.max(1) for p in probability])
     weight = np.concatenate([np.full(len(p), 1 / (len(p) * len(probability))) for p in probability])
     order = np.argsort(sure, kind="stable")
-    below = np.cumsum(weight[order]) - weight[order]  # the share before each
+    below = np.cumsum(weight[order]) - weight[order]  # share of windows with less confidence
     places = np.searchsorted(below, shares + ROUNDING, "right") - 1
     return np.where(shares > 0, sure[order][np.maximum(places, 0)], 0.0)
 
 
 def unanswered_value(classes: Sequence[Any]) -> Any:
-    """Return the value for "no answer": a number below 0 and all classes, or the text "unanswered"."""
+    """Return the value that marks abstention: a number below 0 and all classes, or the text "unanswered"."""
     known = [plain_value(value) for value in classes]
     if all(isinstance(value, (int, float)) for value in known):
         return min(-1, int(np.floor(min(known))) - 1)
@@ -160,47 +158,46 @@ def unanswered_value(classes: Sequence[Any]) -> Any:
 
 
 def least_probability(thresholds: Thresholds | None, coverage: float) -> float:
-    """Return the least probability of a class in a set; refuse a model without thresholds."""
+    """Return the smallest probability of a class in a set; raise UserError without thresholds."""
     return require_thresholds(thresholds).set_threshold(coverage)
 
 
 def least_confidence(thresholds: Thresholds | None, abstain: float | None) -> float | None:
-    """Return the least confidence of an answer; None if everything is answered."""
+    """Return the smallest confidence of an answered window; None if all windows are answered."""
     return None if abstain is None else require_thresholds(thresholds).confidence_needed(abstain)
 
 
 def require_thresholds(thresholds: Thresholds | None) -> Thresholds:
+    """Return thresholds; raise UserError if the model has none."""
     if thresholds is None:
         raise UserError(
-            "the model has no thresholds for sets and abstention: fewer than "
-            f"{MIN_SUBJECTS} people were held out when it was made, or an earlier version saved it; use "
-            "AutoTransferClassifier or autotransfer run, or give CensoredClassifier more validation_subjects"
+            f"the model has no thresholds for sets and abstention, because fewer than {MIN_SUBJECTS} subjects were "
+            "held out; use AutoTransferClassifier or autotransfer run, or give CensoredClassifier more validation_subjects"
         )
     return thresholds
 
 
 def decide_classes(probability: Floats, classes: NDArray[Any], least: float | None) -> Any:
-    """Return the likeliest class of each row (..., C) -> (...), one of classes (C,); with `least`, `unanswered_value`
-    where its probability is smaller, in a dtype that holds both."""
+    """Return the likeliest class (..., C) -> (...); `unanswered_value` if its probability is below `least`."""
     predicted = classes[probability.argmax(-1)]
     if least is None:
         return predicted
     value = unanswered_value(classes.tolist())
     kind = classes.dtype if classes.dtype == object else np.result_type(classes, np.asarray(value))
-    if classes.dtype.kind == "u" and kind.kind == "f":  # no type of integers holds both
+    if classes.dtype.kind == "u" and kind.kind == "f":  # no integer type holds both
         kind = np.dtype(object)
     return np.where(probability.max(-1) >= least, predicted.astype(kind), np.array(value, dtype=kind))[()]
 
 
-# ---- intervals about numbers ----------------------------------------------------------------------------------------
+# ---- intervals for regression ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Intervals:
-    """Half-widths of intervals about predicted numbers.
+    """Half-widths of prediction intervals for regression.
 
     n_subjects: number of held-out subjects they were fitted to
-    radii: (99,) for coverages of 0.01 … 0.99; None: no interval of finite length holds so many windows
+    radii: (99,) for coverages of 0.01 … 0.99; None: only an infinite interval has this coverage
     """
 
     n_subjects: int
@@ -210,22 +207,21 @@ class Intervals:
         values = [math.inf if radius is None else radius for radius in self.radii]
         is_rising = len(values) == N_LEVELS and values[0] >= 0 and all(low <= high for low, high in pairwise(values))
         if not is_rising or self.n_subjects < MIN_SUBJECTS:
-            raise UserError("the intervals of a model are damaged; make it again")
+            raise UserError("the intervals of the model are damaged; train the model again")
 
     def radius(self, coverage: float) -> float:
-        """Return the radius of the next coverage that is not smaller; infinite if none is wide enough."""
+        """Return the radius of the smallest stored coverage that is at least this; infinite if there is none."""
         place = int(np.ceil(100 * check_share("coverage", coverage) - 1e-6)) - 1
         radius = self.radii[place] if place < N_LEVELS else None
         return math.inf if radius is None else radius
 
     @classmethod
     def fit(cls, residuals: Sequence[Floats]) -> Intervals | None:
-        """Fit intervals to |y − ŷ| (n_k,) of people whom the predictions never saw, by the rule of sets: people are the
-        unit. None for fewer than MIN_SUBJECTS people."""
+        """Fit intervals to absolute errors |y − ŷ| (n_k,) of held-out subjects; None for too few subjects."""
         if len(residuals) < MIN_SUBJECTS:
             return None
         tried = np.unique(np.concatenate(residuals))
-        if len(tried) > CANDIDATES:  # the largest is among them
+        if len(tried) > CANDIDATES:  # with the largest
             tried = tried[np.linspace(0, len(tried) - 1, CANDIDATES).round().astype(int)]
         tried = np.concatenate([[np.inf], tried[::-1]])
         covered = [np.searchsorted(np.sort(errors), tried, "right") / len(errors) for errors in residuals]
@@ -234,19 +230,21 @@ class Intervals:
 
 
 def interval_radius(intervals: Intervals | None, coverage: float) -> float:
-    """Return the half-width of an interval; refused if the model has no intervals."""
+    """Return the half-width of an interval; raise UserError if the model has no intervals."""
     if intervals is None:
-        raise UserError(f"the model has no intervals: fewer than {MIN_SUBJECTS} people were held out when it was made")
+        raise UserError(
+            f"the model has no intervals, because fewer than {MIN_SUBJECTS} subjects were held out; train on more"
+        )
     return intervals.radius(coverage)
 
 
 def make_intervals(predicted: Floats, radius: float) -> Floats:
-    """Return low and high ends (N, 2) of intervals about predictions (N,)."""
+    """Return lower and upper ends (N, 2) of intervals around predictions (N,)."""
     return np.stack([predicted - radius, predicted + radius], axis=1)
 
 
 def held_out_coverage(residuals: Sequence[Floats], coverage: float) -> list[float]:
-    """Return the share of each person's windows (K,) in intervals from other people; empty if these are too few."""
+    """Return each subject's coverage (K,) by intervals fitted to the other subjects; empty for too few subjects."""
     shares = []
     for k, errors in enumerate(residuals):
         intervals = Intervals.fit([*residuals[:k], *residuals[k + 1 :]])

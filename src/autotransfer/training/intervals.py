@@ -1,4 +1,4 @@
-"""Confidence intervals of a mean over people, and prediction intervals for one more person."""
+"""Confidence intervals of a mean over subjects, and prediction intervals for the next subject."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from ..errors import UserError
 from ..words import score
 
 RESAMPLES = 10_000
-MIN_SUBJECTS_TO_TEST = 6  # with 5 people the smallest two-sided p of a signed-rank test is 2/2⁵ = 0.0625
-LOWEST_SCORE = -1e6  # of the scores that a run states: an R² of somebody whose target hardly changes has no lower end
-PREDICTION_LEVEL = 0.9  # of the people to come lie within the interval for the next person
+MIN_SUBJECTS_TO_TEST = 6  # with 5 subjects the smallest two-sided p of a signed-rank test is 2/2⁵ = 0.0625
+LOWEST_SCORE = -1e6  # smallest score that is printed, because R² has no lower limit
+PREDICTION_LEVEL = 0.9  # probability of the interval for the next subject
 
 
 def bootstrap_interval(
     values: ArrayLike, *, seed: int, level: float = 0.95, resamples: int = RESAMPLES
 ) -> tuple[float, float] | None:
-    """Return an interval for the mean of `values` (n,), resampling subjects; None for n < 2.
+    """Return a confidence interval for the mean of `values` (n,) by resampling subjects; None for n < 2.
 
     The percentile interval is too narrow for a dozen subjects: it lacks the factor √(n/(n-1)) and the heavier tails
-    of Student's t. Both are put back by taking the percentiles further out (Hesterberg 2015, "expanded percentile").
+    of Student's t. The expanded percentile interval (Hesterberg 2015) corrects both by percentiles further out.
     """
-    data = np.sort(np.asarray(values, dtype=float))  # the order of subjects must not matter, not even by rounding
+    data = np.sort(np.asarray(values, dtype=float))  # so that the order of subjects changes no rounding
     n = len(data)
     if n < 2:
         return None
@@ -38,39 +38,37 @@ def bootstrap_interval(
 
 
 def expanded_tail(n: int, level: float) -> float:
-    """Return the lower percentile that is taken for n ≥ 2 subjects; the upper one mirrors it."""
+    """Return the lower percentile of the interval for n ≥ 2 subjects; the upper one is 1 minus it."""
     t = float(stdtrit(n - 1, (1 - level) / 2))
     return float(ndtr(math.sqrt(n / (n - 1)) * t))
 
 
 @dataclass(frozen=True)
 class NextSubject:
-    """Where the score of one more person will lie, with the probability `level`."""
+    """Prediction interval for the score of the next subject, with probability `level`."""
 
     low: float
     high: float
     level: float
-    n_subjects: int  # whose scores it rests on
-    assumes: str  # "nothing": order statistics; "normal": scores of people have a normal distribution
+    n_subjects: int  # number of scores it was computed from
+    assumes: str  # "nothing": order statistics; "normal": normally distributed scores
 
     @property
     def basis(self) -> str:
-        """Return what the interval rests on, in words."""
-        nothing = self.assumes == "nothing"
-        assumed = "with no distribution assumed" if nothing else "assuming normally distributed scores"
-        return f"from {self.n_subjects} people, {assumed}"
+        """Return the data and the assumption behind the interval."""
+        without = "without assuming a distribution"
+        assumption = without if self.assumes == "nothing" else "assuming normally distributed scores"
+        return f"from {self.n_subjects} subjects, {assumption}"
 
 
 def next_subject(
     scores: ArrayLike, *, level: float = PREDICTION_LEVEL, lowest: float = 0.0, highest: float = 1.0
 ) -> NextSubject | None:
-    """Return the prediction interval for one more score from those of n people (n,), within [lowest, highest]; None for
-    n < 2, and where all of fewer than 19 are alike, which says nothing of how people differ. A person without a score
-    is left out.
+    """Return the prediction interval for one more score, within [lowest, highest], from finite scores (n,).
 
-    If the next person is like these, each of the n + 1 ranks is as likely, so the k-th smallest and the k-th largest
-    score enclose them with probability (n + 1 − 2k) / (n + 1), whatever the distribution. For 90 % that takes 19
-    people. Fewer have the predictive interval of Student's t.
+    If subjects are exchangeable, the next score lies between the k-th smallest and the k-th largest score with
+    probability (n + 1 − 2k) / (n + 1) for any distribution. For 90 % this needs 19 subjects; fewer have the predictive
+    interval of Student's t. None for n < 2, or if fewer than 19 subjects have equal scores.
     """
     values = np.asarray(scores, dtype=float)
     values = np.sort(values[np.isfinite(values)])
@@ -89,22 +87,19 @@ def next_subject(
 
 
 def describe_next_subject(expected: NextSubject | None, hold_out: str = "subject", *, metric: str = "") -> str | None:
-    """Say what to expect of one more person; None if there was only one.
-
-    hold_out: what people were scored on. metric: 'R²', if the sentence must say it.
-    """
+    """Return a sentence with the prediction interval for the next subject; None without one."""
     if expected is None:
         return None
-    who = "Next person, once it is trained on their other sessions" if hold_out == "session" else "Next person"
+    who = "Next subject, after training on their other sessions" if hold_out == "session" else "Next subject"
     low = "far below 0" if expected.low <= LOWEST_SCORE else score(expected.low)
     values = f"{metric} {low} to {score(expected.high)}".lstrip()
     return f"{who}: {values} ({100 * expected.level:.0f} % prediction interval {expected.basis})."
 
 
 def check_at_least(value: float | None, lowest: float = 0.0, highest: float = 1.0) -> None:
-    """Refuse a threshold that no score can be compared with."""
+    """Raise UserError for a smallest acceptable score outside the range of scores."""
     if value is not None and not lowest < value < highest:
         raise UserError(
-            f"at least {value:g} is asked of every person; give a score between {lowest:g} and {highest:g}, such as "
+            f"at_least is {value:g}; give a score between {lowest:g} and {highest:g}, such as "
             f"{max(lowest, highest - 0.3):g}"
         )

@@ -1,4 +1,4 @@
-"""Latent latents and class probabilities of trained models, read back from their states."""
+"""Latents and logits of trained models, computed from stored states."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def encode(
     dtype: torch.dtype = torch.float32,
     encoders: Encoders | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return latent features z (P, len(rows), D) and logits (P, len(rows), C) of outcomes with equal shapes.
+    """Return latents z (P, len(rows), D) and logits (P, len(rows), C) of outcomes with equal shapes.
 
-    rows: windows; those that an outcome was not trained on are preprocessed as windows of new people
+    rows: windows; subjects without training rows are preprocessed as new subjects
     final: use the weights of the last epoch instead of the best snapshot
     """
     states = [outcome.final_state if final else outcome.state for outcome in outcomes]
@@ -50,7 +50,7 @@ def encode_states(
     dtype: torch.dtype = torch.float32,
     encoders: Encoders | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return latents and logits as `encode` does, from stored states."""
+    """Return latents and logits as `encode` does, from states of jobs."""
     try:
         place = torch.device(device)
         first = jobs[0].setting
@@ -74,7 +74,7 @@ def encode_states(
 
 
 def _unseen(recordings: Recordings, train: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Everything of the people among these rows whom a model was not trained on."""
+    """Return all rows of the subjects among `rows` that are not training rows."""
     others = np.setdiff1d(np.arange(recordings.n_windows), train)
     who = recordings.subject.numpy()
     return others[np.isin(who[others], who[np.intersect1d(rows, others)])]

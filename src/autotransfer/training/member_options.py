@@ -1,4 +1,4 @@
-"""Options in which the members of one population differ, as tensors with a number for each."""
+"""Options in which members of one population differ, as tensors with one value per member."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from ..settings import Setting
 
 @dataclass(frozen=True)
 class MemberOptions:
-    """Tensors (P,)."""
+    """Options of P members as tensors (P,)."""
 
     lr: Tensor
-    falls: Tensor  # bool: whether learning rates fall with the root of the epoch
+    falls: Tensor  # bool: the learning rate is divided by the square root of the epoch
     weight_decay: Tensor
-    drop: Tensor  # probability of dropout
-    strength: Tensor  # of the penalty
-    warm_up: Tensor  # epochs until the strength is reached
+    drop: Tensor  # dropout probability
+    strength: Tensor  # strength of the penalty
+    warm_up: Tensor  # epochs until the full strength
 
     @classmethod
     def from_settings(cls, settings: Sequence[Setting], device: torch.device, dtype: torch.dtype) -> Self:
+        """Return the options of settings (P,) as tensors."""
+
         def numbers(values: list[float]) -> Tensor:
             return torch.tensor(values, dtype=dtype, device=device)
 
@@ -39,10 +41,10 @@ class MemberOptions:
         )
 
     def select(self, keep: Tensor) -> Self:
-        """Return the options of the members keep (K,)."""
+        """Return the options of members keep (K,)."""
         return type(self)(*(getattr(self, field.name)[keep] for field in fields(self)))
 
     def strength_in(self, epoch: Tensor) -> Tensor:
-        """Return the strengths (P,) in an epoch counted from 1: 0 in the first, full once `warm_up` have passed."""
+        """Return strengths (P,) in an epoch counted from 1: 0 in the first, full after `warm_up` epochs."""
         share = torch.where(self.warm_up > 0, ((epoch - 1) / self.warm_up.clamp(min=1)).clamp(max=1), 1.0)
         return self.strength * share

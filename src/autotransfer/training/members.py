@@ -1,4 +1,4 @@
-"""Members: P networks side by side, each an encoder and a linear classifier. Parameters and forward, nothing else."""
+"""Members: P stacked networks, each an encoder and a linear classifier."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ..tasks import task_of
 
 
 def size_of(recordings: Recordings, setting: Setting) -> Size:
-    """Return the size of the windows that the setting's encoder sees of these recordings."""
+    """Return the size of the encoder's input for a setting and recordings."""
     channels, times = setting.preprocessing.shape(recordings.n_channels, recordings.n_times)
     return Size(channels, times, task_of(recordings.target).n_outputs(recordings.n_classes), recordings.sfreq)
 
 
 class Members:
-    """P members of one setting's shapes; the member is axis 0 of every parameter and floating buffer."""
+    """P members of equal shapes; the member is axis 0 of every parameter and floating-point buffer."""
 
     def __init__(
         self,
@@ -46,11 +46,11 @@ class Members:
 
     @property
     def modules(self) -> dict[str, nn.Module]:
-        """Return the modules by the prefix that their tensors have in states and files."""
+        """Return the modules by the prefix of their tensors in states and files."""
         return {"encoder": self.net, "classifier": self.classifier}
 
     def load(self, states: Sequence[dict[str, Tensor]]) -> None:
-        """Load the weights of each member from the state of an Outcome."""
+        """Load each member's weights from the state of an outcome."""
         for prefix, module in self.modules.items():
             for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
                 if tensor.is_floating_point():
@@ -58,13 +58,13 @@ class Members:
                         tensor.data[member] = state[f"{prefix}.{name}"].to(tensor)
 
     def load_stacked(self, tensors: dict[str, Tensor]) -> None:
-        """Load weights of all members from tensors (P, ...) by name; raise if they do not fit."""
+        """Load the weights of all members from tensors (P, ...) by name."""
         for prefix, module in self.modules.items():
             constants = {k: v for k, v in module.state_dict().items() if not v.is_floating_point()}
             module.load_state_dict(constants | with_prefix(f"{prefix}.", tensors))
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return parameters and floating buffers (P, ...) by name."""
+        """Return parameters and floating-point buffers (P, ...) by name."""
         return {
             f"{prefix}.{name}": tensor
             for prefix, module in self.modules.items()

@@ -24,6 +24,4 @@ def first_line(error: BaseException) -> str:
 
 def make_memory_error(reason: str) -> UserError:
     """Return the error to raise if a single fit does not fit into memory."""
-    return UserError(
-        f"a single fit does not fit into memory ({reason}); reduce batch_size or shorten the windows"
-    )
+    return UserError(f"a single fit does not fit into memory ({reason}); reduce batch_size or shorten the windows")

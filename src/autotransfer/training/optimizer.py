@@ -1,4 +1,4 @@
-"""AdamW for a population: elementwise, so stacked members are exactly independent models."""
+"""AdamW for a population: all operations are elementwise, so members are independent."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ EPS = 1e-8
 
 
 class AdamW:
-    """torch.optim.AdamW on the rows of a FlatParameters, with a weight decay and a learning rate for each member."""
+    """AdamW as in torch.optim on the rows of FlatParameters, with one weight decay and learning rate per member."""
 
     def __init__(self, flat: FlatParameters, weight_decay: Tensor) -> None:
         self.flat = flat
         self.weight_decay = weight_decay  # (P,)
         self.first = torch.zeros_like(flat.values)
         self.second = torch.zeros_like(flat.values)
-        # float64: powers of .999 over 10⁵ steps
+        # float64, for powers of .999 over 10⁵ steps
         self.steps = torch.zeros(flat.values.shape[0], dtype=torch.float64, device=flat.values.device)
 
     @torch.no_grad()
     def step(self, grads: Tensor, lr: Tensor, active: Tensor) -> None:
-        """Update once by gradients (P, n) at rates lr (P,); members not active (P,) keep their state."""
+        """Take one step by gradients (P, n) with learning rates lr (P,); members not `active` (P,) keep their state."""
         self.steps += active
         if elementwise.available(grads):
             elementwise.adamw(
@@ -35,7 +35,7 @@ class AdamW:
         update(self.flat.values, self.first, self.second, self.steps, grads, lr, self.weight_decay, active)
 
     def select(self, keep: Tensor) -> None:
-        """Keep only these members; the FlatParameters is selected by its owner."""
+        """Keep only these members. The caller selects them in `flat`."""
         self.weight_decay = self.weight_decay[keep]
         self.first, self.second, self.steps = self.first[keep], self.second[keep], self.steps[keep]
 
@@ -51,15 +51,15 @@ def update(
     values: Tensor, first: Tensor, second: Tensor, steps: Tensor, grads: Tensor, lr: Tensor, weight_decay: Tensor,
     active: Tensor,
 ) -> None:  # fmt: skip
-    """Update in place: values, first and second (P, n); grads (P, n); the others (P,)."""
+    """Update values, first and second moments (P, n) in place by grads (P, n); other tensors are (P,)."""
     moves = active.to(values.dtype)[:, None]
-    # A member that has not yet moved would divide 0 by 0; its step is masked anyway.
+    # Without a step a member would divide 0 by 0. Its update is masked below.
     steps = steps.clamp(min=1)
     first_bias = (1 - BETAS[0] ** steps).to(values.dtype)[:, None]
     second_bias = (1 - BETAS[1] ** steps).sqrt().to(values.dtype)[:, None]
     rate = lr.to(values.dtype)[:, None] * moves
 
-    # A gradient that is not finite must not leak into a member that takes no step: select, do not scale.
+    # Selected, not multiplied, because 0 times an infinite gradient is NaN
     grads = torch.where(active[:, None], grads, 0.0)
     first.lerp_(grads, (1 - BETAS[0]) * moves)
     second.lerp_(grads * grads, (1 - BETAS[1]) * moves)

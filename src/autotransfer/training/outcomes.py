@@ -1,4 +1,4 @@
-"""What a member of a population gave: its two snapshots, each as an outcome."""
+"""Outcomes of the members of a population: one for each of its two snapshots."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from .evaluation import MEASURED
 from .metrics import balanced_accuracy, balanced_accuracy_of
 from .trainer import Trainer
 
-NAMES = ("train_loss", "penalty", "validation_loss", "validation_score")  # of a history
+NAMES = ("train_loss", "penalty", "validation_loss", "validation_score")  # columns of a history
 
 
 def make_outcome(population: Trainer, member: int, failure: str | None) -> Outcome:
-    """Return the outcome of a member, for its job's fold and, as `swapped`, for the twin."""
+    """Return the outcome of a member for its job's fold, and as `swapped` for the swapped fold."""
     flat, job, side = population.flat, population.jobs[member], population.side(member)
     final = flat.unflatten(flat.values[member].cpu(), flat.stats[member].cpu())
     final |= {name: tensor.cpu() for name, tensor in population.censors.member_state(member).items()}
     swapped = None
     if len(job.fold.test):
         twin = Job(job.setting, job.fold.swapped(), job.seed)
-        swapped = _seen_from(population, member, 1 - side, twin, final, failure, None)
-    return _seen_from(population, member, side, job, final, failure, swapped)
+        swapped = _outcome_of_side(population, member, 1 - side, twin, final, failure, None)
+    return _outcome_of_side(population, member, side, job, final, failure, swapped)
 
 
-def _seen_from(
+def _outcome_of_side(
     population: Trainer, member: int, side: int, job: Job, final: dict[str, Tensor], failure: str | None,
     swapped: Outcome | None,
 ) -> Outcome:  # fmt: skip
     shots, recordings = population.snapshots, population.prepared.windows.recordings
-    confusion = shots.confusion[member, side].cpu()  # (2, C, C): measured on either side
+    confusion = shots.confusion[member, side].cpu()  # (2, C, C): on each held-out set
     validated, tested = confusion[side], confusion[1 - side]
     log_probs = shots.log_probs[member].flatten(0, 1)[: len(job.fold.validation) + len(job.fold.test)].cpu()
     first = job.fold.held_out[0]
@@ -48,7 +48,7 @@ def _seen_from(
         best_epoch=int(shots.epoch[member, side]),
         validation_score=_score(validated, job.fold.validation),
         test_score=_score(tested, job.fold.test),
-        test_scores=_by_person(recordings, job.fold.test, log_probs[len(job.fold.validation) :]) if scored else {},
+        test_scores=_score_subjects(recordings, job.fold.test, log_probs[len(job.fold.validation) :]) if scored else {},
         validation_confusion=validated.long().numpy(),
         test_confusion=tested.long().numpy(),
         history={n: history[:, MEASURED.index(c)].tolist() for n, c in zip(NAMES, columns, strict=True)},
@@ -63,19 +63,18 @@ def _seen_from(
     )
 
 
-def _by_person(recordings: Recordings, rows: NDArray[np.int64], log_probs: Tensor) -> dict[str, float]:
-    """Return the balanced accuracy of each person by log-probabilities (n, C); empty for one person."""
+def _score_subjects(recordings: Recordings, rows: NDArray[np.int64], log_probs: Tensor) -> dict[str, float]:
+    """Return the balanced accuracy of each subject from log-probabilities (n, C); empty for one subject."""
     who, y, predicted = recordings.subject.numpy()[rows], recordings.y.numpy()[rows], log_probs.argmax(-1).numpy()
-    people = np.unique(who)
-    if len(people) < 2:
+    subjects = np.unique(who)
+    if len(subjects) < 2:
         return {}
     return {
-        str(person): balanced_accuracy_of(predicted[who == person], y[who == person], log_probs.shape[-1])
-        for person in people.tolist()
+        str(subject): balanced_accuracy_of(predicted[who == subject], y[who == subject], log_probs.shape[-1])
+        for subject in subjects.tolist()
     }
 
 
 def _score(confusion: Tensor, rows: NDArray[np.int64]) -> float:
-    """Return the balanced accuracy: NaN where nobody was held out or one class alone, 0 where training failed before
-    anybody was measured."""
+    """Return the balanced accuracy; NaN without held-out rows, 0 if training failed before an evaluation."""
     return float(balanced_accuracy(confusion)) if len(rows) else math.nan

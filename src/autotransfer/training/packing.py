@@ -1,4 +1,4 @@
-"""Which jobs are stacked together: as many of one program as memory allows."""
+"""Packing of jobs into populations: as many jobs of one program as fit into memory."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from ..recordings.npy import available_memory
 from .evaluation import CHUNK
 from .members import size_of
 
-CPU_LIMIT = 64  # more members bring nothing on a CPU: the batched products are long enough
-SHARE = 0.5  # of the free memory that a population may fill
+CPU_LIMIT = 64  # members of a population on a CPU; larger stacks are not faster
+SHARE = 0.5  # share of the free memory that a population may use
 
 
 def resolve_device(name: str | torch.device) -> torch.device:
-    """Return the device of this name; 'auto' is the first GPU, else the CPU. Refuse what torch does not have."""
+    """Return the torch device of this name; 'auto' is the first GPU, or the CPU without a GPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
-    except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:  # not known, not there, no memory
+    except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:  # unknown, missing or full
         reason = str(error).splitlines()[0][:160]
         raise UserError(f"cannot use the device {shown(str(name))} ({reason}); choose auto, cpu or cuda") from None
     return device
 
 
 def free_memory(device: torch.device) -> int:
-    """Return the bytes that can still be taken on the device."""
+    """Return the free memory of the device in bytes."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return available_memory() or 2**32
@@ -44,20 +44,20 @@ def free_memory(device: torch.device) -> int:
 def free_values_per_window(
     recordings: Recordings, device: torch.device, dtype: torch.dtype, preprocessing: Preprocessing
 ) -> float:
-    """Return how many further numbers for every window fit on the device beside the preprocessed windows, with room for
-    training; below 0 where the windows themselves do not fit."""
+    """Return how many values per window fit on the device in addition to the preprocessed windows, with room for
+    training; negative if the windows do not fit."""
     channels, times = preprocessing.shape(recordings.n_channels, recordings.n_times)
     size = max(channels * times, recordings.n_channels * recordings.n_times)
     return SHARE * free_memory(device) / (recordings.n_windows * dtype.itemsize) - size
 
 
 def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders: Encoders | None = None) -> int:
-    """Return an upper bound on the memory of one member in a step: signals for the backward pass, filters, kernels."""
+    """Return an upper bound on the bytes that one member needs in a training step."""
     setting, size = job.setting, size_of(recordings, job.setting)
     batch = min(setting.training.batch_size, len(job.fold.train))
     network = encoder_options(setting.encoder, setting.network, encoders)
     signals = network.member_bytes(size, batch, dtype.itemsize)
-    # Temporary copies of the windows, as measured, where a step transforms them or computes their moments.
+    # Number of temporary copies, as measured, if a step transforms windows or computes their moments
     preprocessing = setting.preprocessing
     in_a_step = preprocessing.is_applied_each_step or not preprocessing.has_cached_moments or setting.augmentation
     prepared = 5 * batch * size.channels * size.times if in_a_step else 0
@@ -67,7 +67,7 @@ def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders:
 
 
 def program_of(recordings: Recordings, job: Job) -> tuple[object, ...]:
-    """Return what jobs must agree in to be stacked: they have the same shapes, and differ in numbers per member."""
+    """Return a key of jobs that can be stacked: their tensors have equal shapes."""
     setting, train = job.setting, job.fold.train
     return (
         setting.encoder, *setting.network.program(recordings.sfreq), setting.preprocessing, setting.augmentation,
@@ -85,12 +85,12 @@ def pack(
     encoders: Encoders | None = None,
     at_least: int = 1,
 ) -> list[list[int]]:
-    """Return the positions of jobs by population. Within a program, jobs of one code path stay side by side.
+    """Return the positions of the jobs of each population. Jobs of one code path are adjacent.
 
-    at_least: how many populations there should be, so that every worker has one.
+    at_least: number of populations, one for each worker, if there are enough jobs.
     """
     if limit != "auto" and (not isinstance(limit, int) or limit < 1):
-        raise UserError(f"population is {limit!r}; give 'auto' or a number of at least 1")
+        raise UserError(f"population is {limit!r}; give 'auto' or an integer of at least 1")
     programs: dict[tuple[object, ...], list[int]] = {}
     for position, job in enumerate(jobs):
         programs.setdefault(program_of(recordings, job), []).append(position)
@@ -104,7 +104,7 @@ def pack(
         else:
             size = int(limit)
         share = max(1, round(at_least * len(positions) / len(jobs)))
-        # Even populations rather than full ones and a tiny one.
+        # Populations of equal size, not full ones and a small rest
         count = max(-(-len(positions) // size), min(share, len(positions)))
         cuts = [len(positions) * i // count for i in range(count + 1)]
         populations += [positions[start:stop] for start, stop in pairwise(cuts)]

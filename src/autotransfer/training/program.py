@@ -1,7 +1,7 @@
-"""Work on tensors that stay in place, run as it is on a CPU and replayed from a CUDA graph on a GPU.
+"""CUDA graphs of training steps on a GPU; on a CPU the same functions run directly.
 
 A training step of small networks is hundreds of kernels of a few microseconds each. Launched one by one they wait
-for Python; a graph launches them all at once.
+for Python. A graph launches all of them at once.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ import torch
 from .memory import is_out_of_memory
 
 T = TypeVar("T")
-WARM_UP = 2  # runs before the capture: libraries allocate what they need, compilers compile
+WARM_UP = 2  # runs before the capture, in which libraries allocate memory and compilers run
 
 
 class Program:
-    """`work` must read and write the same tensors every time and never wait for the device."""
+    """Function without arguments, captured in a CUDA graph if `captured`.
+
+    `work` must use the same tensors in every call and never wait for the device.
+    """
 
     def __init__(self, work: Callable[[], None], *, captured: bool) -> None:
-        # A method's owner holds this program. A reference back would keep both, and a graph's memory, until the
-        # collector comes.
+        # Weak, because a method's owner holds this program: a cycle would keep a graph's memory until it is collected.
         self._work: Callable[[], Callable[[], None] | None]
         self._work = weakref.WeakMethod(work) if ismethod(work) else lambda: work
         self.captured = captured
@@ -40,7 +42,7 @@ class Program:
             self.work()
         elif self.runs < WARM_UP:
             self.runs += 1
-            self._beside()
+            self._run_on_side_stream()
         else:
             self._capture()
 
@@ -50,11 +52,11 @@ class Program:
         work()
 
     def forget(self) -> None:
-        """Free the graph's memory and capture again at the next run, because the tensors have changed."""
+        """Discard the graph, because its tensors have changed. It is captured again at a later call."""
         self.graph, self.runs = None, 0
 
-    def _beside(self) -> None:
-        """Run on a stream of its own, as a capture would."""
+    def _run_on_side_stream(self) -> None:
+        """Run on a separate stream, as a capture does."""
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         here = torch.cuda.current_stream()
         stream.wait_stream(here)
@@ -70,8 +72,8 @@ class Program:
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
-            # A user's encoder may do what no graph can hold. Nothing was run, so nothing is lost but speed.
-            warnings.warn(f"steps are launched one by one: {str(error).splitlines()[0]}", stacklevel=2)
+            # A user's encoder may call functions that a graph cannot hold. A failed capture has run nothing.
+            warnings.warn(f"training runs without CUDA graphs, slower: {str(error).splitlines()[0]}", stacklevel=2)
             self.captured = False
             torch.cuda.synchronize()
             self.work()
@@ -81,9 +83,9 @@ class Program:
 
 
 class Branches:
-    """Independent works side by side on a GPU, each on a stream of its own; elsewhere one after the other.
+    """Parallel streams for independent functions on a GPU; other devices call them one after the other.
 
-    The kernels of a small work leave most of the device idle and still take their few microseconds each.
+    Small kernels leave most of the device idle.
     """
 
     STREAMS = 8
@@ -93,13 +95,13 @@ class Branches:
         self.streams: list[torch.cuda.Stream] = []
 
     def __call__(self, works: Sequence[Callable[[], T]]) -> list[T]:
-        """Return the results in order; they may be used on the present stream."""
+        """Return the results in order. They can be used on the current stream."""
         if self.device.type != "cuda" or len(works) < 2:
             return [work() for work in works]
         while len(self.streams) < min(len(works), self.STREAMS):
             self.streams.append(torch.cuda.Stream(self.device))  # type: ignore[no-untyped-call]
         here = torch.cuda.current_stream(self.device)
-        # Critics were made on another stream than the one that trains them; autograd waits where it must.
+        # Critics were created on another stream than the one that trains them. Autograd synchronizes both.
         torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
         results = []
         for stream in self.streams:
@@ -114,8 +116,7 @@ class Branches:
 
 @contextmanager
 def allow_tf32(device: torch.device) -> Iterator[None]:
-    """Compute matrix products inside this context with factors rounded to 10 bits (TF32), as torch's own convolutions
-    on a GPU have them."""
+    """Allow TF32 in matrix products on a GPU inside this context, as torch does in convolutions."""
     if device.type != "cuda":
         yield
         return

@@ -1,4 +1,4 @@
-"""Ridge regression in closed form, for many strengths at once: on latents, and on recordings."""
+"""Ridge regression in closed form for several strengths at once."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ..settings import Setting
 from .representation import find_representation
 
 Floats = NDArray[np.float64]
-STRENGTHS = tuple(10.0**power for power in range(-4, 4))  # of the penalty
+STRENGTHS = tuple(10.0**power for power in range(-4, 4))  # strengths of the penalty
 
-TINY = 1e-12  # of a number's largest size: a smaller deviation is rounding
+TINY = 1e-12  # relative standard deviation below which a feature is constant up to rounding
 
 
 class Ridge(NamedTuple):
-    """Targets as linear functions of raw latents x (D,), one for each of S strengths: weight · x + bias."""
+    """Linear models of latents x (D,) for S strengths: target = weight · x + bias."""
 
     weight: Floats  # (S, D)
     bias: Floats  # (S,)
@@ -35,10 +35,11 @@ class Ridge(NamedTuple):
 
 
 def ridge(latents: NDArray[np.floating], target: Floats, strengths: Sequence[float]) -> Ridge:
-    """Minimize the mean over rows of (target − prediction)² + strength · |w|², with w the weights of standardized
-    latents (n, D); the intercept is free. A number that is the same in all rows has weight 0.
+    """Fit ridge regressions of targets (n,) on latents (n, D) with each strength.
 
-    One decomposition of the smaller of the products ZᵀZ and ZZᵀ serves all strengths.
+    They minimize the mean over rows of (target − prediction)² + strength · |w|², with w the weights of standardized
+    latents and an unpenalized intercept. Constant features have weight 0. All strengths share one eigendecomposition
+    of the smaller of ZᵀZ and ZZᵀ.
     """
     exact = np.asarray(latents, dtype=np.float64)
     shift = exact.mean(0)
@@ -60,31 +61,31 @@ def ridge(latents: NDArray[np.floating], target: Floats, strengths: Sequence[flo
 
 
 class RidgeFit(NamedTuple):
-    """Preprocessing and ridge regressions, fitted on training rows."""
+    """Preprocessing and ridge regressions fitted to training rows."""
 
     preprocessing: FittedPreprocessing
     head: Ridge
 
 
 def predict_held_out(recordings: Recordings, setting: Setting, fold: Fold) -> Floats:
-    """Return predictions (S, n) with each strength for the test rows of a fold."""
+    """Return predictions (S, n) for the test rows of a fold with each strength."""
     fitted, head = fit_ridge(recordings, setting, fold.train, STRENGTHS)
-    (start, windows), rows = _ready(recordings, setting), torch.from_numpy(fold.test)
+    (start, windows), rows = _shared_windows(recordings, setting), torch.from_numpy(fold.test)
     return head.predict(_new_latents(fitted, windows[rows], recordings.subject[rows], start).numpy())
 
 
 def fit_ridge(
     recordings: Recordings, setting: Setting, train: NDArray[np.int64], strengths: Sequence[float]
 ) -> RidgeFit:
-    """Fit ridge regressions with each strength on training rows (n,)."""
-    ready = _ready(recordings, setting)
+    """Fit preprocessing and ridge regressions with each strength to training rows (n,)."""
+    ready = _shared_windows(recordings, setting)
     fitted = setting.preprocessing.fit(recordings.X, recordings.subject, [train], recordings.derived, ready=ready)
     latents = _latents(fitted, *ready, recordings.subject, train)
     return RidgeFit(fitted, ridge(latents, recordings.truth.numpy()[train], strengths))
 
 
-def _ready(recordings: Recordings, setting: Setting) -> tuple[int, Tensor]:
-    """Return how many transforms are the same for all people and folds, and all windows after these."""
+def _shared_windows(recordings: Recordings, setting: Setting) -> tuple[int, Tensor]:
+    """Return the number of leading transforms that all subjects and folds share, and all windows after them."""
     return find_representation(recordings, setting.preprocessing) or (0, recordings.X)
 
 
@@ -92,7 +93,7 @@ def _ready(recordings: Recordings, setting: Setting) -> tuple[int, Tensor]:
 def _latents(
     fitted: FittedPreprocessing, start: int, windows: Tensor, subject: Tensor, rows: NDArray[np.int64]
 ) -> Floats:
-    """Return latents (n, D) of training people's windows (n,), which have been through the first transforms."""
+    """Return latents (n, D) of training windows (n,) to which the first `start` transforms were applied."""
     parts = []
     for chunk in row_chunks(len(rows), windows[0].numel()):
         places = torch.from_numpy(rows[chunk])
@@ -102,12 +103,12 @@ def _latents(
 
 
 def _new_latents(fitted: FittedPreprocessing, X: Tensor, subject: Tensor, start: int) -> Tensor:
-    """Return latents (N, D), float64, of windows (N, channels, times) of people (N,) who are new."""
+    """Return latents (N, D), float64, of windows (N, channels, times) of new subjects (N,)."""
     X = X.to(torch.float32)
     if fitted.spec.adaptation == "none":
         return fitted.start_subject(start).feed(X)[0].flatten(1).double()
-    people = [(subject == person).nonzero()[:, 0] for person in subject.unique()]  # type: ignore[no-untyped-call]  # torch's
-    found = torch.cat([fitted.start_subject(start).feed(X[rows])[0].flatten(1) for rows in people])
+    groups = [(subject == one).nonzero()[:, 0] for one in subject.unique()]  # type: ignore[no-untyped-call]  # torch's
+    found = torch.cat([fitted.start_subject(start).feed(X[rows])[0].flatten(1) for rows in groups])
     latents = torch.empty_like(found, dtype=torch.float64)
-    latents[torch.cat(people)] = found.double()
+    latents[torch.cat(groups)] = found.double()
     return latents

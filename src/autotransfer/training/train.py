@@ -1,4 +1,4 @@
-"""Jobs in, outcomes out. The loop is `run`; everything before it is packing."""
+"""Training of jobs: `train` stacks jobs into populations, `run` is the training loop."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def run(
     *,
     after_epoch: Callable[[Trainer], None] | None = None,
 ) -> Iterator[Outcome]:
-    """Train a population to its end; outcomes come as members finish, and finished members leave the stack."""
+    """Train a population to its end and yield outcomes. Finished members leave the stack."""
     with keep_freed_memory():
         while population.jobs:
             start = time.perf_counter()
             population.train_epoch()
             population.evaluate()
-            over = population.find_finished()
+            finished = population.find_finished()
             share = (time.perf_counter() - start) / (len(population.jobs) - len(population.finished_members))
             for member in set(range(len(population.jobs))) - population.finished_members:
                 population.seconds[member] += share
-            for member, failure in over.items():
+            for member, failure in finished.items():
                 yield make_outcome(population, member, failure)
-            population.remove(over)
+            population.remove(finished)
             if after_epoch is not None:
                 after_epoch(population)
 
@@ -57,7 +57,7 @@ def train(
     progress: bool | None = None,
     encoders: Encoders | None = None,
 ) -> list[Outcome]:
-    """Train jobs for `at.train` (models/outcome.py), which gives outcomes that can be made into models."""
+    """Train jobs and return their outcomes. The public function is `at.train` (models/outcome.py)."""
     place = resolve_device(device)
     check_jobs(recordings, jobs)
     unique: dict[tuple[object, ...], Job] = {}
@@ -85,17 +85,18 @@ def train(
                 except (RuntimeError, MemoryError) as error:
                     if not is_out_of_memory(error):
                         raise
-                    left = [job for job in members if job.trajectory not in done]
-                    if len(left) < 2:
+                    remaining = [job for job in members if job.trajectory not in done]
+                    if len(remaining) < 2:
                         raise make_memory_error(first_line(error)) from None
-                    stacks[:0] = [left[: len(left) // 2], left[len(left) // 2 :]]
+                    half = len(remaining) // 2
+                    stacks[:0] = [remaining[:half], remaining[half:]]
         finally:
             release_windows(recordings)
-    return [_as_asked(job, done[job.trajectory]) for job in jobs]
+    return [_match_fold(job, done[job.trajectory]) for job in jobs]
 
 
 def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
-    """Refuse, before any work, jobs that do not belong to these recordings."""
+    """Raise UserError for jobs that cannot be trained on these recordings."""
     check_recordings(recordings, "train")
     seen: set[str] = set()
     for job in jobs:
@@ -109,25 +110,25 @@ def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
         rows = np.concatenate([job.fold.train, held_out])
         if ((rows < 0) | (rows >= recordings.n_windows)).any():
             raise UserError(
-                f"a fold names rows {rows.min()} to {rows.max()}, but there are {recordings.n_windows} trials; "
+                f"a fold has rows {rows.min()} to {rows.max()}, but there are {recordings.n_windows} windows; "
                 "make the folds from the same recordings"
             )
         if len(both := np.intersect1d(job.fold.train, held_out)):
             raise UserError(
-                f"a fold holds out row {int(both[0])}, which it trains on ({job.fold}); leave it out of one"
+                f"row {int(both[0])} is in the training and the held-out rows of {job.fold}; remove it from one of them"
             )
         if len(job.fold.train) < 2:
-            raise UserError(f"a fold has fewer than 2 training rows ({job.fold}), which batch normalization needs")
+            raise UserError(f"{job.fold} has fewer than 2 training rows; add rows, for batch normalization")
         if len(job.fold.validation) == 0 and job.setting.training.checkpoint == "best":
             raise UserError(
-                f"a fold has no validation rows ({job.fold}), so nothing can choose the best epoch; "
-                "use checkpoint='last', or hold somebody out"
+                f"{job.fold} has no validation rows to select the best epoch with; use checkpoint='last' or hold out a "
+                "subject"
             )
     _check_whole_subjects(recordings, jobs)
 
 
 def _check_whole_subjects(recordings: Recordings, jobs: Sequence[Job]) -> None:
-    """Refuse folds that split a training subject: online transforms prepare training subjects with all windows."""
+    """Raise UserError for folds that split a training subject if the preprocessing adapts online."""
     subject, seen = recordings.subject.numpy(), set[str]()
     for job in jobs:
         fold = job.fold
@@ -139,13 +140,13 @@ def _check_whole_subjects(recordings: Recordings, jobs: Sequence[Job]) -> None:
         if split.any():
             name = recordings.subjects[int(split.argmax())]
             raise UserError(
-                f"a fold trains on some of subject {name!r}'s windows only; standardize, align or center "
-                "'online' needs folds that leave out whole subjects"
+                f"a fold trains on only some windows of subject {name!r}; with standardize, align or center 'online', "
+                "leave out whole subjects"
             )
 
 
-def _as_asked(job: Job, outcome: Outcome) -> Outcome:
-    """Return the outcome for the job's fold: a twin was trained as the swapped pair of the other."""
+def _match_fold(job: Job, outcome: Outcome) -> Outcome:
+    """Return the outcome for the job's own fold, which may be the swapped one."""
     if outcome.job.fold.key == job.fold.key or outcome.swapped is None:
         return outcome
     return replace(outcome.swapped, swapped=replace(outcome, swapped=None))
