@@ -172,7 +172,7 @@ def require_thresholds(thresholds: Thresholds | None) -> Thresholds:
     if thresholds is None:
         raise UserError(
             f"the model has no thresholds for sets and abstention, because fewer than {MIN_SUBJECTS} subjects were "
-            "held out; use AutoTransferClassifier or autotransfer run, or give CensoredClassifier more validation_subjects"
+            "held out; use AutoTransferClassifier, or CensoredClassifier with more validation_subjects"
         )
     return thresholds
 

@@ -1,4 +1,4 @@
-"""MemberGroups: members of a population that read the same rows in the same order."""
+"""Groups of members that train on the same rows in the same order."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..randomness import as_keys, fold_in, key_of
 from ..recordings import Recordings
 from .batches import BALANCES, BalancedBatches, n_batches, permutations
 
-MAX_DRAWN_ROWS = 2**24  # rows that are drawn at once: their keys take 400 MB
-MANY_GROUPS = 64  # groups, whose draws would keep the host busy
+MAX_DRAWN_ROWS = 2**24  # rows that are drawn at once; their keys need 400 MB
+MANY_GROUPS = 64  # number of groups from which batches are drawn on the device
 
 
 class MemberGroups:
-    """Members that train on the same rows in the same order: one minibatch serves them all.
+    """G groups of members that share minibatches.
 
-    G groups, one for every (training rows, held-out rows, seed, kind of batches, shuffled subjects) among the jobs.
+    Members of a group agree in training rows, held-out rows, seed, kind of batches and shuffled subjects.
     """
 
     def __init__(self, recordings: Recordings, jobs: Sequence[Job], batch_size: int, device: torch.device) -> None:
@@ -38,13 +38,13 @@ class MemberGroups:
         self.subjects = [_training_subjects(recordings, job) for job in self.jobs]
         self.n_subjects = [int(subjects.max()) + 1 for subjects in self.subjects]
         self.steps_of = [n_batches(len(job.fold.train), batch_size) for job in self.jobs]
-        self.steps = torch.tensor(self.steps_of, device=device)  # (G,) in an epoch
+        self.steps = torch.tensor(self.steps_of, device=device)  # (G,) steps of an epoch
         self.keys = as_keys([key_of("dropout", job.fold.trajectory, job.seed) for job in self.jobs], device)
-        # (G, N): subjects counted from 0 among the training rows, else -1, so that no other row is ever censored
+        # (G, N): subjects of training rows counted from 0; -1 in other rows, so that they are never censored
         self.rank = torch.from_numpy(np.stack(self.subjects)).to(device)
         counts = [np.bincount(self.y[job.fold.train], minlength=recordings.n_classes) for job in self.jobs]
         self.class_counts = torch.tensor(np.stack(counts), device=device)
-        self._lay_out()
+        self._collect_batches()
 
     @staticmethod
     def _identity(job: Job) -> tuple[object, ...]:
@@ -54,11 +54,11 @@ class MemberGroups:
 
     @property
     def shared(self) -> Tensor | None:
-        """Return `group_of_member` if members share batches; None if each has its own, in order."""
+        """Return `group_of_member`, or None if every member is its own group."""
         return None if self._is_one_to_one else self.group_of_member
 
     def plan(self, epoch: int) -> Tensor:
-        """Return the rows of every step of an epoch (steps, G, B); 0 where a group has no such step."""
+        """Return the rows of every step of an epoch (steps, G, B); 0 if a group has fewer steps."""
         size = (len(self.jobs), max(self.steps_of), self.batch_size)
         plan = torch.zeros(size, dtype=torch.long, device=self.plan_device)
         for drawn in self._shuffled:
@@ -71,29 +71,29 @@ class MemberGroups:
             plan[groups, : rows.shape[1]] = rows
         return plan.transpose(0, 1).contiguous()
 
-    def _lay_out(self) -> None:
-        """Find groups that are drawn together: shuffled ones with equally many rows, and balanced ones. Many are drawn
-        on the device, few, and where any is balanced all, on the host while the device is busy."""
-        together: dict[str | int, list[int]] = {}
+    def _collect_batches(self) -> None:
+        """Find groups whose batches are drawn together."""
+        # Many shuffled groups are drawn on the device, other groups on the host while the device is busy.
+        groups_of_kind: dict[str | int, list[int]] = {}
         for g, job in enumerate(self.jobs):
-            kind = job.setting.training.batches
-            together.setdefault(kind if kind in BALANCES else len(job.fold.train), []).append(g)
-        balanced = any(alike in BALANCES for alike in together)
-        device = self.keys.device if len(self.jobs) >= MANY_GROUPS and not balanced else torch.device("cpu")
+            batches = job.setting.training.batches
+            groups_of_kind.setdefault(batches if batches in BALANCES else len(job.fold.train), []).append(g)
+        any_balanced = any(kind in BALANCES for kind in groups_of_kind)
+        device = self.keys.device if len(self.jobs) >= MANY_GROUPS and not any_balanced else torch.device("cpu")
         self.plan_device = device
         self._shuffled, self._balanced = list[_ShuffledGroups](), list[tuple[Tensor, Tensor, BalancedBatches]]()
-        for alike, groups in together.items():
-            if isinstance(alike, int):
+        for kind, groups in groups_of_kind.items():
+            if isinstance(kind, int):
                 self._shuffled.append(_ShuffledGroups.build(self.jobs, groups, self.batch_size, device))
                 continue
             most = max(1, MAX_DRAWN_ROWS // 8 // max(len(self.jobs[g].fold.train) for g in groups))
             for some in (groups[start : start + most] for start in range(0, len(groups), most)):
                 rows, subjects = [self.jobs[g].fold.train for g in some], [self.subjects[g] for g in some]
-                batches = BalancedBatches(rows, self.y, subjects, self.batch_size, BALANCES[alike])
-                self._balanced.append((torch.tensor(some), _keys([self.jobs[g] for g in some]), batches))
+                balanced_batches = BalancedBatches(rows, self.y, subjects, self.batch_size, BALANCES[kind])
+                self._balanced.append((torch.tensor(some), _keys([self.jobs[g] for g in some]), balanced_batches))
 
     def select(self, keep: Tensor) -> Tensor:
-        """Keep these members; groups that nobody reads any more leave. Returns the groups that stay."""
+        """Keep only these members and their groups, and return the indices of these groups."""
         stay, group_of_member = self.group_of_member[keep].unique(return_inverse=True)  # type: ignore[no-untyped-call]  # torch's
         self.group_of_member, self._is_one_to_one = group_of_member, group_of_member.tolist() == list(range(len(stay)))
         numbers = stay.tolist()
@@ -101,17 +101,17 @@ class MemberGroups:
         self.subjects, self.n_subjects = [self.subjects[g] for g in numbers], [self.n_subjects[g] for g in numbers]
         self.steps_of, self.steps = [self.steps_of[g] for g in numbers], self.steps[stay]
         self.keys, self.rank, self.class_counts = self.keys[stay], self.rank[stay], self.class_counts[stay]
-        self._lay_out()
+        self._collect_batches()
         return torch.tensor(numbers, dtype=torch.long, device=keep.device)
 
 
 class _ShuffledGroups(NamedTuple):
-    """Groups with equally many rows, in an order that is drawn."""
+    """Groups with equally many rows, which are shuffled together."""
 
-    groups: Tensor  # (g,) their numbers
+    groups: Tensor  # (g,) indices of the groups
     keys: Tensor  # (g,)
-    rows: Tensor  # (F, n) the different sets of rows
-    row_set: Tensor  # (g,) of them
+    rows: Tensor  # (F, n) distinct sets of rows
+    row_set: Tensor  # (g,) index of a group's set of rows
     steps: int
 
     @classmethod
@@ -128,7 +128,7 @@ class _ShuffledGroups(NamedTuple):
         )
 
     def batches(self, keys: Tensor, some: slice, batch_size: int) -> Tensor:
-        """Draw rows (g, steps, B) of some of the groups in full batches: what is left over waits for another epoch."""
+        """Draw rows (g, steps, B) of some groups in full batches; remaining rows are left out of this epoch."""
         order = permutations(keys[some], self.rows.shape[1])[:, : self.steps * batch_size]
         return self.rows[self.row_set[some][:, None], order].view(len(order), self.steps, batch_size)
 
@@ -139,7 +139,7 @@ def _keys(jobs: Sequence[Job]) -> Tensor:
 
 
 def _training_subjects(recordings: Recordings, job: Job) -> NDArray[np.int64]:
-    """Return subjects (N,) as 0, 1, ... in the training rows, else -1; for the control, shuffled within class."""
+    """Return subjects (N,) as 0, 1, … in training rows, else −1; shuffled within classes for the control."""
     rows = job.fold.train
     labels = np.full(recordings.n_windows, -1, dtype=np.int64)
     labels[rows] = np.unique(recordings.subject.numpy()[rows], return_inverse=True)[1]

@@ -115,14 +115,14 @@ def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
             )
         if len(both := np.intersect1d(job.fold.train, held_out)):
             raise UserError(
-                f"row {int(both[0])} is in the training and the held-out rows of {job.fold}; remove it from one of them"
+                f"row {int(both[0])} is a training row and a held-out row of a fold ({job.fold}); remove it from one"
             )
         if len(job.fold.train) < 2:
-            raise UserError(f"{job.fold} has fewer than 2 training rows; add rows, for batch normalization")
+            raise UserError(f"a fold has fewer than 2 training rows ({job.fold}); batch normalization needs more")
         if len(job.fold.validation) == 0 and job.setting.training.checkpoint == "best":
             raise UserError(
-                f"{job.fold} has no validation rows to select the best epoch with; use checkpoint='last' or hold out a "
-                "subject"
+                f"a fold has no validation rows to select the best epoch with ({job.fold}); use checkpoint='last' or "
+                "hold out a subject"
             )
     _check_whole_subjects(recordings, jobs)
 
