@@ -128,9 +128,8 @@ def _shares(blocks: int, present: Ints, lots: NDArray[np.float32]) -> Ints:
 def _blocks(rows: Ints, y: Ints, subject: Ints, size: int, chance: NDArray[np.float32]) -> tuple[Ints, Ints, Ints]:
     """Return blocks (n, size) of each subject's shuffled rows, and each subject's first block and number of blocks."""
     # A block has rows of one class, and a subject's classes alternate evenly. Rows that do not fill a block are left
-    # out
-    # of this epoch. Classes with less than a block share mixed blocks. chance (3, N) holds random numbers in [0, 1):
-    # the place of a row, of its class if the row comes first, and of a mixed block that begins with the row.
+    # out of this epoch. Classes with less than a block share mixed blocks. chance (3, N) holds random numbers in
+    # [0, 1): the place of a row, of its class if the row comes first, and of a mixed block that begins with the row.
     order = np.lexsort((chance[0], y, subject))
     rows, y, subject = rows[order], y[order], subject[order]
     _, first, cell, in_cell = np.unique(
