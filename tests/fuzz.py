@@ -41,7 +41,7 @@ from autotransfer.models.card import DIGEST
 from autotransfer.models.integrity import model_digests
 from autotransfer.models.loading import load_model
 from autotransfer.models.saving import write_model
-from autotransfer.person.predictions import predictions
+from autotransfer.person.predictions import make_prediction_table
 from autotransfer.recordings import Raw, load, npy, read, save_npz
 from autotransfer.runs.options import RunOptions
 from ensembles import weighted
@@ -373,7 +373,7 @@ class Fuzz(RunTargets):
                 card = json.dumps(json.loads(card) | {DIGEST: model_digests(json.loads(card), weights)})
         (path / "model.json").write_text(card)
         (path / "model.safetensors").write_bytes(weights)
-        predictions(load_model(path), read(self.folder / "good.npz"))
+        make_prediction_table(load_model(path), read(self.folder / "good.npz"))
 
     def run_predict(self, draw: random.Random) -> None:
         rec = tiny()
@@ -381,7 +381,7 @@ class Fuzz(RunTargets):
         name = draw.choice(sorted(fields))
         shapes = [(0, 2, 16), (3, 2, 16), (3, 1, 16), (3, 2, 15), (2, 2), (1, 2, 16), (3, 2, 16, 1)]
         fields[name] = draw.choice([*NASTY, np.full(draw.choice(shapes), draw.choice((0.0, np.nan, 1e30)))])
-        predictions(self.model, Raw(**fields))
+        make_prediction_table(self.model, Raw(**fields))
 
     def case(self, target: str, seed: int) -> str:
         """'fine', 'refused' or, of libraries of others, 'hung'; anything else is raised."""

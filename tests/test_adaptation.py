@@ -15,11 +15,11 @@ from autotransfer.person.adaptation import (
     ADAPTATION_METHODS,
     Adaptation,
     AdaptationMethod,
-    Entropy,
+    EntropyMinimization,
+    MomentMatching,
     Prototypes,
     SelfTraining,
-    Shift,
-    Statistics,
+    SharedShift,
 )
 from autotransfer.training.effects import Effects, WindowSums
 
@@ -44,16 +44,16 @@ def windows(n: int, shift: float = 0.0, classes: int = C) -> tuple[Tensor, Tenso
 
 
 def known_after(method: AdaptationMethod, x: Tensor, p: Tensor) -> dict[str, Tensor]:
-    known = method.begin()
+    known = method.initial_state()
     for own, said in zip(x, p, strict=True):
-        known = method.count(known, own, said)
+        known = method.update(known, own, said)
     return known
 
 
 @pytest.mark.parametrize("name", ADAPTATION_METHODS)
 def test_nothing_known_corrects_nothing(name: str) -> None:
     method = ADAPTATION_METHODS[name](EVERYONE, 1.0)
-    weight, bias = method.correction(method.begin())
+    weight, bias = method.correction(method.initial_state())
     assert (weight.shape, bias.shape) == ((P, R, C), (P, C))
     np.testing.assert_allclose(weight, 0, atol=1e-6)
     np.testing.assert_allclose(bias, 0, atol=1e-5)
@@ -64,10 +64,10 @@ def test_people_side_by_side_are_people_by_themselves(name: str) -> None:
     """Orders are followed as a further axis; each is as it would be alone."""
     (x, log_p, _), (x2, log_p2, _) = windows(30, 1.0), windows(30, -0.5)
     together = Adaptation([EVERYONE], [WEIGHTS], name)
-    found = together.follow(torch.stack([x, x2], 1), torch.stack([log_p, log_p2], 1))
+    found = together.adapt(torch.stack([x, x2], 1), torch.stack([log_p, log_p2], 1))
     assert found.shape == (30, 2, C)
     for person, (own, said) in enumerate([(x, log_p), (x2, log_p2)]):
-        alone = Adaptation([EVERYONE], [WEIGHTS], name).follow(own, said)
+        alone = Adaptation([EVERYONE], [WEIGHTS], name).adapt(own, said)
         np.testing.assert_allclose(found[:, person], alone, rtol=1e-4, atol=1e-4)
 
 
@@ -77,7 +77,7 @@ def test_prototypes_are_the_classes_of_sure_windows() -> None:
     method = Prototypes(EVERYONE, 1.0)
     known = known_after(method, x, p)
     doubt = -(p * p.log()).sum(-1)
-    sure = doubt < adaptation.SURE * math.log(C)
+    sure = doubt < adaptation.MAX_ENTROPY * math.log(C)
     assert 5 < int(sure.sum()) < 60
     hard = torch.nn.functional.one_hot(p.argmax(-1), C)[sure].float()
     sums = torch.einsum("nc,npr->pcr", hard, x[sure])
@@ -97,8 +97,8 @@ def test_self_training_learns_classes_as_far_as_all_are_predicted() -> None:
         known = known_after(method, x, p)
         sums, counts = torch.einsum("nc,npr->pcr", p, x), p.sum(0)
         np.testing.assert_allclose(known["sums"], sums, rtol=1e-4, atol=1e-4)
-        soft = EVERYONE.posterior(WindowSums(sums, counts), design_effect=adaptation.PREDICTED).means
-        shift = Shift(EVERYONE, 1.0).posterior(known).means
+        soft = EVERYONE.posterior(WindowSums(sums, counts), design_effect=adaptation.CLASS_DESIGN_EFFECT).means
+        shift = SharedShift(EVERYONE, 1.0).posterior(known).means
         assert (soft - shift).abs().max() > 0.1
         return (method.posterior(known).means - shift) / (soft - shift)
 
@@ -111,11 +111,11 @@ def test_self_training_learns_classes_as_far_as_all_are_predicted() -> None:
 
 
 def test_statistics_are_those_of_a_normalization() -> None:
-    """Windows and MOMENTS pseudo-windows of everybody, normalized, then as everybody's are: the logits of that."""
+    """Logits of windows normalized with PRIOR_WINDOWS pseudo-windows of the prior, then scaled to its moments."""
     x, log_p, _ = windows(50, 1.5)
-    method = Statistics(EVERYONE, 1.0)
+    method = MomentMatching(EVERYONE, 1.0)
     weight, bias = method.correction(known_after(method, x, log_p.softmax(-1)))
-    n0, mean0 = adaptation.MOMENTS, EVERYONE.means.mean(1)
+    n0, mean0 = adaptation.PRIOR_WINDOWS, EVERYONE.means.mean(1)
     variance0 = 1 + EVERYONE.shift + EVERYONE.interaction + EVERYONE.means.var(1, correction=0)
     mean = (n0 * mean0 + x.sum(0)) / (n0 + 50)
     variance = (n0 * (variance0 + (mean0 - mean).square()) + (x - mean).square().sum(0)) / (n0 + 50)
@@ -127,16 +127,16 @@ def test_statistics_are_those_of_a_normalization() -> None:
 
 def test_entropy_goes_down_the_gradient_of_its_objective() -> None:
     """One window: entropy of p minus how evenly classes are used, whose weight is that of the window in the mean."""
-    method = Entropy(EVERYONE, 2.0)
-    start = method.begin()
+    method = EntropyMinimization(EVERYONE, 2.0)
+    start = method.initial_state()
     start["classes"] = torch.tensor([0.5, 0.3, 0.2])
     said = torch.tensor([3.0, 0.2, -1.0], requires_grad=True)
     p = said.softmax(-1)
-    known = method.count(start, torch.zeros(P, R), p.detach())
-    used = (start["classes"] + adaptation.FORGETTING * (p.detach() - start["classes"])).log()
+    known = method.update(start, torch.zeros(P, R), p.detach())
+    used = (start["classes"] + adaptation.DECAY * (p.detach() - start["classes"])).log()
     loss = -(p * p.log()).sum() + (p * used).sum()
     (gradient,) = torch.autograd.grad(loss, said)
-    np.testing.assert_allclose(known["bias"], -adaptation.RATE * gradient, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(known["bias"], -adaptation.STEP_SIZE * gradient, rtol=1e-4, atol=1e-6)
     weight, bias = method.correction(known)
     assert not weight.any()
     np.testing.assert_allclose(2.0 * bias[0], known["bias"], rtol=1e-6)

@@ -10,7 +10,7 @@ from autotransfer.errors import UserError
 from autotransfer.jobs import Outcome
 from autotransfer.models.building import CandidateFits, build_model
 from autotransfer.models.model import Model
-from autotransfer.person.predictions import predictions
+from autotransfer.person.predictions import make_prediction_table
 from autotransfer.recordings import Raw
 from test_align import MIXED
 from tiny import people
@@ -57,12 +57,12 @@ def test_one_window_at_a_time(kind: str, align: str) -> None:
 
 def test_each_person_of_a_file_by_themselves_and_in_order() -> None:
     _, model = trained("online", "online")
-    table = predictions(model, Raw(X=X, subject=IDS))
+    table = make_prediction_table(model, Raw(X=X, subject=IDS))
     columns = [name for name in table if name.startswith("p_")]
     for name in np.unique(IDS):
         rows = name == IDS
         np.testing.assert_allclose(table.loc[rows, columns], model.predict_proba(REC.X[rows]), atol=1e-5)
-    together = predictions(model, Raw(X=X))[columns]
+    together = make_prediction_table(model, Raw(X=X))[columns]
     assert np.abs(together - table[columns]).max().max() > 0.01, "one person's windows are not everybody's"
 
 

@@ -170,9 +170,9 @@ def test_what_held_out_people_did_not_gain_by_is_not_done(kind: str) -> None:
     np.testing.assert_array_equal(same.predict_proba(X[REST]), clf.predict_proba(X[REST]))
     five = np.concatenate([OWN[Y[OWN] == name][:5] for name in CLASSES])
     assert clf.calibrate(X[five], Y[five]).model_ is not clf.model_
-    with pytest.warns(UserWarning, match=r"did not gain by adaptation: the model stays as it is"):
+    with pytest.warns(UserWarning, match=r"adaptation did not raise held-out scores"):
         assert clf.adapt(X[OWN]).model_ is clf.model_
-    with pytest.warns(UserWarning, match=r"did not gain by adaptation: the session does not adapt"):
+    with pytest.warns(UserWarning, match=r"adaptation did not raise held-out scores; the session"):
         session = at.Session(clf, adapt=True)
     assert not session.adapts
     np.testing.assert_allclose(session.predict_proba(X[REST]), clf.predict_proba(X[REST]), rtol=0, atol=1e-5)
@@ -276,9 +276,9 @@ def test_all_windows_at_once_count_as_one_by_one(method: str) -> None:
     ensemble = clf.model_.ensemble
     latents, log_p = ensemble.predict_with_latents(REC.X[REST], ensemble.start_subject())
     x = ensemble.project(latents)
-    known = person.method.begin()
+    known = person.method.initial_state()
     for own, said in zip(x, log_p.softmax(-1).float(), strict=True):
-        known = person.method.count(known, own, said)
+        known = person.method.update(known, own, said)
     person.restore(known)
     weight, bias = person._correction
     want = (log_p + x.flatten(1) @ weight + bias).softmax(-1)

@@ -18,8 +18,8 @@ from autotransfer.estimator.window_classifier import WindowClassifier
 from autotransfer.export.formats import to_safetensors
 from autotransfer.models.building import fit_candidate_effects
 from autotransfer.models.model import Model
-from autotransfer.person.calibration import calibrated_with
-from autotransfer.person.predictions import probabilities
+from autotransfer.person.calibration import calibrate_model
+from autotransfer.person.predictions import predict_windows
 from autotransfer.person.stream.source import NpzSource
 from autotransfer.recordings.raw import Raw
 from ensembles import weighted, with_known
@@ -123,8 +123,8 @@ DOORS = {
     "Session": Door(session(MIXTURE)),
     "Session of a calibrated model": Door(session(CALIBRATED)),
     "Session, window by window": Door(session(MIXTURE, one_by_one=True)),
-    "predict": Door(lambda X, _: probabilities(MIXTURE, Raw(X=X))),
-    "calibrate": Door(lambda X, _: coefficients(calibrated_with(MIXTURE, Raw(X=X, y=CLASSES[Y]), MIXTURE.check(X))[0])),
+    "predict": Door(lambda X, _: predict_windows(MIXTURE, Raw(X=X))),
+    "calibrate": Door(lambda X, _: coefficients(calibrate_model(MIXTURE, Raw(X=X, y=CLASSES[Y]), MIXTURE.check(X))[0])),
 }  # fmt: skip
 
 
@@ -227,10 +227,10 @@ ASKED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "Model.predict": ("subject", lambda s: MIXTURE.predict(TRUE, s)),
     "estimator": ("subjects", lambda s: estimator(at.CensoredClassifier, ENSEMBLE).predict_proba(TRUE, s)),
     "transform": ("subjects", lambda s: estimator(at.CensoredClassifier, ENSEMBLE).transform(TRUE, s)),
-    "predict": ("subject", lambda s: probabilities(MIXTURE, Raw(X=TRUE, subject=s))),
+    "predict": ("subject", lambda s: predict_windows(MIXTURE, Raw(X=TRUE, subject=s))),
     "calibrate": (
         "subject",
-        lambda s: calibrated_with(MIXTURE, Raw(X=TRUE, y=CLASSES[Y], subject=s), MIXTURE.check(TRUE)),
+        lambda s: calibrate_model(MIXTURE, Raw(X=TRUE, y=CLASSES[Y], subject=s), MIXTURE.check(TRUE)),
     ),
     "Recordings": ("subject", lambda s: at.Recordings(TRUE, np.tile([0, 1], N // 2), s)),
     "Recordings, sessions": (

@@ -21,11 +21,11 @@ from autotransfer.person.events import (
     Activation,
     EventDetector,
     EventScores,
-    debounce_of,
-    events_between,
+    map_events,
+    parse_debounce,
     score_events,
 )
-from autotransfer.person.stream.replay import RecordingSource, replay, seconds_decoded
+from autotransfer.person.stream.replay import RecordingSource, count_decoded_seconds, replay
 from autotransfer.person.stream.run import Stream
 from autotransfer.person.stream.sink import CsvSink
 from autotransfer.recordings.cutting import Event
@@ -74,13 +74,13 @@ def test_activations_by_hand(text: str, rule: dict[str, Any], expected: list[tup
 
 
 def test_debounce_in_windows_and_seconds() -> None:
-    assert debounce_of("3/5", 0.1) == (3, 5)
-    assert debounce_of("0.4s", 0.1) == (5, 5)  # the fifth window ends 0.4 s after the first
-    assert debounce_of(".35 s", 0.1) == (5, 5)
-    assert debounce_of("0s", 0.1) == (1, 1)
+    assert parse_debounce("3/5", 0.1) == (3, 5)
+    assert parse_debounce("0.4s", 0.1) == (5, 5)  # the fifth window ends 0.4 s after the first
+    assert parse_debounce(".35 s", 0.1) == (5, 5)
+    assert parse_debounce("0s", 0.1) == (1, 1)
     for wrong in ("", "3", "1/2", "5/3", "-1s", "1e9s", "9999s", "a/b"):
         with pytest.raises(UserError):
-            debounce_of(wrong, 0.1)
+            parse_debounce(wrong, 0.1)
 
 
 # scores
@@ -115,12 +115,12 @@ def test_scores_by_hand() -> None:
 
 def test_events_as_classes_with_durations() -> None:
     events = [Event(5, 0, "T1"), Event(0, 2, "T2"), Event(9, 0, "T0"), Event(12, 0, "T1"), Event(13, 0, "noise")]
-    found = events_between(events, {"T1": "left", "T2": "right", "T0": ""}, CLASSES, "rest", 20)
+    found = map_events(events, {"T1": "left", "T2": "right", "T0": ""}, CLASSES, "rest", 20)
     assert found == (Event(0, 2, "right"), Event(5, 4, "left"), Event(12, 8, "left"))
-    named = events_between([Event(0, 1, "left"), Event(2, 1, "rest"), Event(3, 1, "x")], None, CLASSES, "rest", 9)
+    named = map_events([Event(0, 1, "left"), Event(2, 1, "rest"), Event(3, 1, "x")], None, CLASSES, "rest", 9)
     assert named == (Event(0, 1, "left"),)
     with pytest.raises(UserError, match="class 'up'"):
-        events_between(events, {"T1": "up"}, CLASSES, "rest", 20)
+        map_events(events, {"T1": "up"}, CLASSES, "rest", 20)
 
 
 # a stream and its replay
@@ -191,10 +191,10 @@ def test_live_equals_replay_with_a_gap_and_lost_values() -> None:
 
 
 def test_the_time_of_windows_that_overlap_or_are_apart_is_counted_once() -> None:
-    assert seconds_decoded([1.0, 1.5, 2.0, 2.5], 1.0) == 2.5
-    assert seconds_decoded([1.0, 2.0, 7.0, 8.0], 1.0) == 4.0  # two windows, a pause, two windows
-    assert seconds_decoded([1.0, 1.5, 1.0], 1.0) == 2.5  # time goes back: another recording
-    assert seconds_decoded([], 1.0) == 0
+    assert count_decoded_seconds([1.0, 1.5, 2.0, 2.5], 1.0) == 2.5
+    assert count_decoded_seconds([1.0, 2.0, 7.0, 8.0], 1.0) == 4.0  # two windows, a pause, two windows
+    assert count_decoded_seconds([1.0, 1.5, 1.0], 1.0) == 2.5  # time goes back: another recording
+    assert count_decoded_seconds([], 1.0) == 0
 
 
 # files and the command

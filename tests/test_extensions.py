@@ -58,19 +58,19 @@ EXPECTED = Metric("expected accuracy", expected_accuracy, lambda shares: 1 / sha
 
 
 class Recentered(AdaptationMethod):
-    """The mean code of the person so far becomes that of the training people."""
+    """Moves the mean latents of the subject to those of the training subjects."""
 
-    label = "by the mean code"
+    label = "by mean latents"
 
-    def begin(self) -> State:
-        return {"sum": torch.zeros_like(self.everyone.means[:, 0]), "count": torch.zeros(())}
+    def initial_state(self) -> State:
+        return {"sum": torch.zeros_like(self.prior.means[:, 0]), "count": torch.zeros(())}
 
-    def count(self, known: State, x: Tensor, p: Tensor) -> State:
-        return {"sum": known["sum"] + x - self.everyone.means.mean(-2), "count": known["count"] + 1}
+    def update(self, state: State, x: Tensor, p: Tensor) -> State:
+        return {"sum": state["sum"] + x - self.prior.means.mean(-2), "count": state["count"] + 1}
 
-    def correction(self, known: State) -> tuple[Tensor, Tensor]:
-        shift = known["sum"] / (10 + known["count"][..., None, None])  # (..., P, R)
-        weight = self.everyone.logit_weights
+    def correction(self, state: State) -> tuple[Tensor, Tensor]:
+        shift = state["sum"] / (10 + state["count"][..., None, None])  # (..., P, R)
+        weight = self.prior.logit_weights
         return torch.zeros_like(weight).expand(*shift.shape[:-2], *weight.shape), -(shift[..., None] * weight).sum(-2)
 
 

@@ -20,8 +20,8 @@ from autotransfer.models.building import CandidateFits, build_model
 from autotransfer.models.card import UNTRIED
 from autotransfer.models.model import Model
 from autotransfer.models.overlap import MOST, SIZE, describe_overlap, training_digests, window_digests
-from autotransfer.person.calibration import calibrated_with, calibration_words
-from autotransfer.person.predictions import probabilities
+from autotransfer.person.calibration import calibrate_model, find_calibration_warnings
+from autotransfer.person.predictions import predict_windows
 from autotransfer.recordings import Raw
 from autotransfer.report.subject_scores import SubjectScores, card_words
 from autotransfer.tasks.classification import METRICS
@@ -54,13 +54,13 @@ def raw_of(rows: np.ndarray, name: str = "other", **changes: object) -> Raw:
 
 def lines(model: Model, raw: Raw) -> list[str]:
     X = model.read(raw)
-    found = SubjectScores.of(model, raw, probabilities(model, raw, X=X))
+    found = SubjectScores.of(model, raw, predict_windows(model, raw, X=X))
     assert found is not None
     return found.seen_lines(model, X, METRIC)
 
 
 def of_training(model: Model, raw: Raw) -> list[str]:
-    return calibration_words(model, raw, model.read(raw))
+    return find_calibration_warnings(model, raw, model.read(raw))
 
 
 def test_people_who_were_in_training_are_named(model: Model) -> None:
@@ -82,18 +82,18 @@ def test_labels_that_no_run_tried_are_warned_of(model: Model) -> None:
 def test_windows_of_a_calibration_are_counted_and_a_score_without_them_is_told(model: Model) -> None:
     rows = np.flatnonzero(NEW)
     few = raw_of(rows[:10])
-    made, _ = calibrated_with(model, few, REC.X[rows[:10]])
+    made, _ = calibrate_model(model, few, REC.X[rows[:10]])
     assert made is not model
     assert lines(model, raw_of(rows)) == []
     first, second = lines(made, raw_of(rows))
     assert "labels of 10 of these 24 windows" in first
     rest = raw_of(rows[10:])
-    p = probabilities(made, rest)
+    p = predict_windows(made, rest)
     assert second == f"balanced accuracy of the other 14 windows: {METRIC.score(rest.y, p):.3f}"
     assert len(lines(made, few)) == 1, "nothing is left to score"
     again = made
     if made.card.calibrates_with != []:
-        again, _ = calibrated_with(made, raw_of(rows[10:12]), REC.X[rows[10:12]])
+        again, _ = calibrate_model(made, raw_of(rows[10:12]), REC.X[rows[10:12]])
     assert "calibrated with the labels" in lines(again, few)[0], "what calibrated it before is not forgotten"
     scores = {
         "metric": "balanced_accuracy",

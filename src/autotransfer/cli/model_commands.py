@@ -41,7 +41,7 @@ def predict(
     """Predict the class, or the number, of new windows with a run's model. If the data have labels, scores by person
     and a confusion table are written to standard error."""
     from ..models.loading import load_model
-    from ..person.predictions import with_known_target
+    from ..person.predictions import read_known_target
     from ..runs.choice import describe_unfinished
     from ..training.conformal import interval_radius, least_confidence, least_probability
 
@@ -59,7 +59,7 @@ def predict(
     least_confidence(card.thresholds, abstain)
     raw = read_for_model(saved, data, cutting)
     if task.is_numeric:
-        raw = with_known_target(raw, card.target.partition(":")[2] or None)
+        raw = read_known_target(raw, card.target.partition(":")[2] or None)
     if scores is not None and raw.y is None:
         raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")
     table, scored, notes = _predict(saved, raw, deciding, adapt, coverage, abstain, must_score=scores is not None)
@@ -99,13 +99,13 @@ def _predict(
     """
     import numpy as np
 
-    from ..person.predictions import predictions, probabilities
+    from ..person.predictions import make_prediction_table, predict_windows
     from ..recordings.labels import find_unlabeled, select_windows
     from ..report.subject_scores import SubjectScores, card_words
 
     X = model.read(raw)
-    probability = probabilities(model, raw, None if adapt == "none" else adapt, X=X)
-    table = predictions(model, raw, probability, coverage=coverage, abstain=abstain)
+    probability = predict_windows(model, raw, None if adapt == "none" else adapt, X=X)
+    table = make_prediction_table(model, raw, probability, coverage=coverage, abstain=abstain)
     notes = card_words(model)
     labeled, rows = table, np.flatnonzero(~find_unlabeled(raw))
     if len(rows) < len(X) and not model.card.task.is_numeric:
@@ -136,7 +136,7 @@ def calibrate(
 ) -> None:
     """Calibrate a run's model with a few labeled windows of one person."""
     from ..models.loading import load_classifier
-    from ..person.calibration import calibrated_with, calibration_words
+    from ..person.calibration import calibrate_model, find_calibration_warnings
     from ..recordings.container import check_sfreq
     from ..runs.lock import refuse_links
     from ..runs.run import holds_run
@@ -150,13 +150,13 @@ def calibrate(
     saved = load_classifier(folder, import_encoder(encoder))
     raw = read_for_model(saved, data, cutting)
     X = saved.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
-    made, counts = calibrated_with(saved, raw, X)
+    made, counts = calibrate_model(saved, raw, X)
     replaced = (out / "model" / "model.json").exists()
     made.save(out / "model")
     instead = ", in place of the model that was there" if replaced else ""
     print_lines(f"{'the model as it was' if made is saved else 'calibrated'}: {out / 'model'}{instead}")
     print_lines("labelled windows: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
-    for warning in calibration_words(saved, raw, X):
+    for warning in find_calibration_warnings(saved, raw, X):
         print(warning, file=sys.stderr)
 
 

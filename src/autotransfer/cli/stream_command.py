@@ -51,7 +51,7 @@ def stream(
     import torch
 
     from ..person.session import Session
-    from ..person.stream.run import check_hop, filter_from
+    from ..person.stream.run import check_hop, choose_filter
     from ..person.stream.sink import open_sink
 
     if (source is None) == (replay is None):
@@ -68,7 +68,7 @@ def stream(
         person = Session.load(session, folder, encoders=encoders)
     else:
         person = Session(folder, adapt=adapt, encoders=encoders)
-    filtered = filter_from(filter, notch or [], person.model.card.filter)
+    filtered = choose_filter(filter, notch or [], person.model.card.filter)
     options: dict[str, Any] = {"hop": hop, "filtered": filtered, "by_position": by_position}
     least = 0.5 if threshold is None else threshold
     rule: dict[str, Any] = {"rest": rest, "threshold": least, "debounce": debounce, "refractory": refractory}
@@ -92,16 +92,16 @@ def _decode(
     kept: file of the online session, saved at the end
     options: of `Stream`
     """
-    from ..person.events import EventDetector, debounce_of
+    from ..person.events import EventDetector, parse_debounce
     from ..person.stream.run import Stream
     from ..person.stream.source import open_source
 
     if seconds is not None and not seconds > 0:
         raise UserError(f"seconds is {seconds:g}; it must be a positive number")
     with closing(open_source(source, sfreq)) as samples:
-        decoded = Stream(person, samples, tell=print_error, **options)
+        decoded = Stream(person, samples, report=print_error, **options)
         if rule is not None:
-            debounce = debounce_of(rule["debounce"], decoded.hop)
+            debounce = parse_debounce(rule["debounce"], decoded.hop)
             decoded.detector = EventDetector(person.classes_.tolist(), **rule | {"debounce": debounce})
         with closing(sink_of()) as sink:
             for text in decoded.describe():
@@ -127,7 +127,7 @@ def _replay(
     options: of `Stream`
     """
     from ..files import write_atomically
-    from ..person.events import EventDetector, events_between
+    from ..person.events import EventDetector, map_events
     from ..person.session import Session
     from ..person.stream.replay import replay
     from ..recordings import Cutting
@@ -139,7 +139,7 @@ def _replay(
     check_outputs(source, out=None if out is None else Path(out))
     mapping, classes = parse_events(events), person.classes_.tolist()
     EventDetector(classes, **rule | {"debounce": (1, 1)})  # complains before anything is read
-    events_between((), mapping, classes, rule["rest"], 0.0)
+    map_events((), mapping, classes, rule["rest"], 0.0)
     recordings = read_whole(source, Cutting.from_options(**written))
 
     def begin() -> Session:

@@ -1,1 +1,1 @@
-"""A model in use by one person: their windows in order, as they come."""
+"""Use of a model by one subject: online sessions, adaptation, calibration, labels, events and streams."""

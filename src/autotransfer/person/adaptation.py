@@ -1,22 +1,18 @@
-"""Adaptation without labels: a session follows a person in the latents of a model, window after window.
+"""Adaptation methods, which learn from the unlabeled windows of one subject in the latent space of a model.
 
-There are several methods, and held-out people who are played back choose among them (search/online_adaptation.py).
-Each turns
-the windows so far into a correction of the logits that is linear in the code, 0 as long as nothing is known:
+A run replays held-out subjects with each method and selects one (search/online_adaptation.py). A method maps the
+windows so far to a correction of the logits that is linear in the latents, and 0 before the first window:
 
-    shift          how far the person's latents lie from those of the training people (training/effects.py). A window
-                   counts for each class with the probability that the model gives it, so a person who shows one class
-                   alone is not taken for somebody whose classes all look like that one
-    self-training  the same, and effects of the person on each class, with predictions as soft labels. These effects
-                   count as far as predictions so far are spread over all classes: while one class alone is shown,
-                   windows that are mistaken for another would move the wrong class
-    prototypes     shift and effects on each class, from windows of which the model is sure (after T3A, Iwasawa and
-                   Matsuo 2021)
-    statistics     mean and variance of the latents become those of the training people, as in batch normalization with
-                   the statistics of the person (after AdaBN, Li et al. 2018). Imbalanced classes mislead it
-    entropy        the classes' logits move so that the model is surer of each window, while all classes stay in use
-                   (after TENT, Wang et al. 2021, and SHOT, Liang et al. 2020). It pauses while most windows are of one
-                   class
+    shift          subtracts the shift of the subject's latents from those of training subjects (training/effects.py);
+                   a window counts for each class with its predicted probability, so that a subject who shows one class
+                   is not taken for one whose classes are all shifted
+    self-training  shift, and effects of the subject on each class, with predictions as soft labels; the latter are
+                   weighted by the evenness of predicted classes, because errors on a single class move another one
+    prototypes     shift and effects on each class, from confident windows (after T3A, Iwasawa and Matsuo 2021)
+    statistics     matches mean and variance of the latents to those of training subjects, as batch normalization with
+                   the statistics of the subject does (after AdaBN, Li et al. 2018); biased by unbalanced classes
+    entropy        moves the bias of the logits so that predictions have low entropy and all classes are predicted
+                   (after TENT, Wang et al. 2021, and SHOT, Liang et al. 2020); pauses while one class dominates
 """
 
 from __future__ import annotations
@@ -31,77 +27,76 @@ from torch import Tensor
 
 from ..training.effects import PREDICTED_DESIGN_EFFECT, Effects, WindowSums
 
-PREDICTED = 30.0  # windows that count as one for effects on a class that is predicted
-SURE = 0.4  # share of the entropy of guessing: above it a window says too little
-MOMENTS = 16.0  # windows that the mean and variance of the training people count as
-RATE = 0.05  # of a step down the entropy
-FORGETTING = 0.02  # share of earlier steps and windows that every window takes away
-ONE_SIDED = 0.9  # share of one class among the last windows: above it the entropy method pauses
+CLASS_DESIGN_EFFECT = 30.0  # predicted windows per independent one, for effects on classes
+MAX_ENTROPY = 0.4  # share of the entropy of guessing; windows above it are not confident
+PRIOR_WINDOWS = 16.0  # weight of the training subjects' mean and variance, in windows
+STEP_SIZE = 0.05  # of a gradient step
+DECAY = 0.02  # share of the state that every window removes
+MAX_CLASS_SHARE = 0.9  # share of one class in recent windows above which the entropy method pauses
 TINY = 1e-12
 
-State = dict[str, Tensor]  # what is known of a person
+State = dict[str, Tensor]  # statistics of the subject's windows
 
 
 class AdaptationMethod(ABC):
-    """Method that learns from the unlabeled windows of one person, and returns a correction of the logits.
+    """Method that learns from unlabeled windows of one subject and returns a correction of the logits.
 
-    P members, R directions of the projected latents (training/effects.py), C classes; `...` are leading axes for people
-    who are followed side by side.
+    P members, R directions of projected latents (training/effects.py), C classes; `...` are axes for parallel subjects.
+
+    prior: effects of the P members before any window
+    total: sum of the members' weights; a bias of the ensemble's logits is bias / total for each member
     """
 
-    label: ClassVar[str]  # as reports write it
+    label: ClassVar[str]  # words of reports
 
-    def __init__(self, everyone: Effects, total: float) -> None:
-        """everyone: effects of the P members; total: sum of the weights of their corrections. To add a bias once to the
-        logits of the ensemble, give each member bias / total, as Entropy does."""
-        self.everyone, self.total = everyone, total
+    def __init__(self, prior: Effects, total: float) -> None:
+        self.prior, self.total = prior, total
 
     @abstractmethod
-    def begin(self) -> State:
+    def initial_state(self) -> State:
         """Return the state before the first window."""
 
     @abstractmethod
-    def count(self, known: State, x: Tensor, p: Tensor) -> State:
-        """Return the state after one more window: its projected latents (..., P, R) and class probabilities (...,
-        C)."""
+    def update(self, state: State, x: Tensor, p: Tensor) -> State:
+        """Return the state after one more window with projected latents (..., P, R) and probabilities (..., C)."""
 
-    def posterior(self, known: State) -> Effects:
-        """Return effects that include what is known of the person."""
-        return self.everyone
+    def posterior(self, state: State) -> Effects:
+        """Return the effects given the subject's windows."""
+        return self.prior
 
     @abstractmethod
-    def correction(self, known: State) -> tuple[Tensor, Tensor]:
-        """Return weights (..., P, R, C) and bias (..., P, C) that correct the logits of a projected code."""
+    def correction(self, state: State) -> tuple[Tensor, Tensor]:
+        """Return weights (..., P, R, C) and bias (..., P, C) of the correction of the logits."""
 
 
-class Shift(AdaptationMethod):
+class SharedShift(AdaptationMethod):
     label = "by a shift that all classes share"
-    classes_known = False
+    has_class_effects = False
 
-    def begin(self) -> State:
-        return dict(self.everyone.no_windows._asdict())
+    def initial_state(self) -> State:
+        return dict(self.prior.no_windows._asdict())
 
-    def count(self, known: State, x: Tensor, p: Tensor) -> State:
-        return {"sums": known["sums"] + p[..., None, :, None] * x[..., None, :], "counts": known["counts"] + p}
+    def update(self, state: State, x: Tensor, p: Tensor) -> State:
+        return {"sums": state["sums"] + p[..., None, :, None] * x[..., None, :], "counts": state["counts"] + p}
 
-    def posterior(self, known: State) -> Effects:
-        return self.everyone.posterior(
-            WindowSums(**known), classes=self.classes_known, design_effect=PREDICTED_DESIGN_EFFECT
+    def posterior(self, state: State) -> Effects:
+        return self.prior.posterior(
+            WindowSums(**state), classes=self.has_class_effects, design_effect=PREDICTED_DESIGN_EFFECT
         )
 
-    def correction(self, known: State) -> tuple[Tensor, Tensor]:
-        return self.everyone.correction(self.posterior(known))
+    def correction(self, state: State) -> tuple[Tensor, Tensor]:
+        return self.prior.correction(self.posterior(state))
 
 
-class SelfTraining(Shift):
+class SelfTraining(SharedShift):
     label = "by self-training"
 
-    def posterior(self, known: State) -> Effects:
-        evidence = WindowSums(**known)
-        shifted, moved = super().posterior(known), self.everyone.posterior(evidence, design_effect=PREDICTED)
+    def posterior(self, state: State) -> Effects:
+        evidence = WindowSums(**state)
+        shifted, moved = super().posterior(state), self.prior.posterior(evidence, design_effect=CLASS_DESIGN_EFFECT)
         counts = evidence.counts
-        spread = counts.shape[-1] * counts.amin(-1) / counts.sum(-1).clamp(min=TINY)  # 0: one class alone; 1: all alike
-        share = spread[..., None, None]
+        evenness = counts.shape[-1] * counts.amin(-1) / counts.sum(-1).clamp(min=TINY)  # 1: equal counts of classes
+        share = evenness[..., None, None]
         return shifted._replace(
             means=torch.lerp(shifted.means, moved.means, share[..., None]),
             shift=torch.lerp(shifted.shift, moved.shift, share),
@@ -109,137 +104,140 @@ class SelfTraining(Shift):
         )
 
 
-class Prototypes(Shift):
+class Prototypes(SharedShift):
     label = "by class prototypes"
-    classes_known = True
+    has_class_effects = True
 
-    def count(self, known: State, x: Tensor, p: Tensor) -> State:
-        sure = entropy(p) < SURE * math.log(p.shape[-1])
+    def update(self, state: State, x: Tensor, p: Tensor) -> State:
+        is_confident = entropy(p) < MAX_ENTROPY * math.log(p.shape[-1])
         likeliest = torch.nn.functional.one_hot(p.argmax(-1), p.shape[-1]).to(p)
-        return super().count(known, x, likeliest * sure[..., None])
+        return super().update(state, x, likeliest * is_confident[..., None])
 
 
-class Statistics(AdaptationMethod):
+class MomentMatching(AdaptationMethod):
     label = "by means and covariances"
 
-    def __init__(self, everyone: Effects, total: float) -> None:
-        super().__init__(everyone, total)
-        self.mean = everyone.means.mean(-2)  # (P, R)
-        between = everyone.means.var(-2, correction=0)
-        self.variance = 1 + everyone.shift + everyone.interaction + between
+    def __init__(self, prior: Effects, total: float) -> None:
+        super().__init__(prior, total)
+        self.mean = prior.means.mean(-2)  # (P, R)
+        between = prior.means.var(-2, correction=0)
+        self.variance = 1 + prior.shift + prior.interaction + between
 
-    def begin(self) -> State:
-        nothing = torch.zeros_like(self.mean)
-        return {"sum": nothing, "squares": nothing, "count": nothing.new_zeros(())}
+    def initial_state(self) -> State:
+        zeros = torch.zeros_like(self.mean)
+        return {"sum": zeros, "squares": zeros, "count": zeros.new_zeros(())}
 
-    def count(self, known: State, x: Tensor, p: Tensor) -> State:
-        away = x - self.mean
+    def update(self, state: State, x: Tensor, p: Tensor) -> State:
+        deviation = x - self.mean
         return {
-            "sum": known["sum"] + away,
-            "squares": known["squares"] + away.square(),
-            "count": known["count"] + 1,
+            "sum": state["sum"] + deviation,
+            "squares": state["squares"] + deviation.square(),
+            "count": state["count"] + 1,
         }
 
-    def correction(self, known: State) -> tuple[Tensor, Tensor]:
-        windows = MOMENTS + known["count"][..., None, None]
-        mean = known["sum"] / windows  # relative to the training people's
-        variance = (MOMENTS * self.variance + known["squares"]) / windows - mean.square()
+    def correction(self, state: State) -> tuple[Tensor, Tensor]:
+        windows = PRIOR_WINDOWS + state["count"][..., None, None]
+        mean = state["sum"] / windows  # relative to training subjects
+        variance = (PRIOR_WINDOWS * self.variance + state["squares"]) / windows - mean.square()
         scale = (self.variance / variance).sqrt()
-        weight = self.everyone.logit_weights  # (P, R, C)
-        # x becomes mean + (x − mean of the person) · scale, and the logits are linear in it.
+        weight = self.prior.logit_weights  # (P, R, C)
+        # x becomes mean + (x − mean of the subject) · scale, and the logits are linear in x.
         moved = self.mean - scale * (self.mean + mean)
         return (scale - 1)[..., None] * weight, (moved[..., None] * weight).sum(-2)
 
 
-class Entropy(AdaptationMethod):
+class EntropyMinimization(AdaptationMethod):
     label = "by entropy"
 
-    def begin(self) -> State:
-        n_classes = self.everyone.means.shape[-2]
+    def initial_state(self) -> State:
+        n_classes = self.prior.means.shape[-2]
         return {
-            "bias": self.everyone.means.new_zeros(n_classes),
-            "classes": self.everyone.means.new_full((n_classes,), 1 / n_classes),
+            "bias": self.prior.means.new_zeros(n_classes),
+            "classes": self.prior.means.new_full((n_classes,), 1 / n_classes),
         }
 
-    def count(self, known: State, x: Tensor, p: Tensor) -> State:
-        bias, classes = known["bias"], known["classes"]
-        classes = classes + FORGETTING * (p - classes)
-        doubt, used = entropy(p)[..., None], classes.clamp(min=TINY).log()
-        surer = p * (p.clamp(min=TINY).log() + doubt)  # minus the gradient of the entropy of p
-        spread = -p * (used - (p * used).sum(-1, keepdim=True))  # minus that of how unevenly classes are used
+    def update(self, state: State, x: Tensor, p: Tensor) -> State:
+        bias, classes = state["bias"], state["classes"]
+        classes = classes + DECAY * (p - classes)
+        h, log_share = entropy(p)[..., None], classes.clamp(min=TINY).log()
+        confidence = p * (p.clamp(min=TINY).log() + h)  # minus the gradient of the entropy of p
+        diversity = -p * (log_share - (p * log_share).sum(-1, keepdim=True))  # the gradient of the entropy of `classes`
         n_classes = p.shape[-1]
-        moves = (doubt < SURE * math.log(n_classes)) & (classes.amax(-1, keepdim=True) < ONE_SIDED)
-        return {"bias": (1 - FORGETTING) * bias + RATE * moves * (surer + spread), "classes": classes}
+        is_active = (h < MAX_ENTROPY * math.log(n_classes)) & (classes.amax(-1, keepdim=True) < MAX_CLASS_SHARE)
+        return {"bias": (1 - DECAY) * bias + STEP_SIZE * is_active * (confidence + diversity), "classes": classes}
 
-    def correction(self, known: State) -> tuple[Tensor, Tensor]:
-        bias = known["bias"][..., None, :] / self.total  # (..., 1, C), for each member
-        weight = torch.zeros_like(self.everyone.logit_weights)
+    def correction(self, state: State) -> tuple[Tensor, Tensor]:
+        bias = state["bias"][..., None, :] / self.total  # (..., 1, C), for each member
+        weight = torch.zeros_like(self.prior.logit_weights)
         return weight.expand(*bias.shape[:-2], *weight.shape), bias.expand(*bias.shape[:-2], *weight.shape[::2])
 
 
-ADAPTATION_METHODS: dict[str, type[AdaptationMethod]] = {  # in the order in which held-out people compare them
-    "statistics": Statistics,
+ADAPTATION_METHODS: dict[str, type[AdaptationMethod]] = {  # in the order in which a run compares them
+    "statistics": MomentMatching,
     "self-training": SelfTraining,
-    "shift": Shift,
+    "shift": SharedShift,
     "prototypes": Prototypes,
-    "entropy": Entropy,
+    "entropy": EntropyMinimization,
 }
 NO_ADAPTATION = "none"
 
 
 def entropy(p: Tensor) -> Tensor:
-    """Return the entropy (...) of probabilities (..., C)."""
+    """Return the entropy (...) of probabilities (..., C) in nats."""
     nats: Tensor = torch.special.entr(p).sum(-1)
     return nats
 
 
-def all_members(stacks: Sequence[Effects]) -> Effects:
-    """Return effects of the members of all stacks, with equally many directions; without projections, whose latents
-    differ."""
+def concatenate_stacks(stacks: Sequence[Effects]) -> Effects:
+    """Return the effects of the members of all stacks, without projections; all must have R directions."""
     _, *fields = zip(*stacks, strict=True)
     return Effects(torch.empty(0), *map(torch.cat, fields))
 
 
 class Adaptation:
-    """What is known of one person by their windows so far.
+    """Online adaptation of an ensemble to one subject.
 
-    effects: of the P members of each stack, with equally many directions R; weights: (P,) of each stack, of the
-        members' corrections
+    effects: of the P members of each stack, all with R directions
+    weights: (P,) of the members of each stack
     method: one of ADAPTATION_METHODS
     """
 
     def __init__(self, effects: Sequence[Effects], weights: Sequence[Tensor], method: str = "shift") -> None:
         self.effects, self.weights = list(effects), list(weights)
         self._weights = torch.cat(self.weights)
-        self.method = ADAPTATION_METHODS[method](all_members(self.effects), float(self._weights.sum()))
-        self.restore(self.method.begin())
+        self.method = ADAPTATION_METHODS[method](concatenate_stacks(self.effects), float(self._weights.sum()))
+        self.restore(self.method.initial_state())
 
-    def restore(self, known: State) -> None:
+    def restore(self, state: State) -> None:
         """Continue from a state."""
-        self.known = known
+        self.state = state
         self._correct()
 
     def _correct(self) -> None:
-        """Turn what is known into weights (..., P · R, C) and bias (..., C)."""
-        weight, bias = self.method.correction(self.known)
+        """Compute weights (..., P · R, C) and bias (..., C) of the correction from the state."""
+        weight, bias = self.method.correction(self.state)
         weight = weight * self._weights[:, None, None]
         self._correction = weight.flatten(-3, -2), (self._weights[:, None] * bias).sum(-2)
 
-    def follow(self, x: Tensor, log_p: Tensor) -> Tensor:
-        """Map projected latents (n, ..., P, R) and log-probabilities (n, ..., C) of the next windows, up to a
-        constant, to those of the person (n, ..., C). Each is corrected by the windows before it, then counts itself."""
+    def adapt(self, x: Tensor, log_p: Tensor) -> Tensor:
+        """Correct log-probabilities (n, ..., C) of the next windows with projected latents (n, ..., P, R).
+
+        Each window is corrected with the state before it, then updates it. Results are up to a constant per window.
+        """
         corrected = []
-        for code, of_window in zip(x, log_p, strict=True):
+        for latents, log_p_window in zip(x, log_p, strict=True):
             weight, bias = self._correction
-            adapted = of_window + ((code.flatten(-2)[..., None, :] @ weight)[..., 0, :] + bias)
+            adapted = log_p_window + ((latents.flatten(-2)[..., None, :] @ weight)[..., 0, :] + bias)
             corrected.append(adapted)
-            self.known = self.method.count(self.known, code, adapted.softmax(-1).to(code.dtype))
+            self.state = self.method.update(self.state, latents, adapted.softmax(-1).to(latents.dtype))
             self._correct()
         return torch.stack(corrected)
 
-    def calibration(self, latents: Sequence[Tensor], y: Tensor, known: Tensor) -> Tensor:
-        """Return what labels would add to the log-probabilities of all windows (n, C): latents (P, n, D) of each stack,
-        classes (n,), `known` (n,): which of them are labeled."""
+    def label_correction(self, latents: Sequence[Tensor], y: Tensor, known: Tensor) -> Tensor:
+        """Return what labels add to the log-probabilities of all windows: (n, C).
+
+        latents: (P, n, D) of each stack; y: classes (n,); known: (n,), which windows are labeled
+        """
         total = torch.zeros(())
         for effects, z, weights in zip(self.effects, latents, self.weights, strict=True):
             x, n_classes = effects.project(z), effects.means.shape[1]

@@ -1,7 +1,7 @@
-"""A model for one person, from windows of theirs, with labels or without.
+"""Models for one subject, made from labeled or unlabeled windows of that subject.
 
-What is known of a person (training/effects.py) corrects the log-probabilities linearly in the code, so a calibrated
-model is as quick as before, and saved and exported in the same form.
+Effects of the subject (training/effects.py) correct the log-probabilities linearly in the latents, so the model has the
+size and speed of the original one and is saved and exported in the same format.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ from ..training.effects import Effects
 from .adaptation import ADAPTATION_METHODS, NO_ADAPTATION
 
 
-def calibrated_with(model: Model, raw: Raw, X: Tensor) -> tuple[Model, dict[Any, int]]:
-    """Return the model for the one person whose labeled windows a reader found, and how many there are of each class.
-    X: the windows as `model.check` arranges them."""
+def calibrate_model(model: Model, raw: Raw, X: Tensor) -> tuple[Model, dict[Any, int]]:
+    """Return the model calibrated with a reader's labeled windows X of one subject, and the number of each class."""
     if raw.y is None:
         hint = raw.hints.get("y", "y must give one label per window")
         raise UserError(f"{raw.name!r} holds no y; to calibrate, {hint}")
@@ -36,49 +35,48 @@ def calibrated_with(model: Model, raw: Raw, X: Tensor) -> tuple[Model, dict[Any,
     return model.calibrate_checked(X, y), {classes[place]: n for place, n in sorted(Counter(y.tolist()).items())}
 
 
-def calibration_words(model: Model, raw: Raw, X: Tensor) -> list[str]:
-    """Return warnings if the model was trained on windows of a reader, or if its run could not try labels on held-out
-    people. X: the windows, as `model.check` gave them."""
+def find_calibration_warnings(model: Model, raw: Raw, X: Tensor) -> list[str]:
+    """Return warnings if windows X were used in training, or if labels were not tried on held-out subjects."""
     whose = None if raw.subject is None else label_names(raw.subject, len(X), "subject", raw.subjects)
     words = describe_training_overlap(model.card.seen, window_digests(X), whose)
     if model.card.adaptation_method == UNTRIED and model.card.calibrates_with is None:
-        words.append("labels were not tried on held-out people: nobody knows whether they help")
+        words.append("labels were not tried on held-out subjects, so their benefit is unknown; a longer run tries them")
     return words
 
 
 def adapt_model(model: Model, X: Tensor) -> Model:
-    """Return the model for the person of raw windows (n, channels, times) without labels. Where held-out people lost by
-    adaptation the model is returned as it is, with a warning.
+    """Return the model adapted to unlabeled windows (n, channels, times) of one subject.
 
-    The model as it is guesses the classes, once: a corrected model that guesses again repeats its mistakes, and round
-    after round all windows may end in one class.
+    If adaptation did not raise held-out scores, the model is returned unchanged with a warning. The unadapted model
+    predicts the classes once, because iterating amplifies errors until all windows are predicted as one class.
     """
     check_effects(model.candidates)
-    name = delivered_adaptation(model.card)
+    name = selected_adaptation(model.card)
     if name is None:
-        warnings.warn("held-out people did not gain by adaptation: the model stays as it is", stacklevel=3)
+        warnings.warn("adaptation did not raise held-out scores; the model is returned unchanged", stacklevel=3)
         return model
-    guess = torch.from_numpy(model.predict_checked(X)).float()
+    probability = torch.from_numpy(model.predict_checked(X)).float()
     total = sum(model.card.weights)
 
-    def follow(effects: Effects, x: Tensor) -> tuple[Effects, Tensor, Tensor]:
+    def learn(effects: Effects, x: Tensor) -> tuple[Effects, Tensor, Tensor]:
         """Learn from all windows, in any order."""
         method = ADAPTATION_METHODS[name](effects, total)
-        known = method.begin()
-        for code, p in zip(x.transpose(0, 1), guess, strict=True):
-            known = method.count(known, code, p)
-        return method.posterior(known), *method.correction(known)
+        state = method.initial_state()
+        for latents, p in zip(x.transpose(0, 1), probability, strict=True):
+            state = method.update(state, latents, p)
+        return method.posterior(state), *method.correction(state)
 
-    return model.correct(X, follow)
+    return model.correct(X, learn)
 
 
-def delivered_adaptation(card: ModelCard) -> str | None:
-    """Return the adaptation method, one of ADAPTATION_METHODS; where none was tried, the one that helps most often.
-    None: held-out people did not gain by any."""
+def selected_adaptation(card: ModelCard) -> str | None:
+    """Return the adaptation method of a model, "shift" if none was tried, or None if none raised held-out scores."""
     method = card.adaptation_method
     if method is None or method == UNTRIED:
         return "shift"
     if method not in (*ADAPTATION_METHODS, NO_ADAPTATION):
         methods = ", ".join(ADAPTATION_METHODS)
-        raise UserError(f"the model follows people by {shown(method)}, which is none of {methods}; make it again")
+        raise UserError(
+            f"the adaptation method of the model is {shown(method)}, not one of {methods}; create the model again"
+        )
     return None if method == NO_ADAPTATION else method

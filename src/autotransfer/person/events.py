@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ..errors import UserError, plain_value, shown
 from ..recordings.cutting import Event
 
-MOST_WINDOWS = 10_000  # that votes are kept of
+MAX_WINDOWS = 10_000  # that votes are kept of
 DEBOUNCE = "give N/M windows such as 3/5, more than half of them, or the seconds that a class must last, such as 0.4s"
 ROUNDING = 1e-9  # s
 
@@ -58,12 +58,12 @@ class EventDetector:
         if not isinstance(labels, (list, tuple)) or not labels or len(set(map(repr, labels))) < len(labels):
             raise UserError(f"classes are {shown(classes)}; give those of the model, each once, as a list")
         self.classes = [plain_value(label) for label in labels]
-        self.rest = None if rest is None else _place(rest, self.classes)
+        self.rest = None if rest is None else _find_class(rest, self.classes)
         if rest is not None and len(self.classes) < 2:
             raise UserError("the rest class is the only one, so nothing can become active")
-        self.threshold = _number("threshold", threshold, 0.0, 1.0)
-        self.needed, self.windows = _checked_debounce(debounce)
-        self.refractory = _number("refractory", refractory, 0.0, 1e6)
+        self.threshold = _check_number("threshold", threshold, 0.0, 1.0)
+        self.needed, self.windows = _check_debounce(debounce)
+        self.refractory = _check_number("refractory", refractory, 0.0, 1e6)
         self.reset()
 
     def reset(self) -> None:
@@ -78,10 +78,10 @@ class EventDetector:
         """Take the probabilities (n_classes,) of the next window, whose last sample came at `time` (s). gap: whether
         windows are missing before it, so that votes are counted again. Where the time does not rise, another
         recording begins, as after `reset`."""
-        p = _floats("probabilities of a window", probability)
+        p = _to_floats("probabilities of a window", probability)
         if p.shape != (len(self.classes),) or not np.isfinite(p).all() or p.min() < 0 or p.max() > 1 + 1e-6:
             raise UserError(f"probabilities of a window are {shown(p)}; give one from 0 to 1 for each class")
-        if _floats("the time of a window", time).shape != () or not math.isfinite(time):
+        if _to_floats("the time of a window", time).shape != () or not math.isfinite(time):
             raise UserError(f"the time of a window is {shown(time)}; give seconds")
         if time <= self._time:  # another recording begins
             self.reset()
@@ -103,35 +103,35 @@ class EventDetector:
         return Activation(time, self.classes[likeliest], confidence)
 
 
-def debounce_of(text: str, hop: float) -> tuple[int, int]:
+def parse_debounce(text: str, hop: float) -> tuple[int, int]:
     """Read a rule of the command line: N/M windows, or SECONDSs, all windows for so long; hop: seconds between
     windows."""
     if match := re.fullmatch(r"(\d{1,6})/(\d{1,6})", text):
-        return _checked_debounce((int(match[1]), int(match[2])))
+        return _check_debounce((int(match[1]), int(match[2])))
     if match := re.fullmatch(r"(\d{1,6}(?:\.\d*)?|\.\d+)\s*s", text):
         windows = math.ceil(float(match[1]) / hop - ROUNDING) + 1
-        return _checked_debounce((windows, windows))
+        return _check_debounce((windows, windows))
     raise UserError(f"debounce is {shown(text)}; {DEBOUNCE}")
 
 
-def _checked_debounce(debounce: object) -> tuple[int, int]:
+def _check_debounce(debounce: object) -> tuple[int, int]:
     numbers = [plain_value(number) for number in debounce] if isinstance(debounce, (tuple, list)) else []
     if [type(number) for number in numbers] != [int, int]:
         raise UserError(f"debounce is {shown(debounce)}; give (n, m), such as (3, 5): three of the last five windows")
     needed, windows = numbers
-    if not 1 <= needed <= windows <= MOST_WINDOWS or 2 * needed <= windows:
+    if not 1 <= needed <= windows <= MAX_WINDOWS or 2 * needed <= windows:
         raise UserError(f"debounce is {needed}/{windows}; {DEBOUNCE}")
     return needed, windows
 
 
-def _number(name: str, value: object, least: float, most: float) -> float:
+def _check_number(name: str, value: object, least: float, most: float) -> float:
     number = plain_value(value)
     if isinstance(number, bool) or not isinstance(number, (int, float)) or not least <= number <= most:
         raise UserError(f"{name} is {shown(value)}; it must be a number from {least:g} to {most:g}")
     return float(number)
 
 
-def _floats(name: str, values: object) -> NDArray[np.float64]:
+def _to_floats(name: str, values: object) -> NDArray[np.float64]:
     try:
         array = np.asarray(values)
         if array.dtype.kind in "biuf":
@@ -141,7 +141,7 @@ def _floats(name: str, values: object) -> NDArray[np.float64]:
     raise UserError(f"{name}: {shown(values)} are no numbers; give an array of numbers")
 
 
-def _place(rest: object, classes: Sequence[Any]) -> int:
+def _find_class(rest: object, classes: Sequence[Any]) -> int:
     """Return the place of the class itself, or of one that is written alike: a command line has only texts."""
     label = plain_value(rest)
     itself = [place for place, known in enumerate(classes) if type(known) is type(label) and known == label]
@@ -204,8 +204,8 @@ def score_events(
     seconds: duration of the decoded signal, for the rate of false activations
     tolerance: seconds after the end of an event in which an activation still counts
     """
-    _number("seconds", seconds, 0.0, math.inf)
-    _number("tolerance", tolerance, 0.0, math.inf)
+    _check_number("seconds", seconds, 0.0, math.inf)
+    _check_number("tolerance", tolerance, 0.0, math.inf)
     for onset, duration, label in events:
         if not (math.isfinite(onset) and math.isfinite(duration) and duration >= 0):
             raise UserError(
@@ -223,7 +223,7 @@ def score_events(
     return EventScores(len(events), len(delays), len(left), float(seconds), tuple(delays))
 
 
-def events_between(
+def map_events(
     events: Sequence[Event], mapping: dict[str, str] | None, classes: Sequence[Any], rest: object, end: float
 ) -> tuple[Event, ...]:
     """Return events as classes of the model, each with a duration: without one it lasts until the next, or to the end.

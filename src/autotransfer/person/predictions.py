@@ -1,4 +1,4 @@
-"""Predictions as a table: one row per window, with a column per class or with a number."""
+"""Predictions as a table with one row per window."""
 
 from __future__ import annotations
 
@@ -27,26 +27,22 @@ from ..training.conformal import (
 Floats = NDArray[np.float64]
 
 
-def with_known_target(raw: Raw, column: str | None) -> Raw:
-    """Return the windows of a reader with the numbers y of the target; None if none is known, which predictions do not
-    need. column: the column or channel that is the target, if the model's has a name."""
+def read_known_target(raw: Raw, column: str | None) -> Raw:
+    """Return windows with the target as y, None if it is unknown. column: name of the target, if the model has one."""
     try:
         raw, y = split_target(raw, column)
-    except UserError:  # the column or the channel is not there
+    except UserError:  # there is no such column or channel
         raw, y = split_target(raw)
     return replace(raw, y=None if y is None or not np.isfinite(y).any() else y, classes=None)
 
 
-def probabilities(model: Model, raw: Raw, adapt: str | None = None, *, X: Tensor | None = None) -> Floats:
-    """Return probabilities (N, classes), or numbers (N,), of windows from a reader.
-
-    adapt: as of `predict_proba`. X: what `model.read` gave, if that is known already.
-    """
+def predict_windows(model: Model, raw: Raw, adapt: str | None = None, *, X: Tensor | None = None) -> Floats:
+    """Return probabilities (N, classes) or numbers (N,) of a reader's windows. X: result of `model.read`, if known."""
     X = model.read(raw) if X is None else X
     return model.predict_checked(X, encode_subjects(raw.subject, len(X)), adapt)
 
 
-def predictions(
+def make_prediction_table(
     model: Model,
     raw: Raw,
     predicted: Floats | None = None,
@@ -54,14 +50,13 @@ def predictions(
     coverage: float | None = None,
     abstain: float | None = None,
 ) -> pd.DataFrame:
-    """Return a row for each window from a reader: its prediction, with the probability of each class.
+    """Return a table with the prediction of each window from a reader, and the probability of each class.
 
-    predicted: what `probabilities` gave, if that is known already
-    coverage: adds a column for each class, whether it is in the prediction set; to numbers the columns low and high,
-        the ends of an interval
-    abstain: adds the column "answered"; a window that is not has `unanswered_` for a prediction
+    predicted: result of `predict_windows`, if known
+    coverage: adds a column per class that tells whether it is in the prediction set; for numbers columns low and high
+    abstain: adds the column "answered"; other windows have `unanswered_` as prediction
     """
-    predicted = probabilities(model, raw) if predicted is None else predicted
+    predicted = predict_windows(model, raw) if predicted is None else predicted
     if model.card.task.is_numeric:
         table = pd.DataFrame({"prediction": predicted})
         if coverage is not None:
@@ -77,7 +72,7 @@ def predictions(
 def _class_predictions(
     model: Model, probability: Floats, coverage: float | None, abstain: float | None
 ) -> pd.DataFrame:
-    """Return a row for each window with probabilities (N, classes)."""
+    """Return a row per window with probabilities (N, classes)."""
     classes = [str(name) for name in model.card.classes]
     table = pd.DataFrame(probability, columns=[f"p_{name}" for name in classes])
     prediction = decide_classes(probability, np.array(classes), None)

@@ -1,4 +1,4 @@
-"""Session: one person uses a model. Their windows come in order, and each is predicted from it and those before it."""
+"""Online session: one subject's windows are predicted in order, each from itself and earlier ones."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from ..training.centering import CenteringState
 from ..training.conformal import decide_classes
 from ..words import count
 from .adaptation import Adaptation
-from .asking import RECENT, WORTH, Reading, Recent, expected_gain
-from .calibration import delivered_adaptation
+from .calibration import selected_adaptation
+from .label_requests import MIN_GAIN, N_RECENT, ReadWindow, RecentWindows, expected_gain
 from .labels import Labels
 from .session_file import check_state, model_digest, read_session, write_session
 
@@ -37,24 +37,26 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-FIRST = 10  # windows after which they are compared with those of training: a single one may be a pause
+N_CHECKED = 10  # first windows that are compared with the training data together, as a single one may be unusual
 
 
 class Session:
-    """Use of a model by one person, window by window. The session adapts to the person; the model does not change.
+    """Use of a model by one subject, window by window; the session may adapt, the model does not change.
 
-    model: a fitted estimator, a model of `load_model`, or the folder of a run or of a model
-    adapt: whether to adapt to unlabeled windows, by the method that was best on held-out people. If no method raised
-        their scores, the session does not adapt, and warns
-    encoders: factories of your own encoders, by name, if a folder is given
-    channels: names of the windows' channels, if they are not the model's in its order; a missing channel is refused
+    Pass every window once, to `predict_proba` or `predict`. Probabilities equal those of `model.predict_proba` for all
+    windows in this order. A window that is refused does not change the session.
 
-    Pass every window once, to `predict_proba` or `predict`; if you need both class and probabilities, call
-    `predict_proba`. Probabilities equal those of `model.predict_proba` for all windows in this order. A window that is
-    refused does not change the session.
-
-    `label` takes the label of a window. The session then predicts as a model that `calibrate` made from all labels so
-    far, without the online ensemble. `ask` says whether a label of a window is worth recording.
+    Parameters
+    ----------
+    model : estimator, Model, str or Path
+        A fitted estimator, the result of `load_model`, or the folder of a run or of a model.
+    adapt : bool
+        Whether to adapt to unlabeled windows, by the method with the best held-out scores. If no method raised them,
+        the session warns and does not adapt.
+    encoders : dict, optional
+        Factories of your own encoders by name, if `model` is a folder.
+    channels : sequence of str, optional
+        Channel names of the windows, if they differ from the model's channels in number or order.
     """
 
     def __init__(
@@ -66,14 +68,14 @@ class Session:
         channels: object = None,
     ) -> None:
         if not isinstance(adapt, (bool, np.bool_)):
-            raise UserError(f"adapt is {shown(adapt)}; a session takes True or False")
+            raise UserError(f"adapt is {shown(adapt)}; choose True or False")
         self.model, self.classes_ = _model_and_classes(model, encoders)
         check_candidates(self.model.candidates, lambda part: check_online(part.setting.preprocessing))
         self._ensemble = self.model.ensemble
         self._online: OnlineEnsemble | None = None
         if adapt and self.model.card.online is not None and self.model.card.online.is_used_in_sessions:
             self._online = self.model.online
-        self.adapts = bool(adapt) and (self._online is not None or self._may_adapt())
+        self.adapts = bool(adapt) and (self._online is not None or self._has_adaptation())
         self._channels = channels
         self.reset()
 
@@ -83,194 +85,245 @@ class Session:
         )
         return f"<Session: {windows}, {'adapts' if self.adapts else 'does not adapt'}; {self.model!r}>"
 
-    def _may_adapt(self) -> bool:
+    def _has_adaptation(self) -> bool:
+        """Tell whether the model has an adaptation method, and warn if it has none or it was not evaluated."""
         check_effects(self.model.candidates)
-        method = delivered_adaptation(self.model.card)
+        method = selected_adaptation(self.model.card)
         if method is None:
-            warnings.warn("held-out people did not gain by adaptation: the session does not adapt", stacklevel=3)
+            warnings.warn("adaptation did not raise held-out scores; the session does not adapt", stacklevel=3)
         elif self.model.card.adaptation_method == UNTRIED:
             warnings.warn(
-                f"adaptation was not tried on held-out people: the session follows its person by {method}, and nobody "
-                "knows whether that helps; a run with more time tries it",
+                f"adaptation was not tried on held-out subjects, so the benefit of method {method!r} is unknown; "
+                "a run with more time tries it",
                 stacklevel=3,
             )
         return method is not None
 
     def reset(self) -> None:
-        """Remove all data of the person."""
+        """Forget the subject: the next window is the first one of a new subject."""
         self.n_windows = 0  # predicted so far
-        self._first: list[Tensor] | None = []  # windows until they are looked at
-        self._people = self._ensemble.start_subject()
-        method = delivered_adaptation(self.model.card) if self.adapts and self._online is None else None
+        self._unchecked: list[Tensor] | None = []  # first windows, until they are checked
+        self._preprocessing = self._ensemble.start_subject()
+        method = selected_adaptation(self.model.card) if self.adapts and self._online is None else None
         self._adaptation = None if method is None else Adaptation(*self._ensemble.effects, method)
         self._online_state: CenteringState = {} if self._online is None else self._online.centered.initial_state()
-        self._unread: list[Tensor] = []  # windows predicted by the average for sessions, not yet in `_recent`
-        self._recent = Recent(self._ensemble.project)
-        self._labels: Labels | None = None  # made with the first label: not every model can take any
+        self._pending: list[Tensor] = []  # windows predicted by the online ensemble, not yet in `_recent`
+        self._recent = RecentWindows(self._ensemble.project)
+        self._labels: Labels | None = None  # made with the first label, because some models accept none
 
     def predict_proba(self, window: object) -> NDArray[np.float64]:
-        """Map the person's next raw window (channels, times) to probabilities (classes,), or the next n windows in
-        order (n, channels, times) to (n, classes)."""
+        """Return class probabilities of the next window or windows.
+
+        Parameters
+        ----------
+        window : array of shape (channels, times) or (n, channels, times)
+            The subject's next raw window, or the next n windows in order.
+
+        Returns
+        -------
+        array of shape (classes,) or (n, classes)
+        """
         windows, single = self._check(window)
-        if self._first is not None:
-            self._look_at_first(windows)
-        if self._online is None or (self._labels is not None and self._labels.counted):
-            probability = self._read(windows)
+        if self._unchecked is not None:
+            self._check_first_windows(windows)
+        if self._online is None or (self._labels is not None and self._labels.has_effect):
+            probability = self._predict(windows)
         else:
             log_p, self._online_state = self._online.predict_next(
                 self._online.predict_zero_shot(windows), self._online_state
             )
             probability = softmax(log_p)
-            self._unread = [*self._unread, *windows[-RECENT:].clone()][-RECENT:]  # the caller may reuse its memory
+            copies = windows[-N_RECENT:].clone()  # the caller may reuse the memory
+            self._pending = [*self._pending, *copies][-N_RECENT:]
         self.n_windows += len(windows)
         return probability[0] if single else probability
 
     @torch.inference_mode()
-    def _read(self, windows: Tensor) -> NDArray[np.float64]:
-        """Predict the person's next windows (n, channels, times): (n, classes). Each is corrected by what is known of
-        the person before it."""
-        latents, log_p = self._keep(windows)
-        if self._labels is not None and self._labels.counted:
+    def _predict(self, windows: Tensor) -> NDArray[np.float64]:
+        """Predict the next windows (n, channels, times): (n, classes), each corrected with the state before it."""
+        latents, log_p = self._read(windows)
+        if self._labels is not None and self._labels.has_effect:
             log_p = self._labels.correct(self._ensemble.project(latents), log_p)
         if self._adaptation is not None:
-            log_p = self._adaptation.follow(self._ensemble.project(latents), log_p)
+            log_p = self._adaptation.adapt(self._ensemble.project(latents), log_p)
         return softmax(log_p.numpy())
 
-    def _keep(self, windows: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Let the model read the person's next windows (n, channels, times), which can be labeled afterwards: latents
-        (P, n, D) of each stack, and log-probabilities (n, classes)."""
-        latents, log_p = self._ensemble.predict_with_latents(windows, self._people)
+    def _read(self, windows: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Return latents (P, n, D) of each stack and log-probabilities (n, classes), and store the windows."""
+        latents, log_p = self._ensemble.predict_with_latents(windows, self._preprocessing)
         self._recent.add(windows, latents, log_p)
         return latents, log_p
 
     def _check(self, window: object) -> tuple[Tensor, bool]:
-        """Return windows (n, channels, times) that the model takes, and whether a single one was given."""
+        """Return windows (n, channels, times) that the model accepts, and whether a single one was given."""
         single = _n_axes(window) == 2
         if single:
             window = window[None] if isinstance(window, (np.ndarray, Tensor)) else [window]
         return self.model.check(window, self._channels), single
 
-    def _look_at_first(self, windows: Tensor) -> None:
-        """Warn, once, where the person's first windows (n, channels, times) look unlike those of training."""
-        assert self._first is not None, "asked before"
-        first = [*self._first, windows]
-        enough = sum(map(len, first)) >= FIRST
+    def _check_first_windows(self, windows: Tensor) -> None:
+        """Warn, once, if the first windows (n, channels, times) differ from the training data."""
+        assert self._unchecked is not None, "checked by predict_proba"
+        first = [*self._unchecked, windows]
+        enough = sum(map(len, first)) >= N_CHECKED
         if enough:
             self.model.warn_if_unlike_training(torch.cat(first))
-        self._first = None if enough else [*self._first, windows.clone()]  # the caller may reuse its memory
+        self._unchecked = None if enough else [*self._unchecked, windows.clone()]  # the caller may reuse the memory
 
     def predict(self, window: object) -> Any:
-        """Return the likeliest class of the next window, one of `classes_`; of n windows an array (n,)."""
+        """Return the most probable class of the next window or windows.
+
+        Parameters
+        ----------
+        window : array of shape (channels, times) or (n, channels, times)
+            The subject's next raw window, or the next n windows in order.
+
+        Returns
+        -------
+        element of `classes_`, or array of shape (n,)
+        """
         return decide_classes(self.predict_proba(window), self.classes_, None)
 
     @property
     def n_labels(self) -> int:
-        """Return the number of labeled windows so far."""
+        """Return the number of labeled windows."""
         return 0 if self._labels is None else self._labels.n_labels
 
     def label(self, window: object, y: object) -> None:
-        """Take the label y, one of `classes_`, of a window (channels, times); or labels (n,) of n windows (n, channels,
-        times).
+        """Take labels of windows, with which later windows are predicted as after `calibrate`.
 
-        One of the last 48 predicted windows is used with its latent features at that time; any other counts as the
-        person's next window. Later predictions are those of a model that `calibrate` made from all labels so far. They
-        do not change until there are enough labels of each class to raise the scores of held-out people.
+        A window that is one of the last 48 predicted ones is used with its latents from that time. Any other counts as
+        the next window. Predictions change once each labeled class has a number of labels that raised held-out scores.
+
+        Parameters
+        ----------
+        window : array of shape (channels, times) or (n, channels, times)
+            One or n raw windows.
+        y : element of `classes_`, or array of shape (n,)
+            Their labels.
         """
         windows, single = self._check(window)
-        self._catch_up()
+        self._read_pending()
         classes = encode_labels(self.classes_.tolist(), [y] if single else y, len(windows))
-        labels = self._taking_labels()
+        labels = self._get_labels()
         readings = [self._recent.find(window) or self._next_window(window) for window in windows]
         labels.add(torch.stack([*map(self._recent.projected_latents, readings)]), classes)
-        self._follow_labels()
+        self._restart_adaptation()
 
     def expected_gain(self, window: object) -> float:
-        """Return how much a label of a window (channels, times) is expected to change: the share, from 0 to 1, of the
-        probability of the person's last windows that would move to other classes. 0 if no number
-        of labels raised the scores of held-out people. The window does not count as the person's next one."""
+        """Return how much a label of this window is expected to change predictions; the window is not counted.
+
+        Parameters
+        ----------
+        window : array of shape (channels, times)
+            A raw window.
+
+        Returns
+        -------
+        float
+            Expected share, from 0 to 1, of the probability of recent windows that moves to another class; 0 if no
+            number of labels raised held-out scores.
+        """
         windows, single = self._check(window)
         if not single:
-            raise UserError(f"{len(windows)} windows were given; ask for one (channels, times) at a time")
-        self._catch_up()
-        labels = self._taking_labels()
+            raise UserError(f"{len(windows)} windows were given; pass one (channels, times) at a time")
+        self._read_pending()
+        labels = self._get_labels()
         with torch.inference_mode():
             recent = self._recent.find(windows[0])
-            reading = recent or self._look(windows[0])
-            of_recent, log_p = self._recent.together(None if recent else reading)
+            reading = recent or self._read_without_storing(windows[0])
+            of_recent, log_p = self._recent.stack(None if recent else reading)
             return expected_gain(labels, self._recent.projected_latents(reading), reading.log_p, of_recent, log_p)
 
-    def ask(self, window: object, at_least: float = WORTH) -> bool:
-        """Tell whether a label of this window (channels, times) is worth recording: whether its `expected_gain` is
-        at least `at_least`."""
+    def ask(self, window: object, at_least: float = MIN_GAIN) -> bool:
+        """Tell whether a label of this window is worth recording.
+
+        Parameters
+        ----------
+        window : array of shape (channels, times)
+            A raw window.
+        at_least : float
+            Minimum `expected_gain`.
+
+        Returns
+        -------
+        bool
+        """
         if isinstance(at_least, bool) or not isinstance(at_least, (int, float)) or not at_least >= 0:
-            raise UserError(f"at_least is {shown(at_least)}; it must be a number from 0 to 1")
+            raise UserError(f"at_least is {shown(at_least)}; give a number from 0 to 1")
         return self.expected_gain(window) >= at_least
 
-    def _taking_labels(self) -> Labels:
+    def _get_labels(self) -> Labels:
         if self._labels is None:
             check_effects(self.model.candidates)
             self._labels = Labels(self.model.card, *self._ensemble.effects)
         return self._labels
 
-    def _follow_labels(self) -> None:
-        """Let adaptation start from what labels say of the person, as it does in a session of a calibrated model."""
-        method = delivered_adaptation(self.model.card)
+    def _restart_adaptation(self) -> None:
+        """Let adaptation start from the posterior of the labels, as for a calibrated model."""
+        method = selected_adaptation(self.model.card)
         if self._labels is not None and self._adaptation is not None and method is not None:
-            known = self._adaptation.known
-            self._adaptation = Adaptation(*self._labels.effects_and_weights(), method)
+            known = self._adaptation.state
+            self._adaptation = Adaptation(*self._labels.split_posterior(), method)
             self._adaptation.restore(known)
 
-    def _catch_up(self) -> None:
-        """Let the model as delivered read the windows that the average for sessions predicted: labels need that."""
-        if self._unread:
-            self._keep(torch.stack(self._unread))
-            self._unread = []
+    def _read_pending(self) -> None:
+        """Read the windows that the online ensemble predicted, because labels need their latents."""
+        if self._pending:
+            self._read(torch.stack(self._pending))
+            self._pending = []
 
-    def _next_window(self, window: Tensor) -> Reading:
-        self._keep(window[None])
+    def _next_window(self, window: Tensor) -> ReadWindow:
+        self._read(window[None])
         self.n_windows += 1
         return self._recent.latest
 
-    def _look(self, window: Tensor) -> Reading:
-        """Read a window (channels, times) as if it were the next one, without a trace."""
+    def _read_without_storing(self, window: Tensor) -> ReadWindow:
+        """Read a window (channels, times) as the next one, without changing the session."""
         copies = self._ensemble.start_subject()
-        for copied, person in zip(copies, self._people, strict=True):
+        for copied, person in zip(copies, self._preprocessing, strict=True):
             copied.restore({name: tensor.clone() for name, tensor in person.state().items()})
         latents, log_p = self._ensemble.predict_with_latents(window[None], copies)
-        return Reading(window, latents, log_p[0])
+        return ReadWindow(window, latents, log_p[0])
 
     def _state(self) -> dict[str, Tensor]:
-        """Return tensors that windows have moved, as stacks.0.TRANSFORM.NAME, adaptation.NAME or online.NAME."""
+        """Return the state as stacks.0.TRANSFORM.NAME, adaptation.NAME, labels.NAME and online.NAME."""
         state = {
             f"stacks.{k}.{name}": tensor
-            for k, person in enumerate(self._people)
+            for k, person in enumerate(self._preprocessing)
             for name, tensor in person.state().items()
         }
         if self._adaptation is not None:
-            state |= {f"adaptation.{name}": tensor for name, tensor in self._adaptation.known.items()}
+            state |= {f"adaptation.{name}": tensor for name, tensor in self._adaptation.state.items()}
         if self.n_labels:
-            state |= {f"labels.{name}": tensor for name, tensor in self._taking_labels().state().items()}
+            state |= {f"labels.{name}": tensor for name, tensor in self._get_labels().state().items()}
         return state | {f"online.{name}": torch.from_numpy(array) for name, array in self._online_state.items()}
 
     def _restore(self, state: dict[str, Tensor]) -> None:
-        """Restore what `_state` gave; ValueError if it does not fit."""
+        """Restore the result of `_state`; ValueError if it does not fit."""
         if labels := with_prefix("labels.", state):
-            self._taking_labels().restore(labels)
+            self._get_labels().restore(labels)
         expected = self._state()
         if unknown := set(state) - set(expected):
-            raise ValueError(f"the tensor {shown(min(unknown))} belongs to nothing in the model")
+            raise ValueError(f"the tensor {shown(min(unknown))} is not part of the model")
         if self._adaptation is not None:
-            self._follow_labels()
-            self._adaptation.restore(check_state(state, self._adaptation.known, "adaptation."))
+            self._restart_adaptation()
+            self._adaptation.restore(check_state(state, self._adaptation.state, "adaptation."))
         online = check_state(state, with_prefix("online.", expected), "online.")
         self._online_state = {name: tensor.numpy() for name, tensor in online.items()}
-        for k, person in enumerate(self._people):
+        for k, person in enumerate(self._preprocessing):
             person.restore(with_prefix(f"stacks.{k}.", state))
 
     def save(self, path: str | Path) -> None:
-        """Save the session as one file, which `load` opens with the same model."""
+        """Save the session as a file, which `load` opens with the same model.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+        """
         header = {"model": model_digest(self.model), "n_windows": self.n_windows, "adapts": self.adapts}
-        self._catch_up()
+        self._read_pending()
         write_session(Path(path), header, self._state())
 
     @classmethod
@@ -282,47 +335,62 @@ class Session:
         encoders: Encoders | None = None,
         channels: object = None,
     ) -> Self:
-        """Load a session that `save` wrote, with the model that it was opened with; another model is refused.
-        channels: names of the channels of the next windows, as when a session is opened"""
+        """Load a saved session.
+
+        Parameters
+        ----------
+        path : str or Path
+            A file that `save` wrote.
+        model, encoders, channels
+            As of `Session`; a model other than the one of the saved session is refused.
+
+        Returns
+        -------
+        Session
+        """
         try:
             header, state = read_session(Path(path))
             session = cls(model, adapt=header["adapts"], encoders=encoders, channels=channels)
             if header["model"] != model_digest(session.model):
-                raise UserError(f"{path} belongs to another model; open it with the one that it was saved with")
+                raise UserError(f"{path} belongs to another model; load it with the model it was saved with")
             session._restore(state)
             session.n_windows = header["n_windows"]
         except UserError:
             raise
         except (ValueError, TypeError, KeyError, SafetensorError) as error:
-            raise UserError(f"{path} is not a session that save wrote ({one_line(error)})") from None
+            raise UserError(
+                f"{path} is not a saved online session ({one_line(error)}); give a file that Session.save wrote"
+            ) from None
         return session
 
 
 def _n_axes(window: object) -> int | None:
-    """Return the number of axes of an array, a tensor or nested lists; None for anything else, such as ragged lists."""
+    """Return the number of axes of an array, tensor or nested list; None for others, such as ragged lists."""
     if isinstance(window, (np.ndarray, Tensor)):
         return window.ndim
     try:
-        return np.ndim(window)  # type: ignore[arg-type]  # whatever it is
+        return np.ndim(window)  # type: ignore[arg-type]  # any object
     except (ValueError, TypeError, RuntimeError, OverflowError):
         return None
 
 
 def _model_and_classes(model: object, encoders: Encoders | None) -> tuple[Model, Array]:
     if hasattr(model, "get_params"):
-        from sklearn.utils.validation import check_is_fitted  # takes long, and only estimators need it
+        from sklearn.utils.validation import check_is_fitted  # slow to import, and needed for estimators only
 
         check_is_fitted(model)
     if isinstance(model, (str, Path)):
         if not Path(model).is_dir():
-            raise UserError(f"there is no folder {model}; give that of a run, or at.load_model of an exported file")
+            raise UserError(
+                f"there is no folder {model}; give the folder of a run, or at.load_model of an exported file"
+            )
         refuse_links(Path(model))
         model = load_classifier(Path(model), encoders)
-    fitted = getattr(model, "model_", model)  # of an estimator of ours
+    fitted = getattr(model, "model_", model)  # attribute of this package's estimators
     if isinstance(fitted, Model):
         if fitted.card.task.is_numeric:
-            raise UserError("the model predicts a number, and sessions are for classes; use its predict")
-        return fitted, model.classes_  # type: ignore[attr-defined]  # of both
+            raise UserError("the model predicts numbers, and online sessions need classes; use its predict")
+        return fitted, model.classes_  # type: ignore[attr-defined]  # both have it
     raise UserError(
-        f"a session takes a fitted estimator, a model of at.load_model or the folder of a run, and not {shown(model)}"
+        f"model is {shown(model)}; give a fitted estimator, a model of at.load_model or the folder of a run"
     )

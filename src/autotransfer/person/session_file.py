@@ -1,4 +1,4 @@
-"""The file of a session: tensors that hold what is known of a person, and a header that says of which model."""
+"""File of an online session: tensors of its state, and a header that identifies the model."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ..preprocessing.transform import with_prefix
 from ..schema import parse_json
 
 State = dict[str, Tensor]
-NEVER_NEGATIVE = ("counts", "count", "squares", "classes")  # of what adaptation remembers
-# That a session may hold: torch cannot say of every type whether its numbers are finite.
+NEVER_NEGATIVE = ("counts", "count", "squares", "classes")  # in the state of adaptation
+# Allowed types; torch cannot check every type for finite numbers.
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32, torch.int64, torch.bool)
-MARK = "autotransfer_session"  # the key of the header
+MARK = "autotransfer_session"  # key of the header
 
 
 def write_session(path: Path, header: dict[str, Any], state: State) -> None:
@@ -34,7 +34,7 @@ def write_session(path: Path, header: dict[str, Any], state: State) -> None:
 
 
 def read_session(path: Path) -> tuple[dict[str, Any], State]:
-    """Read header and tensors; ValueError, TypeError, KeyError or SafetensorError where the file is no session's."""
+    """Read header and tensors; ValueError, TypeError, KeyError or SafetensorError if it is no online session."""
     try:
         content = read_plain(path)
     except OSError as error:
@@ -57,15 +57,14 @@ def read_session(path: Path) -> tuple[dict[str, Any], State]:
 
 
 def model_digest(model: Model) -> str:
-    """Return a digest that changes with any number of a model and anything that its card says."""
+    """Return a digest of all weights and the card of a model."""
     card = json.loads(json.dumps(asdict(model.card), default=str))
     weights = save({name: tensor.clone().contiguous() for name, tensor in model.tensors().items()})
     return model_digests(card, weights)["card"]
 
 
 def check_state(state: State, expected: State, prefix: str) -> State:
-    """Return the tensors below a prefix; ValueError where they do not have the names, shapes and types of the
-    expected."""
+    """Return the tensors with a prefix; ValueError if names, shapes or dtypes differ from the expected ones."""
     tensors = with_prefix(prefix, state)
     for name, like in expected.items():
         tensor = tensors.get(name, torch.empty(0))

@@ -200,7 +200,7 @@ class RunningTransform(ABC):
     def restore(self, state: dict[str, Tensor]) -> None:
         """Continue from the `state()` of another one; ValueError if names, shapes or dtypes differ."""
         if set(state) != set(self.state_names):
-            raise ValueError(f"it state_names {sorted(state)}, and not {sorted(self.state_names)}")
+            raise ValueError(f"the state has {sorted(state)} instead of {sorted(self.state_names)}")
         for name, tensor in state.items():
             current = getattr(self, name)
             if tensor.shape != current.shape or tensor.dtype != current.dtype:

@@ -79,7 +79,7 @@ def score_methods(
     """
     x = torch.stack([ensemble.project(z) for z in latents], 1)  # (n, orders, P, R)
     in_order = log_p.transpose(0, 1)
-    adapted = [Adaptation(*ensemble.effects, name).follow(x, in_order).transpose(0, 1) for name in ADAPTATION_METHODS]
+    adapted = [Adaptation(*ensemble.effects, name).adapt(x, in_order).transpose(0, 1) for name in ADAPTATION_METHODS]
     scores = _scores(torch.stack([log_p, *adapted]).numpy(), y.numpy(), metric)
     return AdaptationScores(dict(zip([NO_ADAPTATION, *ADAPTATION_METHODS], scores[:, None], strict=True)), {})
 

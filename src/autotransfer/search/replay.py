@@ -265,7 +265,7 @@ def _score_with_labels(
         labeled, scored = split_windows(decoded.y, groups, labels)
         if len(np.unique(decoded.y[scored])) < len(np.unique(decoded.y)):
             continue
-        correction = adaptation.calibration(decoded.latents, y, torch.from_numpy(labeled))
+        correction = adaptation.label_correction(decoded.latents, y, torch.from_numpy(labeled))
         log_p, truth = decoded.log_p[scored], decoded.y[scored]
         trust[str(labels)] = score_trust(log_p, correction[scored], y[scored], metric)
         scores["before_calibration", str(labels)] = window_score(metric, truth, log_p.numpy())

@@ -21,8 +21,10 @@ class Chunk(NamedTuple):
 
     times: NDArray[np.float64]  # (n,) seconds, on the clock of the source
     values: NDArray[np.float32]  # (n, channels)
-    fresh: bool = False  # whether another recording begins here: no window and no filter reaches back over it
-    follows: bool = False  # of a fresh one: whether it goes on with the session of the one before
+    starts_recording: bool = (
+        False  # whether another recording begins here: no window and no filter reaches back over it
+    )
+    continues_session: bool = False  # of a starts_recording one: whether it goes on with the session of the one before
 
 
 class Window(NamedTuple):
@@ -54,7 +56,7 @@ class Cutter:
     of the next."""
 
     def __init__(self, n_times: int, hop: int, sfreq: float, causal: CausalFilter) -> None:
-        self.n_times, self.hop, self.causal, self.pace = n_times, hop, causal, GapDetector(sfreq)
+        self.n_times, self.hop, self.causal, self.gaps = n_times, hop, causal, GapDetector(sfreq)
         self.number = 0  # of the next window
         self.waiting: list[Chunk] = []  # the first samples, until jitter is learned from them
         self.learned = False
@@ -71,36 +73,36 @@ class Cutter:
         self.causal.reset()
 
     def feed(self, chunk: Chunk) -> Iterator[Event]:
-        if chunk.fresh:
+        if chunk.starts_recording:
             yield from self.finish()
-            self.pace.expected = None
-            unheard = self.first  # no window has been cut since the session began
+            self.gaps.expected = None
+            is_first = self.first  # no window has been cut since the session began
             self._begin()
-            self.first = unheard or not chunk.follows
+            self.first = is_first or not chunk.continues_session
         if not self.learned:
             self.waiting.append(chunk)
             if sum(len(waiting.times) for waiting in self.waiting) >= self.n_times:
-                yield from self._release()
+                yield from self._learn_jitter()
         else:
-            yield from self._take(chunk)
+            yield from self._process(chunk)
 
-    def _release(self) -> Iterator[Event]:
+    def _learn_jitter(self) -> Iterator[Event]:
         """Learn jitter from the samples that were held back for it, then take them."""
         chunks, self.waiting, self.learned = self.waiting, [], True
         if chunks:
-            self.pace.learn(np.concatenate([chunk.times for chunk in chunks]))
+            self.gaps.learn(np.concatenate([chunk.times for chunk in chunks]))
         for chunk in chunks:
-            yield from self._take(chunk)
+            yield from self._process(chunk)
 
     def finish(self) -> Iterator[Event]:
         """End the recording."""
-        yield from self._release()
+        yield from self._learn_jitter()
         if self.lost:
-            yield self._gap(self.pace.last)
+            yield self._close_gap(self.gaps.last)
 
-    def _take(self, chunk: Chunk) -> Iterator[Event]:
-        before = self.pace.last
-        missing = self.pace.count_missing(chunk.times)
+    def _process(self, chunk: Chunk) -> Iterator[Event]:
+        before = self.gaps.last
+        missing = self.gaps.count_missing(chunk.times)
         # False for what is no number, too
         usable = (missing != UNTIMED) & np.all(np.abs(chunk.values) <= LARGEST, axis=1)
         breaks = np.flatnonzero((missing != 0) | ~usable)
@@ -110,7 +112,7 @@ class Cutter:
                 yield from self._append(chunk, slice(start, place))
             if missing[place] == BACK:
                 if self.lost:
-                    yield self._gap(before)
+                    yield self._close_gap(before)
                 self._begin()
                 yield Restart(float(chunk.times[place]))
             elif missing[place] > 0:
@@ -125,7 +127,7 @@ class Cutter:
     def _append(self, chunk: Chunk, rows: slice) -> Iterator[Event]:
         """Take samples none of which is lost; a gap before them is reported first."""
         if self.lost:
-            yield self._gap(float(chunk.times[rows][0]))
+            yield self._close_gap(float(chunk.times[rows][0]))
         self.values = np.concatenate([self.values, self.causal.feed(chunk.values[rows]).T], 1)
         self.times = np.concatenate([self.times, chunk.times[rows]])
         self.end += len(chunk.times[rows])
@@ -139,7 +141,7 @@ class Cutter:
         used = max(0, self.start - (self.end - len(self.times)))
         self.values, self.times = self.values[:, used:], self.times[used:]
 
-    def _gap(self, time: float) -> Gap:
+    def _close_gap(self, time: float) -> Gap:
         samples, self.lost = self.lost, 0
         self.end += samples
         missed = max(0, -(-(self.end - self.start) // self.hop))

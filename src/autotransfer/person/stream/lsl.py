@@ -19,10 +19,10 @@ from ...recordings.optional import need
 from ..events import Activation
 from .cutter import Chunk
 
-FOUND_WITHIN = 10.0  # seconds that a stream may take to appear
-PULL = 0.05  # seconds that one look for samples waits
-SILENT = 1.0  # seconds without samples after which the stream is looked for again
-BUFFERED = 30  # seconds that may wait to be read; older ones are dropped, and missing
+CONNECT_SECONDS = 10.0  # seconds that a stream may take to appear
+PULL_SECONDS = 0.05  # seconds that one look for samples waits
+SILENCE_SECONDS = 1.0  # seconds without samples after which the stream is looked for again
+BUFFER_SECONDS = 30  # seconds that may wait to be read; older ones are dropped, and missing
 
 
 def import_lsl() -> Any:
@@ -35,15 +35,15 @@ class LslSource:
     live = True
     trial: int | None = None
 
-    def __init__(self, stream: str, found_within: float = FOUND_WITHIN) -> None:
+    def __init__(self, stream: str, timeout: float = CONNECT_SECONDS) -> None:
         self.stream, self.name, self.lsl = stream, f"the stream {stream!r}", import_lsl()
         if not stream:
             raise UserError("the source lsl: has no name; give lsl:NAME")
-        self.inlet: Any = self._connect(found_within)
+        self.inlet: Any = self._connect(timeout)
         if self.inlet is None:
             others = ", ".join(repr(info.name) for info in self.lsl.resolve_streams(timeout=1.0)) or "none at all"
-            raise UserError(f"there is no stream {stream!r} within {found_within:g} s; found {others}")
-        info = self.inlet.get_sinfo(timeout=FOUND_WITHIN)
+            raise UserError(f"there is no stream {stream!r} within {timeout:g} s; found {others}")
+        info = self.inlet.get_sinfo(timeout=CONNECT_SECONDS)
         self.n_channels = int(info.n_channels)
         self.sfreq: float | None = self._rate(info)
         self.channels = self._names(info)
@@ -61,18 +61,18 @@ class LslSource:
         names = tuple(str(name) for name in info.get_channel_names() or ())
         return names if len(names) == info.n_channels == len(set(names)) else None
 
-    def _connect(self, within: float) -> Any:
+    def _connect(self, timeout: float) -> Any:
         """Return an open inlet, or None if there is no such stream yet."""
-        streams = self.lsl.resolve_streams(timeout=within, name=self.stream)
+        streams = self.lsl.resolve_streams(timeout=timeout, name=self.stream)
         if not streams:
             return None
         if len({info.source_id for info in streams}) > 1:
             raise UserError(f"there are {len(streams)} streams named {self.stream!r}; end the others, or rename them")
         try:
             inlet = self.lsl.StreamInlet(
-                streams[0], max_buffered=BUFFERED, recover=False, processing_flags=["clocksync"]
+                streams[0], max_buffered=BUFFER_SECONDS, recover=False, processing_flags=["clocksync"]
             )
-            inlet.open_stream(timeout=max(within, 2.0))
+            inlet.open_stream(timeout=max(timeout, 2.0))
         except (RuntimeError, TimeoutError, OSError):  # it went while it was being opened
             return None
         return inlet
@@ -83,17 +83,17 @@ class LslSource:
             chunk = self._pull()
             if chunk is not None:
                 heard = time.monotonic()
-            elif time.monotonic() - heard > SILENT:
+            elif time.monotonic() - heard > SILENCE_SECONDS:
                 self._find_again()
                 heard = time.monotonic()
             yield chunk
 
     def _pull(self) -> Chunk | None:
         if self.inlet is None:
-            time.sleep(PULL)
+            time.sleep(PULL_SECONDS)
             return None
         try:
-            values, times = self.inlet.pull_chunk(timeout=PULL, max_samples=1024)
+            values, times = self.inlet.pull_chunk(timeout=PULL_SECONDS, max_samples=1024)
         except (RuntimeError, TimeoutError, OSError):  # it is gone
             self.close()
             return None
@@ -107,7 +107,7 @@ class LslSource:
         self.inlet = self._connect(0.2)
         if self.inlet is None:
             return
-        info = self.inlet.get_sinfo(timeout=FOUND_WITHIN)
+        info = self.inlet.get_sinfo(timeout=CONNECT_SECONDS)
         if (int(info.n_channels), self._rate(info), self._names(info)) != (self.n_channels, self.sfreq, self.channels):
             raise UserError(f"{self.name} came back with other channels or another rate; start again")
 

@@ -19,7 +19,7 @@ from ...errors import UserError
 from ...models.overlap import describe_overlap, window_digests
 from ...recordings.whole import WholeRecording
 from ...words import count, printable
-from ..events import Activation, EventDetector, EventScores, debounce_of, events_between, score_events
+from ..events import Activation, EventDetector, EventScores, map_events, parse_debounce, score_events
 from ..session import Session
 from .run import Stream
 from .source import StoredSource
@@ -34,7 +34,7 @@ class RecordingSource(StoredSource):
         self.sfreq = recording.sfreq
 
 
-class _Decisions:
+class _DecisionRecorder:
     """A sink that keeps when windows end, and activations."""
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ def _cells(scores: EventScores) -> list[str]:
     return [f"{scores.seconds / 3600:.3g}", str(scores.events), detected, str(scores.false), rate, delay]
 
 
-def seconds_decoded(times: Sequence[float], window: float) -> float:
+def count_decoded_seconds(times: Sequence[float], window: float) -> float:
     """Return how much signal lies in windows of `window` seconds that end at these times: they may overlap."""
     steps = np.diff(times, prepend=-np.inf)
     return float(np.where(steps > 0, np.minimum(steps, window), window).sum())
@@ -134,7 +134,7 @@ def replay(
     """Decode recordings as streams, each person's in order with a session that `begin` opens.
 
     events: classes by names of events, None where events have the names of classes; rest, threshold, debounce,
-    refractory: see `EventDetector` and `debounce_of`; options: as in `Stream`.
+    refractory: see `EventDetector` and `parse_debounce`; options: as in `Stream`.
     """
     scores: dict[str, EventScores] = {}
     activations: dict[str, list[list[Activation]]] = {}
@@ -146,20 +146,20 @@ def replay(
         if subject not in sessions:
             sessions[subject], scores[subject], activations[subject] = begin(), EventScores(), []
         windows: list[NDArray[np.float32]] = []
-        stream = Stream(sessions[subject], RecordingSource(recording), watch=windows.append, **options)
+        stream = Stream(sessions[subject], RecordingSource(recording), on_window=windows.append, **options)
         classes = stream.session.classes_.tolist()
         stream.detector = detector = EventDetector(
             classes,
             rest=rest,
             threshold=threshold,
-            debounce=debounce_of(debounce, stream.hop),
+            debounce=parse_debounce(debounce, stream.hop),
             refractory=refractory,
         )
-        decisions = _Decisions()
+        decisions = _DecisionRecorder()
         stream.run(decisions)
         end = float(recording.times[-1]) + 1 / stream.sfreq
-        happened = events_between(recording.events, events, classes, rest, end)
-        seconds = seconds_decoded(decisions.times, stream.window)
+        happened = map_events(recording.events, events, classes, rest, end)
+        seconds = count_decoded_seconds(decisions.times, stream.window)
         activations[subject].append(decisions.activations)
         scores[subject] += score_events(decisions.activations, happened, seconds=seconds, tolerance=stream.window)
         digests += [digest for window in windows for digest in window_digests(torch.from_numpy(window)[None])]

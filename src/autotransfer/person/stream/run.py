@@ -24,9 +24,9 @@ from .sink import Sink
 from .source import Source, match_channels, match_rate
 
 Tell = Callable[[str], None]
-SILENT = 2.0  # seconds without a sample after which the user is told
-MOST_HOP = 1e6  # s
-TOLD = 5  # gaps that are reported one by one; further ones are counted
+SILENCE_SECONDS = 2.0  # seconds without a sample after which the user is told
+MAX_HOP = 1e6  # s
+MAX_REPORTED_GAPS = 5  # gaps that are reported one by one; further ones are counted
 
 
 @dataclass
@@ -63,13 +63,13 @@ class StreamSummary:
         return "; ".join(parts)
 
 
-KEPT_DELAYS = 10_000
+N_DELAYS = 10_000
 
 
 def check_hop(hop: float | None) -> None:
     """Raise unless seconds between windows are a positive number, or None."""
-    if hop is not None and not 0 < hop < MOST_HOP:
-        raise UserError(f"hop is {hop:g} s; it must be a positive number below {MOST_HOP:g}")
+    if hop is not None and not 0 < hop < MAX_HOP:
+        raise UserError(f"hop is {hop:g} s; it must be a positive number below {MAX_HOP:g}")
 
 
 class Stream:
@@ -80,7 +80,7 @@ class Stream:
     filtered: how samples are filtered before they are cut
     by_position: take channels by their order, whatever their names
     detector: says when a class becomes active (person/events.py), by probabilities
-    watch: is shown every window (channels, times) that is decoded
+    on_window: is shown every window (channels, times) that is decoded
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class Stream:
         filtered: Filter | None = None,
         by_position: bool = False,
         detector: EventDetector | None = None,
-        tell: Tell = lambda line: None,
-        watch: Callable[[NDArray[np.float32]], None] = lambda window: None,
+        report: Tell = lambda line: None,
+        on_window: Callable[[NDArray[np.float32]], None] = lambda window: None,
     ) -> None:
         card = session.model.card
-        self.session, self.source, self.tell, self.watch = session, source, tell, watch
+        self.session, self.source, self.report, self.on_window = session, source, report, on_window
         unstated = f"{source.name} states no sampling rate; taken for the model's (or --sfreq)"
         self.notes = [unstated] if source.sfreq is None else []
         self.sfreq = match_rate(source, card.sfreq)
@@ -155,13 +155,13 @@ class Stream:
             for chunk in self.source.chunks():
                 now = time.monotonic()
                 if chunk is None:
-                    if now - heard > SILENT and not silent:
+                    if now - heard > SILENCE_SECONDS and not silent:
                         silent = True
                         self.summary.silences += 1
-                        self.tell(f"no samples for {SILENT:g} s; waiting for {self.source.name}")
+                        self.report(f"no samples for {SILENCE_SECONDS:g} s; waiting for {self.source.name}")
                 else:
                     if silent:
-                        self.tell(f"{self.source.name} is back after {now - heard:.1f} s")
+                        self.report(f"{self.source.name} is back after {now - heard:.1f} s")
                     silent, heard = False, now
                     usable = has_time(chunk.times)
                     first = float(chunk.times[usable][0]) if first is None and usable.any() else first
@@ -182,7 +182,7 @@ class Stream:
                     break
             for event in self.cutter.finish():
                 self._handle(event)
-        self.summary.jitter = self.cutter.pace.jitter
+        self.summary.jitter = self.cutter.gaps.jitter
         return self.summary
 
     def _handle(self, event: Event) -> None:
@@ -192,17 +192,17 @@ class Stream:
             self.summary.gaps += 1
             self.summary.lost += event.samples
             self.summary.missed += event.windows
-            if self.summary.gaps <= TOLD:
-                also = "; further ones are counted" if self.summary.gaps == TOLD else ""
+            if self.summary.gaps <= MAX_REPORTED_GAPS:
+                also = "; further ones are counted" if self.summary.gaps == MAX_REPORTED_GAPS else ""
                 lost, missed = count(event.samples, "sample"), count(event.windows, "window")
-                self.tell(f"{lost} lost before {event.time:.3f} s: {missed} missed{also}")
+                self.report(f"{lost} lost before {event.time:.3f} s: {missed} missed{also}")
         else:
             self.summary.restarts += 1
-            self.tell(f"time stamps went back to {event.time:.3f} s; what follows counts as another recording")
+            self.report(f"time stamps went back to {event.time:.3f} s; what follows counts as another recording")
 
     def _decode(self, window: Window) -> None:
         probability = self.session.predict_proba(window.values)
-        self.watch(window.values)
+        self.on_window(window.values)
         activation = None
         if self.detector is not None:
             if window.first:
@@ -215,10 +215,10 @@ class Stream:
         clock: Any = getattr(self.source, "now", None)
         if clock is not None:
             self.summary.delays.append(clock() - window.time)
-            del self.summary.delays[:-KEPT_DELAYS]
+            del self.summary.delays[:-N_DELAYS]
 
 
-def filter_from(text: str, notch: Sequence[float], card: object) -> Filter | None:
+def choose_filter(text: str, notch: Sequence[float], card: object) -> Filter | None:
     """Return the filter of a command line: `auto` (that of the model's card), or text for `parse_filter`; notches in
     Hz."""
     band = parse_filter(card if text == "auto" else text)

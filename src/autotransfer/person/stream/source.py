@@ -59,11 +59,11 @@ def match_channels(source: Source, model: Model, *, by_position: bool = False) -
             return places, [] if places == list(range(source.n_channels)) else [note]
         if len(names) == len(expected) or not all(UNNAMED.fullmatch(name) for name in expected):
             raise UserError(
-                f"{source.name} has no channel {missing[0]!r}, which the model reads, but {_some(names)}; rename its "
-                "channels, or give --by-position if these are in the model's order"
+                f"{source.name} has no channel {missing[0]!r} of the model; it has {_shorten(names)}. Rename channels, "
+                "or give --by-position if they are in the model's order"
             )
-    listed = "" if names is None else f": {_some(names)}"
-    check_channel_count(source.n_channels, expected, f"{listed} ({source.name}); the model reads {_some(expected)}")
+    listed = "" if names is None else f": {_shorten(names)}"
+    check_channel_count(source.n_channels, expected, f"{listed} ({source.name}); the model reads {_shorten(expected)}")
     return list(range(len(expected))), []
 
 
@@ -78,7 +78,7 @@ def match_rate(source: Source, sfreq: float | None) -> float:
     return source.sfreq
 
 
-def _some(names: Sequence[str]) -> str:
+def _shorten(names: Sequence[str]) -> str:
     return ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
 
 
@@ -136,7 +136,7 @@ class NpzSource(StoredSource):
         n_windows, self.n_channels, n_times = self.X.shape
         self.trial = n_times if n_windows > 1 else None
         session = [None] * n_windows if raw.session is None else as_list(raw.session, "session")
-        self.follows = [False, *(before == after for before, after in pairwise(session))]  # (n_windows,)
+        self.continues_session = [False, *(before == after for before, after in pairwise(session))]  # (n_windows,)
         self.channels = None if raw.channels is None else channel_names(raw.channels, self.n_channels)
         self.sfreq = check_sfreq(raw.sfreq)
 
@@ -144,11 +144,11 @@ class NpzSource(StoredSource):
         assert self.sfreq is not None, "match_rate gives it one"
         step = 1 / self.sfreq
         index = 0
-        for trial, follows in zip(self.X, self.follows, strict=True):
+        for trial, continues in zip(self.X, self.continues_session, strict=True):
             for start in range(0, trial.shape[1], PIECE):
                 values = trial[:, start : start + PIECE].T.astype(np.float32)
                 times = step * np.arange(index, index + len(values), dtype=np.float64)
-                yield Chunk(times, values, fresh=start == 0, follows=follows)
+                yield Chunk(times, values, starts_recording=start == 0, continues_session=continues)
                 index += len(values)
 
 

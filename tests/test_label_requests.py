@@ -13,7 +13,7 @@ from sklearn.base import clone
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.models.calibration import LABELS
-from autotransfer.person.asking import LIKELY, RECENT
+from autotransfer.person.label_requests import N_LIKELY_CLASSES, N_RECENT
 from ensembles import with_known
 from test_calibration import CLASSES, FEW, KINDS, OWN, REST, SEEN, S, X, Y, both, single, with_card, with_model
 
@@ -121,7 +121,7 @@ def by_hand(clf: at.CensoredClassifier, known: np.ndarray, recent: np.ndarray, r
 
 @both
 def test_expected_gain_is_that_of_trying_every_class(kind: str) -> None:
-    assert len(CLASSES) <= LIKELY
+    assert len(CLASSES) <= N_LIKELY_CLASSES
     clf = KINDS[kind]()
     session, recent = at.Session(clf), REST[:7]
     asked = REST[7 + clf.predict_proba(X[REST[7:]]).max(1).argmin()]  # the window that is least sure
@@ -147,9 +147,9 @@ def test_asking_leaves_no_trace(online: at.CensoredClassifier) -> None:
 
 def test_no_window_is_in_the_file_of_a_session(online: at.CensoredClassifier, tmp_path: Path) -> None:
     session, path = at.Session(online), tmp_path / "ann.session"
-    session.predict_proba(X[OWN[:RECENT]])
+    session.predict_proba(X[OWN[:N_RECENT]])
     session.save(path)
-    content, window = path.read_bytes(), X[OWN[RECENT - 1]].astype(np.float32)
+    content, window = path.read_bytes(), X[OWN[N_RECENT - 1]].astype(np.float32)
     assert not any(row.tobytes() in content for row in window[:, :4])
 
 

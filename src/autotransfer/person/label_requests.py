@@ -1,0 +1,98 @@
+"""Expected gain of a label, by which an online session asks for labels.
+
+For every class that a window may have, the posterior of the subject (training/effects.py) with this label added is
+computed in closed form, and with it the probabilities of the subject's recent windows v. The expected gain is the share
+of their probability that is expected to move to another class:
+
+    gain = Σ_c p(c | window) · mean over v of ½ Σ_k |p(k | v, labels and this one) − p(k | v, labels)|
+
+It is low if the class already has labels, if the model is confident, and if the window is far from all recent ones.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..models.calibration import LABELS, explain_unused_labels, find_trust
+from ..training.effects import WindowSums
+from .labels import Labels
+
+N_RECENT = 48  # recent windows that the gain is computed on, and that can be labeled
+N_LIKELY_CLASSES = 4  # classes considered for a window, the most probable ones
+MIN_GAIN = 0.02  # minimum expected gain for which a label is requested
+
+
+@dataclass
+class ReadWindow:
+    """A window with its latents and probabilities from the time when it was predicted."""
+
+    window: Tensor  # (channels, times)
+    latents: list[Tensor]  # (P, 1, D) of each stack
+    log_p: Tensor  # (C,), before any correction
+    projected: Tensor | None = None  # latents (P, R), computed when needed
+
+
+class RecentWindows:
+    """The recent windows of a subject. project: latents (P, n, D) of each stack -> (n, P, R)."""
+
+    def __init__(self, project: Callable[[Sequence[Tensor]], Tensor]) -> None:
+        self._project = project
+        self._windows: deque[ReadWindow] = deque(maxlen=N_RECENT)
+
+    def add(self, X: Tensor, latents: Sequence[Tensor], log_p: Tensor) -> None:
+        """Add windows (n, channels, times) with latents (P, n, D) of each stack and log-probabilities (n, C)."""
+        n = X.shape[0]
+        for row in range(max(0, n - N_RECENT), n):
+            self._windows.append(ReadWindow(X[row].clone(), [z[:, row : row + 1] for z in latents], log_p[row]))
+
+    @property
+    def latest(self) -> ReadWindow:
+        return self._windows[-1]
+
+    def find(self, window: Tensor) -> ReadWindow | None:
+        """Return the latest entry with this window (channels, times), or None."""
+        return next((reading for reading in reversed(self._windows) if torch.equal(reading.window, window)), None)
+
+    def projected_latents(self, reading: ReadWindow) -> Tensor:
+        """Return projected latents (P, R), computed window by window so that rounding does not depend on others."""
+        if reading.projected is None:
+            reading.projected = self._project(reading.latents)[0]
+        return reading.projected
+
+    def stack(self, more: ReadWindow | None = None) -> tuple[Tensor, Tensor]:
+        """Return projected latents (n, P, R) and log-probabilities (n, C) of all windows and of one more."""
+        readings = [*self._windows, *([] if more is None else [more])]
+        return torch.stack([*map(self.projected_latents, readings)]), torch.stack(
+            [reading.log_p for reading in readings]
+        )
+
+
+def expected_gain(labels: Labels, x: Tensor, log_p: Tensor, recent_x: Tensor, recent_log_p: Tensor) -> float:
+    """Return the expected gain of a label of a window with projected latents x (P, R) and log-probabilities (C,).
+
+    Recent windows have latents (n, P, R) and log-probabilities (n, C). The gain is 0 if no number of labels raised
+    held-out scores.
+    """
+    helpful_numbers = [number for number in LABELS if explain_unused_labels(labels.card, number) is None]
+    if not helpful_numbers:
+        return 0.0
+    # The weight of many labels is used, because that of few can be small although each is one of many later.
+    share, sharpness = find_trust(labels.card, max(helpful_numbers))
+    sums, counts = labels.evidence
+
+    def probabilities(evidence: WindowSums, latents: Tensor, log_p: Tensor) -> Tensor:
+        _, weight, bias = labels.correction(evidence, share)
+        return (sharpness * (log_p.to(weight) + latents.flatten(1) @ weight + bias[..., None, :])).softmax(-1)
+
+    p, likely = probabilities(labels.evidence, x[None], log_p[None])[0].topk(min(N_LIKELY_CLASSES, len(counts)))
+    before = probabilities(labels.evidence, recent_x, recent_log_p)  # (n, C)
+    label = torch.eye(len(counts))[likely].to(sums)  # (classes that are likely, C)
+    with_label = WindowSums(sums + label[:, None, :, None] * x[:, None], counts + label)
+    after = probabilities(with_label, recent_x, recent_log_p)  # (likely classes, n, C)
+    moved = 0.5 * (after - before).abs().sum(-1).mean(-1)
+    return float((p * moved).sum() / p.sum())
