@@ -111,7 +111,7 @@ def test_predict(finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_pa
     np.testing.assert_allclose(table[["p_left", "p_right"]].sum(axis=1), 1, atol=1e-6)
     told = result.stderr.splitlines()
     verdict = json.loads((folder / "run" / "choice.json").read_text())["headline"]
-    assert told[0] == f"As measured in training: {verdict[0].lower()}{verdict[1:]}"
+    assert told[0] == f"Measured in training: {verdict[0].lower()}{verdict[1:]}"
     assert "trained on windows of 4 people" in told[1]
     assert any(line.startswith("balanced accuracy on 4 people (chance .50): mean ") for line in told)
     assert any(line.split()[:1] == ["left"] for line in told[-2:]), "a confusion table"

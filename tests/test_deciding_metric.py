@@ -38,7 +38,7 @@ def test_people_are_scored_by_it_everywhere(run: Run) -> None:
     choice = read_choice(run.folder)
     assert choice.metric == "roc_auc"
     assert choice.chance == 0.5
-    assert "AUC on 4 people" in choice.headline
+    assert "AUC on 4 held-out subjects" in choice.headline
     assert "roc_auc" not in choice.other_metrics
     assert set(choice.other_metrics) >= {"balanced_accuracy", "f1_macro"}
     settings = candidates(run, choice)

@@ -102,8 +102,8 @@ def test_windows_of_a_calibration_are_counted_and_a_score_without_them_is_told(m
         "headline": "The model scores 0.7.",
     }
     for one, when in (
-        (model, "As measured in training"),
-        (made, "As measured before it was calibrated for one person"),
+        (model, "Measured in training"),
+        (made, "Measured before calibration"),
     ):
         described = copy(one)
         described.card = replace(one.card, scores=scores)

@@ -188,7 +188,7 @@ def test_sessions_can_be_held_out_and_another_metric_decides_what_is_stated(tmp_
     choice = search(targets, options(hold_out="session", metric="rmse"), tmp_path / "run")
     assert set(choice.estimate) == set(who)
     assert max(choice.estimate.values()) < 0
-    assert "negative RMSE on new sessions of 6 people" in choice.headline
+    assert "negative RMSE on held-out sessions of 6 subjects" in choice.headline
     assert "r2" in choice.other_metrics
 
 
@@ -364,7 +364,7 @@ def test_run_report_predict(tmp_path: Path) -> None:
     assert told.exception is None, told.exception
     assert out.read_text().startswith("window,subject,prediction,low,high")
     assert len(scores.read_text().splitlines()) == 7
-    assert f"As measured in training: t{choice.headline[1:]}" in told.output
+    assert f"Measured in training: t{choice.headline[1:]}" in told.output
     assert "were trained on" in told.output or "was trained on" in told.output
     np.savez(tmp_path / "new.npz", X=X, meta=json.dumps({"sfreq": 128.0}))
     assert "prediction" in call("predict", run, tmp_path / "new.npz").stdout

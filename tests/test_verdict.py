@@ -109,11 +109,11 @@ def test_the_verdict_follows_from_the_scores_whatever_a_file_says() -> None:
     assert values["best_baseline"]["name"] == "pyRiemann tangent space + LDA"
     edited = values | {"headline": "the best model ever", "next_subject": None}
     assert schema.from_values(Choice, edited) == choice
-    assert "no simple model" in of(baselines={}).headline
+    assert "no baseline was scored" in of(baselines={}).headline
     for name in (*CLOSED.values(), PYRIEMANN, RECENTERED):
-        assert f"simple model, {name}," in of(baselines={name: choice.estimate}).headline, "a known name is whole"
-    assert "the best simple model, " in of(skipped_baselines={}).headline
-    assert "the best scored simple model, " in of(skipped_baselines={"slow": "no time was left"}).headline
+        assert f"baseline, {name}," in of(baselines={name: choice.estimate}).headline, "a known name is whole"
+    assert "the best baseline, " in of(skipped_baselines={}).headline
+    assert "the best scored baseline, " in of(skipped_baselines={"slow": "no time was left"}).headline
 
 
 def test_who_is_below_what_is_asked_is_named() -> None:

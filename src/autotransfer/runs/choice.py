@@ -1,4 +1,4 @@
-"""What a run chose, for whom, by which rule and with which scores: choice.json, checked when it is read."""
+"""Result of a run: the selected model, its test scores and what the report draws, stored in choice.json."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ Scores = dict[str, float]  # by subject or by the name of a setting
 
 
 def _check_scores(tables: Iterable[Scores], lowest: float = -1.0) -> None:
-    """Raise unless every score that is known is possible: choice.json lies in the open and may have been edited."""
+    """Raise unless every score is possible; choice.json may have been edited."""
     for table in tables:
         if not all(math.isnan(value) or value == -math.inf or lowest <= value <= 1 for value in table.values()):
-            raise UserError(f"a score lies outside [{lowest:g}, 1]")
+            raise UserError(f"a score is outside [{lowest:g}, 1]")
 
 
 @dataclass(frozen=True)
 class NamedSetting:
-    """A setting and the name that it has in a run, unique there."""
+    """Setting with its name, which is unique in a run."""
 
     name: str
     setting: Setting
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every field that a setting can have, flat, for readers of choice.json."""
+        """Return the name and all keywords of the setting as one flat dict."""
         return {"name": self.name} | self.setting.as_row()
 
     @classmethod
@@ -52,31 +52,30 @@ class NamedSetting:
 
 @dataclass(frozen=True)
 class WeightedCandidate:
-    """A candidate in the weighted ensemble."""
+    """Candidate of the weighted ensemble."""
 
     name: str
-    family: str  # eegnet, shallow, features, tangent, templates, or the name of a user's encoder
-    share: float  # of the weights; all shares sum to 1
-    weight: float  # of its probabilities: the share over the temperature; if a number is predicted, its weight
-    strength: float | None = None  # of the ridge penalty, if a number is predicted
+    family: str  # model family: eegnet, shallow, features, tangent, templates, or a user's encoder
+    share: float  # share of the sum of all weights
+    weight: float  # factor of its log-probabilities, share / temperature; in regression, factor of its predictions
+    strength: float | None = None  # strength of the ridge penalty in regression
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ensemble:
     """Weights of candidates, which multiply their log-probabilities."""
 
-    candidates: list[WeightedCandidate]  # the heaviest first
-    nested: dict[str, dict[str, float]]  # by subject, found without them: weights by name
-    nested_uncensored: dict[str, dict[str, float]] = field(default_factory=dict)  # of candidates without a penalty
+    candidates: list[WeightedCandidate]  # in descending order of weight
+    nested: dict[str, dict[str, float]]  # by subject: weights by name, found without the subject
+    nested_uncensored: dict[str, dict[str, float]] = field(default_factory=dict)  # as nested, without penalties
 
     def __post_init__(self) -> None:
         every = [self.weights, *self.nested.values(), *self.nested_uncensored.values()]
         finite = all(beta >= 0 and math.isfinite(beta) for found in every for beta in found.values())
-        is_numeric = any(
-            weighted.strength is not None for weighted in self.candidates
-        )  # a constant may have all weight
+        is_numeric = any(weighted.strength is not None for weighted in self.candidates)
+        # In regression a constant may have all the weight, and candidates none.
         if not (finite and (is_numeric or all(sum(found.values()) > 0 for found in every))):
-            raise UserError("weights of the weighted ensemble are not finite and positive")
+            raise UserError("weights of the ensemble are not finite and positive")
 
     @property
     def weights(self) -> dict[str, float]:
@@ -89,7 +88,7 @@ class Ensemble:
 
     @property
     def families(self) -> dict[str, float]:
-        """Return the share of each kind of candidate, the heaviest first."""
+        """Return the share of each model family in descending order."""
         shares: dict[str, float] = {}
         for weighted in self.candidates:
             shares[weighted.family] = shares.get(weighted.family, 0.0) + weighted.share
@@ -98,21 +97,20 @@ class Ensemble:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Confidence compared with accuracy over all test subjects, each predicted with weights and a temperature that were
-    found without the subject. A bin without windows is left out."""
+    """Confidence versus accuracy over all test subjects, in bins of similar confidence; empty bins are left out."""
 
-    confidence: list[float]  # of each bin, the mean probability of the predicted class
-    accuracy: list[float]
-    share: list[float]  # of all windows
+    confidence: list[float]  # mean probability of the predicted class, by bin
+    accuracy: list[float]  # by bin
+    share: list[float]  # share of all windows, by bin
     error: float  # expected calibration error
-    error_before: float  # the same without the temperature
+    error_before: float  # expected calibration error without the temperature
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """Confidence of the delivered model compared with its accuracy on one person; each class counts the same."""
+    """Confidence and accuracy of the delivered model on one subject, with equal weight of all classes."""
 
-    confidence: float  # the mean probability of the predicted class
+    confidence: float  # mean probability of the predicted class
     accuracy: float
     error: float  # expected calibration error
 
@@ -122,10 +120,11 @@ class Reliability:
         return self.confidence - self.accuracy
 
 
-HARM = 0.02  # of a score: whoever loses more is harmed
+HARM = 0.02  # loss of score above which a subject counts as harmed
 
 
 def _harmed(gains: list[float]) -> tuple[float, int]:
+    """Return the share of gains that are losses of more than HARM, and the number of gains."""
     return (sum(gain < -HARM for gain in gains) / len(gains) if gains else 0.0), len(gains)
 
 
@@ -156,7 +155,7 @@ class ReplayResult:
 
     @property
     def gains(self) -> dict[str, float]:
-        """Return each person's gain by online adaptation without labels, the mean over orders of the windows."""
+        """Return the gain of each subject by online adaptation without labels, the mean over orders of windows."""
         gains: dict[str, list[float]] = {}
         for order, scores in self.zero_shot.items():
             for name, value in scores.items():
@@ -169,13 +168,12 @@ class ReplayResult:
 
     @property
     def harmed(self) -> tuple[float, int]:
-        """Return the share of people who lose more than HARM by online adaptation, and the number of people."""
+        """Return the share of subjects harmed by online adaptation, and the number of subjects."""
         return _harmed(list(self.gains.values()))
 
     @property
     def harmed_by_labels(self) -> dict[str, tuple[float, int]]:
-        """Return the share of people who lose more than HARM by calibration, and the number of people, by the number of
-        labeled windows of each class."""
+        """Return, by number of labels per class, the share of subjects harmed by calibration and their number."""
         before = self.before_calibration
         return {
             n: _harmed([score - before[n][name] for name, score in scores.items() if name in before[n]])
@@ -191,58 +189,57 @@ class ReplayResult:
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionSetScores:
-    """Prediction sets and abstention on held-out people, with thresholds from the other people; every window of a
-    person counts the same."""
+    """Scores of prediction sets and abstention on held-out subjects, with thresholds from the other subjects."""
 
-    thresholds: Thresholds  # from everybody: those of the delivered model
-    coverage: dict[str, Scores]  # by the coverage that is asked for: how often a set holds the true class
-    set_size: dict[str, Scores]  # the same: classes in a set, the mean over windows
-    answered_share: dict[str, Scores]  # by the share of windows to be left unanswered: the share that is answered
-    answered_accuracy: dict[str, Scores]  # of these; somebody without an answer is missing
+    thresholds: Thresholds  # thresholds of the delivered model, from all subjects
+    coverage: dict[str, Scores]  # by requested coverage and subject: share of sets with the true class
+    set_size: dict[str, Scores]  # by requested coverage and subject: mean number of classes in a set
+    answered_share: dict[str, Scores]  # by requested share of abstention and subject: share of windows answered
+    answered_accuracy: dict[str, Scores]  # by requested share of abstention and subject: accuracy on these windows
 
     def __post_init__(self) -> None:
         for tables in (self.coverage, self.answered_share, self.answered_accuracy):
             _check_scores(tables.values(), 0.0)
-        alike = [{name: set(scores) for name, scores in tables.items()} for tables in (self.coverage, self.set_size)]
-        if alike[0] != alike[1] or not set(self.answered_accuracy) <= set(self.answered_share):
-            raise UserError("the tables of answering are not about the same people and shares")
+        subjects = [{name: set(scores) for name, scores in tables.items()} for tables in (self.coverage, self.set_size)]
+        if subjects[0] != subjects[1] or not set(self.answered_accuracy) <= set(self.answered_share):
+            raise UserError("the tables of prediction_sets have different subjects or shares")
 
 
 @dataclass(frozen=True)
 class IntervalCheck:
-    """Intervals about predicted numbers of held-out people, each with half-widths that the others gave."""
+    """Coverage of prediction intervals on held-out subjects, with half-widths from the other subjects."""
 
-    intervals: Intervals  # from everybody: those of the delivered model
-    coverage: Scores  # share of each person's windows within the 90 % interval; empty: no finite one is so wide
+    intervals: Intervals  # intervals of the delivered model, from all subjects
+    coverage: Scores  # by subject: share of windows within the 90 % interval; empty if that interval is infinite
 
     def __post_init__(self) -> None:
         _check_scores([self.coverage], 0.0)
 
     @property
     def radius(self) -> float:
-        """Return half the width of the delivered 90 % interval; infinite if there are too few people."""
+        """Return half the width of the delivered 90 % interval; infinite if there are too few subjects."""
         return self.intervals.radius(REPORTED_COVERAGE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageScore:
-    """Score of a run after a stage, from everything trained up to then."""
+    """Interim result after a stage, of everything trained until then."""
 
     name: str
-    number: int  # of the stage in the plan
-    seconds: float  # since the run began
-    scores: Scores  # by subject, or by unit where parts of people are held out; each decided without them
-    score: float  # the mean over people
-    interval: list[float]  # 95 % over people; empty for a single one
+    number: int  # position of the stage in the plan
+    seconds: float  # time since the run started
+    scores: Scores  # by subject or held-out unit, each selected without it
+    score: float  # mean over subjects
+    interval: list[float]  # 95 % interval of the mean; empty for a single subject
 
     def __post_init__(self) -> None:
         _check_scores([self.scores], -math.inf)
 
     @classmethod
     def from_scores(
-        cls, name: str, number: int, seconds: float, scores: Scores, by_person: Scores | None = None
+        cls, name: str, number: int, seconds: float, scores: Scores, by_subject: Scores | None = None
     ) -> StageScore:
-        values = list((scores if by_person is None else by_person).values())
+        values = list((scores if by_subject is None else by_subject).values())
         interval = list(bootstrap_interval(values, seed=0) or ())
         mean = math.fsum(values) / len(values)
         return cls(name=name, number=number, seconds=seconds, scores=scores, score=mean, interval=interval)
@@ -250,19 +247,18 @@ class StageScore:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Model that a run delivers, and the one that it would have delivered without each subject. No test score has been
-    read."""
+    """Model that a run delivers, and the model it would deliver without each subject. No test score is used."""
 
-    shortlist: list[NamedSetting]  # the candidates: settings that were trained on every fold
-    chosen: NamedSetting  # the best single candidate, delivered alone if there is no ensemble
+    shortlist: list[NamedSetting]  # candidates: settings that were trained on every fold
+    chosen: NamedSetting  # best single candidate, which is delivered alone if there is no ensemble
     best_uncensored: NamedSetting
-    paper_network: NamedSetting | None  # the network as published; None if it was not trained
+    paper_network: NamedSetting | None  # EEGNet (paper); None if it was not trained
     validation_q25: Scores  # by name of a candidate: lower quartile over validation subjects
     validation_mean: Scores
-    nested_choices: dict[str, str]  # by held-out subject: name of the best single candidate without them
-    nested_uncensored_choices: dict[str, str]
-    adaptation: str  # what the delivered model uses of a new subject
-    ensemble: Ensemble | None = None  # None: the chosen setting is delivered alone
+    nested_choices: dict[str, str]  # by held-out subject: name of the best single candidate without the subject
+    nested_uncensored_choices: dict[str, str]  # as nested_choices, among candidates without a penalty
+    adaptation: str  # use of a new subject's unlabeled windows: none, online or transductive
+    ensemble: Ensemble | None = None  # None if the chosen setting is delivered alone
 
     @property
     def settings(self) -> dict[str, Setting]:
@@ -271,11 +267,11 @@ class Selection:
 
     @property
     def delivered(self) -> dict[Setting, float]:
-        """Return the weights of the delivered candidates."""
+        """Return the weights of the delivered candidates by setting."""
         return {self.chosen.setting: 1.0} if self.ensemble is None else self.by_setting(self.ensemble.weights)
 
     def by_setting(self, weights: dict[str, float]) -> dict[Setting, float]:
-        """Return the weights by setting, in the order of candidates."""
+        """Return weights by setting, in the order of candidates."""
         return {named.setting: weights[named.name] for named in self.shortlist if named.name in weights}
 
     @property
@@ -284,7 +280,7 @@ class Selection:
 
     @property
     def paper_network_label(self) -> str:
-        """Return the label of the plain network in tables. A user's encoder takes the place of the paper's network."""
+        """Return the label of the paper's network, or of the user's encoder in its place, in tables."""
         encoder = "eegnet" if self.paper_network is None else self.paper_network.setting.encoder
         return "EEGNet (paper)" if encoder == "eegnet" else f"{encoder} as given"
 
@@ -293,49 +289,49 @@ class Selection:
 class Evaluation:
     """Test scores by subject of a selection that was made without them."""
 
-    test_scores: dict[str, Scores]  # by role (chosen, best_uncensored, paper_network): single networks, as published
-    nested_test_scores: Scores  # what is delivered
-    # What could have been delivered instead: best_single, equal_weights, uncensored (no candidate with a penalty), and
+    test_scores: dict[str, Scores]  # by role (chosen, best_uncensored, paper_network): single settings, selected once
+    nested_test_scores: Scores  # the delivered model, selected without each subject
+    # Models that could be delivered instead: best_single, equal_weights, uncensored (no candidate with a penalty), and
     # paper_network, the ensemble of these networks.
     alternatives: dict[str, Scores] = field(default_factory=dict)
-    baselines: dict[str, Scores] = field(default_factory=dict)  # by name: simple models on the same folds
-    skipped_baselines: dict[str, str] = field(default_factory=dict)  # by name: why a simple model has no scores
-    metric: str = BALANCED_ACCURACY  # of all scores but other_metrics
-    chance: float | None = None  # what guessing would score; None: nobody knows
-    guessing: Scores = field(default_factory=dict)  # the same by person, where it differs between people
-    other_metrics: dict[str, Scores] = field(default_factory=dict)  # by name: of what is delivered
-    fingerprint: str = ""  # of the recordings, which had not changed when scores were computed
-    unscored_subjects: list[str] = field(default_factory=list)  # people with windows of one class, who are in no scores
+    baselines: dict[str, Scores] = field(default_factory=dict)  # by name of a baseline, on the same folds
+    skipped_baselines: dict[str, str] = field(default_factory=dict)  # by name of a baseline: why it has no scores
+    metric: str = BALANCED_ACCURACY  # metric of all scores except other_metrics
+    chance: float | None = None  # score of guessing; None if unknown
+    guessing: Scores = field(default_factory=dict)  # score of guessing by subject, if it differs between subjects
+    other_metrics: dict[str, Scores] = field(default_factory=dict)  # scores of the delivered model by metric
+    fingerprint: str = ""  # digest of the recordings when scores were computed
+    unscored_subjects: list[str] = field(default_factory=list)  # subjects with windows of one class, without scores
 
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """Mistakes and confidence of the delivered model, by subject."""
+    """Errors and confidence of the delivered model by subject."""
 
     confusions: dict[str, list[list[int]]] = field(default_factory=dict)  # counts (C, C) of true × predicted class
     reliability: dict[str, Reliability] = field(default_factory=dict)
-    prediction_sets: PredictionSetScores | None = None  # None: too few people
-    intervals: IntervalCheck | None = None  # if a number is predicted; None: too few people
-    calibration: Calibration | None = None  # of an ensemble
+    prediction_sets: PredictionSetScores | None = None  # None with too few subjects
+    intervals: IntervalCheck | None = None  # in regression; None with too few subjects
+    calibration: Calibration | None = None  # in classification, if an ensemble is delivered
 
     def __post_init__(self) -> None:
         square = all(len({len(counts), *map(len, counts)}) <= 1 for counts in self.confusions.values())
         if not square or any(n < 0 for counts in self.confusions.values() for row in counts for n in row):
-            raise UserError("confusions are no square tables of counts")
+            raise UserError("confusions are not square tables of counts")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Diagnosis, Evaluation, Selection):
-    """The result of a run, as choice.json has it: what was selected, how it scores, and what the report draws."""
+    """Result of a run: selection, test scores and diagnosis, as stored in choice.json."""
 
-    replay: ReplayResult | None = None  # None: nobody could be played back
-    undelivered_stages: list[str] = field(default_factory=list)  # what a run with --time had no time for
-    stages: list[StageScore] = field(default_factory=list)  # what is in it, in order; empty: trained all at once
-    end_reason: str | None = None  # why a run that answers in stages did no more; None: it goes on, or has no stages
-    target: str = CLASSIFICATION  # what is predicted, as --target says it
-    at_least: float | None = None  # the score that the user asks of every person
-    hold_out: str = "subject"  # what was held out: people, their sessions ("session"), or the values of this column
-    # What follows from the scores, for readers of choice.json; whatever is given is replaced.
+    replay: ReplayResult | None = None  # None if no subject could be replayed
+    undelivered_stages: list[str] = field(default_factory=list)  # stages of the plan for which there was no time
+    stages: list[StageScore] = field(default_factory=list)  # interim results; empty for a run without stages
+    end_reason: str | None = None  # why a run with stages ended; None if it continues
+    target: str = CLASSIFICATION  # value of --target
+    at_least: float | None = None  # value of --at-least
+    hold_out: str = "subject"  # held-out unit: subject, session, or the name of a column
+    # The next three fields are computed from the scores for readers of choice.json; given values are replaced.
     headline: str = ""
     best_baseline: BestBaseline | None = None
     next_subject: NextSubject | None = None
@@ -377,20 +373,19 @@ class Choice(Diagnosis, Evaluation, Selection):
 
     @property
     def below(self) -> Scores:
-        """Return people who score less than the user asks for, the lowest first."""
+        """Return scores below `at_least` by subject, the lowest first."""
         least = -math.inf if self.at_least is None else self.at_least
-        return dict(sorted(((p, v) for p, v in self.estimate.items() if v < least), key=lambda item: item[1]))
+        return dict(sorted(((s, v) for s, v in self.estimate.items() if v < least), key=lambda item: item[1]))
 
     @cached_property
     def interval(self) -> tuple[float, float] | None:
-        """Return the 95 % interval over people of the mean score; None for a single person."""
+        """Return the 95 % interval of the mean score over subjects; None for a single subject."""
         return bootstrap_interval(list(self.estimate.values()), seed=0)
 
     @property
     def is_guessing(self) -> bool:
-        """Return whether the delivered model is not clearly better than guessing: its interval reaches chance or, if
-        guessing has a score for each person, the interval of the differences reaches 0."""
-        if self.guessing:
+        """Return whether the model is not clearly better than guessing."""
+        if self.guessing:  # compared by subject
             gains = [value - self.guessing[who] for who, value in self.estimate.items() if who in self.guessing]
             limits = bootstrap_interval(gains, seed=0)
             return limits is None or limits[0] <= 0
@@ -398,22 +393,20 @@ class Choice(Diagnosis, Evaluation, Selection):
 
 
 def read_choice(folder: Path) -> Choice:
-    """Read choice.json of a run. It lies in the open and may have been edited, so every value is checked."""
+    """Read choice.json of a run and check every value, because the file may have been edited."""
     path = folder / "choice.json"
     try:
         return schema.from_json(Choice, path.read_text(encoding="utf-8", errors="replace"))
     except FileNotFoundError:
         raise UserError(
-            f"there is no {path}; if the run is not finished, continue it with: autotransfer resume {folder}; if the "
-            "file was lost, restore it from a copy or start a new run"
+            f"there is no {path}; continue the run with: autotransfer resume {folder}, or restore the file from a copy"
         ) from None
     except UserError as error:
         raise UserError(f"{path} is damaged ({error}); restore it from a copy or start a new run") from None
 
 
 def describe_unfinished(folder: Path) -> list[str]:
-    """Say in one line which stages the model of an unfinished run contains, or that choice.json does not say so: the
-    model works without it."""
+    """Return a line about the stages in the model of an unfinished run; empty if the run is finished."""
     if not (folder / "choice.json").exists():
         return []
     try:
@@ -423,4 +416,4 @@ def describe_unfinished(folder: Path) -> list[str]:
     if not choice.stages or choice.end_reason is not None:
         return []
     names = "; ".join(stage.name for stage in choice.stages)
-    return [f"{folder} is not finished; this is what it had come to after: {names}"]
+    return [f"{folder} is not finished; the model contains the stages: {names}"]

@@ -1,4 +1,4 @@
-"""The verdict: one sentence that terminal, report, choice.json, model card and estimator all have."""
+"""The headline of a run: one sentence for the terminal, report, choice.json, model card and estimator."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from ..tasks import Task, label_of
 from ..training.intervals import MIN_SUBJECTS_TO_TEST, bootstrap_interval
 from ..words import count, printable, range_words, score, signed
 
-SAME = 1e-9  # scores that differ by rounding alone
-MOST_NAMES = 10  # of people, in a sentence
-LETTERS = 40  # of a name
-BASELINE_LETTERS = 100  # of a simple model's
+SAME = 1e-9  # smaller differences of scores are rounding errors
+MOST_NAMES = 10  # names of subjects in a sentence
+LETTERS = 40  # longest name that is not shortened
+BASELINE_LETTERS = 100  # longest name of a baseline that is not shortened
 
 
 @dataclass(frozen=True)
 class BestBaseline:
-    """Baseline that scores highest on the people of the run, and the delivered model minus it, person by person.
-    Selecting it by test scores favors the baseline."""
+    """Baseline with the highest mean test score, and the difference of the delivered model to it.
+
+    The baseline is selected by its test scores, which favors it.
+    """
 
     name: str
     mean: float
-    n_subjects: int  # whom both have scored
-    difference: float  # mean over them
-    interval: tuple[float, ...] | None  # 95 %; None for a single person
+    n_subjects: int  # number of subjects that both models have scores of
+    difference: float  # delivered model minus baseline, mean over these subjects
+    interval: tuple[float, ...] | None  # 95 % interval of the difference; None for a single subject
 
     @property
     def comparison(self) -> str:
@@ -37,21 +39,22 @@ class BestBaseline:
 
 
 def best_baseline(estimate: Mapping[str, float], baselines: Mapping[str, Mapping[str, float]]) -> BestBaseline | None:
-    """Return the baseline with the highest mean, compared with the delivered model; None if nobody was scored by both.
+    """Return the baseline with the highest mean, compared with the delivered model; None without common subjects.
 
-    estimate: scores of the delivered model by person; baselines: by name and person
+    estimate: scores of the delivered model by subject; baselines: scores by name and subject
     """
     common = {
-        name: [person for person in estimate if math.isfinite(scores.get(person, math.nan))]
+        name: [subject for subject in estimate if math.isfinite(scores.get(subject, math.nan))]
         for name, scores in baselines.items()
     }
-    means = {name: sum(baselines[name][person] for person in both) / len(both) for name, both in common.items() if both}
+    means = {name: sum(baselines[name][who] for who in both) / len(both) for name, both in common.items() if both}
     if not means:
         return None
     name = max(means, key=means.__getitem__)
-    gaps = [estimate[person] - baselines[name][person] for person in common[name]]
-    gaps = [0.0 if abs(gap) <= SAME else gap for gap in gaps]
-    return BestBaseline(name, means[name], len(gaps), sum(gaps) / len(gaps), bootstrap_interval(gaps, seed=0))
+    differences = [estimate[subject] - baselines[name][subject] for subject in common[name]]
+    differences = [0.0 if abs(difference) <= SAME else difference for difference in differences]
+    n, interval = len(differences), bootstrap_interval(differences, seed=0)
+    return BestBaseline(name, means[name], n, sum(differences) / n, interval)
 
 
 def mean(scores: Mapping[str, float]) -> float | None:
@@ -64,52 +67,51 @@ def headline(
     scores: Mapping[str, float], baseline: BestBaseline | None, *, task: Task, interval: tuple[float, float] | None,
     is_guessing: bool, metric: str, chance: float | None, hold_out: str, skipped: bool = False,
 ) -> str:  # fmt: skip
-    """Return a sentence: score on people not seen, interval, comparison with the best simple model.
+    """Return one sentence with the score on held-out subjects, its interval and the difference to the best baseline.
 
-    scores: by person. interval: 95 % of their mean. is_guessing: the model is not clearly better than guessing, which
-    scores `chance`. skipped: there was no time for some simple models, and the best may be among them.
+    scores: by subject. interval: 95 % interval of their mean. is_guessing: whether the model is not clearly better than
+    guessing, which scores `chance`. skipped: whether some baselines were not scored because there was no time.
     """
     start = f"Not clearly better than {task.guess}: the" if is_guessing else "The"
-    where = describe_subjects(hold_out, count(len(scores), "person", "people"))
+    where = _describe_subjects(hold_out, count(len(scores), "subject"))
     limits = [] if interval is None else [f"95 % interval {score(interval[0])} to {score(interval[1])}"]
     facts = "; ".join(limits + ([] if chance is None else [task.chance_words(chance)]))
     sure = f" ({facts})" if facts else ""
     which = "best scored " if skipped else "best "
-    baseline_words = _baseline_words(baseline, which, ", and is " if is_guessing else ": ")  # one colon in a sentence
-    return f"{start} model scores {score(mean(scores))} {label_of(metric)} {where}{sure}{baseline_words}."
+    rest = _compare(baseline, which, ", and is " if is_guessing else ": ")  # a sentence has at most one colon
+    return f"{start} model scores {score(mean(scores))} {label_of(metric)} {where}{sure}{rest}."
 
 
-def _baseline_words(baseline: BestBaseline | None, which: str, joint: str) -> str:
-    """Write the end of the sentence. which: 'best ', or 'best scored ' if other baselines have no scores; joint: what a
-    comparison begins with."""
+def _compare(baseline: BestBaseline | None, which: str, joint: str) -> str:
+    """Return the end of the headline. which: 'best ' or 'best scored '; joint: text before 'better than'."""
     if baseline is None:
-        return "; no simple model was scored beside it"
-    model = f"the {which}simple model, {short_name(baseline.name, BASELINE_LETTERS)},"
+        return "; no baseline was scored"
+    model = f"the {which}baseline, {short_name(baseline.name, BASELINE_LETTERS)},"
     if baseline.comparison == "too few":
-        people = count(baseline.n_subjects, "person is", "people are")
+        subjects = count(baseline.n_subjects, "subject is", "subjects are")
         difference = f"(difference {signed(baseline.difference)})"
-        return f"; {model} scores {score(baseline.mean)} {difference}, and {people} too few to tell them apart"
+        return f"; {model} scores {score(baseline.mean)} {difference}, and {subjects} too few to test the difference"
     words = {"better": "better than", "worse": "worse than", "similar": "not clearly better than"}[baseline.comparison]
     difference = f"difference {signed(baseline.difference)}, 95 % interval {range_words(baseline.interval)}"
     return f"{joint}{words} {model} which scores {score(baseline.mean)} ({difference})"
 
 
-def describe_subjects(hold_out: str, people: str) -> str:
-    """Say on whom a model was tested, such as 'on 6 people it has not seen'. people: '6 people'."""
+def _describe_subjects(hold_out: str, subjects: str) -> str:
+    """Return the test subjects in words, such as 'on 6 held-out subjects'. subjects: '6 subjects'."""
     if hold_out == "session":
-        return f"on new sessions of {people} it was trained on"
+        return f"on held-out sessions of {subjects}"
     if hold_out != "subject":
-        return f"on {people}, every {short_name(hold_out)} new to it"
-    return f"on {people} it has not seen"
+        return f"on held-out values of {short_name(hold_out)} of {subjects}"
+    return f"on {subjects.replace(' ', ' held-out ')}"
 
 
 def short_name(text: str, most: int = LETTERS) -> str:
-    """Return a user's name for something on one line, at most so many letters long."""
-    shown = printable(text)
-    return shown if len(shown) <= most else shown[: most - 1] + "…"
+    """Return a name of the user's on one line, shortened to at most `most` letters."""
+    name = printable(text)
+    return name if len(name) <= most else name[: most - 1] + "…"
 
 
 def introduce_headline(sentence: str, *, calibrated: bool = False) -> str:
-    """Introduce the verdict of a model that was made earlier. calibrated: for one person, after it was measured."""
-    when = "before it was calibrated for one person" if calibrated else "in training"
-    return printable(f"As measured {when}: {sentence[:1].lower()}{sentence[1:]}")
+    """Return the headline of a saved model with its origin. calibrated: whether the model was calibrated since."""
+    when = "before calibration" if calibrated else "in training"
+    return printable(f"Measured {when}: {sentence[:1].lower()}{sentence[1:]}")
