@@ -48,7 +48,7 @@ def held_out_of(
 
 def nested_weights(evidence: ClassificationEvidence) -> dict[int, Floats]:
     """Return weights (K,) found without each person."""
-    return {person: find_weights(evidence.without([person]), evidence.trained) for person in evidence.people}
+    return {person: find_weights(evidence.without([person]), evidence.trained) for person in evidence.held_out_subjects}
 
 
 def predicted(evidence: ClassificationEvidence) -> dict[int, NDArray[np.float64]]:
@@ -99,7 +99,7 @@ def test_the_better_weighs_more_and_the_average_beats_the_best_alone() -> None:
         return balanced_accuracy_of(log_p.argmax(1), held_out.y[person], CLASSES)
 
     together = np.mean([score(person, log_p) for person, log_p in predicted(held_out).items()])
-    alone = np.mean([score(person, held_out.pool(person)[0]) for person in held_out.people])
+    alone = np.mean([score(person, held_out.pool(person)[0]) for person in held_out.held_out_subjects])
     assert together > alone + 0.01
 
 

@@ -46,7 +46,7 @@ def test_it_is_the_mean_over_the_networks_that_left_the_person_out(finished: tup
     X, y, subject = recordings.X, recordings.y.numpy(), recordings.subject.numpy()
     settings = {run.options.name_of(setting): setting for setting in run.options.settings()}
     evidence = evidence_of(run, choice)
-    delivered = evidence.scores_of(run.options.scoring, delivered_predictions(choice, evidence))
+    delivered = evidence.score(run.options.scoring, delivered_predictions(choice, evidence))
     differ = 0
     for test in range(recordings.n_subjects):
         person, own = str(recordings.subjects[test]), subject == test

@@ -87,7 +87,7 @@ def test_nothing_that_held_a_person_out_decides_about_them(finished: tuple[Run, 
         assert known.log_probs
         assert not any(set(group) & set(fold) for fold, _ in known.log_probs)
         assert not {score.subject for score in known.scores} & set(group)
-    assert sorted(map(sorted, evidence.together)) == sorted(run.groups), "weights are found once for a group"
+    assert sorted(map(sorted, evidence.groups)) == sorted(run.groups), "weights are found once for a group"
     weights = choice.ensemble.nested if choice.ensemble else {}
     assert weights["0"] == weights["4"]
 

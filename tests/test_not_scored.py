@@ -101,7 +101,7 @@ def test_weights_do_not_depend_on_them() -> None:
 
     from autotransfer.search.average import find_weights
 
-    assert held_out(0.9).people == [0, 2]
+    assert held_out(0.9).held_out_subjects == [0, 2]
     sure, unsure = (find_weights(held_out(p), [0, 1]) for p in (0.9, 0.1))
     np.testing.assert_array_equal(sure, unsure)
 

@@ -23,8 +23,8 @@ from autotransfer.search.evidence import ClassificationEvidence
 from autotransfer.search.held_out import finished_entries
 from autotransfer.search.planning import make_plan
 from autotransfer.search.procedure import perform_plan
+from autotransfer.search.ranking import Score
 from autotransfer.search.selection import select
-from autotransfer.search.stages import Score
 from autotransfer.settings import Setting
 from faults import few_linear_candidates, quiet
 from tiny import create_run, described, tiny_file
@@ -146,7 +146,7 @@ def depends_on_a_subject(evidence: ClassificationEvidence, rule: str) -> bool:
     """Whether the selection without a subject changes with what the subject took part in."""
     before, generator, found, moved = select(evidence, rule), np.random.default_rng(0), False, False
     for _ in range(3):
-        for subject in evidence.people:
+        for subject in evidence.held_out_subjects:
             after, name = select(without_truth(evidence, subject, generator), rule), evidence.subjects[subject]
             found |= selected_without(after, name) != selected_without(before, name)
             moved |= any(selected_without(after, s) != selected_without(before, s) for s in evidence.subjects)
@@ -186,7 +186,7 @@ def test_a_rule_that_looks_at_the_subject_is_caught(
 
 def test_what_selects_is_given_nothing_of_the_subject(averaged: tuple[Run, Choice]) -> None:
     evidence = evidence_of(*averaged)
-    for subject in evidence.people:
+    for subject in evidence.held_out_subjects:
         known = evidence.without([subject])
         assert subject not in known.y
         assert not any(subject in fit for fit, _ in known.log_probs)

@@ -32,7 +32,7 @@ from autotransfer.runs.run import Run
 from autotransfer.search.candidates import find_candidates
 from autotransfer.search.planning import begin
 from autotransfer.search.procedure import perform_plan
-from autotransfer.search.regression_evidence import RegressionEvidence, average_shares, errors_of
+from autotransfer.search.regression_evidence import RegressionEvidence, fit_bounded_weights, mean_squared_errors
 from autotransfer.tasks.regression import METRICS, R2
 from autotransfer.training.conformal import Intervals, held_out_coverage, interval_radius
 from autotransfer.training.representation import find_representation
@@ -93,7 +93,7 @@ def test_weights_are_the_best_that_are_not_negative_and_at_most_one_together() -
     for scale in (0.3, 1.0, 3.0):
         said = rng.normal(size=(60, 3))
         target = said @ np.array([0.7, 0.5, -0.4]) * scale + 0.1 * rng.normal(size=60)
-        found = average_shares(said, target)
+        found = fit_bounded_weights(said, target)
         assert (found >= 0).all()
         assert found.sum() <= 1 + 1e-9
         best = minimize(
@@ -143,7 +143,7 @@ def evidence(y: Array, predicted: Array, rows: list[Array]) -> RegressionEvidenc
     return RegressionEvidence(
         candidates=(NamedSetting("one", at.Setting()),), subjects=tuple(map(str, people)), metric=METRICS[R2],
         rows=tuple(rows), y=y, constant=np.zeros(len(y)), predicted=predicted[None],
-        errors=errors_of(predicted[None], y, rows), scored=frozenset(people), deciding=people,
+        errors=mean_squared_errors(predicted[None], y, rows), scored=frozenset(people), fitted=people,
     )  # fmt: skip
 
 
@@ -157,7 +157,7 @@ def test_nobody_decides_about_themselves() -> None:
     other[rows[0]], changed[:, rows[0]] = -50, 1e3
     every = evidence(y, predicted, rows), evidence(other, changed, rows)
     first, second = (of_all.without([0]) for of_all in every)
-    assert first.strengths == second.strengths
+    assert first.best_strengths == second.best_strengths
     np.testing.assert_array_equal(first.weights([0]), second.weights([0]))
     of_another = [of_all.without([1]).weights([0]) for of_all in every]
     assert not np.array_equal(*of_another), "it is evidence about the other subjects"

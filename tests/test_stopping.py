@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from autotransfer.runs.choice import Scores, StageScore
-from autotransfer.search.stopping import RECENT, expects_gain, stopped_at
+from autotransfer.search.stopping import RECENT, expects_gain, stages_without
 
 PEOPLE = [f"p{n}" for n in range(20)]
 
@@ -49,5 +49,5 @@ def test_a_person_has_no_part_in_the_decision_about_them() -> None:
     assert expects_gain(scores)
     assert not expects_gain(scores, {"p0"})
     told = answers(scores)
-    assert stopped_at(told, {"p0"}) == 4, "when two stages had gained the others nothing"
-    assert stopped_at(told, {"p1"}) == len(told), "p0 makes everybody else go on"
+    assert stages_without(told, {"p0"}) == 4, "when two stages had gained the others nothing"
+    assert stages_without(told, {"p1"}) == len(told), "p0 makes everybody else go on"

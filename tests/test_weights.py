@@ -11,9 +11,9 @@ from autotransfer.search.weights import (
     _log_loss,
     combine_log_probs,
     equal_classes,
-    fit,
+    fit_weights,
     sharpness,
-    sharpness_for_others,
+    shrunk_sharpness,
 )
 
 
@@ -41,7 +41,7 @@ def test_the_slope_is_the_slope() -> None:
 
 def test_the_better_candidate_weighs_more_and_noise_little() -> None:
     log_p, y = drawn([2.0, 0.7, 0.0])
-    beta = fit(log_p, y, even(len(y)))
+    beta = fit_weights(log_p, y, even(len(y)))
     assert beta[0] > beta[1] > beta[2] >= 0
     assert beta[2] < 0.3 * beta[0]
 
@@ -49,7 +49,7 @@ def test_the_better_candidate_weighs_more_and_noise_little() -> None:
 def test_without_shrinkage_the_loss_is_lowest_and_with_much_of_it_weights_are_equal() -> None:
     log_p, y = drawn([2.0, 1.0, 0.5], n=60)
     weight = even(len(y))
-    free, usual, equal = (fit(log_p, y, weight, much) for much in (0.0, 0.01, 1e4))
+    free, usual, equal = (fit_weights(log_p, y, weight, much) for much in (0.0, 0.01, 1e4))
     losses = [_log_loss(beta, log_p, y, weight)[0] for beta in (free, usual, equal)]
     assert losses[0] <= losses[1] <= losses[2]
     assert np.ptp(equal) < 1e-3 * equal.mean()
@@ -98,7 +98,7 @@ def test_a_temperature_of_two_people_hardly_harms_the_next(center: float) -> Non
         log_p, y = people_with((center + 0.6 * generator.normal(size=3)).tolist(), n=150, seed=seed)
         weight = np.concatenate([equal_classes(classes) for classes in y[:2]]) / 2
         plain = sharpness(np.concatenate(log_p[:2]), np.concatenate(y[:2]), weight)
-        for place, factor in enumerate((plain, 1.0, sharpness_for_others(log_p[:2], y[:2]))):
+        for place, factor in enumerate((plain, 1.0, shrunk_sharpness(log_p[:2], y[:2]))):
             losses[place] += _log_loss(np.array([factor]), log_p[2][None], y[2], equal_classes(y[2]))[0] / 40
     best, none, drawn_to_none = losses
     assert drawn_to_none - none < (0.4 * (best - none) if center == 0 else -0.08)

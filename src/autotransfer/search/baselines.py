@@ -33,7 +33,7 @@ from ..training.packing import resolve_device
 from ..training.train import run as train_population
 from ..training.windows import prepare_windows, release_windows
 from .candidates import linear_candidates
-from .held_out import probabilities_of, score_subject
+from .held_out import read_probabilities, score_subject
 
 LDA = "Features + LDA (built in)"  # band power and means of stretches
 TANGENT = "Tangent space + LDA (built in)"
@@ -73,7 +73,7 @@ def baseline_scores(run: Run, *, every: bool = True) -> tuple[dict[str, Scores],
     every: fit those that are no candidates of the run, or are not fitted yet
     """
     if run.options.task.is_numeric:
-        by_candidate = run.database.require("scores", dict[str, Scores])
+        by_candidate = run.database.require("candidate_scores", dict[str, Scores])
         return {RIDGE: next(iter(by_candidate.values()))}, {}
     known = run.database.recall("baselines", dict[str, Scores]) or {}
     compute: dict[str, Callable[[], Scores]] = {}
@@ -124,7 +124,7 @@ def _solved(run: Run, setting: Setting, every: bool) -> Scores:
 
     def predict(entry: Entry) -> Mapping[int, NDArray[np.floating]]:
         if entry.key in done:
-            return probabilities_of(run, done[entry.key])
+            return read_probabilities(run, done[entry.key])
         job = run.job(entry)
         tested = np.exp(_outcome(run, job).held_out_log_probs.numpy())[len(job.fold.validation) :]
         return _by_person(run, job.fold, tested)

@@ -1,4 +1,4 @@
-"""Evaluation: test scores of what was selected. Nothing that is found here selects anything."""
+"""Score a selection on test subjects. Nothing that is found here is used to select."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..runs.run import Run
 from ..tasks import Metric
 from ..tasks.classification import BALANCED_ACCURACY
 from .evidence import Evidence
-from .held_out import measured_scores
+from .held_out import held_out_scores
 from .regression_evidence import RegressionEvidence
 from .weights import Floats
 
@@ -23,27 +23,27 @@ Predictions = Mapping[int, NDArray[np.floating]]  # by subject: log-probabilitie
 
 
 def evaluate(run: Run, selection: Selection, evidence: Evidence, entries: Sequence[Entry]) -> Evaluation:
-    """Score the selection for each subject on the subject, with the alternatives that the run had."""
+    """Score the selection that was made without each subject on the subject, and its alternatives."""
     options, metric, delivered = run.options, run.options.scoring, delivered_predictions(selection, evidence)
 
     def scored(predictions: Predictions, by: Metric = metric) -> Scores:
-        return run.by_person(evidence.scores_of(by, predictions))
+        return run.by_person(evidence.score(by, predictions))
 
     guessing = Scores()
     if isinstance(evidence, RegressionEvidence):
-        single, guessing = evidence.single_scores, run.by_person(evidence.guessing)
+        single, guessing = evidence.candidate_scores, run.by_person(evidence.constant_scores)
         chance = float(np.mean(list(guessing.values())))
     else:
         single = scores_on_test(run, entries)
         chance = metric.chance([evidence.y[who] for who in delivered], run.recordings.n_classes)
 
-    def alone(names: Mapping[str, str]) -> Scores:
-        """Return mean scores of single fits, by the candidate that each subject has."""
+    def single_scores(names: Mapping[str, str]) -> Scores:
+        """Return mean scores of single fits. names: the candidate of each subject."""
         return run.by_person({who: single[name][who] for who, name in names.items() if who in single[name]})
 
     nested, subjects = selection.nested_choices, list(selection.nested_choices)
     roles = {"chosen": selection.chosen, "best_uncensored": selection.best_uncensored}
-    alternatives = {"uncensored": alone(selection.nested_uncensored_choices)}
+    alternatives = {"uncensored": single_scores(selection.nested_uncensored_choices)}
     if (ensemble := selection.ensemble) is not None:
         alternatives = {
             "best_single": scored(_by_candidate(evidence, nested)),
@@ -55,8 +55,8 @@ def evaluate(run: Run, selection: Selection, evidence: Evidence, entries: Sequen
         paper = dict.fromkeys(subjects, selection.paper_network.name)
         alternatives["paper_network"] = scored(_by_candidate(evidence, paper))
     return Evaluation(
-        test_scores={role: alone(dict.fromkeys(subjects, named.name)) for role, named in roles.items()},
-        nested_test_scores=alone(nested) if ensemble is None else scored(delivered),
+        test_scores={role: single_scores(dict.fromkeys(subjects, named.name)) for role, named in roles.items()},
+        nested_test_scores=single_scores(nested) if ensemble is None else scored(delivered),
         alternatives=alternatives,
         metric=options.metric,
         chance=chance,
@@ -71,37 +71,40 @@ def evaluate(run: Run, selection: Selection, evidence: Evidence, entries: Sequen
 
 
 def delivered_predictions(selection: Selection, evidence: Evidence, *, uncensored: bool = False) -> Predictions:
-    """Return predictions of each subject by what was selected without them."""
+    """Return predictions of each subject by the model that was selected without the subject."""
     if (ensemble := selection.ensemble) is None:
         return _by_candidate(evidence, selection.nested_choices)
-    return {who: evidence.combine(nested_weights(ensemble, evidence, who, uncensored), who) for who in evidence.people}
+    return {
+        who: evidence.combine(nested_weights(ensemble, evidence, who, uncensored), who)
+        for who in evidence.held_out_subjects
+    }
 
 
 def nested_weights(ensemble: Ensemble, evidence: Evidence, who: int, uncensored: bool = False) -> Floats:
-    """Return weights (K,) of all candidates that were found without a subject."""
+    """Return the weights (K,) of all candidates that were fitted without a subject."""
     nested = (ensemble.nested_uncensored if uncensored else {}) or ensemble.nested
     weights = nested[evidence.subjects[who]]
     return np.array([weights.get(named.name, 0.0) for named in evidence.candidates])
 
 
 def _by_candidate(evidence: Evidence, names: Mapping[str, str]) -> Predictions:
-    """Return predictions of each subject by the candidate of that name."""
+    """Return predictions of each subject by one candidate. names: of the candidate of each subject."""
     place = {named.name: k for k, named in enumerate(evidence.candidates)}
-    return {who: evidence.pool(who)[place[names[evidence.subjects[who]]]] for who in evidence.people}
+    return {who: evidence.pool(who)[place[names[evidence.subjects[who]]]] for who in evidence.held_out_subjects}
 
 
 def scores_on_test(run: Run, entries: Sequence[Entry]) -> dict[str, Scores]:
     """Return the mean test score over seeds, by name of a setting and subject."""
     values: dict[str, dict[str, list[float]]] = {}
-    subjects, usual = run.recordings.subjects, run.options.metric == BALANCED_ACCURACY
+    subjects, in_records = run.recordings.subjects, run.options.metric == BALANCED_ACCURACY
     for entry in entries:
         tests = run.groups[entry.test]
         if entry.record is None:
             continue
-        if usual:
+        if in_records:
             scores = {person: entry.record.score_on(person) for person in tests}
         elif entry.status == "done":
-            scores = {score.subject: score.value for score in measured_scores(run, [entry]) if score.subject in tests}
+            scores = {score.subject: score.value for score in held_out_scores(run, [entry]) if score.subject in tests}
         else:
             scores = dict.fromkeys(tests, math.nan)
         by_subject = values.setdefault(run.options.name_of(entry.setting), {})
@@ -111,6 +114,6 @@ def scores_on_test(run: Run, entries: Sequence[Entry]) -> dict[str, Scores]:
 
 
 def _mean(scores: Sequence[float]) -> float:
-    """Return the mean over seeds with a score: a fit that failed at once has none."""
+    """Return the mean over seeds with a score; a fit that failed at once has none."""
     measured = [score for score in scores if math.isfinite(score)]
     return float(np.mean(measured)) if measured else math.nan

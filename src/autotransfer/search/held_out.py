@@ -1,4 +1,4 @@
-"""Probabilities and scores of held-out subjects, from finished jobs and from snapshots that they did not pick."""
+"""Read probabilities and scores of held-out subjects from finished jobs, by snapshots that other subjects selected."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from ..settings import Setting
 from ..tasks import Metric
 from ..tasks.classification import BALANCED_ACCURACY, METRICS
 from ..training.metrics import balanced_accuracy_of
-from .stages import Score
+from .ranking import Score
 
-FitKey = tuple[tuple[int, ...], int]  # the subjects that a fit holds out, and one of them
+FitKey = tuple[tuple[int, ...], int]  # subjects that a fit holds out, and one of them
 Array = NDArray[np.float32]
-Groups = Sequence[Sequence[int]]  # who are held out together
 
 
 def held_out_log_probs(run: Run, candidates: Sequence[Setting], entries: Sequence[Entry]) -> dict[FitKey, Array]:
-    """Return log-probabilities (K, n, C) of K candidates, from the mean probability over seeds. A candidate whose fits
-    all failed gives every class the same probability."""
+    """Return log-probabilities (K, n, C) of K candidates, from the mean probability over seeds.
+
+    A candidate whose fits all failed has the same probability for every class.
+    """
     who, place = run.recordings.subject.numpy(), {setting: k for k, setting in enumerate(candidates)}
     windows = np.bincount(who, minlength=run.recordings.n_subjects)
     total: dict[FitKey, Array] = {}
@@ -35,21 +36,21 @@ def held_out_log_probs(run: Run, candidates: Sequence[Setting], entries: Sequenc
         if entry.status != "done" or entry.setting not in place:
             continue
         k = place[entry.setting]
-        for subject, probability in probabilities_of(run, entry).items():
+        for subject, probability in read_probabilities(run, entry).items():
             total[fold, subject][k] += probability
         seeds[k, fold] = seeds.get((k, fold), 0) + 1
     for (fold, _), probability in total.items():
         for k in range(len(candidates)):
             probability[k] = probability[k] / seeds[k, fold] if (k, fold) in seeds else 1 / run.recordings.n_classes
-        probability[:] = logarithm(probability)
+        probability[:] = finite_log(probability)
     return total
 
 
-def probabilities_of(run: Run, entry: Entry) -> dict[int, Array]:
-    """Return probabilities (n, C) by held-out subject of a finished fit, by the snapshot that the others picked."""
+def read_probabilities(run: Run, entry: Entry) -> dict[int, Array]:
+    """Return probabilities (n, C) of each held-out subject by the snapshot that the other subjects selected."""
     who = run.recordings.subject.numpy()
     groups = run.groups[entry.validation], run.groups[entry.test]
-    # Rows of those who validate, then of those who test, each in the order of the recordings.
+    # Windows of validation subjects come first, then those of test subjects, each in the order of the recordings.
     rows = np.concatenate([who[np.isin(who, group)] for group in groups])
     probability = np.exp(run.held_out_log_probs(entry).numpy())
     return {subject: probability[rows == subject] for group in groups for subject in group}
@@ -57,57 +58,62 @@ def probabilities_of(run: Run, entry: Entry) -> dict[int, Array]:
 
 def score_subject(metric: Metric, y: NDArray[np.int64], probability: NDArray[np.floating]) -> float:
     """Score probabilities (n, C) of one subject with classes y (n,)."""
-    if metric is METRICS[BALANCED_ACCURACY]:  # scikit-learn's takes much longer
+    if metric is METRICS[BALANCED_ACCURACY]:  # scikit-learn takes much longer
         return balanced_accuracy_of(probability.argmax(1), y, probability.shape[1])
     return metric.score(y, np.asarray(probability, dtype=np.float64))
 
 
-def logarithm(p: Array) -> Array:
-    """Return log p, which is finite also where a probability is 0."""
+def finite_log(p: Array) -> Array:
+    """Return log p, finite also if a probability is 0."""
     return np.log(np.maximum(p, np.finfo(np.float32).tiny))
 
 
 def finished_entries(run: Run, settings: Sequence[Setting], folds: Sequence[tuple[int, int]]) -> list[Entry]:
-    """Return the finished jobs of these settings and folds with every seed, whichever stage trained them."""
+    """Return the finished jobs of these settings and folds with every seed."""
     keys = {Entry.build("", s, *fold, seed).key for s in settings for fold in folds for seed in run.options.all_seeds}
     return [entry for entry in run.database.entries() if entry.key in keys]
 
 
-def measured_scores(run: Run, entries: Sequence[Entry], *, both: bool = True) -> list[Score]:
-    """Return scores of each held-out subject by the snapshot that the other subject, or group, picked: best epochs are
-    not flattered in comparison with last ones. Failed jobs have the lowest score. both=False: validation subjects."""
+def held_out_scores(run: Run, entries: Sequence[Entry], *, validation_only: bool = False) -> list[Score]:
+    """Return scores of each held-out subject by the snapshot that the other subject, or group, selected.
+
+    This keeps scores of best epochs as honest as scores of last epochs. Failed jobs have the lowest score.
+    """
     metric, scores, rec = run.options.scoring, list[Score](), run.recordings
-    usual = metric is METRICS[BALANCED_ACCURACY]  # which records hold
-    y = {person: rec.y.numpy()[rec.subject.numpy() == person] for person in range(rec.n_subjects)}
+    in_records = metric is METRICS[BALANCED_ACCURACY]
+    y = {subject: rec.y.numpy()[rec.subject.numpy() == subject] for subject in range(rec.n_subjects)}
     for entry in entries:
         if entry.record is None:
             continue
         validates, tests = run.groups[entry.validation], run.groups[entry.test]
         held_out, is_done = frozenset((*validates, *tests)), entry.status == "done"
-        probabilities = probabilities_of(run, entry) if is_done and not usual else {}
-        for person in (*validates, *(tests if both else ())):
-            tested, value = entry.record if person in tests else entry.record.swapped, metric.lowest
-            if usual and tested is None:
+        probabilities = read_probabilities(run, entry) if is_done and not in_records else {}
+        for subject in (*validates, *(() if validation_only else tests)):
+            record, value = entry.record if subject in tests else entry.record.swapped, metric.lowest
+            if in_records and record is None:
                 continue
-            if person in probabilities:
-                value = score_subject(metric, y[person], probabilities[person])
-            elif is_done and tested is not None:
-                value = tested.score_on(person)
-            scores.append(Score(entry.setting.key, person, value, held_out - {person}))
+            if subject in probabilities:
+                value = score_subject(metric, y[subject], probabilities[subject])
+            elif is_done and record is not None:
+                value = record.score_on(subject)
+            scores.append(Score(entry.setting.key, subject, value, held_out - {subject}))
     return scores
 
 
-def validation_scores(entries: Sequence[Entry], groups: Groups | None = None, *, twins: bool = True) -> list[Score]:
-    """Return validation scores as published, where each subject is held out alone (groups=None): of each fit and, with
-    twins, of its twin, the snapshot that the test subject validates. Failed jobs count as 0."""
+def validation_scores(
+    entries: Sequence[Entry], groups: Sequence[Sequence[int]], *, swapped: bool = True
+) -> list[Score]:
+    """Return validation scores of subjects who are held out alone, as published. Failed jobs count as 0.
+
+    swapped: also scores of the snapshot that the test subject selected, on the test subject
+    """
     scores = []
     for entry in entries:
         if entry.record is None:
             continue
-        record, key = entry.record, entry.setting.key
-        validates, tests = (place if groups is None else groups[place][0] for place in (entry.validation, entry.test))
-        scores.append(Score(key, validates, 0.0 if record.failure is not None else record.validation_score))
-        if twins and record.swapped is not None:
-            twin = record.swapped.validation_score
-            scores.append(Score(key, tests, 0.0 if record.failure is not None else twin))
+        records = {entry.validation: entry.record} | ({entry.test: entry.record.swapped} if swapped else {})
+        for place, record in records.items():
+            if record is not None:
+                value = 0.0 if entry.record.failure is not None else record.validation_score
+                scores.append(Score(entry.setting.key, groups[place][0], value))
     return scores

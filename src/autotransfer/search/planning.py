@@ -19,7 +19,7 @@ from ..runs.run import Run, Tell, check_unused
 from ..settings import Setting
 from .candidates import Candidates, find_candidates, shortlist_key
 from .plan import Plan, PlannedFit, Stage, limit_words, why_folds
-from .stages import SHORTLIST_PER_METHOD
+from .ranking import SHORTLIST_PER_METHOD
 
 
 def make_plan(prepared: Preparation) -> Plan:

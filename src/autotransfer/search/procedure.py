@@ -30,21 +30,21 @@ from ..runs.run import Run, Tell
 from ..settings import Setting
 from ..training.progress import show_work
 from ..words import clock
-from .average import find_online
+from .average import find_online_weights
 from .baselines import baseline_scores
 from .candidates import find_candidates, shortlist_key
 from .diagnosis import diagnose
 from .evaluation import Predictions, delivered_predictions, evaluate
 from .evidence import ClassificationEvidence, Evidence
-from .held_out import finished_entries, measured_scores, validation_scores
+from .held_out import finished_entries, held_out_scores, validation_scores
 from .models import build_models
 from .plan import Plan, write_plan
 from .planning import make_plan, with_candidate_stages
+from .ranking import shortlist
 from .regression_evidence import RegressionEvidence
 from .replay import replay_subjects
 from .selection import select
-from .stages import shortlist
-from .stopping import expects_gain, stopped_at
+from .stopping import expects_gain, stages_without
 
 RESERVED = 0.1  # share of the time limit for the last result
 
@@ -80,9 +80,9 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
         run.train(shown=shown)
     first = [entry for entry in finished_entries(run, settings, [split]) if entry.seed == options.seed]
     if options.rule == "average":
-        scores = measured_scores(run, first, both=False)
+        scores = held_out_scores(run, first, validation_only=True)
     else:
-        scores = validation_scores(first, run.groups, twins=False)
+        scores = validation_scores(first, run.groups, swapped=False)
     by_key = {setting.key: setting for setting in settings}
     # A shortlist for every network: the best one must not crowd out the settings of another.
     kept = []
@@ -226,7 +226,7 @@ class PlanRunner:
         if choice.ensemble is not None and last and not run.options.task.is_numeric:
             centered = [training.setting for stage in self.plan.stages[: self.delivered] for training in stage.online]
             with show_work("weights for online sessions", shown=self.shown):
-                online = find_online(run, candidates, list(dict.fromkeys(centered)))
+                online = find_online_weights(run, candidates, list(dict.fromkeys(centered)))
             with show_work("replaying held-out subjects", shown=self.shown):
                 choice = replace(choice, replay=replay_subjects(run, choice, predictions, online))
         if ended == OUT_OF_TIME or not staged:
@@ -270,12 +270,12 @@ class PlanRunner:
         evidence: Evidence
         if run.options.task.is_numeric:
             evidence = RegressionEvidence.from_run(run, named)
-            run.database.remember(scores=evidence.single_scores)  # which records of fits have not
+            run.database.remember(candidate_scores=evidence.candidate_scores)
         else:
             evidence = ClassificationEvidence.from_run(run, named, entries)
         selection = select(evidence, run.options.task.rule or run.options.rule, paper)
         if run.options.has_stages and selection.ensemble is not None:
-            scores = evidence.scores_of(run.options.scoring, delivered_predictions(selection, evidence))
+            scores = evidence.score(run.options.scoring, delivered_predictions(selection, evidence))
             number, seconds = self.delivered - 1, self.spent if since is None else since
             name, by_person = self.plan.stages[number].name, run.by_person(scores)
             self.answers = [*self.answers[:number], StageScore.from_scores(name, number, seconds, scores, by_person)]
@@ -292,7 +292,7 @@ class PlanRunner:
         subjects, nested = list(map(str, self.run.recordings.subjects)), dict(ensemble.nested)
         for group in self.run.groups:
             people = {subjects[person] for person in group} & set(nested)
-            earlier = self.nested[stopped_at(self.answers, people) - 1]
+            earlier = self.nested[stages_without(self.answers, people) - 1]
             nested |= {person: earlier[person] for person in people}
         return replace(selection, ensemble=replace(ensemble, nested=nested))
 
@@ -300,7 +300,9 @@ class PlanRunner:
 def results_of(run: Run) -> pd.DataFrame:
     """Return results.csv: a row for each finished job and test subject."""
     table = results_table(finished_fits(run.database.entries(), run.data.subjects, run.options.name_of, run.groups))
-    if (scores := run.database.recall("scores", dict[str, Scores])) is not None:  # which records of numbers have not
+    if (
+        scores := run.database.recall("candidate_scores", dict[str, Scores])
+    ) is not None:  # which records of numbers have not
         pairs = zip(table["setting"], table["test_subject"].astype(str), strict=True)
         table["test_score"] = [scores.get(setting, {}).get(subject, math.nan) for setting, subject in pairs]
     return table

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotransfer.search.stages import (
+from autotransfer.search.ranking import (
     Score,
+    best_lower_quartile,
     best_mean,
-    choose,
     lower_quartile,
+    scores_by_subject,
     shortlist,
 )
 
@@ -20,14 +21,14 @@ def scores(**values: list[float]) -> list[Score]:
 def test_the_choice_is_the_highest_lower_quartile_not_the_highest_mean() -> None:
     found = scores(bold=[0.2, 0.2, 0.99, 0.99, 0.99], steady=[0.6, 0.6, 0.6, 0.6, 0.6])
     assert np.mean([0.2, 0.2, 0.99, 0.99, 0.99]) > 0.6
-    assert choose(found, ["bold", "steady"]) == "steady"
-    assert lower_quartile(found, "bold") == 0.2
+    assert best_lower_quartile(found, ["bold", "steady"]) == "steady"
+    assert lower_quartile(scores_by_subject(found, "bold")) == 0.2
 
 
 def test_seeds_are_averaged_per_subject_first() -> None:
     found = [Score("a", 0, 0.0), Score("a", 0, 1.0), Score("a", 1, 0.5), Score("b", 0, 0.4), Score("b", 1, 0.4)]
-    assert lower_quartile(found, "a") == 0.5
-    assert choose(found, ["a", "b"]) == "a"
+    assert lower_quartile(scores_by_subject(found, "a")) == 0.5
+    assert best_lower_quartile(found, ["a", "b"]) == "a"
 
 
 def test_the_mean_decides_and_the_lower_quartile_breaks_near_ties() -> None:
