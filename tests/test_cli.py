@@ -55,9 +55,11 @@ def test_run_leaves_everything_and_says_the_answer(
     run = folder / "run"
     for name in ("results.csv", "choice.json", "report.html", "model/model.safetensors", "model/model.json"):
         assert (run / name).exists(), name
-    chosen = json.loads((run / "choice.json").read_text())["chosen"]
-    assert f": {chosen['name']}\n" in result.stdout
-    assert str(run / "report.html") in result.stdout
+    first, *lines = result.stdout.splitlines()
+    assert first.startswith("Read 4 subjects, 48 windows of 2 channels")
+    last = lines[next(n for n, line in enumerate(lines) if line.startswith("Score: ")) :]
+    assert len(last) <= 8
+    assert last[-1] == f"report: {run / 'report.html'}"
     page = (run / "report.html").read_text()
     assert "<script>alert(1)</script>" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
@@ -76,7 +78,7 @@ def test_resume_of_a_finished_run_says_so(finished: tuple[Path, subprocess.Compl
         assert result.returncode == 0
         assert "is finished" in result.stdout
         (line,) = result.stderr.splitlines()
-        assert "has lost its model" in line
+        assert "has no model" in line
     finally:
         (folder / "model").rename(folder / "run" / "model")
 
@@ -110,10 +112,9 @@ def test_predict(finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_pa
     assert len(table) == 48
     np.testing.assert_allclose(table[["p_left", "p_right"]].sum(axis=1), 1, atol=1e-6)
     told = result.stderr.splitlines()
-    verdict = json.loads((folder / "run" / "choice.json").read_text())["headline"]
-    assert told[0] == f"Measured in training: {verdict[0].lower()}{verdict[1:]}"
-    assert "trained on windows of 4 people" in told[1]
-    assert any(line.startswith("balanced accuracy on 4 people (chance .50): mean ") for line in told)
+    assert told[0] == "Predicted 48 windows: left 24, right 24"
+    assert "trained on windows of 4 subjects" in told[1]
+    assert any(line.startswith("balanced accuracy on 4 subjects (chance .50): mean ") for line in told)
     assert any(line.split()[:1] == ["left"] for line in told[-2:]), "a confusion table"
     by_person = tmp_path / "scores.csv"
     again = call(
@@ -136,8 +137,8 @@ def test_predict(finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_pa
     np.savez(other, X=tiny().X.numpy()[:3], y=["left", "", "right"])
     partly = call("predict", folder / "run", other)
     assert len(partly.stdout.strip().splitlines()) == 4, "all windows are predicted"
-    assert "1 of 3 windows have no label: they are left out of scores" in partly.stderr
-    assert "balanced accuracy of 2 windows" in partly.stderr
+    assert "1 of 3 windows have no label and no score" in partly.stderr
+    assert "balanced accuracy on 2 windows" in partly.stderr
     np.savez(other, X=tiny().X.numpy()[:3], y=["", "", ""])
     assert "no scores: no window has a label" in call("predict", folder / "run", other).stderr
     assert_mistake(call("predict", folder / "run", other, "--scores", by_person), "no window has a label")
@@ -218,7 +219,7 @@ def test_an_interrupt_before_there_is_a_run_says_that_nothing_was_written(
     assert not (tmp_path / "run").exists()
     if dry:
         return
-    monkeypatch.setattr("autotransfer.cli.run_commands.writing_events", interrupt)
+    monkeypatch.setattr("autotransfer.cli.run_commands.write_events", interrupt)
     result = call(*words)
     assert result.returncode == 130
     assert result.stderr.strip().endswith(f"interrupted; continue with: autotransfer resume {tmp_path / 'run'}")
@@ -245,7 +246,7 @@ def test_interrupt_says_how_to_resume_and_a_report_says_incomplete(tmp_path: Pat
     assert process.wait() == 130, process.said()
     errors = process.said()
     assert f"continue with: autotransfer resume {tmp_path / 'run'}" in errors
-    assert "the answer so far is kept" in errors
+    assert "the interim result is saved" in errors
     assert "Traceback" not in errors
     assert "interrupted" in call("status", tmp_path / "run").stdout
     result = call("report", tmp_path / "run")

@@ -197,19 +197,19 @@ def test_two_runs_are_compared_person_by_person(tmp_path: Path) -> None:
     assert lines[1].split()[:4] == ["a", "mean", "0.750,", "lower"]
     assert lines[2].split()[:3] == ["b", "mean", "0.803,"]
     assert lines[3].startswith("b minus a: +0.053, 95 % interval +0.05")
-    assert lines[4] == "of 7 people 7 gained, 0 tied, 0 lost"
-    assert lines[5] == "b is better on these people"
-    assert call("compare", b, a).stdout.splitlines()[-1] == "b is better on these people"
-    assert "No clear difference" in call("compare", a, a).stdout
+    assert lines[4] == "of 7 subjects 7 gained, 0 tied, 0 lost"
+    assert lines[5] == "b is better on these subjects"
+    assert call("compare", b, a).stdout.splitlines()[-1] == "b is better on these subjects"
+    assert "identical on 7 subjects" in call("compare", a, a).stdout
     fewer = pretend(tmp_path / "fewer", base[:4])
     assert "the 4 that both runs scored" in call("compare", a, fewer).stdout
     guess = pretend(tmp_path / "guess", [0.5, 0.45, 0.55, 0.5, 0.52, 0.48, 0.5])
-    assert "not clearly better than guessing" in call("compare", a, guess).stdout
+    assert "no better than guessing" in call("compare", a, guess).stdout
 
 
 def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path) -> None:
     a = pretend(tmp_path / "a", [0.6, 0.7])
-    assert "different data" in mistake("compare", a, pretend(tmp_path / "b", [0.6, 0.7], windows="x"))
+    assert "different recordings" in mistake("compare", a, pretend(tmp_path / "b", [0.6, 0.7], windows="x"))
     assert "is not finished" in mistake("compare", a, pretend(tmp_path / "c", [0.6, 0.7], complete=False))
     assert "there is no folder" in mistake("compare", a, tmp_path / "nowhere")
 

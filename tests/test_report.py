@@ -29,7 +29,7 @@ def test_structure(name: str) -> None:
     ids = outline.values("id")
     assert len(ids) == len(set(ids))
     assert outline.tags.count("h1") == outline.tags.count("main") == outline.tags.count("title") == 1
-    assert set(outline.values("aria-labeledby")) <= set(ids)
+    assert set(outline.values("aria-labelledby")) <= set(ids)
     assert {link[1:] for link in outline.values("href")} <= set(ids)
     assert len(outline.values("data-figure")) == len(figure_data(example(name))) <= 12
 

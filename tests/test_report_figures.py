@@ -135,7 +135,7 @@ def test_confusion_and_reliability_are_those_of_the_delivered_model() -> None:
     drawn = figures(run)
     whole = np.sum([np.array(counts) for counts in run.choice.confusions.values()], 0)
     assert [row[3] for row in drawn["confusion"].rows[: whole.size]] == whole.ravel().tolist()
-    assert {row[0] for row in drawn["confusion"].rows} == {"everybody", *run.choice.confusions}
+    assert {row[0] for row in drawn["confusion"].rows} == {"all subjects", *run.choice.confusions}
     found, rows = run.choice.calibration, drawn["reliability"].rows
     bins = [row for row in rows if row[0] == "all windows"]
     assert [row[1:] for row in bins] == np.transpose([found.confidence, found.accuracy, found.share]).tolist()

@@ -11,7 +11,7 @@ import pytest
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.report.comparison import list_models
-from autotransfer.report.findings import describe_censoring, describe_replay, headline, notes
+from autotransfer.report.findings import describe_censoring, describe_labels, describe_unlabeled, headline, notes
 from autotransfer.report.methods import methods_paragraph
 from autotransfer.report.statistics import paired
 from autotransfer.report.summary import Summary
@@ -43,13 +43,12 @@ def ensemble_of(run: Summary) -> Ensemble:
 
 
 @pytest.mark.parametrize("make", [finished, averaged, paper_network_won])
-def test_page_terminal_and_methods_have_the_headline_first(make: Any) -> None:
+def test_page_and_methods_have_the_headline_first(make: Any) -> None:
     run = make().require(0.6)
     lines, text = headline(of(run)), page(run)
-    assert result_lines(of(run))[: len(lines)] == lines
     places = [place(line, text) for line in lines]
     assert places == sorted(places)
-    assert places[-1] < text.index("Every person it has not seen")
+    assert places[-1] < text.index("Score of every unseen subject")
     assert " ".join(lines) in methods_paragraph(run)
     assert run.command in text
     assert all(place(note, text) > places[-1] for note in notes(of(run)))
@@ -61,47 +60,77 @@ def test_what_is_not_better_than_guessing_is_called_that_first(make: Any) -> Non
     near_chance = {s: 0.255 + 0.03 * (-1) ** n for n, s in enumerate(of(run).nested_test_scores)}
     guessing = of(run, nested_test_scores=near_chance)
     assert guessing.headline.startswith("Not clearly better than guessing")
-    assert result_lines(guessing)[0] == guessing.headline
-    assert 'class="answer guessing"' in light(replace(run, choice=guessing))
-    assert 'class="answer guessing"' not in light(run)
+    assert any(line.startswith("No better than guessing") for line in result_lines(guessing))
+    assert 'class="result guessing"' in light(replace(run, choice=guessing))
+    assert 'class="result guessing"' not in light(run)
 
 
-def test_rows_of_the_terminal_are_scores_of_the_choice() -> None:
+def test_models_of_the_table_have_the_scores_of_the_choice() -> None:
     for run in (finished(), averaged()):
         choice = of(run)
-        rows, lines = list_models(choice), result_lines(choice)
+        rows = list_models(choice)
         assert rows[0].scores == choice.estimate
         assert {row.label: row.scores for row in rows if row.is_baseline} == choice.baselines
         assert rows[-1].scores == choice.test_scores["paper_network"]
-        for row in rows:
-            assert any(line.startswith(f"  {row.label} ") and f"mean {row.mean:.3f}" in line for line in lines)
-        assert any("balanced accuracy on 12 test subjects (chance .25)" in line for line in lines)
     scores = {row.key: row.scores for row in rows}
     assert scores["choosing"] == choice.alternatives["best_single"]
     assert scores["equal"] == choice.alternatives["equal_weights"]
-    assert any("0.021" in line and "0.083" in line for line in lines), "calibration errors"
+
+
+def test_the_terminal_prints_at_most_seven_lines_and_the_report() -> None:
+    choice = of(averaged())
+    lines = result_lines(choice, "my-run")
+    starts = ("Score: ", "Best scored baseline: ", "Next ", "Unlabeled windows: ", "Five labels per class: ")
+    assert len(lines) == 7
+    for line, start in zip(lines, starts, strict=False):
+        assert line.startswith(start)
+    best, replayed = choice.best_baseline, choice.replay
+    assert f"{np.mean(list(choice.estimate.values())):.3f} balanced accuracy on 12 unseen subjects" in lines[0]
+    assert "chance .25" in lines[0]
+    assert best.name in lines[1]
+    assert signed(best.difference) in lines[1]
+    pair = paired(replayed.calibrated["5"], replayed.before_calibration["5"])
+    assert f"{signed(pair.mean)}, from {pair.second.mean:.3f} to {pair.first.mean:.3f}" in lines[4]
+    assert len(result_lines(of(finished()))) <= 7
+
+
+def test_the_next_step_follows_from_the_result() -> None:
+    choice = of(averaged())
+    replayed = choice.replay
+    helped = {
+        n: {who: 0.9 + 0.1 * value for who, value in own.items()} for n, own in replayed.before_calibration.items()
+    }
+    helpless = replace(choice, replay=replace(replayed, calibrated=replayed.before_calibration), undelivered_stages=[])
+    assert (
+        "autotransfer calibrate my-run"
+        in result_lines(replace(choice, replay=replace(replayed, calibrated=helped)), "my-run")[-1]
+    )
+    assert (
+        "autotransfer resume my-run"
+        in result_lines(replace(helpless, undelivered_stages=["eegnet, seed 0"]), "my-run")[-1]
+    )
+    near_chance = {s: 0.255 + 0.03 * (-1) ** n for n, s in enumerate(choice.nested_test_scores)}
+    assert "inspect" in result_lines(replace(helpless, nested_test_scores=near_chance))[-1]
 
 
 def test_names_cannot_control_the_terminal() -> None:
     run = averaged()
-    ensemble = ensemble_of(run)
-    rude = replace(ensemble, candidates=[replace(ensemble.candidates[0], family="a\x1b[31m\nb")])
-    assert all(line.isprintable() for line in result_lines(of(run, ensemble=rude)))
-    assert all(line.isprintable() for line in headline(of(run, nested_test_scores={"a\x1b[31m\nb": 0.5})))
+    rude_name = of(run, nested_test_scores={"a\x1b[31m\nb": 0.5})
+    assert all(line.isprintable() for line in (*headline(rude_name), *result_lines(rude_name)))
 
 
 def test_an_unfinished_run_claims_nothing() -> None:
     text = example("unfinished")
     outline = Outline(text)
     assert outline.title.startswith("INCOMPLETE")
-    assert "38 of the 132 jobs" in outline.text
-    assert "2 jobs failed" in outline.text
-    for claim in ("Next subject", "average, nested", "chosen</b>"):
+    assert "38 of the 132 fits" in outline.text
+    assert "2 fits failed" in outline.text
+    for claim in ("Next subject", "delivered model", "chosen</b>"):
         assert claim not in text
     assert "INCOMPLETE" not in example("gain")
     nothing = light(empty())
     assert figure_data(nothing) == []
-    assert "0 of the 12 jobs" in Outline(nothing).text
+    assert "0 of the 12 fits" in Outline(nothing).text
 
 
 # ---- sentences -------------------------------------------------------------------------------------------------------
@@ -111,15 +140,15 @@ def test_gains_without_labels_and_with_a_few_are_means_over_people() -> None:
     choice = of(averaged())
     played = choice.replay
     assert played is not None
-    unlabeled, labels = describe_replay(choice)
+    unlabeled, labels = describe_unlabeled(choice), describe_labels(choice)
     assert signed(played.gain) in unlabeled
-    assert "12 held-out people" in unlabeled
+    assert "12 held-out subjects" in unlabeled
     for n, scores in played.calibrated.items():
         gain = np.mean([value - played.before_calibration[n][who] for who, value in scores.items()])
         assert f"{signed(float(gain))} with {n}" in labels
     nobody = replace(choice, replay=None)
-    assert "were tried" in describe_replay(nobody)[0]
-    assert describe_replay(replace(nobody, adaptation="transductive")) == []
+    assert "tested neither" in describe_unlabeled(nobody)
+    assert describe_unlabeled(replace(nobody, adaptation="transductive")) is None
 
 
 def test_the_network_of_the_paper_is_not_mentioned_before_it_was_trained() -> None:
@@ -127,7 +156,7 @@ def test_the_network_of_the_paper_is_not_mentioned_before_it_was_trained() -> No
     choice = of(run)
     without = [{k: v for k, v in t.items() if k != "paper_network"} for t in (choice.test_scores, choice.alternatives)]
     early = replace(run, choice=of(run, paper_network=None, test_scores=without[0], alternatives=without[1]))
-    for tell in (lambda own: "\n".join(result_lines(of(own))), page, methods_paragraph):
+    for tell in (page, methods_paragraph):
         assert "(paper)" in tell(run)
         assert "(paper)" not in tell(early)
     assert "paper_network" not in early.networks
@@ -151,7 +180,7 @@ def test_the_part_of_censoring_is_the_difference_to_uncensored_candidates() -> N
 def test_scores_of_adapted_models_are_not_called_zero_shot(adaptation: str) -> None:
     run = averaged()
     adapted = replace(run, choice=of(run, adaptation=adaptation))
-    for tell in (lambda own: "\n".join(result_lines(of(own))), page, methods_paragraph):
+    for tell in (page, methods_paragraph):
         assert f"({adaptation}), so these are not zero-shot scores" in tell(adapted)
         assert "not zero-shot" not in tell(run)
 

@@ -91,7 +91,7 @@ def test_the_command_tells_the_same(tmp_path: Path) -> None:
     file = tmp_path / "pilot.npz"
     save_npz(file, study(7, windows=12))
     expected = at.plan_study(at.load(file), more_people=3)
-    text = CliRunner().invoke(app, ["plan-study", str(file), "--people", "3"]).output
+    text = CliRunner().invoke(app, ["plan-study", str(file), "--subjects", "3"]).output
     assert text.splitlines() == expected.lines()
 
 

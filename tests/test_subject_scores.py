@@ -31,7 +31,7 @@ def test_every_person_has_a_score_and_classes_are_counted() -> None:
     assert table.loc["p1", ["rest as rest", "rest as fist", "fist as rest", "fist as fist"]].tolist() == [4, 0, 4, 0]
     lines = found.lines()
     assert lines[0] == "Not clearly better than guessing (chance .50)", "p1 guesses, and there are two people"
-    assert lines[1].startswith("balanced accuracy on 2 people (chance .50): mean 0.750")
+    assert lines[1].startswith("balanced accuracy on 2 subjects (chance .50): mean 0.750")
     assert [line.split() for line in lines[2:5]] == [
         ["p0", "1.000", "8", "windows"], ["p1", "0.500", "8", "windows"], ["p2", "–", "1", "window"],
     ]  # fmt: skip
@@ -41,14 +41,14 @@ def test_every_person_has_a_score_and_classes_are_counted() -> None:
 @pytest.mark.parametrize(("metric", "chance"), [("roc_auc", ".50"), ("cohen_kappa", ".00"), ("f1_macro", ".50")])
 def test_the_metric_can_be_chosen(metric: str, chance: str) -> None:
     lines = scores([[True] * 8] * 3).lines(metric)
-    assert f"on 3 people (chance {chance}): mean 1.000" in lines[0]
+    assert f"on 3 subjects (chance {chance}): mean 1.000" in lines[0]
 
 
 def test_nobody_and_many() -> None:
-    assert scores([[True] * 8], named=False).lines()[0] == "balanced accuracy of 8 windows: 1.000 (chance .50)"
+    assert scores([[True] * 8], named=False).lines()[0] == "balanced accuracy on 8 windows: 1.000 (chance .50)"
     many = scores([[True] * 4] * 30, classes=tuple(f"class {n}" for n in range(20))).lines()
-    assert "  and 10 more: --scores FILE has them all" in many
-    assert many[-1] == "20 classes: --scores FILE has which was taken for which"
+    assert "  and 10 more; --scores FILE lists all" in many
+    assert many[-1] == "The confusion table of 20 classes is in --scores FILE"
     rude = scores([[True] * 4], classes=("a\x1b[31m\n", "b")).lines()
     assert all(line.isprintable() for line in rude)
 
@@ -57,7 +57,7 @@ def test_unanswered_windows_and_sets_are_told() -> None:
     found = scores([[True, True, True, False]])
     table = pd.DataFrame({"answered": [True, True, True, False]})
     sets = {"set_rest": [True, True, True, True], "set_fist": [False, True, False, False]}
-    first, second = found.decision_lines(table.assign(**sets), METRICS["balanced_accuracy"])
-    assert first == "1 window of 4 left unanswered; balanced accuracy of the others: 1.000"
-    assert second == "prediction sets hold the class of 75 % of windows, with 1.2 classes on average"
-    assert found.decision_lines(table[[]], METRICS["balanced_accuracy"]) == []
+    first, second = found.describe_decisions(table.assign(**sets), METRICS["balanced_accuracy"])
+    assert first == "1 window of 4 left unanswered; balanced accuracy on the others: 1.000"
+    assert second == "the sets of 75 % of windows contain the true class; mean size 1.2 classes"
+    assert found.describe_decisions(table[[]], METRICS["balanced_accuracy"]) == []

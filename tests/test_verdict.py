@@ -14,7 +14,7 @@ from scipy import stats
 from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.models.loading import load_model
-from autotransfer.report.findings import headline
+from autotransfer.report.findings import describe_worst, headline
 from autotransfer.report.methods import methods_paragraph
 from autotransfer.report.statistics import paired
 from autotransfer.runs.choice import Choice, read_choice
@@ -120,10 +120,11 @@ def test_who_is_below_what_is_asked_is_named() -> None:
     scores = {"anna": 0.55, "ben": 0.81, "cleo": 0.69}
     choice = of(nested_test_scores=scores, at_least=0.7)
     assert list(choice.below) == ["anna", "cleo"]
-    line = headline(choice)[2]
-    assert line.startswith("Worst person: 0.550 (subject anna).")
-    assert "2 of 3 people (anna: 0.550, cleo: 0.690)" in line
-    assert "Nobody" in headline(replace(choice, at_least=0.5))[2]
+    line = describe_worst(choice)
+    assert line.startswith("Worst subject: 0.550 (subject anna).")
+    assert "2 of 3 subjects (anna: 0.550, cleo: 0.690)" in line
+    assert line in headline(choice)
+    assert "No subject scores below" in describe_worst(replace(choice, at_least=0.5))
     for wrong in (0.0, 1.0, 70.0, float("nan")):
         with pytest.raises(UserError, match="between 0 and 1"):
             replace(choice, at_least=wrong)
@@ -163,7 +164,7 @@ def test_the_methods_paragraph_has_the_facts() -> None:
     choice = run.choice
     assert choice is not None
     text = methods_paragraph(run)
-    facts = [run.name, "12 people", f"{run.data.n_windows:,} windows", "256 Hz", *run.data.classes, "12 folds",
+    facts = [run.name, "12 subjects", f"{run.data.n_windows:,} windows", "256 Hz", *run.data.classes, "12 folds",
              *headline(choice), *choice.baselines, *choice.skipped_baselines,
              "arXiv:2112.09796", run.command, "(nested)",
              *(f"{name} {version}" for name, version in run.versions.items()),

@@ -1,4 +1,4 @@
-"""What a command prints: --quiet and --verbose."""
+"""Printing of commands, and the options --quiet and --verbose."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import typer
 from typer import Option
 
 LOG = logging.getLogger("autotransfer")  # what --verbose shows
-CONSOLE = SimpleNamespace(quiet=False)  # how much is printed
+CONSOLE = SimpleNamespace(quiet=False)  # state of --quiet
 
 
 def terminal_text(text: str) -> str:
-    """Replace what would control a terminal by question marks: names of people, classes and files may hold it."""
+    """Replace control characters, which names of subjects, classes and files may contain, by question marks."""
     return "".join("?" if letter != "\n" and category(letter) == "Cc" else letter for letter in text)
 
 
@@ -47,7 +47,7 @@ def _be_quiet(context: typer.Context, asked: bool) -> bool:
 def _be_verbose(context: typer.Context, asked: bool) -> bool:
     if asked:
         handler, level = logging.StreamHandler(sys.stderr), LOG.level
-        # Everything else is printed anyway.
+        # Records of other levels are printed without --verbose, too.
         handler.addFilter(lambda record: record.levelno == logging.DEBUG or record.exc_info is not None)
         LOG.addHandler(handler)
         LOG.setLevel(logging.DEBUG)
@@ -60,10 +60,10 @@ def _be_verbose(context: typer.Context, asked: bool) -> bool:
     return asked
 
 
-def _say_more(what: str) -> Any:
+def _verbose_option(what: str) -> Any:
     return Option("--verbose", callback=_be_verbose, help=f"Print more: {what}, and the causes of errors.")
 
 
 Quiet = Annotated[bool, Option("--quiet", callback=_be_quiet, help="Print only results, warnings and errors.")]
-Verbose = Annotated[bool, _say_more("every finished fit")]
-VerboseExport = Annotated[bool, _say_more("warnings of the exporter")]
+Verbose = Annotated[bool, _verbose_option("every finished fit")]
+VerboseExport = Annotated[bool, _verbose_option("warnings of the exporter")]

@@ -1,4 +1,4 @@
-"""Before a run: inspect, plan-study, datasets."""
+"""The commands inspect, plan-study and datasets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .options import Source, add_cutting_options, read_recordings
 
 @add_cutting_options
 def inspect(data: Source, cutting: dict[str, Any]) -> None:
-    """Show subjects, classes, sessions and counts of recordings, and what looks wrong."""
+    """Show subjects, classes, sessions and numbers of windows, and warn of what looks wrong."""
     from ..recordings.overview import overview
 
     print_lines(*overview(read_recordings(data, cutting)))
@@ -22,15 +22,15 @@ def inspect(data: Source, cutting: dict[str, Any]) -> None:
 def plan_study(
     data: Source,
     cutting: dict[str, Any],
-    people: Annotated[int, Option(help="Number of additional people.")] = 10,
+    subjects: Annotated[int, Option(help="Number of additional subjects.")] = 10,
 ) -> None:
-    """Estimate the gains from more people and from more windows of each, by learning curves of linear models."""
+    """Estimate the gains from more subjects and from more windows of each by learning curves of linear models."""
     from ..recordings import Recordings
     from ..search.study_size import check_more_people
     from ..search.study_size import plan_study as plan
 
-    check_more_people(people, "--people")
-    study = plan(Recordings.from_raw(read_recordings(data, cutting)), more_people=people)
+    check_more_people(subjects, "--subjects")
+    study = plan(Recordings.from_raw(read_recordings(data, cutting)), more_people=subjects)
     print_lines(*study.lines())
 
 

@@ -1,4 +1,4 @@
-"""How a command performs a run, up to its report and the answer."""
+"""Execution of a run by a command, up to its report and the printed result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def write_events(folder: Path, tensorboard: Path | None) -> Iterator[None]:
-    """Write TensorBoard's event files, if a folder for them is given, while a run works."""
+    """Write TensorBoard event files during a run if a folder is given."""
     if tensorboard is None:
         yield
         return
@@ -35,7 +35,7 @@ def write_events(folder: Path, tensorboard: Path | None) -> Iterator[None]:
 
 @contextmanager
 def open_workers(address: str | None) -> Iterator[Executor | None]:
-    """Yield the workers that --cluster names; None: this process."""
+    """Yield the workers of the cluster at an address; None stands for this process."""
     if address is None:
         yield None
         return
@@ -47,7 +47,7 @@ def open_workers(address: str | None) -> Iterator[Executor | None]:
 
 
 def check_packages(tensorboard: Path | None = None) -> None:
-    """Raise before any work if a package is missing that is needed only after fits."""
+    """Raise before any fit if a package of the report or of TensorBoard is missing."""
     from ..report import collect  # noqa: F401
     from ..report.page import import_plotly
 
@@ -59,56 +59,59 @@ def check_packages(tensorboard: Path | None = None) -> None:
 
 
 def execute_run(opened: Run, executor: Executor | None) -> None:
-    """Carry out the procedure, draw a report after every interim result, and print the last one in a few lines."""
+    """Perform a run, write its report after every interim result, and print the final result."""
     from ..cpu.boundary import library
+    from ..runs.progress import resume_hint
     from ..search.procedure import perform_plan
 
     if library() is None and not opened.options.task.is_numeric:
-        print_progress("no compiled kernels: torch computes, and on a CPU a fit takes two to three times as long")
+        print_progress("There are no compiled kernels: torch computes, which takes two to three times as long on a CPU")
     if executor is not None:
         opened.executor = executor
-    drawn = False
+    has_report = False
 
-    def answered(run: Run, _: Choice) -> None:
-        nonlocal drawn
-        drawn = _try_write_report(run)
+    def draw_report(run: Run, _: Choice) -> None:
+        nonlocal has_report
+        has_report = _try_write_report(run)
 
     with handle_interrupts(opened.folder), closing(opened.database):
-        choice = perform_plan(opened, print_progress, shown=not CONSOLE.quiet, on_result=answered)
+        choice = perform_plan(opened, print_progress, shown=not CONSOLE.quiet, on_result=draw_report)
+    if choice.end_reason is not None:
+        print_progress(f"ended: {choice.end_reason}{resume_hint(choice.end_reason, opened.folder)}")
     print_result(choice, opened.folder)
-    if drawn:
+    if has_report:
         print_lines(f"report: {(opened.folder / 'report.html').resolve()}")
 
 
 @contextmanager
 def handle_interrupts(folder: Path | None) -> Iterator[None]:
-    """Say how to go on if the work of a run is stopped. folder: of the run; None if nothing is to be written."""
+    """Print how to continue if a run is interrupted. folder: folder of the run; None for a dry run."""
     try:
         yield
     except (KeyboardInterrupt, Stopped) as stop:
-        begun = folder is not None and (folder / "run.sqlite").exists()
-        again = f"continue with: autotransfer resume {folder}" if begun else "nothing was written"
-        usable = folder is not None and (folder / "model" / "model.json").exists()
-        kept = "the answer so far is kept, and predict and report can use it; " if usable else ""
+        has_begun = folder is not None and (folder / "run.sqlite").exists()
+        remedy = f"continue with: autotransfer resume {folder}" if has_begun else "nothing was written"
+        has_model = folder is not None and (folder / "model" / "model.json").exists()
+        saved = "the interim result is saved, and predict and report can use it; " if has_model else ""
         print(file=sys.stderr)
-        print_error(f"interrupted; {kept}{again}")
+        print_error(f"interrupted; {saved}{remedy}")
         raise typer.Exit(getattr(stop, "exit_code", 130)) from None
     except (OSError, MemoryError) as error:
-        if folder is None or not (folder / "lock").exists():  # before the work of the run
+        if folder is None or not (folder / "lock").exists():  # the run has not begun
             raise
         print_error(f"stopped: {describe_system_error(error)}; continue with: autotransfer resume {folder}")
         raise typer.Exit(1) from None
 
 
 def _try_write_report(opened: Run) -> bool:
-    """Tell whether the page could be drawn. A failure is reported and does not end the run."""
+    """Return whether the report was written. A failure is printed and does not end the run."""
     try:
         write_report(opened)
-    except (OSError, MemoryError):  # as anywhere in a run: make room, and go on
+    except (OSError, MemoryError):  # handle_interrupts prints how to continue
         raise
     except Exception as error:
-        again = f"all else is there; try again with: autotransfer report {opened.folder}"
-        print_error(f"the report could not be drawn ({one_line(error)}); {again}")
+        remedy = f"all other files are written; try again with: autotransfer report {opened.folder}"
+        print_error(f"the report could not be written ({one_line(error)}); {remedy}")
         return False
     return True
 
@@ -120,7 +123,7 @@ def print_result(choice: Choice, folder: Path) -> None:
 
 
 def print_finished(folder: Path, more: str = "") -> None:
-    """Say that there is nothing to resume. more: the end of the sentence."""
+    """Print that a run has finished. more: end of the sentence."""
     print_lines(f"{folder} is finished; its report is {folder / 'report.html'}{more}")
     if not (folder / "model" / "model.json").exists():
-        print_error(f"{folder} has lost its model; restore {folder / 'model'} from a copy or start a new run")
+        print_error(f"{folder} has no model; restore {folder / 'model'} from a copy or start a new run")

@@ -1,4 +1,4 @@
-"""Using the model of a run: predict, calibrate, export."""
+"""The commands predict, calibrate and export."""
 
 from __future__ import annotations
 
@@ -29,17 +29,19 @@ def predict(
     cutting: dict[str, Any],
     out: Annotated[Path | None, Option(help="CSV file for the predictions; default: standard output.")] = None,
     metric: Annotated[str | None, Option(help="Metric for windows with labels; default: that of the run.")] = None,
-    scores: Annotated[Path | None, Option(help="CSV file for every person's scores and confusions.")] = None,
+    scores: Annotated[Path | None, Option(help="CSV file for every subject's scores and confusions.")] = None,
     coverage: Annotated[
-        float | None, Option(help="Add prediction sets that hold the true class this often, such as .9.")
+        float | None, Option(help="Add prediction sets that contain the true class this often, such as .9.")
     ] = None,
     abstain: Annotated[float | None, Option(help="Leave about this share of windows unanswered, such as .2.")] = None,
-    adapt: Annotated[str, Option(help="all: adapt to all unlabeled windows of each person; none.")] = "none",
+    adapt: Annotated[str, Option(help="all: adapt to all unlabeled windows of each subject; none (default).")] = "none",
     encoder: EncoderFactory = "eegnet",
     quiet: Quiet = False,
 ) -> None:
-    """Predict the class, or the number, of new windows with a run's model. If the data have labels, scores by person
-    and a confusion table are written to standard error."""
+    """Predict the class or the target of new windows with a run's model.
+
+    If the data have labels, print scores by subject and a confusion table to standard error.
+    """
     from ..models.loading import load_model
     from ..person.predictions import read_known_target
     from ..runs.choice import describe_unfinished
@@ -50,7 +52,7 @@ def predict(
     saved = load_model(folder, import_encoder(encoder))
     card, task = saved.card, saved.card.task
     if task.is_numeric and (abstain is not None or adapt != "none"):
-        raise UserError("the model predicts a number, and no classes; leave --abstain and --adapt out")
+        raise UserError("the model predicts a continuous target, which has no --abstain and --adapt; leave them out")
     deciding = task.metric_of_card(card.scores) if metric is None else task.metric_name(metric)
     if coverage is not None and task.is_numeric:
         interval_radius(card.intervals, coverage)
@@ -61,18 +63,17 @@ def predict(
     if task.is_numeric:
         raw = read_known_target(raw, card.target.partition(":")[2] or None)
     if scores is not None and raw.y is None:
-        raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")
+        raise UserError(f"{data} has no labels y, so there are no scores; leave --scores out")
     table, scored, notes = _predict(saved, raw, deciding, adapt, coverage, abstain, must_score=scores is not None)
-    people = None if scored is None or scores is None else scored.table()
-    write_predictions(table, out, people, scores, [*describe_unfinished(folder), *notes], quiet=quiet)
+    by_subject = None if scored is None or scores is None else scored.table()
+    write_predictions(table, out, by_subject, scores, [*describe_unfinished(folder), *notes], quiet=quiet)
 
 
 def write_predictions(
-    table: pd.DataFrame, out: Path | None, people: pd.DataFrame | None, scores: Path | None, notes: Iterable[str], *,
-    quiet: bool,
+    table: pd.DataFrame, out: Path | None, by_subject: pd.DataFrame | None, scores: Path | None,
+    notes: Iterable[str], *, quiet: bool,
 ) -> None:  # fmt: skip
-    """Write predictions as CSV to the file `out`, or to standard output, scores of `people` to a file if one is asked
-    for, and notes to standard error."""
+    """Write predictions to `out` or standard output, scores by subject to `scores`, and notes to standard error."""
     from ..csv_tables import csv_text
     from ..files import write_atomically
 
@@ -82,9 +83,9 @@ def write_predictions(
         write_atomically(out, csv_text(table))
         print_lines(f"{len(table)} predictions: {out}")
     written = []
-    if scores is not None and people is not None:
-        write_atomically(scores, csv_text(people))
-        written = [f"scores of each person: {scores}"]
+    if scores is not None and by_subject is not None:
+        write_atomically(scores, csv_text(by_subject))
+        written = [f"scores by subject: {scores}"]
     if not quiet:
         for line in (*notes, *written):
             print(line, file=sys.stderr)
@@ -93,44 +94,44 @@ def write_predictions(
 def _predict(
     model: Model, raw: Raw, metric: str, adapt: str, coverage: float | None, abstain: float | None, *, must_score: bool
 ) -> tuple[pd.DataFrame, SubjectScores | None, list[str]]:
-    """Return a row for each window, the scores of each person if classes are known, and notes.
+    """Return a row for each window, the scores of each subject if labels are known, and notes.
 
-    must_score: raise if the classes are not those of the model; otherwise a note says so
+    must_score: whether to raise if the labels are not classes of the model; otherwise a note is returned
     """
     import numpy as np
 
     from ..person.predictions import make_prediction_table, predict_windows
     from ..recordings.labels import find_unlabeled, select_windows
-    from ..report.subject_scores import SubjectScores, card_words
+    from ..report.subject_scores import SubjectScores, count_predictions
 
     X = model.read(raw)
     probability = predict_windows(model, raw, None if adapt == "none" else adapt, X=X)
     table = make_prediction_table(model, raw, probability, coverage=coverage, abstain=abstain)
-    notes = card_words(model)
+    notes = [count_predictions(table, model.card.task)]
     labeled, rows = table, np.flatnonzero(~find_unlabeled(raw))
     if len(rows) < len(X) and not model.card.task.is_numeric:
-        notes.append(f"{len(X) - len(rows)} of {len(X)} windows have no label: they are left out of scores")
+        notes.append(f"{len(X) - len(rows)} of {len(X)} windows have no label and no score")
         raw, X, probability, labeled = select_windows(raw, rows), X[rows], probability[rows], table.iloc[rows]
     try:
         if not len(X):
             raise UserError("no scores: no window has a label")
-        scored = SubjectScores.of(model, raw, probability)
+        scored = SubjectScores.from_predictions(model, raw, probability)
     except UserError as error:
         if must_score:
             raise
         return table, None, [*notes, str(error)]
     if scored is not None:
-        notes += scored.seen_lines(model, X, model.card.task.metric(metric))
+        notes += scored.describe_seen(model, X, model.card.task.metric(metric))
         notes += scored.lines(metric)
-        notes += scored.decision_lines(labeled, model.card.task.metric(metric))
+        notes += scored.describe_decisions(labeled, model.card.task.metric(metric))
     return table, scored, notes
 
 
 @add_cutting_options
 def calibrate(
     folder: Folder,
-    data: Annotated[str, Argument(metavar="PERSON", help="A few labeled windows of one person.")],
-    out: Annotated[Path, Option(help="Folder for the calibrated model, which predict, export and stream take.")],
+    data: Annotated[str, Argument(metavar="PERSON", help="Recordings of one person with a few labeled windows.")],
+    out: Annotated[Path, Option(help="Folder for the calibrated model, for predict, export and stream.")],
     cutting: dict[str, Any],
     encoder: EncoderFactory = "eegnet",
 ) -> None:
@@ -142,9 +143,9 @@ def calibrate(
     from ..runs.run import holds_run
 
     if holds_run(out):
-        raise UserError(f"{out} is a run; choose another --out, its model would be replaced")
+        raise UserError(f"--out is {out}, a run whose model would be overwritten; choose another folder")
     if out.exists() and not out.is_dir():
-        raise UserError(f"{out} is a file; choose another --out, a folder for the person's model")
+        raise UserError(f"--out is {out}, a file; choose a folder")
     for known in (folder, out):
         refuse_links(known)
     saved = load_classifier(folder, import_encoder(encoder))
@@ -153,9 +154,11 @@ def calibrate(
     made, counts = calibrate_model(saved, raw, X)
     replaced = (out / "model" / "model.json").exists()
     made.save(out / "model")
-    instead = ", in place of the model that was there" if replaced else ""
-    print_lines(f"{'the model as it was' if made is saved else 'calibrated'}: {out / 'model'}{instead}")
-    print_lines("labelled windows: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
+    instead = ", which replaced an earlier model" if replaced else ""
+    print_lines(
+        f"{'not calibrated, because labels did not help' if made is saved else 'calibrated'}: {out / 'model'}{instead}"
+    )
+    print_lines("labeled windows: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
     for warning in find_calibration_warnings(saved, raw, X):
         print(warning, file=sys.stderr)
 
@@ -163,11 +166,11 @@ def calibrate(
 def export(
     folder: Folder,
     format: Annotated[str, Option(help="onnx, torch (a torch.export program, .pt2) or safetensors.")],
-    out: Annotated[Path | None, Option(help="The file; default: RUN/model with the format's ending.")] = None,
+    out: Annotated[Path | None, Option(help="Output file; default: RUN/model.onnx, .pt2 or .safetensors.")] = None,
     encoder: EncoderFactory = "eegnet",
     verbose: VerboseExport = False,
 ) -> None:
-    """Write a run's model as one file that runs without this package, and check it."""
+    """Write a run's model to one file that runs without this package, and check its predictions."""
     from ..export import export_model
     from ..runs.choice import describe_unfinished
 

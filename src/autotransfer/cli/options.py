@@ -1,4 +1,4 @@
-"""Options that several commands have. Each is described once, here."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ Source = Annotated[
     str,
     Argument(
         metavar="DATA",
-        help="A file (.npz, MNE epochs .fif, .edf, .bdf, .gdf, .xdf, .csv, WFDB's .hea), a folder of such files or of "
-        ".npy files, a BIDS folder, moabb:NAME, or what datasets lists.",
+        help="A file (.npz, .fif, .edf, .bdf, .gdf, .xdf, .csv, .hea), a folder, or a dataset's name.",
     ),
 ]
 Folder = Annotated[Path, Argument(metavar="RUN", help="Folder of a run.")]
 EncoderFactory = Annotated[
-    str, Option("--encoder", show_default="as the run", help="module:function, the factory of your own encoder.")
+    str, Option("--encoder", show_default="as the run", help="module:function that builds your own encoder.")
 ]
 AtLeast = Annotated[
     float | None, Option("--at-least", help="Required score of every subject; subjects below it are listed.")
 ]
-MovedData = Annotated[str | None, Option("--data", metavar="FILE", help="The recordings, if they were moved.")]
+MovedData = Annotated[
+    str | None, Option("--data", metavar="FILE", help="New path of the recordings if they were moved.")
+]
 ToTensorBoard = Annotated[
     Path | None, Option("--tensorboard", metavar="DIR", help="Folder for TensorBoard event files.")
 ]
@@ -50,16 +51,16 @@ def event(help: str) -> Any:
     return Option(help=help, rich_help_panel="Events")
 
 
-# How CSV files are written: accepted and documented in docs/formats.md, and not shown by --help.
+# Format of CSV files: documented in docs/formats.md and hidden from --help.
 Sep = Annotated[Text, Option(help="Separator of columns: , ; or tab.", hidden=True)]
 Decimal = Annotated[Text, Option(help="The decimal mark: . or ,", hidden=True)]
 TimeColumn = Annotated[Text, Option(help="The column of times.", hidden=True)]
-CUTTING_OPTIONS: dict[str, Any] = {  # how continuous recordings are read and cut into windows
+CUTTING_OPTIONS: dict[str, Any] = {  # reading and cutting of continuous recordings
     "window": Annotated[Number, _cutting_option("Length of a window in seconds.")],
     "hop": Annotated[Number, _cutting_option("Seconds from one window to the next; default: one after the other.")],
     "offset": Annotated[Number, _cutting_option("Seconds from an event, or from the start, to the first window.")],
     "events": Annotated[
-        Text, _cutting_option("Events and their classes: T1=left,T2=right; T0= only ends the previous event.")
+        Text, _cutting_option("Events and their classes, such as T1=left,T2=right; T0= only ends an event.")
     ],
     "pattern": Annotated[Text, _cutting_option("Pattern of file names: '{subject}/{session}_{class}_*.csv'.")],
     "sfreq": Annotated[Number, _cutting_option("Sampling rate in Hz of files without one (.csv).")],
@@ -71,7 +72,7 @@ CUTTING_OPTIONS: dict[str, Any] = {  # how continuous recordings are read and cu
 
 
 def add_cutting_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of CUTTING_OPTIONS, which it receives as one dict, `cutting`."""
+    """Add CUTTING_OPTIONS to a command, which receives them as the dict `cutting`."""
     own = inspect.signature(command, eval_str=True)
 
     @wraps(command)
@@ -82,18 +83,17 @@ def add_cutting_options(command: Callable[..., None]) -> Callable[..., None]:
     parameters = [parameter for name, parameter in own.parameters.items() if name != "cutting"]
     for name, kind in CUTTING_OPTIONS.items():
         parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind))
-    wrapper.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]  # functions may have one
+    wrapper.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]  # mypy does not know it
     wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return wrapper
 
 
 def merge_options(asked: dict[str, Any], constants: Sequence[str], config: Path | None) -> dict[str, Any]:
-    """Return the options and constants of a run that the user gave, by name: those of a file, unless the command line
-    has them, too.
+    """Return the options and constants that the user gave, by name. The command line overrides the file.
 
-    asked: options of the command line; None and False: not given
-    constants: texts NAME=VALUE
-    config: the file
+    asked: options of the command line, where None and False stand for options that were not given
+    constants: texts NAME=VALUE of --set
+    config: file of --config
     """
     from ..runs.study import read_study
 
@@ -119,7 +119,7 @@ def read_recordings(data: str, cutting: dict[str, Any]) -> Raw:
 
 
 def read_for_model(model: Model, data: str, cutting: dict[str, Any]) -> Raw:
-    """Read data for a model: window length and filter are the model's unless the user gives them."""
+    """Read data with the window length and the filter of a model unless the user gives others."""
     from ..recordings import Cutting, is_continuous, read
 
     card = model.card
@@ -133,7 +133,7 @@ def read_for_model(model: Model, data: str, cutting: dict[str, Any]) -> Raw:
 
 
 def import_encoder(text: str) -> dict[str, Any] | None:
-    """Import the user's own factory, which the command line names."""
+    """Import the encoder factory module:function; return None for a built-in encoder."""
     from ..model.encoders import ENCODERS
 
     if text in ENCODERS:
@@ -145,7 +145,7 @@ def import_encoder(text: str) -> dict[str, Any] | None:
     if not module or not name:
         raise UserError(f"the encoder is {text!r}; give {', '.join(ENCODERS)} or module:function")
     if getcwd() not in sys.path:
-        sys.path.insert(0, getcwd())  # as python itself does for a script beside the data
+        sys.path.insert(0, getcwd())  # as Python does for scripts
     try:
         return {text: getattr(import_module(module), name)}
     except (ImportError, AttributeError) as error:

@@ -1,4 +1,4 @@
-"""Files that commands write: whether they can be, and whether something would be lost, is known before any work."""
+"""Checks of output files before any work: they can be written, and overwrite neither data nor a run."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from ..files import writable
 
 
 def check_outputs(data: str | None = None, **outputs: Path | None) -> None:
-    """Raise unless every file that a command is to write can be written, and none of them is another one's or a file
-    of the data that it reads.
+    """Raise unless every output file can be written, and all are different and no file of the data.
 
-    outputs: the file of each option, None where it was not given
+    outputs: the file of each option, or None
     """
     paths = {f"--{option.replace('_', '-')}": path for option, path in outputs.items() if path is not None}
     for option, path in paths.items():

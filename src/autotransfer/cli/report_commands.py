@@ -1,4 +1,4 @@
-"""What runs found: report, compare."""
+"""The commands report and compare."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .options import AtLeast, EncoderFactory, Folder, MovedData, ToTensorBoard, 
 if TYPE_CHECKING:
     from ..runs.run import Run
 
-PROBING = 15.0  # seconds after which less is read off the weights for the report
+PROBING = 15.0  # seconds after which fewer folds are probed for leakage
 
 
 def write_report(opened: Run, at_least: float | None = None) -> Path:
@@ -37,8 +37,10 @@ def report(
     methods: Annotated[bool, Option("--methods", help="Print a draft of a paper's methods section instead.")] = False,
     at_least: AtLeast = None,
 ) -> None:
-    """Write RUN/report.html, also of an unfinished run and without the recordings. With --tensorboard write event files
-    instead, with --methods print a methods section."""
+    """Write RUN/report.html, also of an unfinished run and without the recordings.
+
+    With --tensorboard write event files instead, with --methods print a methods section.
+    """
     from ..runs.run import Run, check_is_run
 
     if tensorboard is not None:
@@ -46,7 +48,7 @@ def report(
 
         check_is_run(folder)
         n = EventFiles(folder, tensorboard).update()
-        print_lines(f"{n} training{'s' * (n != 1)}; look at them with: tensorboard --logdir {tensorboard}")
+        print_lines(f"{n} fit{'s' * (n != 1)} written; show them with: tensorboard --logdir {tensorboard}")
         return
     opened = Run.open(folder, import_encoder(encoder), source=data, lazy=True, read_only=methods)
     with closing(opened.database):
@@ -60,21 +62,21 @@ def report(
 
 
 def _worst_lines(folder: Path, at_least: float | None) -> list[str]:
-    """Say who scores lowest and who is below the score that is asked for, if there is a result."""
+    """Return the worst subject and the subjects below the required score, if there is a result."""
     if at_least is None or not (folder / "choice.json").exists():
         return []
     from ..report.findings import describe_worst, named_metric
     from ..runs.choice import read_choice
 
     choice = replace(read_choice(folder), at_least=at_least)
-    return [describe_worst(choice.estimate, choice.below, at_least, named_metric(choice))] if choice.estimate else []
+    return [describe_worst(choice, named_metric(choice))] if choice.estimate else []
 
 
 def compare(
     first: Annotated[Path, Argument(metavar="RUN1", help="Folder of a finished run.")],
     second: Annotated[Path, Argument(metavar="RUN2", help="Folder of another run on the same recordings.")],
 ) -> None:
-    """Compare two runs person by person: means, lower quartiles, and the difference with its interval."""
+    """Compare two runs subject by subject: means, lower quartiles, and the difference with its interval."""
     from ..report.terminal import comparison_lines
     from ..runs.run import check_is_run
 

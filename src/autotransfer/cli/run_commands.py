@@ -1,4 +1,4 @@
-"""A run from beginning to end: run, resume, status, demo."""
+"""The commands run, resume, status and demo."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _search(help: str) -> Any:
 
 
 def _hidden(help: str) -> Any:
-    """Return an option that is accepted and documented, and not shown by --help."""
+    """Return an option that is accepted and documented, but hidden from --help."""
     return Option(help=help, hidden=True)
 
 
@@ -123,13 +123,13 @@ def start_run(
     tensorboard: Path | None = None,
     dry_run: bool = False,
 ) -> None:
-    """Perform the run that options ask for, or print what it would do. given: for `build_options`."""
+    """Start a run with the given options, or print its plan. given: options by name, as `build_options` takes them."""
     if out is None and not dry_run:
-        raise UserError("there is no folder to write to; give --out FOLDER, or --dry-run to see what a run would do")
+        raise UserError("no folder is given; give --out FOLDER, or --dry-run to print the plan")
     with handle_interrupts(None if dry_run else out):
         from ..runs.options import NO_TIME_LIMIT, build_options
 
-        unlimited = {} if cluster is None else {"time": NO_TIME_LIMIT}  # nobody can say how long it takes elsewhere
+        unlimited = {} if cluster is None else {"time": NO_TIME_LIMIT}  # the speed of workers is unknown
         options, again = build_options(unlimited | given), None
         if plan is not None:
             from ..search.plan import read_plan
@@ -147,7 +147,7 @@ def start_run(
         from ..runs.lock import Lock
         from ..search.planning import begin
 
-        with open_workers(cluster) as executor:  # before anything is written: there may be none
+        with open_workers(cluster) as executor:  # before any file is written: there may be no worker
             created = begin(out, options, encoders, tell=print_progress, again=again)
             created.warn_of_recordings()
             with Lock(out), write_events(out, tensorboard):
@@ -155,28 +155,27 @@ def start_run(
 
 
 def _check_options_with_plan(given: Collection[str]) -> None:
-    """Refuse options that a plan says itself: all but those of the machine and the data."""
+    """Raise if options are given that --plan determines, which are all but those of the machine and the data."""
     from ..runs.options import CUTTING
 
     others = sorted(set(given) - {"source", "device", "clean", "encoder", *CUTTING})
     if others:
         raise UserError(
-            f"a plan says itself what is done, and {', '.join(others)} would change nothing; leave "
-            f"{'it' if len(others) == 1 else 'them'} out, or --plan"
+            f"--plan determines {', '.join(others)}; leave {'it' if len(others) == 1 else 'them'} out, or --plan"
         )
 
 
 def _refuse_for_regression(**others: object) -> None:
-    """Refuse options that a run with a continuous target does not have."""
+    """Raise if options are given that regression does not have."""
     for name, value in others.items():
         if value:
-            raise UserError(f"--{name} is for runs that predict classes; leave it out with a continuous target")
+            raise UserError(f"--{name} is not available with --target continuous; leave it out")
 
 
 def _print_plan(
     options: RunOptions, out: Path | None, encoders: dict[str, Any] | None, again: Plan | None = None
 ) -> None:
-    """Print what a run would do; refuse what the run would refuse."""
+    """Print the plan and the options of a run, and raise the errors that the run would raise."""
     from ..runs.run import check_unused
 
     if out is not None:
@@ -198,7 +197,7 @@ def _print_plan(
     ]
     lines += why_folds(recordings, options.folds, plan)
     lines += [work_words(plan), *stage_lines(plan), *(limit_words(options) if again is None else [])]
-    # --config reads the options back: what is to be known of them are comments.
+    # --config reads the options back, so everything else is printed as comments.
     print_lines(*(f"# {line}" for text in lines for line in text.splitlines()), study_text(plan.options).rstrip())
 
 
@@ -232,9 +231,9 @@ def resume(
         if opened.database.recall("complete", bool):
             choice = read_choice(folder)
             with closing(opened.database):
-                if not (folder / "report.html").exists():  # stopped after all else was done
+                if not (folder / "report.html").exists():  # interrupted after the last fit
                     write_report(opened)
-                    print_result(choice, folder)
+            print_result(choice, folder)
             print_finished(folder, resume_hint(choice.end_reason, folder))
             return
         with write_events(folder, tensorboard):
@@ -262,12 +261,8 @@ def demo(
 
     if is_run(out):
         resume(out)
-        if (out / "choice.json").exists():
-            from ..runs.choice import read_choice
-
-            print_result(read_choice(out), out)
         return
-    # Few epochs, so a high rate; a limit, so that a slow machine shows fewer stages and not a longer demo. Random
-    # kernels (MiniRocket) would take as long as all else.
+    # Few epochs need a high learning rate. The limit makes a slow machine train fewer stages. MiniRocket is left out
+    # because it would take as long as all other stages.
     asked = {"time": DEMO_TIME, "networks": "main", "kinds": "statistics", "seeds": 1, "max_epochs": epochs, "lr": 1e-2}
     start_run({"source": "watch"} | asked, out)

@@ -1,4 +1,4 @@
-"""A model in use, window after window: stream."""
+"""The command stream."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 def stream(
     folder: Folder,
     source: Annotated[str | None, Option(help="lsl:NAME, a .npz of one person, or an .xdf (?stream=NAME).")] = None,
-    out: Annotated[
-        str | None, Option(help="lsl:NAME or a .csv file; default: standard output. With --replay a .json file.")
-    ] = None,
+    out: Annotated[str | None, Option(help="lsl:NAME or a .csv file (default: stdout); with --replay .json.")] = None,
     hop: Annotated[float | None, Option(help="Seconds between windows; default: half a window.")] = None,
     filter: Annotated[str, Option(help="Band in Hz, such as 5-45; auto: filter of the model; none.")] = "auto",
     notch: Annotated[list[float] | None, Option(help="Frequency of the mains in Hz; repeatable.")] = None,
@@ -46,8 +44,10 @@ def stream(
     time_column: TimeColumn = None,
     encoder: EncoderFactory = "eegnet",
 ) -> None:
-    """Decode a person's signals as they arrive, until the source ends or Ctrl-C; or replay recordings with events, to
-    measure how well events are detected."""
+    """Decode a person's signals as they arrive, until the source ends or Ctrl-C.
+
+    With --replay, replay recordings with events and score the detected events.
+    """
     import torch
 
     from ..person.session import Session
@@ -55,16 +55,16 @@ def stream(
     from ..person.stream.sink import open_sink
 
     if (source is None) == (replay is None):
-        raise UserError("give either --source, a stream or a file in its place, or --replay, recordings with events")
+        raise UserError("give either --source, a stream or a file, or --replay, recordings with events")
     if source is None and (session is not None or seconds is not None):
-        raise UserError("--session and --seconds are for a stream of one person; leave them out with --replay")
+        raise UserError("--session and --seconds are not available with --replay; leave them out")
     if source is not None and (events is not None or pattern is not None):
-        raise UserError("--events and --pattern are for --replay; leave them out, or replay recordings")
+        raise UserError("--events and --pattern need --replay; leave them out, or give --replay in place of --source")
     check_hop(hop)
     encoders = import_encoder(encoder)
-    torch.set_num_threads(1)  # a window is so little work that threads would wait for each other
-    check_outputs(source, session=session)  # what is learned of the person is written at the end
-    if session is not None and session.exists():  # goes on as it began
+    torch.set_num_threads(1)  # more threads would slow down single windows
+    check_outputs(source, session=session)  # the session is saved at the end
+    if session is not None and session.exists():  # a saved session keeps its own settings
         person = Session.load(session, folder, encoders=encoders)
     else:
         person = Session(folder, adapt=adapt, encoders=encoders)
@@ -87,17 +87,17 @@ def _decode(
 ) -> None:  # fmt: skip
     """Decode a source until it ends.
 
-    rule: of the detector of events, None if they are not detected
-    sink_of: opens what decisions are sent to, once the options of the stream are known to be right
-    kept: file of the online session, saved at the end
-    options: of `Stream`
+    rule: options of the event detector; None if events are not detected
+    sink_of: opens the output of decisions, after the options of the stream were checked
+    kept: file in which the online session is saved at the end
+    options: options of `Stream`
     """
     from ..person.events import EventDetector, parse_debounce
     from ..person.stream.run import Stream
     from ..person.stream.source import open_source
 
     if seconds is not None and not seconds > 0:
-        raise UserError(f"seconds is {seconds:g}; it must be a positive number")
+        raise UserError(f"--seconds is {seconds:g}; give a positive number")
     with closing(open_source(source, sfreq)) as samples:
         decoded = Stream(person, samples, report=print_error, **options)
         if rule is not None:
@@ -108,7 +108,7 @@ def _decode(
                 print_error(text)
             try:
                 decoded.run(sink, seconds)
-            finally:  # whatever ended it, what was learned of the person stays
+            finally:  # the session is saved after an error, too
                 try:
                     if kept is not None:
                         person.save(kept)
@@ -120,11 +120,11 @@ def _replay(
     person: Session, source: str, events: str | None, written: dict[str, Any], rule: dict[str, Any], out: str | None,
     options: dict[str, Any],
 ) -> None:  # fmt: skip
-    """Replay recordings of several people, each of whom begins as `person` does.
+    """Replay recordings of several subjects, each in a new session like `person`.
 
-    written: how files are named and written, for `Cutting`
-    rule: of the detector of events
-    options: of `Stream`
+    written: names and format of the files, options of `Cutting`
+    rule: options of the event detector
+    options: options of `Stream`
     """
     from ..files import write_atomically
     from ..person.events import EventDetector, map_events
@@ -135,10 +135,10 @@ def _replay(
     from ..recordings.whole import read_whole
 
     if out is not None and not out.lower().endswith(".json"):
-        raise UserError(f"the output of --replay is {out!r}; give a .json file, or none: figures are printed")
+        raise UserError(f"--out is {out!r}, but --replay writes JSON; give a .json file, or leave --out out")
     check_outputs(source, out=None if out is None else Path(out))
     mapping, classes = parse_events(events), person.classes_.tolist()
-    EventDetector(classes, **rule | {"debounce": (1, 1)})  # complains before anything is read
+    EventDetector(classes, **rule | {"debounce": (1, 1)})  # raises before recordings are read
     map_events((), mapping, classes, rule["rest"], 0.0)
     recordings = read_whole(source, Cutting.from_options(**written))
 
@@ -151,4 +151,4 @@ def _replay(
         print_error(warning)
     if out is not None:
         write_atomically(Path(out), report.json())
-        print_lines(f"figures: {out}")
+        print_lines(f"scores: {out}")

@@ -1,4 +1,4 @@
-"""Collect a Summary from a run: scores from the database, and leakage from the stored weights."""
+"""Collection of a Summary: scores from the run database, and leakage from the saved weights."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from ..training.leakage import leakage
 from ..training.packing import resolve_device
 from .summary import ProbeResult, Summary
 
-REPORTED_STAGES = ("search", "folds")  # what is solved for sessions is no candidate
-FEWEST_WINDOWS = 5  # windows of a subject on which a probe is tested
-PROBED_FOLDS = 6  # leakage is read on this many folds, evenly spread
-PROBED_WINDOWS = 2000  # of a fold's training trials at most, the same for both models
+REPORTED_STAGES = ("search", "folds")  # fits for online sessions are no candidates
+FEWEST_WINDOWS = 5  # windows that a probed subject has at least
+PROBED_FOLDS = 6  # number of folds, evenly spread, on which leakage is measured
+PROBED_WINDOWS = 2000  # maximum of training windows per fold, the same for all networks
 
 
 def collect(run: Run, *, weights: bool = True, until: float = math.inf) -> Summary:
-    """Collect everything that the page shows.
+    """Collect everything that the report shows.
 
-    weights: include leakage, which takes time and is kept in the database. until: time of the monotonic clock after
-    which fewer folds are probed.
+    weights: whether to measure leakage, which takes time and is saved in the run database
+    until: time of the monotonic clock after which fewer folds are probed
     """
     data, database, options = run.data, run.database, run.options
     entries = database.entries()
@@ -64,18 +64,20 @@ def collect(run: Run, *, weights: bool = True, until: float = math.inf) -> Summa
 def _leakage(
     run: Run, networks: dict[str, Setting], entries: Sequence[Entry], until: float
 ) -> dict[str, list[ProbeResult]]:
-    """Probe the stored weights, once per run; nothing is added if the recordings are not available."""
+    """Return the probes of the saved weights, measured once per run and only if the recordings are available."""
     known = run.database.recall("leakage", dict[str, list[ProbeResult]]) or {}
     found = dict(known)
     for role, setting in networks.items():
-        # A failed fit has left no weights.
+        # A failed fit has no weights.
         done = [e for e in entries if e.setting == setting and e.seed == run.options.seed and e.status == "done"]
         if role in known or not done:
             continue
         try:
             _ = run.recordings
         except UserError as error:
-            warnings.warn(f"the report has no figure of leakage: {error}", stacklevel=3)
+            warnings.warn(
+                f"the report has no figure of leakage, because the recordings cannot be read: {error}", stacklevel=3
+            )
             return known
         found[role] = []
         for place in np.unique(np.linspace(0, len(done) - 1, PROBED_FOLDS).astype(int)):
@@ -88,8 +90,7 @@ def _leakage(
 
 
 def _probe_subjects(run: Run, entry: Entry) -> list[ProbeResult]:
-    """Return the leakage of a fit after its last epoch, from at most PROBED_WINDOWS training windows; nothing if a
-    single subject has enough of them."""
+    """Return the leakage of a fit after its last epoch; nothing if fewer than two subjects have enough windows."""
     job, recordings = run.job(entry), run.recordings
     rows = np.random.default_rng(0).permutation(job.fold.train)[:PROBED_WINDOWS]
     tensors = run.weights(entry.key)
@@ -97,8 +98,8 @@ def _probe_subjects(run: Run, entry: Entry) -> list[ProbeResult]:
     z, _ = encode_states(recordings, [job], [state], rows, encoders=run.encoders)
     subjects = recordings.subject.numpy()[rows]
     often = np.bincount(subjects)[subjects] >= FEWEST_WINDOWS
-    if len(np.unique(subjects[often])) < 2:  # a fold of three people trains on one
+    if len(np.unique(subjects[often])) < 2:  # a fold of three subjects trains on one
         return []
     leak = leakage(z[0].numpy()[often], subjects[often])
-    where = ", ".join(str(recordings.subjects[person]) for person in run.groups[entry.test])
+    where = ", ".join(str(recordings.subjects[subject]) for subject in run.groups[entry.test])
     return [ProbeResult(where, leak.accuracy, leak.chance, leak.bits)]

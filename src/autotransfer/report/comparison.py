@@ -15,7 +15,7 @@ from .summary import Summary
 
 BASELINE = "baseline"  # keys of baselines begin with it, followed by a number
 DELIVERED = "nested"
-Scores = dict[str, dict[str, float]]  # name of a setting -> subject -> mean score
+Scores = dict[str, dict[str, float]]  # mean score by name of a setting and by subject
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class ScoredModel:
 
     key: str  # "nested", "published", "choosing", "equal", "ensemble", "uncensored", "none", a baseline or a method
     label: str
-    setting: str | None  # its name; None: it differs between subjects
+    setting: str | None  # name of the setting; None if it differs between subjects
     scores: dict[str, float]
 
     @property
@@ -38,20 +38,19 @@ class ScoredModel:
 
 
 def list_models(choice: Choice) -> list[ScoredModel]:
-    """Return what is delivered, the baselines, alternatives from the same candidates, and the paper's network."""
+    """Return the delivered model, the baselines, alternatives from the same candidates, and the paper's network."""
     tests, others, alone = choice.test_scores, choice.alternatives, choice.ensemble is None
-    name = "nested choice" if alone else "average, nested"
-    rows = [ScoredModel(DELIVERED, name, None, choice.estimate)]
+    rows = [ScoredModel(DELIVERED, "delivered model", None, choice.estimate)]
     if alone:
-        rows.append(ScoredModel("published", "as published", choice.chosen.name, tests["chosen"]))
+        rows.append(ScoredModel("published", "best setting, published rule", choice.chosen.name, tests["chosen"]))
     rows += [
         ScoredModel(f"{BASELINE} {n}", label, None, scores)
         for n, (label, scores) in enumerate(choice.baselines.items())
     ]
     rows += [
-        ScoredModel("choosing", "best single, nested", None, others.get("best_single", {})),
-        ScoredModel("equal", "equal weights, nested", None, others.get("equal_weights", {})),
-        ScoredModel("ensemble", f"ensemble, {choice.paper_network_label}", None, others.get("paper_network", {})),
+        ScoredModel("choosing", "best single candidate", None, others.get("best_single", {})),
+        ScoredModel("equal", "equal weights", None, others.get("equal_weights", {})),
+        ScoredModel("ensemble", f"ensemble of {choice.paper_network_label}", None, others.get("paper_network", {})),
     ]
     if alone and choice.best_uncensored != choice.paper_network:
         scores = tests.get("best_uncensored", {})
@@ -62,16 +61,16 @@ def list_models(choice: Choice) -> list[ScoredModel]:
 
 
 def list_methods(summary: Summary) -> list[ScoredModel]:
-    """Return the rows of the choice, then each penalty method with the setting that validation ranks first."""
+    """Return the models of the choice, then each penalty method with its best setting by validation."""
     choice = summary.choice
     if choice is None:
         return []
     rows = list_models(choice)
-    # Records of fits hold balanced accuracies, which cannot be compared with another metric.
+    # Fits are recorded with balanced accuracies, which cannot be compared with another metric.
     if choice.metric != BALANCED_ACCURACY:
         return rows
     best: dict[str, str] = {}  # method -> its first candidate, by validation alone
-    for name in ranking(choice):
+    for name in rank_candidates(choice):
         if (setting := choice.settings.get(name)) is not None and setting.method is not None:
             best.setdefault(setting.method, name)
     scores = scores_on_test(summary, list(best.values()))
@@ -80,41 +79,41 @@ def list_methods(summary: Summary) -> list[ScoredModel]:
 
 
 def _with_scores(rows: Iterable[ScoredModel]) -> list[ScoredModel]:
-    """Return the rows that have finite scores, with these alone."""
+    """Return the models with their finite scores; models without any are left out."""
     finite = (ScoredModel(row.key, row.label, row.setting, finite_scores(row.scores)) for row in rows)
     return [row for row in finite if row.scores]
 
 
-def find(rows: Iterable[ScoredModel], key: str) -> ScoredModel | None:
-    """Return the row with this key; None if there is none."""
+def find_model(rows: Iterable[ScoredModel], key: str) -> ScoredModel | None:
+    """Return the model with this key, or None."""
     return next((row for row in rows if row.key == key), None)
 
 
 def best_baseline(rows: Iterable[ScoredModel]) -> ScoredModel | None:
     """Return the baseline with the highest mean, or the paper's network if no baseline was scored."""
     rows = list(rows)
-    return max((row for row in rows if row.is_baseline), key=lambda row: row.mean, default=find(rows, "none"))
+    return max((row for row in rows if row.is_baseline), key=lambda row: row.mean, default=find_model(rows, "none"))
 
 
-def ranking(choice: Choice) -> list[str]:
-    """Return the candidates, the best first: by mean if candidates are averaged, else by lower quartile."""
+def rank_candidates(choice: Choice) -> list[str]:
+    """Return the candidates, best first: by mean score for an ensemble, otherwise by lower quartile."""
     q25, mean = finite_scores(choice.validation_q25), finite_scores(choice.validation_mean)
     first, second = (q25, mean) if choice.ensemble is None else (mean, q25)
     return sorted((name for name in mean if name in q25), key=lambda name: (-first[name], -second[name]))
 
 
 def scores_on_test(summary: Summary, names: Sequence[str]) -> Scores:
-    """Return the scores of candidates on every test subject: means over seeds and over the units of a subject."""
+    """Return the scores of candidates by test subject, as means over seeds and over the units of a subject."""
     values: dict[str, dict[str, list[float]]] = {name: {} for name in names}
-    for training in summary.fits:
-        if training.name in values and not training.failed:
-            for subject, score in finite_scores(training.scores).items():
-                values[training.name].setdefault(subject, []).append(score)
+    for fit in summary.fits:
+        if fit.name in values and not fit.failed:
+            for subject, score in finite_scores(fit.scores).items():
+                values[fit.name].setdefault(subject, []).append(score)
     means = {name: {s: float(np.mean(v)) for s, v in by_subject.items()} for name, by_subject in values.items()}
     units = summary.data.units
     return means if units is None else {name: units.by_person(scores) for name, scores in means.items()}
 
 
 def finite_scores(scores: Mapping[str, float]) -> dict[str, float]:
-    """Return the scores that are known."""
+    """Return the finite scores."""
     return {key: value for key, value in scores.items() if math.isfinite(value)}

@@ -1,4 +1,4 @@
-"""Cleaning of users' text: templates escape it for HTML, this module prepares it for labels, plots and JSON."""
+"""Cleaning of text from users for labels, plots and JSON. Templates escape it for HTML."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from markupsafe import Markup, escape
 
 from ..errors import plain_value
 
-# Controls, lone surrogates (they have no UTF-8) and direction overrides (they reorder their neighbors).
+# Control characters, lone surrogates (without UTF-8) and direction overrides (which reorder other characters).
 _UNSHOWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
 
 
 def plain(value: object) -> str:
-    """Return text without characters that cannot be shown."""
+    """Replace characters that cannot be shown."""
     return _UNSHOWABLE.sub("\ufffd", str(value))
 
 
 def short(value: object, length: int = 22) -> str:
-    """Shorten a label in the middle, because names of one study tend to differ at their ends."""
+    """Shorten a label in the middle, because names in a study often differ at their ends."""
     text = " ".join(plain(value).split())
     if len(text) <= length:
         return text
@@ -30,12 +30,12 @@ def short(value: object, length: int = 22) -> str:
 
 
 def plot_text(value: object, length: int = 22) -> str:
-    """Shorten and escape a label for plotly, which reads tags such as <b> and <a href>, and entities."""
+    """Shorten and escape a label for plotly, which interprets tags and entities."""
     return short(value, length).replace("&", "&amp;").replace("<", "&lt;")
 
 
 def muted_brackets(sentence: str) -> Markup:
-    """Escape a sentence and put its text in brackets into spans, which the page prints in a lighter color."""
+    """Escape a sentence, and put text in brackets into spans, which the page prints in a lighter color."""
     pieces = re.split(r"(\([^()]*\))", plain(sentence).replace(" %", "\u00a0%"))
     return Markup("").join(
         Markup("<span>{}</span>").format(piece) if piece.startswith("(") else escape(piece) for piece in pieces
@@ -43,7 +43,7 @@ def muted_brackets(sentence: str) -> Markup:
 
 
 def script_json(value: Any) -> Markup:
-    """Write JSON for a <script> element: without "<", which could end it, and without numbers unknown to JSON."""
+    """Return JSON for a <script> element, without "<", which could end it, and without NaN and infinity."""
     text = json.dumps(_cleaned(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")

@@ -1,117 +1,147 @@
-"""What a run found, in sentences that terminal, page, Python and the methods paragraph share.
+"""Sentences on the result of a run, which the terminal, the report and the methods section share.
 
-The headline is made in runs/headline.py, because choice.json and the model's card keep it.
+runs/headline.py writes the first sentence, because choice.json and the model card keep it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from ..folds import SESSION, SUBJECT
 from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION
 from ..runs.choice import HARM, Choice, Ensemble, ReplayResult
 from ..runs.headline import MOST_NAMES, mean, short_name
 from ..tasks import label_of
+from ..tasks.regression import R2
 from ..training.intervals import describe_next_subject
 from ..words import count, score, signed
 from .statistics import paired
 from .wording import family_words, interval, share
 
 NO_BETTER = "No setting is clearly better than the paper's network"
+MOST_STAGES = 3  # stages whose names are listed
 ADAPTATIONS = {
-    **dict.fromkeys(("none", "zero-shot"), "Nothing of a new person was used before their predictions (zero-shot)."),
-    "online": "Each window of a new person was predicted with their own unlabeled windows before it (online), so "
-    "these are not zero-shot scores.",
-    "transductive": "All unlabeled windows of a new person were used before their predictions (transductive), so "
+    **dict.fromkeys(("none", "zero-shot"), "The model used no data of a test subject before it predicted (zero-shot)."),
+    "online": "The model predicted each window of a test subject with the subject's earlier unlabeled windows "
+    "(online), so these are not zero-shot scores.",
+    "transductive": "The model used all unlabeled windows of a test subject before it predicted (transductive), so "
     "these are not zero-shot scores.",
 }
 
 
 def headline(choice: Choice) -> list[str]:
-    """Return the headline, the next person, the worst one, and the gains from unlabeled windows and from labels, or
-    intervals about numbers."""
+    """Return sentences on the score, labels, the next and the worst subject, and unlabeled windows.
+
+    Regression has prediction intervals instead of the gains.
+    """
     metric = named_metric(choice)
-    worst = describe_worst(choice.estimate, choice.below, choice.at_least, metric) if choice.estimate else None
-    lines = (choice.headline, describe_next_subject(choice.next_subject, choice.hold_out, metric=metric), worst)
-    more = [describe_intervals(choice)] if choice.task.is_numeric else describe_replay(choice)
-    return [*(line for line in lines if line), *more]
+    worst = describe_worst(choice, metric) if choice.estimate else None
+    labels, unlabeled = describe_labels(choice), describe_unlabeled(choice)
+    useless = f"Useless: {USELESS}" if is_useless(choice) else None
+    lines = (
+        choice.headline,
+        useless,
+        labels,
+        describe_next_subject(choice.next_subject, choice.hold_out, metric=metric),
+        worst,
+    )
+    more = describe_intervals(choice) if choice.task.is_numeric else unlabeled
+    return [line for line in (*lines, more) if line]
+
+
+USELESS = "an R² of 0 or less means that the mean of a subject's own targets is at least as good as the model."
+
+
+def is_useless(choice: Choice) -> bool:
+    """Return whether the mean R² of the model is not above 0."""
+    return choice.metric == R2 and (mean(choice.estimate) or 0.0) <= 0
 
 
 def named_metric(choice: Choice) -> str:
-    """Return the label of the metric if a score alone could be taken for another thing, such as a number's R²."""
+    """Return the label of the metric if a bare number could be misread, such as an R²."""
     return label_of(choice.metric) if choice.task.is_numeric else ""
 
 
 def describe_intervals(choice: Choice) -> str:
-    """Say how wide 90 % intervals about predicted numbers are, and how many held-out windows they held."""
-    check, people = choice.intervals, len(choice.estimate) + len(choice.unscored_subjects)
+    """Return the width of 90 % intervals about predictions, and the share of held-out targets in them."""
+    check, n_subjects = choice.intervals, len(choice.estimate) + len(choice.unscored_subjects)
     if check is None or not math.isfinite(check.radius):
         return (
-            f"Intervals: {count(people, 'person', 'people')} are too few for a 90 % interval, so it reaches from −∞ to "
-            "∞. Record more people, or ask for less coverage (predict --coverage)."
+            f"Intervals: {count(n_subjects, 'subject')} are too few for a 90 % interval, so it reaches from −∞ to ∞. "
+            "Record more subjects, or ask for less coverage (predict --coverage)."
         )
     held = 100 * (mean(check.coverage) or 0.0)
-    return f"Intervals: 90 % intervals (±{check.radius:.3g}) held {held:.0f} % of held-out people's targets."
+    return f"Intervals: 90 % intervals (±{check.radius:.3g}) hold {held:.0f} % of the targets of held-out subjects."
 
 
-def describe_worst(
-    scores: Mapping[str, float], below: Mapping[str, float], at_least: float | None, metric: str = ""
-) -> str:
-    """Name the lowest score and, if the user gave a threshold, everybody below it. scores: by person."""
-    person, lowest = min(scores.items(), key=lambda item: item[1])
-    worst = f"Worst person: {f'{metric} {score(lowest)}'.lstrip()} (subject {short_name(person)})."
-    if at_least is None:
-        return worst
-    if not below:
-        return f"{worst} Nobody scores below {at_least:g}."
-    names = [f"{short_name(name)}: {score(value)}" for name, value in below.items()]
-    return f"{worst} Below {at_least:g}: {len(below)} of {len(scores)} people ({', '.join(names)})."
+def describe_worst(choice: Choice, metric: str = "") -> str:
+    """Return the lowest score and the subjects below the required score."""
+    subject, lowest = min(choice.estimate.items(), key=lambda item: item[1])
+    worst = f"Worst subject: {f'{metric} {score(lowest)}'.lstrip()} (subject {short_name(subject)})"
+    if choice.next_subject is not None and lowest < choice.next_subject.low:
+        worst += ". It lies below the interval of the next subject, which leaves out one subject in ten"
+    return f"{worst}. {describe_below(choice)}".rstrip()
 
 
-def describe_replay(choice: Choice) -> list[str]:
-    """Say what held-out people gained in replayed sessions, without labels and with a few."""
-    played = choice.replay
-    if played is None:
+def describe_below(choice: Choice) -> str:
+    """Return the subjects below the required score; nothing if no score is required."""
+    if choice.at_least is None:
+        return ""
+    if not choice.below:
+        return f"No subject scores below {choice.at_least:g}."
+    names = [f"{short_name(name)}: {score(value)}" for name, value in choice.below.items()]
+    below = f"{len(choice.below)} of {count(len(choice.estimate), 'subject')}"
+    return f"Below {choice.at_least:g}: {below} ({', '.join(names)})."
+
+
+def describe_unlabeled(choice: Choice) -> str | None:
+    """Return the gain of held-out subjects from unlabeled windows in a replayed online session."""
+    replayed = choice.replay
+    if replayed is None:
         if choice.adaptation == "transductive":
-            return []
-        return ["Unlabeled windows: neither adaptation nor labels were tried on held-out people."]
-    people = len(next(iter(played.zero_shot.values())))
-    held_out = short_name(choice.hold_out)
-    who = "held-out people" if choice.hold_out == SUBJECT else f"people with each {held_out} held out"
-    lines = [
-        f"Unlabeled windows: {signed(played.gain)} in an online session, mean over {people} {who} and "
-        f"orders of all their windows; {describe_session(played)}."
-    ]
-    if played.calibrated:
-        gains = {n: paired(scores, played.before_calibration[n]) for n, scores in played.calibrated.items()}
-        listed = [
-            f"{signed(pair.mean)} with {n}" + f" ({pair.n} people; {people - pair.n} have too few)" * (pair.n < people)
-            for n, pair in gains.items()
-            if pair is not None
-        ]
-        lines.append(f"Labels: {', '.join(listed)} labeled windows of each class, on all windows without a label.")
-    return lines
-
-
-def describe_session(played: ReplayResult) -> str:
-    """Say whether a session of the delivered model adapts to unlabeled windows, and how."""
-    if played.session_method == NO_ADAPTATION:
-        return "a session does not adapt to unlabeled windows"
-    method = (
-        ADAPTATION_METHODS[played.session_method].label
-        if played.session_method in ADAPTATION_METHODS
-        else played.session_method
+            return None
+        return "Unlabeled windows: the run tested neither adaptation nor calibration on held-out subjects."
+    n_subjects, held_out = len(next(iter(replayed.zero_shot.values()))), short_name(choice.hold_out)
+    whose = f"{n_subjects} held-out subjects"
+    if choice.hold_out != SUBJECT:
+        whose = f"{n_subjects} subjects, each {held_out} held out"
+    return (
+        f"Unlabeled windows: {signed(replayed.gain)} in an online session (mean over {whose} and "
+        f"{count(len(replayed.zero_shot), 'order')} of all their windows). {describe_session(replayed)}"
     )
-    return f"a session adapts to unlabeled windows ({method})"
 
 
-def describe_losses(played: ReplayResult) -> str:
-    """Say how many people lose by online adaptation and by calibration."""
-    parts = {"an online session": played.harmed}
-    parts |= {f"calibration with {n} of each class": part for n, part in played.harmed_by_labels.items()}
-    losing = [f"{round(part * people)} of {people} by {name}" for name, (part, people) in parts.items()]
-    return f"People who lose more than {HARM:g}: {', '.join(losing)}."
+def describe_labels(choice: Choice) -> str | None:
+    """Return the gains of held-out subjects from a few labeled windows."""
+    if choice.replay is None or not choice.replay.calibrated:
+        return None
+    replayed, listed = choice.replay, []
+    n_subjects = len(next(iter(replayed.zero_shot.values())))
+    for n, scores in replayed.calibrated.items():
+        if (pair := paired(scores, replayed.before_calibration[n])) is not None:
+            fewer = f" ({pair.n} of {n_subjects} subjects have enough windows)" * (pair.n < n_subjects)
+            listed.append(f"{signed(pair.mean)} with {n}{fewer}")
+    return f"Labels: {', '.join(listed)} labeled windows of each class, scored on the windows without a label."
+
+
+def describe_session(replayed: ReplayResult) -> str:
+    """Return whether an online session of the delivered model adapts to unlabeled windows, and how."""
+    if replayed.session_method == NO_ADAPTATION:
+        return "Online sessions of this model therefore do not adapt to unlabeled windows."
+    method = (
+        ADAPTATION_METHODS[replayed.session_method].label
+        if replayed.session_method in ADAPTATION_METHODS
+        else replayed.session_method
+    )
+    return f"Online sessions of this model adapt to unlabeled windows ({method})."
+
+
+def describe_losses(replayed: ReplayResult) -> str:
+    """Return how many subjects lose by online adaptation and by calibration."""
+    parts = {"online adaptation": replayed.harmed}
+    parts |= {f"{n} labeled windows of each class": part for n, part in replayed.harmed_by_labels.items()}
+    losing = [f"{round(part * n_subjects)} of {n_subjects} with {name}" for name, (part, n_subjects) in parts.items()]
+    return f"Subjects that lose more than {HARM:g}: {', '.join(losing)}."
 
 
 def describe_metric(choice: Choice) -> str:
@@ -122,71 +152,76 @@ def describe_metric(choice: Choice) -> str:
 
 
 def describe_hold_out(hold_out: str) -> str:
-    """Say what was held out and what the scores therefore are about."""
+    """Return which windows were held out, and which claim the scores therefore support."""
     if hold_out == SUBJECT:
-        return "Each person was predicted by models that were trained on other people only."
+        return "Each subject was predicted by models that were trained on other subjects only."
     if hold_out == SESSION:
         return (
-            "Sessions were held out, not people: each session was predicted by models that were trained on other "
-            "sessions of the same person. Scores say nothing about people whom the model does not know."
+            "Sessions were held out, not subjects: each session was predicted by models that were trained on other "
+            "sessions of the same subject. The scores say nothing about new subjects."
         )
     return (
-        f"Each {hold_out} was held out, not each person: models may have been trained on other windows of the person "
-        "whom they predict."
+        f"Each {hold_out} was held out, not each subject: models may have been trained on other windows of the subject "
+        "that they predict."
     )
 
 
 def describe_ensemble(ensemble: Ensemble) -> str:
-    """Return, for example, 'average of 12 candidates of 5 kinds'."""
-    return f"average of {count(len(ensemble.candidates), 'candidate')} of {count(len(ensemble.families), 'kind')}"
+    """Return, for example, 'weighted ensemble of 12 candidates from 5 model families'."""
+    families = count(len(ensemble.families), "model family", "model families")
+    return f"weighted ensemble of {count(len(ensemble.candidates), 'candidate')} from {families}"
 
 
 def describe_model(choice: Choice) -> str:
-    """Name the delivered model in a sentence."""
+    """Return a sentence that names the delivered model."""
     if choice.ensemble is not None:
         heaviest = next(iter(choice.ensemble.families.items()), None)
-        words = "" if heaviest is None else f" Most weight, {share(heaviest[1])}, lies on {family_words(heaviest[0])}."
-        return f"Delivered: an {describe_ensemble(choice.ensemble)}.{words}"
+        words = (
+            "" if heaviest is None else f" The largest weight, {share(heaviest[1])}, is on {family_words(heaviest[0])}."
+        )
+        return f"The delivered model is a {describe_ensemble(choice.ensemble)}.{words}"
     if not choice.paper_network_won:
-        return f"Delivered: {choice.chosen.name}, which validation favored."
+        return f"The delivered model is {choice.chosen.name}, which had the best validation scores."
     censored = any(named.setting.penalty is not None for named in choice.shortlist)
     tried = "censoring did not help on these recordings" if censored else "no censor was tried"
-    return f"Delivered: the paper's network. {NO_BETTER}; {tried}."
+    return f"The delivered model is the paper's network. {NO_BETTER}; {tried}."
 
 
 def describe_missing(choice: Choice) -> list[str]:
-    """Say which baselines, stages and people have no scores, and why."""
+    """Return which baselines, stages and subjects have no scores, and why."""
     lines = []
     if choice.skipped_baselines:
         baselines = [f"{short_name(name)} ({why})" for name, why in choice.skipped_baselines.items()]
-        lines.append(f"Baselines not scored: {'; '.join(baselines)}.")
+        lines.append(f"Baselines without a score: {'; '.join(baselines)}.")
     if choice.undelivered_stages:
-        lines.append(f"Left out because there was no time: {'; '.join(choice.undelivered_stages)}.")
+        names = _list_names(choice.undelivered_stages, MOST_STAGES, "; ")
+        lines.append(f"Not trained before the time limit: {names}. autotransfer resume trains them.")
     if choice.unscored_subjects:
-        more = len(choice.unscored_subjects) - MOST_NAMES
-        names = ", ".join(map(short_name, choice.unscored_subjects[:MOST_NAMES])) + (
-            f" and {more} more" if more > 0 else ""
-        )
-        lines.append(f"Not scored because {choice.task.one_value} in all their windows: {names}.")
+        names = _list_names([short_name(name) for name in choice.unscored_subjects], MOST_NAMES, ", ")
+        lines.append(f"Subjects without a score because {choice.task.one_value} in all their windows: {names}.")
     return lines
 
 
+def _list_names(names: list[str], most: int, mark: str) -> str:
+    return mark.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def describe_estimate(choice: Choice) -> str:
-    """Say how each person's score was kept free of their own labels."""
+    """Return how the score of each subject was kept free of the subject's own labels."""
     if choice.ensemble is None:
-        found = "the setting was chosen again without the validation scores measured on that person"
+        selected = "the setting was selected again without the validation scores of that subject"
     elif choice.task.is_numeric:
-        found = "strengths and weights were found again without that person"
+        selected = "strengths and weights were estimated again without that subject"
     else:
-        found = "weights and temperature were found again without the fits that held that person out"
+        selected = "weights and temperature were estimated again without the fits that held that subject out"
     return (
-        f"Scores are nested: for each person {found}. Their labels took part in the other fits, so a little "
-        "optimizm may remain."
+        f"Scores are nested: for each subject {selected}. The subject's labels took part in the other fits, so a "
+        "little optimism may remain."
     )
 
 
 def describe_censoring(choice: Choice) -> list[str]:
-    """Say what an ensemble of the paper's network scores, and how much of the score is due to censoring."""
+    """Return the score of an ensemble of the paper's network, and how much of the score is due to censoring."""
     others = {
         f"An ensemble of {choice.paper_network_label}": "paper_network",
         "The same procedure with uncensored candidates only": "uncensored",
@@ -195,16 +230,28 @@ def describe_censoring(choice: Choice) -> list[str]:
     for name, key in others.items():
         pair = paired(choice.estimate, choice.alternatives.get(key, {}))
         if pair is not None and pair.ties < pair.n:
-            gain = f"the delivered model minus it is {signed(pair.mean)} ({interval(pair)})"
+            gain = f"the difference of the delivered model to it is {signed(pair.mean)} ({interval(pair)})"
             lines.append(f"{name} scores {score(pair.second.mean)}; {gain}.")
     return lines
 
 
+def describe_interval(choice: Choice) -> str | None:
+    """Return what the interval of the next subject means."""
+    if choice.next_subject is None:
+        return None
+    expected = choice.next_subject
+    assumed = "" if expected.assumes == "nothing" else " and that scores of subjects have a normal distribution"
+    return (
+        f"The score of one more subject lies in the interval of the next subject with {100 * expected.level:.0f} % "
+        f"probability, which assumes that the subject is like these{assumed}. The 95 % interval is about the mean."
+    )
+
+
 def notes(choice: Choice) -> list[str]:
-    """Return what a careful reader wants to know about the numbers, one sentence or two each."""
+    """Return what a careful reader needs to know about the scores, one or two sentences each."""
     adaptation = ADAPTATIONS.get(choice.adaptation)
     lines = [
         describe_model(choice), describe_hold_out(choice.hold_out), adaptation, describe_estimate(choice),
-        *describe_censoring(choice), *choice.task.notes,
+        describe_interval(choice), *describe_censoring(choice), *choice.task.notes,
     ]  # fmt: skip
     return [line for line in lines if line]

@@ -1,4 +1,4 @@
-"""The methods section of a paper, as plain text, from the records of a run. Its layout is templates/methods.txt."""
+"""Draft of a methods section from the records of a run, as plain text. Its layout is templates/methods.txt."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .page import text_of
 from .summary import Summary
 from .wording import count, family_words, score, share
 
-MOST_CLASSES = 12  # that are named
+MOST_CLASSES = 12  # maximum of named classes
 
 
 def methods_paragraph(summary: Summary) -> str:
-    """Describe data, split, candidates, weights, seeds, scores with intervals and versions, with the citation."""
+    """Return paragraphs on data, split, candidates, model, scores and software, and the citation."""
     choice, options = summary.choice, summary.options
     if choice is None:
-        raise UserError("the run is not finished, so there is nothing to report yet; continue it with resume")
+        raise UserError("the run is not finished, so it has no result; continue it with autotransfer resume")
     words = (
         _describe_regression(summary, choice) if choice.task.is_numeric else _describe_classification(summary, choice)
     )
@@ -41,49 +41,49 @@ def methods_paragraph(summary: Summary) -> str:
 
 
 def _describe_classification(summary: Summary, choice: Choice) -> dict[str, str]:
-    """Describe target, split, candidates and model of a run that predicts classes."""
+    """Return the sentences on target, split, candidates and model of a classification."""
     classes = summary.data.classes
     named = ", ".join(classes[:MOST_CLASSES]) + (", …" if len(classes) > MOST_CLASSES else "")
-    networks = (each for each in summary.fits if each.stage == "folds" and not each.setting.network.closed_form)
-    seeds = sorted({training.seed for training in networks})
-    trained = "no network was among them"
+    networks = (fit for fit in summary.fits if fit.stage == "folds" and not fit.setting.network.closed_form)
+    seeds = sorted({fit.seed for fit in networks})
+    trained = "no network was trained"
     if seeds:
         epochs = count(summary.options.max_epochs, "epoch")
-        trained = f"networks with {count(len(seeds), 'seed')} ({', '.join(map(str, seeds))}) for at most {epochs}"
+        listed = f"{count(len(seeds), 'seed')} ({', '.join(map(str, seeds))})"
+        trained = f"networks were trained with {listed} for at most {epochs}"
     if choice.ensemble is None:
-        model = f"the setting {choice.chosen.name}, chosen by the lower quartile of validation scores over people; for "
-        model += "each person's own score it was chosen again without theirs."
+        model = f"the setting {choice.chosen.name}, selected by the lower quartile of validation scores over subjects. "
+        model += "For the score of each subject, the setting was selected again without the scores of that subject."
     else:
         model = (
-            "log-probabilities of the candidates, averaged with weights that minimize the class-balanced log-loss on "
-            f"held-out people, and a temperature ({choice.ensemble.temperature:.2f}); for each person's own score, "
-            "weights and temperature were found again without the fits that held them out (nested). Weights of "
-            f"the delivered model: {_list_weights(choice.ensemble)}."
+            "a weighted mean of the log-probabilities of the candidates, divided by a temperature "
+            f"({choice.ensemble.temperature:.2f}). The weights minimize the class-balanced log-loss on held-out "
+            "subjects. For the score of each subject, weights and temperature were estimated again without the fits "
+            f"that held that subject out (nested). Weights of the delivered model: {_list_weights(choice.ensemble)}."
         )
     return {
         "target": f"{count(len(classes), 'class', 'classes')} ({named})",
-        "split": f"{count(summary.folds, 'fold')}; in every fold one part was held out for the test, another for "
-        "validation, and the rest trained.",
-        "candidates": f"{len(choice.shortlist)} settings were trained on every fold "
-        f"({_list_families(choice)}); {trained}.",
+        "split": f"{count(summary.folds, 'fold')}. Each fold tests on one part, validates on another and trains on the "
+        "rest.",
+        "candidates": f"{len(choice.shortlist)} settings were trained on every fold ({_list_families(choice)}). "
+        f"{trained[0].upper()}{trained[1:]}.",
         "model": model,
     }
 
 
 def _describe_regression(summary: Summary, choice: Choice) -> dict[str, str]:
-    """Describe target, split, candidates and model of a run that predicts a number."""
+    """Return the sentences on target, split, candidates and model of a regression."""
     column = summary.options.column
-    weights = "the mean alone" if choice.ensemble is None else _list_weights(choice.ensemble)
+    weights = "the mean target alone" if choice.ensemble is None else _list_weights(choice.ensemble)
     return {
         "target": "a continuous target" + (f" ({column})" if column else ""),
-        "split": f"{count(summary.folds, 'group')} of people were held out in turn, and everybody else trained.",
+        "split": f"{count(summary.folds, 'group')} of subjects were held out in turn; the other subjects trained.",
         "candidates": f"ridge regressions on {count(len(choice.shortlist), 'representation')} "
-        f"({_list_families(choice)}), "
-        f"with {len(STRENGTHS)} strengths from {STRENGTHS[0]:g} to {STRENGTHS[-1]:g}.",
-        "model": "the mean of the training people's targets plus deviations that the candidates predict, averaged with "
-        "weights of at least 0 and at most 1 together that minimize squared errors on held-out people; for each "
-        "person's own score, strengths and weights were found again without their windows. Weights of the delivered "
-        f"model: {weights}.",
+        f"({_list_families(choice)}), with {len(STRENGTHS)} strengths from {STRENGTHS[0]:g} to {STRENGTHS[-1]:g}.",
+        "model": "the mean target of the training subjects plus a weighted sum of the deviations that the candidates "
+        "predict. Weights are at least 0, sum to at most 1, and minimize squared errors on held-out subjects. For the "
+        "score of each subject, strengths and weights were estimated again without that subject. Weights of the "
+        f"delivered model: {weights}.",
     }
 
 
@@ -93,15 +93,15 @@ def _list_families(choice: Choice) -> str:
 
 
 def _list_weights(ensemble: Ensemble) -> str:
-    """List weights: shares of an ensemble of classes, and weights with the strength of the ridge of one of numbers."""
+    """Return the weights: shares for classification, weights and ridge strengths for regression."""
     return "; ".join(
-        f"{one.name} ({one.family}) {share(one.share)}"
-        if one.strength is None
-        else f"{one.name} (strength {one.strength:g}) {share(one.weight)}"
-        for one in ensemble.candidates
+        f"{candidate.name} ({candidate.family}) {share(candidate.share)}"
+        if candidate.strength is None
+        else f"{candidate.name} (strength {candidate.strength:g}) {share(candidate.weight)}"
+        for candidate in ensemble.candidates
     )
 
 
 def _list_means(scores: Mapping[str, Mapping[str, float]]) -> str:
-    means = {name: mean(by_person) for name, by_person in scores.items()}
+    means = {name: mean(by_subject) for name, by_subject in scores.items()}
     return "; ".join(f"{name} {score(value)}" for name, value in means.items() if value is not None) or "none"

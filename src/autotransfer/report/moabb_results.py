@@ -1,4 +1,4 @@
-"""A run's scores as MOABB's evaluations give theirs, for its statistics and plots."""
+"""Scores of a run in the format of MOABB's evaluations, for its statistics and plots."""
 
 from __future__ import annotations
 
@@ -13,51 +13,51 @@ from ..folds import SUBJECT
 from ..runs.choice import read_choice
 from ..runs.results import FinishedFit, read_fits
 
-# Names and order as of moabb.analysis.Results.to_dataframe.
+# Names and order of moabb.analysis.Results.to_dataframe.
 COLUMNS = [
     "score", "time", "samples", "samples_test", "n_classes", "subject", "session", "channels", "n_sessions", "dataset",
     "pipeline",
 ]  # fmt: skip
-DELIVERED = "AutoTransfer"  # the pipeline that is what the run delivers
+DELIVERED = "AutoTransfer"  # pipeline of the delivered model
 
 
 def moabb_results(run: str | Path) -> pd.DataFrame:
-    """Return the scores of a finished run in the columns of MOABB's results, one row for each person and pipeline.
+    """Return the scores of a finished run in the columns of MOABB's results, one row for each subject and pipeline.
 
     run: folder of the run
 
     The pipeline "AutoTransfer" is the delivered model, with nested scores. Other pipelines are candidates, with mean
     scores over seeds. score: balanced accuracy; time: seconds of training, for "AutoTransfer" of all candidates;
-    samples: training windows; samples_test: windows of the person. Sessions of a person are scored together: session is
-    "all" and n_sessions is 1.
+    samples: training windows; samples_test: windows of the subject. Sessions of a subject are scored together, so
+    session is "all" and n_sessions is 1.
     """
     folder = Path(run)
     seen = read_fits(folder)
     if not seen.complete:
         raise UserError(f"{folder} is not finished; continue it with: autotransfer resume {folder}")
     if seen.options.hold_out != SUBJECT:
-        raise UserError(f"{folder} held out each {seen.options.hold_out}, and these columns are of people held out")
+        raise UserError(f"{folder} held out each {seen.options.hold_out}; use a run that holds out subjects")
     data, choice = seen.data, read_choice(folder)
     trials = dict(zip(data.subjects, data.windows_by_unit, strict=True))
     candidates = {candidate.name for candidate in choice.shortlist}
     rows: list[tuple[str, str, float, float, float]] = []
 
     def samples(fits: list[FinishedFit]) -> float:
-        """Return the mean number of training windows: those of subjects who were not held out."""
+        """Return the mean number of windows of subjects that were not held out."""
         counts = [data.n_windows - sum(trials[name] for name in done.held_out) for done in fits]
         return float(np.mean(counts)) if counts else math.nan
 
     by_candidate: dict[tuple[str, str], list[tuple[FinishedFit, float]]] = {}
-    by_person: dict[str, list[FinishedFit]] = {}
+    by_subject: dict[str, list[FinishedFit]] = {}
     for done in seen.fits:
         if done.name not in candidates or done.failed:
             continue
         for subject, score in done.scores.items():
             if math.isfinite(score):
                 by_candidate.setdefault((done.name, subject), []).append((done, score))
-                by_person.setdefault(subject, []).append(done)
+                by_subject.setdefault(subject, []).append(done)
     for subject, score in choice.estimate.items():
-        fits = by_person.get(subject, [])
+        fits = by_subject.get(subject, [])
         seconds = sum(done.record.seconds for done in fits)
         rows.append((DELIVERED, subject, score, seconds, samples(fits)))
     for (name, subject), scored in by_candidate.items():

@@ -1,4 +1,4 @@
-"""Figures of the delivered model: its mistakes, its confidence, what a person's own windows add, how it was trained."""
+"""Figures of the delivered model: mistakes, confidence, labels, online sessions, fits and leakage."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from .plot import ACCENT, GREY, LOSS, MUTED, Figure, Json
 from .summary import Summary
 from .wording import score, share, signed
 
-MOST_CELLS = 12  # classes of a matrix whose cells have room for a number
-MOST_EPOCHS = 150  # drawn; more cannot be told apart on a screen
-LARGEST = 34  # diameter of a dot that stands for all windows, in pixels
+MOST_CELLS = 12  # maximum of classes for which cells show numbers
+MOST_EPOCHS = 150  # maximum of drawn epochs
+LARGEST = 34  # diameter in pixels of a dot for all windows
 
 
 def mean_of(values: Mapping[str, float]) -> float:
-    """Return the mean over people."""
+    """Return the mean over subjects."""
     return float(np.mean(list(values.values())))
 
 
-def confusion(summary: Summary) -> Figure | None:
-    """Draw which class is taken for which, over all test subjects; rows sum to one."""
+def draw_confusion(summary: Summary) -> Figure | None:
+    """Draw the confusion matrix over all test subjects; rows sum to one."""
     names = list(summary.data.classes)
     known = {} if summary.choice is None else summary.choice.confusions
     tables = {who: np.array(counts, dtype=np.int64) for who, counts in known.items()}
@@ -51,9 +51,9 @@ def confusion(summary: Summary) -> Figure | None:
     down = plot.names_axis(names, "true", length=12) | {"range": [len(names) - 0.4, -0.6]}
     return Figure(
         key="confusion",
-        title="Which class is taken for which",
-        caption="The delivered model on held-out people, over all their windows. Rows are the true classes; the "
-        "diagonal is the share that is recognized. Numbers has the counts of every person.",
+        title="Confused classes",
+        caption="Predictions of the delivered model for all windows of held-out subjects. Rows are true classes, "
+        "columns are predicted classes. The diagonal is the share of correct predictions.",
         data=[cells],
         layout={
             "xaxis": plot.names_axis(names, "predicted", length=12) | {"constrain": "domain"},
@@ -62,7 +62,7 @@ def confusion(summary: Summary) -> Figure | None:
         columns=("subject", "true", "predicted", "count"),
         rows=[
             [who, names[i], names[j], n]
-            for who, counts in {"everybody": whole, **tables}.items()
+            for who, counts in {"all subjects": whole, **tables}.items()
             for i, row in enumerate(counts.tolist())
             for j, n in enumerate(row)
         ],
@@ -70,67 +70,68 @@ def confusion(summary: Summary) -> Figure | None:
     )
 
 
-def reliability(summary: Summary) -> Figure | None:
-    """Draw accuracy against confidence, over all windows and for each person."""
+def draw_reliability(summary: Summary) -> Figure | None:
+    """Draw accuracy against confidence for all windows and for each subject."""
     choice = summary.choice
     if choice is None:
         return None
-    people = {who: own for who, own in choice.reliability.items() if math.isfinite(own.overconfidence)}
+    subjects = {who: own for who, own in choice.reliability.items() if math.isfinite(own.overconfidence)}
     bins: list[tuple[float, float, float]] = []
     if (found := choice.calibration) is not None:
         every = zip(found.confidence, found.accuracy, found.share, strict=False)
         bins = [bin_ for bin_ in every if all(map(math.isfinite, bin_)) and bin_[2] > 0]
-    rows: list[list[object]] = [[who, own.confidence, own.accuracy, None] for who, own in people.items()]
+    rows: list[list[object]] = [[who, own.confidence, own.accuracy, None] for who, own in subjects.items()]
     rows += [["all windows", *bin_] for bin_ in bins]
     if not rows:
         return None
-    data = [plot.line([0, 1], [0, 1], "as claimed", stroke=MUTED, width=1.5, line={"dash": "dot"})]
-    if people:
-        x, y = [own.confidence for own in people.values()], [own.accuracy for own in people.values()]
-        texts = [f"subject {plot_text(who)}<br>confidence {score(a)}, right {score(b)}" for (who, _), a, b in zip(
-            people.items(), x, y, strict=True)]  # fmt: skip
-        data.append(plot.points(x, y, "one person, mean", fill=GREY, text=texts))
+    data = [plot.line([0, 1], [0, 1], "accuracy = confidence", stroke=MUTED, width=1.5, line={"dash": "dot"})]
+    if subjects:
+        x, y = [own.confidence for own in subjects.values()], [own.accuracy for own in subjects.values()]
+        texts = [f"subject {plot_text(who)}<br>confidence {score(a)}, accuracy {score(b)}" for (who, _), a, b in zip(
+            subjects.items(), x, y, strict=True)]  # fmt: skip
+        data.append(plot.points(x, y, "one subject", fill=GREY, text=texts))
     if bins:
         sizes = [max(6.0, LARGEST * math.sqrt(min(1.0, part))) for *_, part in bins]
-        texts = [f"confidence {score(a)}<br>right {score(b)}<br>{share(c)} of the windows" for a, b, c in bins]
+        texts = [f"confidence {score(a)}<br>accuracy {score(b)}<br>{share(c)} of the windows" for a, b, c in bins]
         x, y = [a for a, _, _ in bins], [b for _, b, _ in bins]
         data.append(plot.path(x, y, "all windows", fill=ACCENT, width=1.5, text=texts, marker={"size": sizes}))
-    worst = max(people, key=lambda who: people[who].overconfidence, default=None)
+    worst = max(subjects, key=lambda who: subjects[who].overconfidence, default=None)
     words = ""
-    if worst is not None and (gap := people[worst].overconfidence) > 0:
-        words = f" It claims most too much of subject {worst} ({signed(gap)})."
+    if worst is not None and (gap := subjects[worst].overconfidence) > 0:
+        words = f" The model is most overconfident on subject {worst} ({signed(gap)})."
     if found is not None:
-        words += f" Expected calibration error: {score(found.error)}, without the temperature "
-        words += f"{score(found.error_before)}."
+        scaled, unscaled = score(found.error), score(found.error_before)
+        words += f" The expected calibration error is {scaled}"
+        words += f" ({unscaled} before temperature scaling)." if found.error < found.error_before else "."
     both = [value for _, a, b, _ in rows for value in (a, b) if isinstance(value, float)]
     across = plot.score_axis("confidence: probability of the predicted class", [*both, summary.data.chance])
     return Figure(
         key="reliability",
-        title="How far confidence can be trusted",
-        caption="On the diagonal confidence equals accuracy; below it the model is overconfident." + words,
+        title="Confidence and accuracy",
+        caption="On the diagonal, confidence equals accuracy. Below it, the model is overconfident." + words,
         data=data,
         layout=plot.scores_over(across, "accuracy", both, summary.data.chance),
-        columns=("of", "confidence", "accuracy", "share_of_windows"),
+        columns=("subject", "confidence", "accuracy", "share_of_windows"),
         rows=rows,
         height=440,
         legend=True,
     )
 
 
-def labels(summary: Summary) -> Figure | None:
+def draw_labels(summary: Summary) -> Figure | None:
     """Draw the score against the number of labeled windows of each class."""
-    played = None if summary.choice is None else summary.choice.replay
-    if played is None or not played.calibrated:
+    replayed = None if summary.choice is None else summary.choice.replay
+    if replayed is None or not replayed.calibrated:
         return None
     lines: dict[str, tuple[dict[str, Scores], str, str]] = {
-        "calibrated with the labels": (played.calibrated, ACCENT, "circle"),
-        "as delivered": (played.before_calibration, MUTED, "diamond"),
-        "a classifier of the labels alone": (played.personal, LOSS, "square"),
+        "calibrated with the labels": (replayed.calibrated, ACCENT, "circle"),
+        "delivered model": (replayed.before_calibration, MUTED, "diamond"),
+        "trained on the labels alone": (replayed.personal, LOSS, "square"),
     }
     data: list[Json] = []
     rows: list[list[Any]] = []
     for name, (tables, fill, symbol) in lines.items():
-        means = [mean_of(by_person) for by_person in tables.values()]
+        means = [mean_of(by_subject) for by_subject in tables.values()]
         texts = [f"{name}<br>{n} of each class: {score(mean)}" for n, mean in zip(tables, means, strict=True)]
         if tables:
             data.append(plot.path([*tables], means, name, fill=fill, symbol=symbol, text=texts))
@@ -138,9 +139,9 @@ def labels(summary: Summary) -> Figure | None:
     across = plot.plain_axis("labeled windows of each class", type="category")
     return Figure(
         key="labels",
-        title="What a few labels are worth",
-        caption=f"Mean {summary.metric} over held-out people on all windows that are not labeled. "
-        f"{describe_losses(played)}",
+        title="Gain from a few labels",
+        caption=f"Mean {summary.metric} over held-out subjects on the windows without a label. "
+        f"{describe_losses(replayed)}",
         data=data,
         layout=plot.scores_over(across, summary.metric, [row[2] for row in rows], summary.chance),
         columns=("model", "labels_of_each_class", "mean", "subjects"),
@@ -150,33 +151,33 @@ def labels(summary: Summary) -> Figure | None:
     )
 
 
-def adaptation(summary: Summary) -> Figure | None:
-    """Draw what people gain in an online session, by the order in which their windows come."""
-    played = None if summary.choice is None else summary.choice.replay
-    if played is None:
+def draw_adaptation(summary: Summary) -> Figure | None:
+    """Draw the gains of subjects in an online session, by the order of their windows."""
+    replayed = None if summary.choice is None else summary.choice.replay
+    if replayed is None:
         return None
     orders = {
-        order: {who: played.adapted[order][who] - value for who, value in before.items()}
-        for order, before in played.zero_shot.items()
+        order: {who: replayed.adapted[order][who] - value for who, value in before.items()}
+        for order, before in replayed.zero_shot.items()
     }
     gains, means = [list(own.values()) for own in orders.values()], [mean_of(own) for own in orders.values()]
-    across = plot.difference_axis("online session minus as delivered", chain(*gains), least=0.01)
-    titles = [f"{plot_text(order)}: {score(mean_of(played.adapted[order]))}" for order in orders]
+    across = plot.difference_axis("gain in an online session", chain(*gains), least=0.01)
+    titles = [f"{plot_text(order)}: {score(mean_of(replayed.adapted[order]))}" for order in orders]
     heights, layout, height = plot.dot_rows(gains, across, titles, [signed(mean) for mean in means])
     data = []
     for i, own in enumerate(orders.values()):
         texts = [f"subject {plot_text(who)}: {signed(gain)}" for who, gain in own.items()]
         look = {"size": plot.DOT, "opacity": 0.6}
-        data.append(plot.points(gains[i], heights[i], "people", fill=GREY, text=texts, marker=look))
+        data.append(plot.points(gains[i], heights[i], "subjects", fill=GREY, text=texts, marker=look))
         text, size = [signed(means[i])], {"size": 12}
         data.append(plot.points([means[i]], [i], "mean", fill=plot.gain_color(means[i]), text=text, marker=size))
     return Figure(
         key="adaptation",
-        title="What unlabeled windows are worth",
-        caption="Windows of held-out people are replayed one by one, without labels, in several orders. A dot is a "
-        f"person's {summary.metric} in an online session minus that of the delivered model, over all of their windows; "
-        "the large dot is the mean. "
-        f"In the delivered model, {describe_session(played)}.",
+        title="Gain from unlabeled windows",
+        caption="Windows of held-out subjects are replayed one by one without labels, in several orders: as recorded, "
+        "at random (balanced), class after class (one-sided), and with the largest class first. A dot is the gain of a "
+        f"subject, the {summary.metric} in an online session minus that of the delivered model, over all windows. "
+        f"Large dots are means. {describe_session(replayed)}",
         data=data,
         layout=layout,
         columns=("order", "subject", "gain"),
@@ -185,14 +186,14 @@ def adaptation(summary: Summary) -> Figure | None:
     )
 
 
-def curves(summary: Summary) -> Figure | None:
-    """Draw the median losses over folds by epoch, up to the epoch that half of the folds reached."""
+def draw_curves(summary: Summary) -> Figure | None:
+    """Draw the median loss over folds by epoch, up to the epoch that half of the folds reached."""
     data: list[Json] = []
     rows: list[list[object]] = []
     for role, setting in summary.networks.items():
         if role == "uncensored":
             continue
-        histories = [training.record.history for training in summary.fits if training.setting == setting]
+        histories = [fit.record.history for fit in summary.fits if fit.setting == setting]
         for key, dash in (("train_loss", "dot"), ("validation_loss", "solid")):
             known = [np.array(history[key]) for history in histories if np.isfinite(history[key]).any()]
             length = int(np.median([len(history) for history in known])) if known else 0
@@ -220,8 +221,8 @@ def curves(summary: Summary) -> Figure | None:
     )
 
 
-def leakage(summary: Summary) -> Figure | None:
-    """Draw how well a fresh probe reads the subject from z, for each network and fold."""
+def draw_leakage(summary: Summary) -> Figure | None:
+    """Draw the accuracy of predicting the subject from latents, by network and fold."""
     fills = {"paper_network": GREY, "uncensored": LOSS, "chosen": ACCENT}
     leaks = summary.leakage
     folds = list(dict.fromkeys(leak.test_subject for found in leaks.values() for leak in found))
@@ -235,15 +236,15 @@ def leakage(summary: Summary) -> Figure | None:
         data.append(plot.points(x, y, name, fill=fills[role], text=texts, marker={"size": 10}))
     every = [leak for found in leaks.values() for leak in found]
     chance = float(np.mean([leak.chance for leak in every]))
-    across = plot.names_axis(folds, "fold, by its test subject")
+    across = plot.names_axis(folds, "test subject of the fold")
     return Figure(
         key="leakage",
-        title="Can the subject be read from the representation?",
-        caption="Accuracy of a new classifier that predicts the training subject of a window from the network's latent "
-        "features. The effect of a penalty is the difference to the same network without it; the paper's network may "
-        "have other preprocessing.",
+        title="Can a classifier recognize subjects from latent features?",
+        caption="Accuracy of a new classifier that predicts the training subject of a window from the latent features "
+        "of a network. The effect of a penalty is the difference to the same network without it. The paper's network "
+        "may have other preprocessing.",
         data=data,
-        layout=plot.scores_over(across, "accuracy of reading the subject", [k.accuracy for k in every], chance),
+        layout=plot.scores_over(across, "accuracy of predicting the subject", [k.accuracy for k in every], chance),
         columns=("test_subject", "model", "accuracy", "chance", "bits"),
         rows=[
             [leak.test_subject, role, leak.accuracy, leak.chance, leak.bits]

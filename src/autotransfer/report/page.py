@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs nothing but a browser. Its layout is in templates/."""
+"""The report: one HTML file that needs only a browser. templates/ has its layout."""
 
 from __future__ import annotations
 
@@ -19,28 +19,36 @@ from ..files import write_atomically
 from ..recordings.optional import need
 from ..runs.choice import Choice
 from ..tasks import label_of
-from .comparison import find, list_methods
+from .comparison import find_model, list_methods
 from .escaping import muted_brackets, plain, script_json
 from .findings import describe_missing, headline, notes
-from .model_figures import adaptation, confusion, curves, labels, leakage, mean_of, reliability
+from .model_figures import (
+    draw_adaptation,
+    draw_confusion,
+    draw_curves,
+    draw_labels,
+    draw_leakage,
+    draw_reliability,
+    mean_of,
+)
 from .plot import Figure
-from .score_figures import differences, draw_subjects, stages
+from .score_figures import draw_differences, draw_stages, draw_subjects
 from .statistics import holm, paired, spread
 from .summary import Summary
 from .wording import count, duration, interval, probability, score, share, signed
 
-# Nothing may be fetched, sent or framed; scripts are only those written in this file.
+# The page may not fetch or send anything, and runs only the scripts inside it.
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'"
 )
-PAIRED = ", and the difference to {}. p: Wilcoxon signed-rank test, for methods with Holm's correction"
+PAIRED = ", and the difference to {}. p: Wilcoxon signed-rank test; penalty methods with Holm's correction"
 T = TypeVar("T")
-MOST_ROWS = 300  # of the numbers of a figure
+MOST_ROWS = 300  # rows of the table of a figure
 
 
 class Table(NamedTuple):
-    """Table whose first column has names, and whose other columns have numbers."""
+    """Table with names in the first column and numbers in the others."""
 
     caption: str
     heads: Sequence[str]
@@ -48,7 +56,7 @@ class Table(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A folded part of the page, left out if the run has no data for it."""
+    """Folded part of the page, left out if the run has no data for it."""
 
     title: str
     inside: str
@@ -64,7 +72,7 @@ def write(summary: Summary, path: str | os.PathLike[str]) -> Path:
 
 
 def document(run: Summary, *, plotly: Markup | None = None) -> str:
-    """Return the page as text. plotly: base64 of the gzipped library in the place of the installed one."""
+    """Return the page as text. plotly: base64 of a gzipped library that replaces the installed one."""
     filled = [
         (section, _build(section.figures, run), _build(section.tables, run)) for section in SECTIONS if section.inside
     ]
@@ -93,7 +101,7 @@ def document(run: Summary, *, plotly: Markup | None = None) -> str:
         missing=[] if choice is None else describe_missing(choice),
         notes=[] if choice is None else notes(choice),
         standing=rate_result(choice),
-        failed=sum(training.failed for training in run.fits),
+        failed=sum(fit.failed for fit in run.fits),
         facts=_facts(run),
         plotly=plotly_library() if plotly is None else plotly,
     )  # fmt: skip
@@ -104,23 +112,23 @@ def _build(makers: Sequence[Callable[[Summary], T | None]], run: Summary) -> lis
 
 
 def rate_result(choice: Choice | None) -> str:
-    """Return the class of the answer: guessing, better, level, worse, few or unknown."""
+    """Return the CSS class of the result: guessing, better, similar, worse, few or unknown."""
     if choice is None:
         return "incomplete"
     if choice.is_guessing:
         return "guessing"
-    return "unknown" if choice.best_baseline is None else choice.best_baseline.comparison
+    return "unknown" if choice.best_baseline is None else choice.best_baseline.comparison.removeprefix("too ")
 
 
 def text_of(template: str, **values: Any) -> str:
-    """Fill a template of plain text and write each of its paragraphs in one line."""
+    """Return a filled template of plain text, with each paragraph in one line."""
     paragraphs = _environment().get_template(template).render(values).split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
-    """Replace characters that cannot be shown, and escape every value in HTML."""
+    """Return the environment of templates, which escapes every value in HTML."""
     found = Environment(
         loader=PackageLoader("autotransfer.report"), autoescape=select_autoescape(["html"]), undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
@@ -131,29 +139,29 @@ def _environment() -> Environment:
 
 
 def number_words(value: Any) -> str:
-    """Write a value of a figure's table with at most four digits."""
+    """Return a value of a figure's table with at most four digits."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "–"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def import_plotly() -> Any:
-    """Import the part of plotly that a page needs; called before a run too, so that an absence is noticed early."""
+    """Import the part of plotly that a page needs. A run calls it before its first fit."""
     return need("plotly.offline", "the report", "plotly")
 
 
 @lru_cache(maxsize=1)
 def plotly_library() -> Markup:
-    """Return plotly.js, packed: the page unpacks it in memory, which makes the file less than half as large."""
-    # without a time, equal runs give equal files
+    """Return plotly.js compressed, which makes the page less than half as large."""
+    # mtime=0 makes reports of equal runs equal
     packed = gzip.compress(import_plotly().get_plotlyjs().encode(), 9, mtime=0)
     return Markup(base64.b64encode(packed).decode())
 
 
-def estimates(summary: Summary) -> Table | None:
-    """Compare what is delivered, baselines and every penalty method with the paper's network."""
+def tabulate_models(summary: Summary) -> Table | None:
+    """Compare the delivered model, the baselines and every penalty method with the paper's network."""
     rows = list_methods(summary)
-    base = find(rows, "none")
+    base = find_model(rows, "none")
     if summary.choice is None:
         return None
     pairs = {row.key: paired(row.scores, base.scores) for row in rows if row is not base} if base else {}
@@ -174,8 +182,8 @@ def estimates(summary: Summary) -> Table | None:
     )
 
 
-def sets(summary: Summary) -> Table | None:
-    """List how often prediction sets hold the true class."""
+def tabulate_sets(summary: Summary) -> Table | None:
+    """List how often prediction sets contain the true class."""
     scores = None if summary.choice is None else summary.choice.prediction_sets
     if scores is None or not scores.coverage:
         return None
@@ -183,12 +191,12 @@ def sets(summary: Summary) -> Table | None:
         [asked, share(mean_of(held)), share(min(held.values())), f"{mean_of(scores.set_size[asked]):.1f}"]
         for asked, held in scores.coverage.items()
     ]
-    heads = ("coverage asked for", "windows whose set holds the true class", "worst person", "classes in a set")
-    return Table("Prediction sets, mean over people; thresholds come from the other people", heads, rows)
+    heads = ("required coverage", "windows whose set contains the true class", "worst subject", "classes per set")
+    return Table("Prediction sets: means over subjects, with thresholds from the other subjects", heads, rows)
 
 
-def abstention(summary: Summary) -> Table | None:
-    """List the accuracy of what is answered if the model may leave windows unanswered."""
+def tabulate_abstention(summary: Summary) -> Table | None:
+    """List the accuracy of answered windows if the model may leave windows unanswered."""
     scores = None if summary.choice is None else summary.choice.prediction_sets
     if scores is None or not scores.answered_accuracy:
         return None
@@ -197,12 +205,12 @@ def abstention(summary: Summary) -> Table | None:
          score(min(right.values()))]
         for asked, right in scores.answered_accuracy.items()
     ]  # fmt: skip
-    heads = ("to be left unanswered", "left unanswered", "accuracy of the answers", "worst person")
-    return Table("Abstention, mean over people; thresholds come from the other people", heads, rows)
+    heads = ("required abstention", "unanswered windows", "accuracy on answered windows", "worst subject")
+    return Table("Abstention: means over subjects, with thresholds from the other subjects", heads, rows)
 
 
-def intervals(summary: Summary) -> Table | None:
-    """List errors of predicted numbers, and how many windows of each person 90 % intervals hold."""
+def tabulate_intervals(summary: Summary) -> Table | None:
+    """List the scores of each subject, and the share of targets inside 90 % intervals."""
     choice = summary.choice
     if choice is None or not choice.task.is_numeric:
         return None
@@ -213,22 +221,19 @@ def intervals(summary: Summary) -> Table | None:
          score(choice.guessing.get(who)), score(held.get(who))]
         for who, value in choice.estimate.items()
     ]  # fmt: skip
-    heads = ("person", summary.metric, *map(label_of, others), choice.task.guess, "in 90 % interval")
-    return Table("Every person that it has not seen", heads, rows)
+    heads = ("subject", summary.metric, *map(label_of, others), choice.task.guess, "in 90 % interval")
+    return Table("Scores of every unseen subject", heads, rows)
 
 
 SECTIONS = (
     Section("", "", (draw_subjects,)),
-    Section(
-        "Results on what was held out", "every subject, every stage and every method", (differences, stages),
-        (estimates,),
-    ),
+    Section("A few labels or unlabeled windows of a new subject", "gains from both", (draw_labels, draw_adaptation)),
+    Section("Results on held-out subjects", "every subject, stage and method", (draw_differences, draw_stages),
+            (tabulate_models,)),
     Section("Mistakes and confidence", "confused classes, overconfidence, abstention",
-            (confusion, reliability), (intervals, sets, abstention)),
-    Section("A new person with a minute of their own", "what labels and unlabeled windows are worth",
-            (labels, adaptation)),
-    Section("How networks were trained", "learning curves", (curves,)),
-    Section("What the representation tells about people", "whether the subject can be read from it", (leakage,)),
+            (draw_confusion, draw_reliability), (tabulate_intervals, tabulate_sets, tabulate_abstention)),
+    Section("How networks were trained", "learning curves", (draw_curves,)),
+    Section("Subject information in latent features", "accuracy of predicting the subject", (draw_leakage,)),
 )  # fmt: skip
 
 

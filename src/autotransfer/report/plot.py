@@ -1,6 +1,6 @@
 """Parts that the figures share: their type, colors, axes and marks.
 
-A figure is plotly's own JSON. Colors are names of CSS variables, which the page replaces for light, dark and print.
+Figures are JSON for plotly. Colors are CSS variables, which the page replaces for light, dark and print.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ ACCENT, SOFT, GREY, GREY_SOFT = "var(--accent)", "var(--accent-soft)", "var(--gr
 LOSS = "var(--c1)"
 DOT = 8  # diameter of a dot, in pixels
 NARROW = 300  # pixels between the ends of an axis on a phone
-LOWEST_SHOWN = -1.0  # score, beside scores above 0: an R² has no lower end, and would flatten everybody else
-MOST_LEVELS = 7  # of dots above and below the middle of their row; more subjects than that overlap
+LETTER = 7  # pixels of a letter of a label
+LOWEST_SHOWN = -1.0  # lowest drawn R² if others are above 0: R² has no lower end
+MOST_LEVELS = 7  # levels of dots above and below the middle of a row; further dots overlap
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Figure:
 
     key: str
     title: str
-    caption: str  # one sentence or two: how to read it
+    caption: str  # one or two sentences on how to read the figure
     data: list[Json]
     layout: Json
     columns: tuple[str, ...]
@@ -66,8 +67,10 @@ def score_axis(title: str, values: Iterable[float | None], chance: float | None 
 
 
 def score_range(values: Iterable[float | None]) -> tuple[float, float]:
-    """Return multiples of .05 around all values, at least .2 apart and at most 1. If some values are above 0, they are
-    at least 0, or LOWEST_SHOWN if others are below 0."""
+    """Return multiples of .05 around all values, at least .2 apart and at most 1.
+
+    If some values are above 0, the lower end is at least 0, or LOWEST_SHOWN if others are below 0.
+    """
     known = [value for value in values if value is not None and math.isfinite(value)] or [0.0, 1.0]
     least = 0.0 if min(known) >= 0 else max(LOWEST_SHOWN, min(known)) if max(known) > 0 else min(known)
     low, high = math.floor(20 * min(known) - 0.4), math.ceil(20 * max(known) + 0.4)
@@ -80,7 +83,7 @@ def score_range(values: Iterable[float | None]) -> tuple[float, float]:
 
 
 def difference_axis(title: str, values: Iterable[float], *, least: float) -> Json:
-    """Return an axis around zero that shows at least `least` of each side that has values."""
+    """Return an axis from zero to the values, at least `least` long on each side that has values."""
     known = [value for value in values if math.isfinite(value)]
     ends = min(0.0, *known, 0.0), max(0.0, *known, 0.0)
     low, high = (side * max(abs(end), least) if end else 0.0 for side, end in zip((-1, 1), ends, strict=True))
@@ -90,23 +93,23 @@ def difference_axis(title: str, values: Iterable[float], *, least: float) -> Jso
 
 
 def names_axis(names: Sequence[str], title: str = "", *, length: int = 14, **more: Any) -> Json:
-    """Return an axis with names at 0, 1, ...: as categories, plotly would read '1' as a number and merge equal ones."""
+    """Return an axis with names at 0, 1, ..., because plotly would read the category '1' as a number."""
     ticks = {"tickmode": "array", "tickvals": list(range(len(names)))}
     labels = [plot_text(name, length) for name in names]
     return plain_axis(title, range=[-0.6, len(names) - 0.4], showgrid=False, ticktext=labels, **ticks) | more
 
 
 def swarm(values: Sequence[float], ends: Sequence[float]) -> list[int]:
-    """Place dots on levels above and below the middle of their row so that none hides another on a phone.
+    """Return a level above or below the middle of the row for each dot, so that dots do not overlap on a phone.
 
-    ends: of the axis.
+    ends: lowest and highest value of the axis
     """
-    apart = (DOT + 0.5) * (ends[1] - ends[0]) / NARROW
+    spacing = (DOT + 0.5) * (ends[1] - ends[0]) / NARROW
     levels = sorted(range(-MOST_LEVELS, MOST_LEVELS + 1), key=lambda level: (abs(level), -level))
     taken = dict.fromkeys(levels, -math.inf)  # the last value on each level
     chosen = [0] * len(values)
     for i in sorted(range(len(values)), key=lambda i: values[i]):
-        free = [level for level in levels if values[i] - taken[level] >= apart]
+        free = [level for level in levels if values[i] - taken[level] >= spacing]
         chosen[i] = free[0] if free else min(levels, key=lambda level: taken[level])
         taken[chosen[i]] = values[i]
     return chosen
@@ -115,8 +118,8 @@ def swarm(values: Sequence[float], ends: Sequence[float]) -> list[int]:
 def dot_rows(
     rows: Sequence[Sequence[float]], across: Json, titles: Sequence[str], numbers: Sequence[str]
 ) -> tuple[list[list[float]], Json, int]:
-    """Lay out rows of dots with a name above each and a number to its right, where a phone has room for them. Return
-    the heights of the dots, the layout, and the height of the figure in pixels."""
+    """Return the heights of dots in rows, the layout with a title above each row and a number to its right, and the
+    height of the figure in pixels."""
     levels = [swarm(values, across["range"]) for values in rows]
     reach = DOT // 2 + DOT * max((abs(level) for row in levels for level in row), default=0)
     height = 2 * reach + 26  # of a row
@@ -133,7 +136,7 @@ def dot_rows(
 
 
 def points(x: Sequence[Any], y: Sequence[Any], name: str, *, fill: Any, symbol: str = "circle", **more: Any) -> Json:
-    """Return dots that may lie on the edge of the axes, such as a score of 1; `text` is shown when pointed at."""
+    """Return dots that may lie on the edge of the axes; `text` is shown on hover."""
     look = {"color": fill, "symbol": symbol, "size": 9, **more.pop("marker", {})}
     shown: Json = {"cliponaxis": False, "hovertemplate": "%{text}<extra></extra>", **more, "marker": look}
     return {"type": "scatter", "mode": "markers", "x": [*x], "y": [*y], "name": name, **shown}
@@ -152,14 +155,14 @@ def line(x: Sequence[Any], y: Sequence[Any], name: str, *, stroke: str, width: f
 
 
 def note(text: str, *, x: float, y: float, fill: str = INK, size: int = 12, **more: Any) -> Json:
-    """Return text at x, a share of the plot's width unless xref says otherwise, and y, a value of the axis."""
+    """Return text at x, a share of the plot width unless xref is given, and at y, a value of the axis."""
     font = {"color": fill, "size": size}
     refs = {"xref": "x domain", "yref": "y", "xanchor": "left"}
     return {"text": text, "showarrow": False, "x": x, "y": y, "font": font, **refs, **more}
 
 
 def dashed_line(value: float | None, text: str = "chance", *, vertical: bool = False) -> Json:
-    """Return the layout of a dashed line with a label at its end; nothing for None."""
+    """Return the layout of a dashed line with a label at its end; an empty layout for None."""
     if value is None:
         return {}
     line: Json = {"type": "line", "layer": "below", "line": {"color": MUTED, "width": 1, "dash": "dash"}}

@@ -1,4 +1,4 @@
-"""Figures of scores: every subject, differences to the best baseline, and stages."""
+"""Figures of scores: subjects, differences to the best baseline, and stages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..folds import SUBJECT
 from ..tasks import label_of
 from ..training.intervals import bootstrap_interval
 from . import plot
-from .comparison import DELIVERED, best_baseline, find, finite_scores, list_models
+from .comparison import DELIVERED, best_baseline, find_model, finite_scores, list_models
 from .escaping import plot_text
 from .plot import ACCENT, GREY, MUTED, SOFT, Figure, Json
 from .statistics import paired
@@ -18,11 +18,11 @@ from .wording import duration, interval, score, signed
 
 
 def draw_subjects(summary: Summary) -> Figure | None:
-    """Draw the scores of all subjects under the delivered model, the baselines (best first) and the paper's network."""
+    """Draw the scores of all subjects by the delivered model, the baselines (best first) and the paper's network."""
     if summary.choice is None:
         return None
     rows = list_models(summary.choice)
-    first, plain = find(rows, DELIVERED), find(rows, "none")
+    first, plain = find_model(rows, DELIVERED), find_model(rows, "none")
     baselines = sorted((row for row in rows if row.is_baseline), key=lambda row: -row.mean)
     shown = [row for row in (first, *baselines, plain) if row is not None]
     lowest = plot.LOWEST_SHOWN if first is not None and first.mean > 0 else -math.inf
@@ -42,11 +42,14 @@ def draw_subjects(summary: Summary) -> Figure | None:
         )
     metrics = summary.choice.other_metrics.items()
     others = {label_of(name): finite_scores(scores) for name, scores in metrics}
-    head = {"annotations": [plot.note("mean", x=1, y=-0.5, fill=MUTED, xshift=12)], "shapes": bands}
+    worst = min(shown[0].scores, key=shown[0].scores.__getitem__)
+    marked = _mark_worst(worst, values[0], heights[0], across) if len(values[0]) > 1 else []
+    head = {"annotations": [plot.note("mean", x=1, y=-0.5, fill=MUTED, xshift=12), *marked], "shapes": bands}
     return Figure(
         key="subjects",
-        title="Every person it has not seen" if summary.options.hold_out == SUBJECT else "Every person",
-        caption="Dots are people, lines are means, bands are 95 % intervals of the means.",
+        title="Score of every unseen subject" if summary.options.hold_out == SUBJECT else "Score of every subject",
+        caption="Dots are subjects, lines are means, bands are 95 % intervals of the means. "
+        f"The delivered model scores lowest on subject {worst}.",
         data=data,
         layout=plot.merge_layouts(layout, plot.dashed_line(summary.chance, vertical=True), head),
         columns=("subject", *(row.label for row in shown), *others),
@@ -58,6 +61,18 @@ def draw_subjects(summary: Summary) -> Figure | None:
     )
 
 
+def _mark_worst(name: str, values: list[float], heights: list[float], across: Json) -> list[Json]:
+    """Return the name of the worst subject beside its dot, if there is room on a phone."""
+    text, (begin, end), (low, second) = plot_text(f"subject {name}", 16), across["range"], sorted(values)[:2]
+    pixels = plot.NARROW / (end - begin)
+    sides = {"right": (low - begin) * pixels, "left": (second - low) * pixels}
+    side = max(sides, key=sides.__getitem__)
+    if sides[side] < plot.LETTER * len(text):
+        return []
+    look: Json = {"xref": "x", "xanchor": side, "xshift": -7 if side == "right" else 7, "size": 11, "fill": ACCENT}
+    return [plot.note(text, x=low, y=heights[values.index(low)], **look)]
+
+
 def _band(mean: float, limits: tuple[float, float] | None, fill: str, soft: str, **across: float) -> list[Json]:
     """Draw a mean as a line and its interval as a band behind the dots of a row."""
     look: Json = {"layer": "below", **across}
@@ -67,10 +82,10 @@ def _band(mean: float, limits: tuple[float, float] | None, fill: str, soft: str,
     return [{**look, "type": "rect", "x0": limits[0], "x1": limits[1], "fillcolor": soft, "line": {"width": 0}}, line]
 
 
-def differences(summary: Summary) -> Figure | None:
-    """Draw the delivered model minus the best baseline, by subject, with the interval of the mean."""
+def draw_differences(summary: Summary) -> Figure | None:
+    """Draw the difference between the delivered model and the best baseline by subject."""
     rows = [] if summary.choice is None else list_models(summary.choice)
-    best, other = find(rows, DELIVERED), best_baseline(rows)
+    best, other = find_model(rows, DELIVERED), best_baseline(rows)
     pair = None if best is None or other is None else paired(best.scores, other.scores)
     if pair is None or other is None or pair.ties == pair.n:
         return None
@@ -88,8 +103,8 @@ def differences(summary: Summary) -> Figure | None:
     return Figure(
         key="differences",
         title="Gain or loss of every subject",
-        caption=f"Score of the delivered model minus {other.label}, sorted from worst to best under {other.label}. "
-        f"{words}: the band. If it includes zero, the difference may be chance.",
+        caption=f"Score of the delivered model minus the score of {other.label}. Subjects are sorted by the score of "
+        f"{other.label}, lowest first. {words}, drawn as a band. If it includes zero, the difference may be chance.",
         data=[*stems, plot.points([*range(len(names))], values, "difference", fill=fills, text=texts)],
         layout={
             "xaxis": plot.names_axis(names, "test subject"),
@@ -102,8 +117,8 @@ def differences(summary: Summary) -> Figure | None:
     )
 
 
-def stages(summary: Summary) -> Figure | None:
-    """Draw the mean score after each stage against the time since the run began."""
+def draw_stages(summary: Summary) -> Figure | None:
+    """Draw the mean score after each stage over the time of the run."""
     known = [] if summary.choice is None else summary.choice.stages
     ended = [stage for stage in known if math.isfinite(stage.score) and math.isfinite(stage.seconds)]
     if not ended:
@@ -113,13 +128,13 @@ def stages(summary: Summary) -> Figure | None:
     bars = [(at, value) for at, stage in zip(x, ended, strict=True) for value in (*stage.interval, None)]
     named = [f"{number} {stage.name} ({duration(stage.seconds)})" for number, stage in enumerate(ended, 1)]
     texts = [f"{plot_text(name)}<br>mean {score(value)}" for name, value in zip(named, y, strict=True)]
-    across = plot.plain_axis(f"{unit} since the run began", range=[0, 1.06 * max(x) or 1.0])
+    across = plot.plain_axis(f"{unit} since the start of the run", range=[0, 1.06 * max(x) or 1.0])
     numbers = {"mode": "markers+text", "textposition": "top right", "texttemplate": "%{customdata}"}
     return Figure(
         key="stages",
         title="Score after each stage",
-        caption="Mean over people after each stage; bars are 95 % intervals. If the last stage "
-        f"gained little, a longer run would not help. Stages: {'; '.join(named)}.",
+        caption="Mean over subjects after each stage, with 95 % intervals. If the last stages gained little, a longer "
+        f"run would not help. Stages: {'; '.join(named)}.",
         data=[
             plot.line([at for at, _ in bars], [value for _, value in bars], "95 % interval", stroke=MUTED, width=1.5),
             plot.line(x, y, "mean", stroke=SOFT, line={"shape": "hv"}),

@@ -1,4 +1,4 @@
-"""Paired comparisons: the same subjects under two models. Nothing here knows how either was chosen."""
+"""Paired comparison of two models on the same subjects."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from scipy import stats
 from ..training.intervals import MIN_SUBJECTS_TO_TEST as MIN_SUBJECTS_TO_TEST
 from ..training.intervals import bootstrap_interval
 
-MOST_TO_ENUMERATE = 50  # beyond, the normal approximation is good and the exact one slow
-TIE = 1e-9  # balanced accuracies that differ by rounding alone are equal
+MOST_TO_ENUMERATE = 50  # subjects for the exact test; above, the normal approximation is good
+TIE = 1e-9  # smaller differences are due to rounding
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Paired:
     second: Spread
     mean: float
     interval: tuple[float, float] | None  # 95 %; None for a single subject
-    p: float | None  # None where too few subjects differ for any p to be small
+    p: float | None  # None if too few subjects differ
     wins: int
     ties: int
     losses: int
@@ -56,7 +56,7 @@ def spread(scores: ArrayLike) -> Spread:
 
 
 def paired(first: Mapping[str, float], second: Mapping[str, float]) -> Paired | None:
-    """Compare two models on the subjects that both have a finite score for; None if there is none."""
+    """Compare two models on the subjects with finite scores of both; None if there are no such subjects."""
     common = [s for s in second if s in first and math.isfinite(first[s]) and math.isfinite(second[s])]
     if not common:
         return None
@@ -78,8 +78,7 @@ def paired(first: Mapping[str, float], second: Mapping[str, float]) -> Paired | 
 
 
 def signed_rank_p(differences: ArrayLike) -> float | None:
-    """Return the two-sided p of Wilcoxon's signed-rank test. Zeros are dropped; p is 1 if all are zero, and None if
-    fewer than 6 differences remain."""
+    """Return the two-sided p of Wilcoxon's signed-rank test without zeros; None for fewer than 6 differences."""
     data = np.round(np.asarray(differences, dtype=float), 12)  # equal accuracies must tie in spite of rounding
     if len(data) and not data.any():
         return 1.0
@@ -92,8 +91,7 @@ def signed_rank_p(differences: ArrayLike) -> float | None:
 
 
 def _exact_p(data: NDArray[np.float64]) -> float:
-    """Compute p from the distribution of the rank sum by convolution, because all 2ⁿ signs are equally likely. It is
-    valid with ties."""
+    """Compute p from the exact distribution of the rank sum, by convolution over all 2ⁿ signs; valid with ties."""
     ranks = np.rint(2 * stats.rankdata(np.abs(data))).astype(int)  # doubled: tied ranks are half-integers
     total = int(ranks.sum())
     law = np.zeros(total + 1)
@@ -107,8 +105,7 @@ def _exact_p(data: NDArray[np.float64]) -> float:
 
 
 def holm(p_values: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Correct p values of several methods that are compared with one baseline (Holm's step-down method). None stays
-    None and does not count."""
+    """Correct p values of several methods by Holm's step-down method. None stays None and does not count."""
     known = sorted((p, name) for name, p in p_values.items() if p is not None)
     corrected: dict[str, float | None] = dict.fromkeys(p_values)
     largest = 0.0

@@ -1,4 +1,4 @@
-"""Summary: everything the report shows, as typed records. Nothing in this room trains or chooses."""
+"""Summary of a run: everything that the report shows, as typed records."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ..tasks import label_of
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """Accuracy of a fresh probe that reads the subject from z of a fold's training windows."""
+    """Accuracy of a new classifier that predicts the subject from the latents of a fold's training windows."""
 
-    test_subject: str  # of the fold
+    test_subject: str  # held out in the fold
     accuracy: float
     chance: float
     bits: float
@@ -24,13 +24,13 @@ class ProbeResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """A run, finished or not. Names of data sets, classes, channels and subjects are the user's: escape them."""
+    """Facts and results of a run, finished or not. Names come from the user and must be escaped."""
 
-    name: str  # of the data set
-    source: str  # what the user gave: a path or a name
+    name: str  # name of the recordings
+    source: str  # path or name of the recordings, as given
     command: str  # the command line that reproduces the run
     jobs_done: int
-    jobs_total: int  # known so far; stage two is added when stage one has ended
+    jobs_total: int  # jobs known so far; later stages add more
     started: str  # ISO time
     seconds: float  # computing time
     device: str
@@ -40,7 +40,7 @@ class Summary:
     folds: int = 0
     fits: tuple[FinishedFit, ...] = ()
     choice: Choice | None = None  # None: the run is not finished
-    # By role, as `networks`: what probes read.
+    # Probes by role, as in `networks`.
     leakage: dict[str, list[ProbeResult]] = field(default_factory=dict)
 
     @property
@@ -49,13 +49,13 @@ class Summary:
 
     @property
     def chance(self) -> float:
-        """Return what guessing would score by the metric that decides."""
+        """Return the score of guessing by the metric of the run."""
         known = None if self.choice is None else self.choice.chance
         return self.data.chance if known is None else known
 
     @property
     def metric(self) -> str:
-        """Return the label of the metric that decides, inside a sentence."""
+        """Return the label of the metric of the run."""
         return label_of(self.options.metric if self.choice is None else self.choice.metric)
 
     @property
@@ -67,23 +67,26 @@ class Summary:
         return f"SO FAR, {n} stage{'s' * (n != 1)}: " if n and self.choice.end_reason is None else ""
 
     def require(self, at_least: float | None) -> Summary:
-        """Return the summary with another score required of every person; None: that of the run."""
+        """Return the summary with another score required of every subject; None keeps that of the run."""
         if self.choice is None or at_least is None:
             return self
         return replace(self, choice=replace(self.choice, at_least=at_least))
 
     @property
     def network_labels(self) -> dict[str, str]:
-        """Return the labels of `networks`."""
+        """Return the label of each role in `networks`."""
         plain = "EEGNet (paper)" if self.choice is None else self.choice.paper_network_label
-        return {"paper_network": plain, "uncensored": "Best single, without its censor", "chosen": "Best single"}
+        return {
+            "paper_network": plain,
+            "uncensored": "Best single network, uncensored",
+            "chosen": "Best single network",
+        }
 
     @property
     def networks(self) -> dict[str, Setting]:
-        """Return the networks to compare, by role: the paper's, the chosen one, and the chosen one without its penalty.
+        """Return the compared networks by role: the paper's, the best single one, and the latter without its penalty.
 
-        The last is left out unless it was trained on the same folds; the paper's may preprocess windows differently. A
-        linear model is no network.
+        The uncensored one is left out unless it was trained on the same folds. Linear models are left out.
         """
         choice, settings = self.choice, dict[str, Setting]()
         if choice is None:
@@ -93,8 +96,8 @@ class Summary:
         settings |= {} if choice.paper_network_won else {"chosen": chosen}
         if chosen.penalty is not None:
             folds: dict[Setting, set[int]] = {}
-            for training in self.fits:
-                folds.setdefault(training.setting, set()).add(training.fold)
+            for fit in self.fits:
+                folds.setdefault(fit.setting, set()).add(fit.fold)
             twins = (chosen.uncensored(batches) for batches in (chosen.training.batches, "shuffled"))
             twin = next((twin for twin in twins if folds.get(chosen, set()) <= folds.get(twin, set())), paper)
             settings |= {"uncensored": twin} if twin is not None and twin != paper else {}

@@ -1,4 +1,4 @@
-"""A run's fits as TensorBoard's event files, one folder for each, while it works or afterwards."""
+"""TensorBoard event files of the fits of a run, one folder per fit, during the run or afterwards."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ from ..jobs import HISTORY
 from ..recordings.optional import need
 from ..runs.results import FinishedFit, read_fits
 
-EVERY = 5.0  # seconds between looks at a run that is at work
+POLL_SECONDS = 5.0  # between updates during a run
 
 
 def import_summary_writer() -> Any:
-    """Import torch's writer of event files. A run imports it before it begins, so that a missing tensorboard is noticed
-    early."""
+    """Import torch's writer of event files. A run calls it before its first fit."""
     need("tensorboard", "--tensorboard", "tensorboard")
     return need("torch.utils.tensorboard", "--tensorboard", "tensorboard").SummaryWriter
 
 
 class EventFiles:
-    """Writer of event files: curves by epoch, scores and hyperparameters of every finished training, each written once.
+    """Writer of event files: curves by epoch, scores and hyperparameters of every finished fit, each written once.
 
-    with EventFiles(run, target): starts a thread that looks for new fits until the block ends, and EventFiles(run,
-    target).update() writes all that are there now.
+    `with EventFiles(run, target)` starts a thread that writes new fits until the block ends. `update` writes the fits
+    that have finished.
     """
 
     def __init__(self, run: Path, target: Path) -> None:
@@ -36,20 +35,20 @@ class EventFiles:
         self.written: set[str] = set()
         if target.exists() and not target.is_dir():
             raise UserError(f"{target} is a file; give --tensorboard a folder")
-        self._over = threading.Event()
+        self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def update(self) -> int:
-        """Write new fits; returns how many are written in all."""
-        for training in read_fits(self.run, self.written).fits:
-            self._write(training)
-            self.written.add(training.key)
+        """Write new fits, and return the number of all written fits."""
+        for fit in read_fits(self.run, self.written).fits:
+            self._write(fit)
+            self.written.add(fit.key)
         return len(self.written)
 
-    def _write(self, training: FinishedFit) -> None:
-        record = training.record
-        folder = self.target / folder_name(training)
-        for old in folder.glob("events.out.tfevents.*"):  # of an earlier command: TensorBoard would show both
+    def _write(self, fit: FinishedFit) -> None:
+        record = fit.record
+        folder = self.target / folder_name(fit)
+        for old in folder.glob("events.out.tfevents.*"):  # TensorBoard would show an earlier file, too
             old.unlink()
         writer = self.writer(str(folder))
         try:
@@ -59,39 +58,35 @@ class EventFiles:
                         writer.add_scalar(name, value, epoch)
             scores = {"validation": record.validation_score, "test": record.test_score}
             metrics = {f"score/{split}": value for split, value in scores.items() if math.isfinite(value)}
-            hyperparameters = {
-                k: v for k, v in training.setting.to_dict().items() if isinstance(v, (bool, int, float, str))
-            }
-            whose = {"setting": training.name, "test_subject": str(training.test_subject), "seed": training.seed}
-            # Fields of other settings are absent here, which TensorBoard shows as empty cells.
+            hyperparameters = {k: v for k, v in fit.setting.to_dict().items() if isinstance(v, (bool, int, float, str))}
+            whose = {"setting": fit.name, "test_subject": str(fit.test_subject), "seed": fit.seed}
+            # TensorBoard shows fields that a setting does not have as empty cells.
             writer.add_hparams(hyperparameters | whose, metrics, run_name=".", global_step=record.epochs)
-            writer.add_text("setting", f"`{training.setting.to_json()}`")
+            writer.add_text("setting", f"`{fit.setting.to_json()}`")
         finally:
             writer.close()
 
     def _watch(self) -> None:
-        while not self._over.wait(EVERY):
+        while not self._stop.wait(POLL_SECONDS):
             try:
                 self.update()
-            except (UserError, OSError) as error:  # the run goes on; at its end everything is written again
-                warnings.warn(f"TensorBoard's files are behind: {one_line(error)}", stacklevel=2)
+            except (UserError, OSError) as error:  # the last update writes the missing fits
+                warnings.warn(f"TensorBoard files could not be updated: {one_line(error)}", stacklevel=2)
 
     def __enter__(self) -> EventFiles:
         self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._over.set()
+        self._stop.set()
         self._thread.join()
         if kind is None:
             self.update()
 
 
-def folder_name(training: FinishedFit) -> str:
-    """Return the folder of a training, setting / person and seed. Names are cleaned, so that no path can leave the
-    target folder."""
-    setting, person = (
-        re.sub(r"[^A-Za-z0-9._=+-]+", "_", text).strip("._")[:80]
-        for text in (training.name, str(training.test_subject))
+def folder_name(fit: FinishedFit) -> str:
+    """Return the folder of a fit, setting / subject and seed, without characters that could leave the target folder."""
+    setting, subject = (
+        re.sub(r"[^A-Za-z0-9._=+-]+", "_", text).strip("._")[:80] for text in (fit.name, str(fit.test_subject))
     )
-    return f"{setting}-{training.setting.key[:6]}/{person}-{training.fold}-seed{training.seed}"
+    return f"{setting}-{fit.setting.key[:6]}/{subject}-{fit.fold}-seed{fit.seed}"

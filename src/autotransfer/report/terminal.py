@@ -1,4 +1,4 @@
-"""Results of one run, and of two runs compared, as lines for a terminal."""
+"""The result of a run, and the comparison of two runs, as lines for a terminal."""
 
 from __future__ import annotations
 
@@ -6,74 +6,149 @@ from contextlib import closing
 from pathlib import Path
 
 from ..errors import UserError
-from ..runs.choice import Choice, read_choice
+from ..folds import SUBJECT
+from ..person.adaptation import NO_ADAPTATION
+from ..runs.choice import HARM, Choice, ReplayResult, read_choice
 from ..runs.database import RunDatabase
-from ..runs.progress import resume_hint
-from .comparison import list_models
+from ..runs.headline import mean, short_name
+from ..tasks import label_of
+from ..training.intervals import describe_next_subject
+from ..words import range_words
 from .escaping import short
-from .findings import ADAPTATIONS, NO_BETTER, describe_ensemble, describe_metric, describe_missing, headline
-from .statistics import paired, spread
-from .wording import family_label, interval, probability, score, signed
+from .findings import USELESS, describe_below, describe_intervals, describe_metric, is_useless, named_metric
+from .statistics import Paired, paired
+from .wording import count, interval, probability, score, signed
+
+FEW_LABELS = 5  # labeled windows of each class whose gain the terminal prints
+NUMBERS = {1: "One", 2: "Two", 5: "Five", 10: "Ten"}
+BASELINE_LETTERS = 60  # of a baseline's name
 
 
-def result_lines(choice: Choice, folder: Path | None = None) -> list[str]:
-    """Return the headline, the delivered model, and its scores with those of baselines and the paper's network.
+def result_lines(choice: Choice, folder: Path | str = "RUN") -> list[str]:
+    """Return at most seven lines: scores, gains, what they mean and what to do next. folder: folder of the run."""
+    gains = [describe_intervals(choice)] if choice.task.is_numeric else _gain_lines(choice)
+    lines = [_score_line(choice), _baseline_line(choice), _next_subject_line(choice), *gains]
+    return [line for line in (*lines, _conclude(choice), _advise(choice, folder)) if line]
 
-    folder: of the run, to say how it can continue.
-    """
-    lines, ensemble = headline(choice), choice.ensemble
-    if ensemble is None:
-        lines.append(f"chosen: {choice.chosen.name}")
-        if choice.paper_network_won:
-            lines.append(f"{NO_BETTER}, so it was kept.")
-    else:
-        used = {short(family_label(kind), 40): weight for kind, weight in ensemble.families.items()}
-        shares = ", ".join(f"{label} {100 * weight:.0f} %" for label, weight in used.items())
-        lines.append(f"{describe_ensemble(ensemble)}: {shares}")
-    if choice.adaptation in ("online", "transductive"):
-        lines.append(f"  {ADAPTATIONS[choice.adaptation]}")
-    rows = {short(row.label, 60): spread(list(row.scores.values())) for row in list_models(choice)}
-    width = max(map(len, rows))
-    lines += [f"{describe_metric(choice)}:", *(f"  {label:{width}}  {scores}" for label, scores in rows.items())]
-    if ensemble is not None and choice.calibration is not None:
-        error, before = choice.calibration.error, choice.calibration.error_before
-        lines.append(
-            f"temperature {ensemble.temperature:.2f}: expected calibration error {score(error)}, without it "
-            f"{score(before)}"
+
+def _score_line(choice: Choice) -> str:
+    n_subjects = count(len(choice.estimate), "unseen subject")
+    if choice.hold_out != SUBJECT:
+        n_subjects = f"{count(len(choice.estimate), 'subject')}, each {short_name(choice.hold_out)} held out"
+    limits = (
+        [] if choice.interval is None else [f"95 % interval {score(choice.interval[0])} to {score(choice.interval[1])}"]
+    )
+    facts = "; ".join(limits + ([] if choice.chance is None else [choice.task.chance_words(choice.chance)]))
+    value = f"{score(mean(choice.estimate))} {label_of(choice.metric)}"
+    return f"Score: {value} on {n_subjects}" + (f" ({facts})" if facts else "")
+
+
+def _baseline_line(choice: Choice) -> str:
+    best, scored = choice.best_baseline, " scored" * bool(choice.skipped_baselines)
+    if best is None:
+        return "Best baseline: none was scored"
+    limits = "" if best.interval is None else f" (95 % interval {range_words(best.interval)})"
+    name = short_name(best.name, BASELINE_LETTERS)
+    return f"Best{scored} baseline: {score(best.mean)}, {name}; difference {signed(best.difference)}{limits}"
+
+
+def _next_subject_line(choice: Choice) -> str:
+    expected = describe_next_subject(choice.next_subject, choice.hold_out, metric=named_metric(choice)) or ""
+    return f"{expected} {describe_below(choice)}".strip()
+
+
+def _gain_lines(choice: Choice) -> list[str]:
+    replayed = choice.replay
+    if replayed is None:
+        used = "all are used before the first prediction" if choice.adaptation == "transductive" else "not tested"
+        return [f"Unlabeled windows: {used}"]
+    adapts = "adapts to them" if replayed.session_method != NO_ADAPTATION else "does not adapt to them"
+    lines = [f"Unlabeled windows: {signed(replayed.gain)}; an online session {adapts}"]
+    number, pair = _few_labels(replayed)
+    if pair is not None:
+        n_subjects = len(next(iter(replayed.zero_shot.values())))
+        fewer = f" ({pair.n} of {n_subjects} subjects have enough windows)" * (pair.n < n_subjects)
+        values = f"{signed(pair.mean)}, from {score(pair.second.mean)} to {score(pair.first.mean)}{fewer}"
+        lines.append(f"{number} label{'s' * (number != 'One')} per class: {values}")
+    return lines
+
+
+def _few_labels(replayed: ReplayResult) -> tuple[str, Paired | None]:
+    """Return the number of labels in words, and scores with them compared with scores without."""
+    numbers = [int(n) for n in replayed.calibrated if int(n) <= FEW_LABELS]
+    if not numbers:
+        return "", None
+    n = max(numbers)
+    return NUMBERS.get(n, str(n)), paired(replayed.calibrated[str(n)], replayed.before_calibration[str(n)])
+
+
+def _conclude(choice: Choice) -> str:
+    """Return one sentence on what the scores mean."""
+    if is_useless(choice):
+        return f"The model is useless: {USELESS}"
+    if choice.is_guessing:
+        return f"No better than {choice.task.guess}: the 95 % interval of the score reaches {choice.task.chance_name}."
+    best = choice.best_baseline
+    if best is None:
+        return f"The model is better than {choice.task.guess}."
+    return {
+        "better": "The model is clearly better than the best baseline.",
+        "worse": "The model is clearly worse than the best baseline.",
+        "similar": f"The model is better than {choice.task.guess}, but not clearly better than the best baseline.",
+        "too few": f"{count(best.n_subjects, 'subject')} are too few to tell the model and the best baseline apart.",
+    }[best.comparison]
+
+
+def _advise(choice: Choice, folder: Path | str) -> str:
+    """Return one sentence on what to do next."""
+    number, pair = ("", None) if choice.replay is None else _few_labels(choice.replay)
+    if pair is not None and pair.mean >= HARM and pair.interval is not None and pair.interval[0] > 0:
+        windows = "labeled window per class raises" if number == "One" else "labeled windows per class raise"
+        return (
+            f"{number} {windows} it to {score(pair.first.mean)}: record them and use autotransfer calibrate {folder}."
         )
-        lines.append(f"best single candidate: {choice.chosen.name}")
-    longer = "" if folder is None else resume_hint(choice.end_reason, folder)
-    ended = [] if choice.end_reason is None else [f"ended: {choice.end_reason}{longer}"]
-    return [*lines, *describe_missing(choice), *ended]
+    if choice.undelivered_stages:
+        return f"The time limit ended the run: continue with autotransfer resume {folder} --time 10m."
+    if choice.is_guessing or is_useless(choice):
+        return "Check labels and channels with autotransfer inspect, then record more subjects."
+    if choice.replay is not None and choice.replay.session_method != NO_ADAPTATION:
+        return f"Unlabeled windows help: predict with autotransfer stream {folder} --adapt."
+    if choice.best_baseline is not None and choice.best_baseline.comparison in ("too few", "worse"):
+        return "Record more subjects: autotransfer plan-study estimates the gain."
+    return f"Predict new recordings with autotransfer predict {folder}."
 
 
 def comparison_lines(first: Path, second: Path) -> list[str]:
-    """Return lines on how the second run differs from the first; runs on different recordings are refused."""
+    """Return lines on the difference between two runs on the same recordings."""
     (data, before), (other_data, after) = (_finished(folder) for folder in (first, second))
     if data != other_data:
-        raise UserError(f"{first} and {second} are runs on different data; compare runs on the same recordings")
+        raise UserError(f"{first} and {second} have different recordings; compare runs on the same recordings")
     if before.metric != after.metric:
-        raise UserError(f"{first} has {before.metric}, {second} {after.metric}; compare runs of one metric")
+        raise UserError(
+            f"{first} has the metric {before.metric}, {second} {after.metric}; compare runs with the same --metric"
+        )
     pair = paired(after.estimate, before.estimate)
     if pair is None:
-        raise UserError(f"{first} and {second} have scored no person in common")
+        raise UserError(f"{first} and {second} have no scored subject in common; compare runs on the same subjects")
     names = [short(folder.name or folder, 30) for folder in (first, second)]
     names = names if names[0] != names[1] else [short(folder, 60) for folder in (first, second)]
     everybody = len(before.estimate) == len(after.estimate) == pair.n
     lines = [f"{describe_metric(before)}{'' if everybody else f', the {pair.n} that both runs scored'}:"]
     for name, scores, choice in zip(names, (pair.second, pair.first), (before, after), strict=True):
-        doubt = f"; not clearly better than {choice.task.guess}" if choice.is_guessing else ""
+        doubt = f"; no better than {choice.task.guess}" if choice.is_guessing else ""
         lines.append(f"  {name:{max(map(len, names))}}  {scores}{doubt}")
+    if pair.ties == pair.n:
+        return [*lines, f"The scores of the two runs are identical on {count(pair.n, 'subject')}"]
     limits = f", 95 % interval {interval(pair)}" if pair.interval else ""
     tested = "" if pair.p is None else f", p {probability(pair.p, equals=True)}"
     lines.append(f"{names[1]} minus {names[0]}: {signed(pair.mean)}{limits}{tested}")
-    lines.append(f"of {pair.n} people {pair.wins} gained, {pair.ties} tied, {pair.losses} lost")
+    lines.append(f"of {count(pair.n, 'subject')} {pair.wins} gained, {pair.ties} tied, {pair.losses} lost")
     if pair.interval is None:
-        lines.append("Too few people to tell")
+        lines.append("One subject is too few to compare runs")
     elif pair.interval[0] <= 0 <= pair.interval[1]:
         lines.append("No clear difference: the interval includes zero")
     else:
-        lines.append(f"{names[1] if pair.mean > 0 else names[0]} is better on these people")
+        lines.append(f"{names[1] if pair.mean > 0 else names[0]} is better on these subjects")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""Kinds, numbers and durations in words."""
+"""Names of model families, numbers and durations in words."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from .statistics import Paired
 SIGNIFICANT = 0.05  # corrected p below this is called significant
 
 
-def family_label(kind: str) -> str:
-    """Return the name of a kind of candidates; a user's encoder has the name that they gave it."""
-    return _family_names(kind)[0]
+def family_label(family: str) -> str:
+    """Return the name of a model family; a user's encoder has its own name."""
+    return _family_names(family)[0]
 
 
-def family_words(kind: str) -> str:
-    """Return the name of a kind inside a sentence."""
-    return _family_names(kind)[1]
+def family_words(family: str) -> str:
+    """Return the name of a model family inside a sentence."""
+    return _family_names(family)[1]
 
 
-def _family_names(kind: str) -> tuple[str, str]:
-    registered = REPRESENTATIONS.get(kind) or ENCODERS.get(kind)
-    return (registered and registered.display_names) or (kind, kind)
+def _family_names(family: str) -> tuple[str, str]:
+    registered = REPRESENTATIONS.get(family) or ENCODERS.get(family)
+    return (registered and registered.display_names) or (family, family)
 
 
 def share(value: float) -> str:

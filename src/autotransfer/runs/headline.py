@@ -106,12 +106,6 @@ def _describe_subjects(hold_out: str, subjects: str) -> str:
 
 
 def short_name(text: str, most: int = LETTERS) -> str:
-    """Return a name of the user's on one line, shortened to at most `most` letters."""
-    name = printable(text)
-    return name if len(name) <= most else name[: most - 1] + "…"
-
-
-def introduce_headline(sentence: str, *, calibrated: bool = False) -> str:
-    """Return the headline of a saved model with its origin. calibrated: whether the model was calibrated since."""
-    when = "before calibration" if calibrated else "in training"
-    return printable(f"Measured {when}: {sentence[:1].lower()}{sentence[1:]}")
+    """Return a user's name for something on one line, at most so many letters long."""
+    shown = printable(text)
+    return shown if len(shown) <= most else shown[: most - 1] + "…"

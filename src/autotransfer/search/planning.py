@@ -13,6 +13,7 @@ from ..augment import AUGMENTATIONS
 from ..errors import UserError
 from ..model.encoders import Encoders
 from ..recordings import Recordings
+from ..recordings.overview import describe
 from ..runs.options import DEFAULT_ENCODER, RunOptions
 from ..runs.preparation import Preparation, prepare
 from ..runs.run import Run, Tell, check_unused
@@ -129,13 +130,14 @@ def begin(
 ) -> Run:
     """Start a run with its plan. again: the plan that another run performed.
 
-    tell: receives why there are so few folds, and when the run ends.
+    tell: receives what was read, why there are so few folds, and when the run ends.
     """
     start = time.monotonic()
     check_unused(folder)
     prepared = prepare(options, encoders, recordings)
     plan = make_plan(prepared) if again is None else again.for_recordings(prepared)
-    lines = why_folds(prepared.recordings, options.folds, plan) + (limit_words(options) if again is None else [])
+    lines = [describe(prepared.recordings), *why_folds(prepared.recordings, options.folds, plan)]
+    lines += limit_words(options) if again is None else []
     if tell is not None:
         for line in lines:
             tell(line)
