@@ -1,4 +1,4 @@
-"""The censors of a population: members that share a code path share one stacked censor."""
+"""Censors of a population: members of one code path share a stacked censor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .program import Branches
 
 
 class _Part:
-    """One code path: its members, its censor, and the critics' optimizer if it has critics."""
+    """Members of one code path with their censor and its critics' optimizer."""
 
     def __init__(
         self, settings: list[Setting], index: list[int], seeds: Sequence[int], *, latent_dim: int, n_classes: int,
@@ -33,7 +33,7 @@ class _Part:
             CENSORS[first.method], first.mode, options, latent_dim=latent_dim, n_classes=n_classes,
             n_subjects=n_groups, members=len(index), seeds=[seeds[member] for member in index], branches=branches,
         ).to(device=device, dtype=dtype)  # fmt: skip
-        self._labels: tuple[Tensor, Tensor, Tensor, Tensor] | None = None  # of all members, and of its own
+        self._labels: tuple[Tensor, Tensor, Tensor, Tensor] | None = None  # labels of all members and of these members
         self.critic: AdamW | None = None
         critics = [one for one in options if isinstance(one, CriticOptions)]
         self.steps = critics[0].critic_steps if critics else 1
@@ -46,8 +46,7 @@ class _Part:
             self.critic = AdamW(FlatParameters(censor=self.censor), torch.tensor(decay, dtype=dtype, device=device))
 
     def labels(self, y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the labels of its members: the same tensors for the critics and the penalty of a step, so that the
-        censor can reuse what it derives from them."""
+        """Return the labels of these members, as the same tensors for critics and penalty, so that caches hold."""
         if len(self.index) == len(y):
             return y, s
         if self._labels is None or self._labels[0] is not y or self._labels[1] is not s:
@@ -59,7 +58,7 @@ class _Part:
         self.censor.after_step(active[self.index])
 
     def select(self, keep: Tensor, index: Tensor) -> None:
-        """Keep the members at positions `keep` of this part; `index` are their new places in the population."""
+        """Keep only members `keep` of this part; `index` are their new indices in the population."""
         self.index = index
         self.censor.select(keep)
         if self.critic is not None:
@@ -75,8 +74,7 @@ class Censors:
         self, settings: list[Setting], seeds: Sequence[int], *, latent_dim: int, n_classes: int,
         n_groups: Sequence[int], device: torch.device, dtype: torch.dtype, branches: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
-        """seeds, n_groups: one per member; members of one code path have the same number of subjects. branches:
-        widths of the parts of a code, where it has several."""
+        """seeds, n_groups: one per member, equal within a code path; branches: widths of the branches of z."""
         paths: dict[tuple[object, ...], list[int]] = {}
         for member, setting in enumerate(settings):
             if setting.penalty is not None:
@@ -91,7 +89,7 @@ class Censors:
         self.branches = Branches(device)
 
     def penalty(self, z: Tensor, y: Tensor, s: Tensor) -> Tensor:
-        """Return the penalties (P,) of codes z (P, B, D) with classes y and subjects s (P, B)."""
+        """Return the penalties (P,) of latents z (P, B, D) with classes y and subjects s (P, B)."""
         if len(self.parts) == 1 and len(self.parts[0].index) == len(z):
             return self.parts[0].censor(z, y, s)  # type: ignore[no-any-return]  # modules give Any
 
@@ -104,7 +102,7 @@ class Censors:
         return penalty
 
     def train_critics(self, z: Tensor, y: Tensor, s: Tensor, active: Tensor, decay: Tensor) -> None:
-        """Update the critics on the codes of this step, before the encoder; `decay` (P,) scales their rates."""
+        """Update the critics on the latents of this step, before the encoder; decay (P,) scales learning rates."""
         z = z.detach()
 
         def work(part: _Part) -> None:
@@ -123,7 +121,7 @@ class Censors:
             part.after_step(active)
 
     def select(self, keep: Tensor) -> None:
-        """Keep only these members (k,) of the population."""
+        """Keep only members keep (K,) of the population."""
         new_place = {int(old): new for new, old in enumerate(keep.tolist())}
         parts = []
         for part in self.parts:
@@ -135,7 +133,7 @@ class Censors:
         self.parts = parts
 
     def state(self) -> dict[str, Tensor]:
-        """Return everything that training changes, by name."""
+        """Return all tensors that training changes, by name."""
         tensors = {}
         for part in self.parts:
             for name, tensor in part.censor.state_dict().items():
@@ -150,7 +148,7 @@ class Censors:
             tensor.copy_(tensors[name])
 
     def member_state(self, member: int) -> dict[str, Tensor]:
-        """Return one member's critics and counters, without a member axis."""
+        """Return one member's censor state without the member axis."""
         for part in self.parts:
             places = (part.index == member).nonzero().flatten().tolist()
             if places:

@@ -1,22 +1,21 @@
-"""The offset of one person's logits from those of the training people, learned from windows without labels.
+"""Online centering: a new subject's offset in logits, estimated from windows without labels.
 
-A closed form whose training people were centered (`center="online"`) is linear in the window: to center a new person is
-to take an offset δ from its logits. With nothing known δ is 0, and the person is treated as training people are on
-average. With u the logits less what they are at the center of the training people, n windows and the sum s of their u,
+A linear model whose training subjects were centered (`center="online"`) is linear in the window, so centering a new
+subject subtracts an offset δ from its logits. δ is 0 before the first window. With u the logits less the logits at the
+center of the training subjects, n windows and the sum s of their u,
 
     plain      δ = s / (m + n)
     balanced   δ = (s − (1 − r) Σ_c n_c μ_c) / (m + n)
     cautious   δ = r (s − (1 − r) Σ_c n_c μ_c) / (m + r n)
 
-m is how many windows the prior is worth. Σ_c n_c μ_c is the sum that training people would have in the classes that the
-model predicts: n_c windows of class c, with μ_c the mean of u in it. A person who shows one class for minutes is then
-compared with that class, not with all of them. But predictions are wrong where a person lies far off, and windows of
-all classes need no such comparison. r tells the two cases apart without predictions, by how much u varies within the
-person: as much as windows of one class (r = 0), or as much as windows of all classes do within training people (r = 1).
-A shift of the person does not change it.
+m is the weight of the prior in windows. Σ_c n_c μ_c is the sum expected for training subjects: n_c windows predicted as
+class c, whose mean of u is μ_c. A subject who shows one class for minutes is then compared with that class, not with
+all classes. But predictions are wrong for a subject with a large offset, and windows of all classes need no such
+comparison. r tells the two cases apart without predictions by the variance of u within the subject: r = 0 for the
+variance of one class, r = 1 for the variance of all classes within training subjects. An offset does not change r.
 
-With forgetting, all sums fade by that share with every window. A window far beyond every training window is predicted,
-but not learned from.
+Forgetting multiplies all sums by 1 − forgetting at every window. Windows much further from the center than every
+training window are predicted but do not change δ.
 """
 
 from __future__ import annotations
@@ -32,23 +31,23 @@ from torch import Tensor
 from ..errors import UserError, check_choice, check_types
 
 RULES = ("plain", "balanced", "cautious")
-PRIORS = (2.0, 8.0, 32.0)  # windows; tried on held-out people
-FORGETTING = (0.0, 0.01)  # tried as well
+PRIORS = (2.0, 8.0, 32.0)  # weights of the prior in windows, compared on held-out subjects
+FORGETTING = (0.0, 0.01)  # compared on held-out subjects
 MOST_PRIOR = 1e6
-BEYOND = 2.0  # times as far from the center as any window of the training people
+BEYOND = 2.0  # largest distance of a window from the center, relative to all training windows
 TINY = 1e-12
 
 Floats = NDArray[np.float64]
-CenteringState = dict[str, Floats]  # of one person, or of several side by side on leading axes
+CenteringState = dict[str, Floats]  # of one subject, or of several on leading axes
 
 
 @dataclass(frozen=True)
 class CenteringRule:
-    """Rule by which windows of a person move the offset: chosen on held-out people (search/online_adaptation.py)."""
+    """Rule by which windows update the offset, selected on held-out subjects (search/online_adaptation.py)."""
 
     kind: str = "balanced"  # one of RULES
     prior_windows: float = 8.0  # m
-    forgetting: float = 0.0  # share of all sums with every window
+    forgetting: float = 0.0  # share by which sums decrease at every window
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -60,40 +59,39 @@ class CenteringRule:
 
     @property
     def name(self) -> str:
-        fades = f", forgetting {self.forgetting:g}" if self.forgetting else ""
-        return f"online {self.kind}, prior {self.prior_windows:g}{fades}"
+        """Return the rule's name in reports."""
+        forgetting = f", forgetting {self.forgetting:g}" if self.forgetting else ""
+        return f"online {self.kind}, prior {self.prior_windows:g}{forgetting}"
 
 
 CENTERING_RULES = tuple(
     CenteringRule(kind, prior, share) for kind in RULES for prior in PRIORS for share in FORGETTING
-)  # what is tried on held-out people
+)  # rules that are compared on held-out subjects
 
 
 class Centering(NamedTuple):
-    """Centers of P members and C classes. The mean over classes is subtracted from logits, which changes no
-    probability."""
+    """Statistics of P members with C classes, of logits less their mean over classes."""
 
-    reference: Tensor  # (P, C): at the center of the training people
-    classes: Tensor  # (P, C, C): mean of u for windows of each class, every person counting the same
-    within: Tensor  # (P,): mean squared distance of u from its person's mean in its class
-    between: Tensor  # (P,): the same of these means from the person's mean over classes
-    farthest: Tensor  # (P,): the largest |u| of a training window
+    reference: Tensor  # (P, C): logits at the center of the training subjects
+    classes: Tensor  # (P, C, C): mean of u in windows of each class, all subjects weighing the same
+    within: Tensor  # (P,): mean squared distance of u from the subject's mean in the class
+    between: Tensor  # (P,): mean squared distance of these means from the subject's mean over classes
+    farthest: Tensor  # (P,): largest |u| of a training window
 
 
-def fit_centering(logits: Tensor, reference: Tensor, y: Tensor, people: Tensor) -> Centering:
-    """Fit one member (P = 1): logits (n, C) of windows of people (n,) and classes (n,), with the center of the training
-    people at the logits `reference` (C,)."""
+def fit_centering(logits: Tensor, reference: Tensor, y: Tensor, subjects: Tensor) -> Centering:
+    """Fit one member (P = 1) to logits (n, C) with classes and subjects (n,); reference: logits (C,) at the center."""
     reference = _subtract_mean(reference.double())
     u = _subtract_mean(logits.double()) - reference
     n_classes = u.shape[1]
-    whose, who = people.unique(return_inverse=True)  # type: ignore[no-untyped-call]  # torch's
+    unique_subjects, who = subjects.unique(return_inverse=True)  # type: ignore[no-untyped-call]  # torch's
     cell = who * n_classes + y
-    size = len(whose) * n_classes
+    size = len(unique_subjects) * n_classes
     count = torch.bincount(cell, minlength=size).double()
     means = u.new_zeros(size, n_classes).index_add_(0, cell, u) / count.clamp(min=1)[:, None]
     within = u.new_zeros(size).index_add_(0, cell, (u - means[cell]).square().sum(1)) / count.clamp(min=1)
-    there = (count > 0).double().view(len(whose), n_classes)
-    means = means.view(len(whose), n_classes, n_classes)
+    there = (count > 0).double().view(len(unique_subjects), n_classes)
+    means = means.view(len(unique_subjects), n_classes, n_classes)
     of_person = (means * there[..., None]).sum(1) / there.sum(1)[:, None]
     apart = (means - of_person[:, None]).square().sum(-1)
     of_class = (means * there[..., None]).sum(0) / there.sum(0).clamp(min=1)[:, None]
@@ -111,9 +109,9 @@ def stack_centering(members: list[Centering]) -> Centering:
 
 
 class OnlineCentering:
-    """Follows people in the logits of P members. It has no state of a person: `initial_state` makes one.
+    """Online estimates of subjects' offsets in the logits of P members. It is stateless: see `initial_state`.
 
-    rule: one, or several (L,), each with a person of its own on a leading axis of that length
+    rule: one rule, or L rules, each with its own state on a leading axis
     """
 
     def __init__(self, centering: Centering, rule: CenteringRule | tuple[CenteringRule, ...]) -> None:
@@ -122,24 +120,24 @@ class OnlineCentering:
         )
         self.limit = BEYOND * farthest
         rules = rule if isinstance(rule, tuple) else (rule,)
-        lanes = (-1,) if isinstance(rule, tuple) else ()
+        leading = (-1,) if isinstance(rule, tuple) else ()
 
         def each(values: list[float]) -> Any:
-            """Return a number for each rule, to be broadcast over further axes."""
-            return np.array(values).reshape(lanes)
+            """Return a value per rule."""
+            return np.array(values).reshape(leading)
 
         self.prior = each([rule.prior_windows for rule in rules])
         self.retention = each([1 - rule.forgetting for rule in rules])
         self.is_balanced = each([float(rule.kind != "plain") for rule in rules])
         self.is_cautious = each([float(rule.kind == "cautious") for rule in rules])
 
-    def initial_state(self, *people: int) -> CenteringState:
-        """Return the state of a new person, or of people (L, …) on leading axes."""
+    def initial_state(self, *leading: int) -> CenteringState:
+        """Return the state of a new subject, or of subjects (L, …) on leading axes."""
         members, n_classes = self.reference.shape
         return {
-            "total": np.zeros((*people, members, n_classes)),
-            "squares": np.zeros((*people, members)),
-            "counts": np.zeros((*people, n_classes)),
+            "total": np.zeros((*leading, members, n_classes)),
+            "squares": np.zeros((*leading, members)),
+            "counts": np.zeros((*leading, n_classes)),
         }
 
     def relative_logits(self, logits: Floats) -> Floats:
@@ -161,7 +159,7 @@ class OnlineCentering:
         return np.asarray((share / (prior + share * n))[..., None] * away)
 
     def update(self, known: CenteringState, u: Floats, p: Floats) -> CenteringState:
-        """Return the state with one more window: u (..., P, C), and probabilities of its classes (..., C)."""
+        """Return the state after one more window with u (..., P, C) and class probabilities p (..., C)."""
         square, usual = self._squares(u)
         kept = 1 - usual * (1 - _append_axes(self.retention, p.ndim - 1))
         return {
@@ -171,7 +169,7 @@ class OnlineCentering:
         }
 
     def transductive_offset(self, u: Floats, p: Floats) -> Floats:
-        """Return δ (P, C), with several rules (L, P, C), from all windows of a person, u (n, P, C) and p (n, C)."""
+        """Return δ (P, C), or (L, P, C) of several rules, from all windows of a subject, u (n, P, C) and p (n, C)."""
         square, usual = self._squares(u)
         windows = {"total": u, "squares": square, "counts": p}
         known = {name: np.tensordot(usual, values, 1) for name, values in windows.items()}
@@ -180,11 +178,11 @@ class OnlineCentering:
         return self.offset(known)
 
     def _squares(self, u: Floats) -> tuple[Floats, Floats]:
-        """Return |u|² (..., P), and 1 for windows to learn from, 0 for those too far for most members (...)."""
+        """Return |u|² (..., P), and 0 for windows that are too far away for most members, else 1 (...)."""
         square = np.square(u).sum(-1)
         return square, (2 * (square > self.limit**2).sum(-1) <= len(self.limit)).astype(np.float64)
 
 
 def _append_axes(values: Any, ndim: int) -> Any:
-    """Return a number, or (L,), with axes behind it up to so many."""
+    """Return values () or (L,) with trailing axes appended up to `ndim` axes."""
     return values.reshape(values.shape + (1,) * (ndim - values.ndim))

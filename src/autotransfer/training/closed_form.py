@@ -1,11 +1,11 @@
-"""Members whose classifier is solved, not trained: linear discriminant analysis with a shrunk covariance.
+"""Linear models fitted in closed form: linear discriminant analysis with a shrunk covariance.
 
-ClassMoments are taken to be equally likely, as the score weighs them, and normal with one covariance about their means:
+Classes are equally likely, as in balanced accuracy, and normal with a common covariance:
 
     logit_k = μ_kᵀ Σ⁻¹ z − ½ μ_kᵀ Σ⁻¹ μ_k        Σ = (1 − a) S + a tr(S)/D
 
-S pools the rows about the means of their classes; a is given, or follows from the data as Ledoit and Wolf (2004) have
-it. Everything else about such a member is a population's: evaluation, snapshots, checkpoints, packing.
+S is the covariance within classes. The shrinkage a is an option or the estimate of Ledoit and Wolf (2004). Evaluation,
+snapshots, checkpoints and packing are the same as for networks.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from .metrics import mean_loss
 from .trainer import Trainer
 from .windows import Windows
 
-MIN_SHRINKAGE = 1e-8  # shrinkage: a covariance of fewer rows than numbers, or of flat ones, has no inverse without it
-ABSENT_LOGIT = -1e4  # logit of a class that nobody has shown
+MIN_SHRINKAGE = 1e-8  # without shrinkage, a covariance of fewer rows than features or of constant features is singular
+ABSENT_LOGIT = -1e4  # logit of a class without training windows
 
 
 def make_population(jobs: Sequence[Job], windows: Windows, encoders: Encoders | None = None) -> Trainer:
-    """Return the population of jobs of one program: trained step by step, or solved if the encoder allows it."""
-    kind = ClosedFormTrainer if jobs[0].setting.network.closed_form else Trainer
-    return kind(jobs, windows, encoders)
+    """Return the population of jobs of one program, fitted in closed form if the encoder allows it."""
+    trainer = ClosedFormTrainer if jobs[0].setting.network.closed_form else Trainer
+    return trainer(jobs, windows, encoders)
 
 
 class ClosedFormTrainer(Trainer):
-    """A population that has learned everything after one epoch, in which there are no steps."""
+    """Population of linear models that are fitted in the first epoch without steps."""
 
     @torch.no_grad()
     def train_epoch(self, most: int | None = None) -> None:
         self.epoch += 1
         self.clock.fill_(self.epoch)
         self.losses.zero_()
-        groups: dict[bytes, list[int]] = {}  # that train on the same rows: seeds make no difference here
+        groups: dict[bytes, list[int]] = {}  # by training rows, because seeds make no difference
         for group, job in enumerate(self.groups.jobs):
             groups.setdefault(job.fold.train.tobytes(), []).append(group)
         group_of_member = self.groups.group_of_member.tolist()
-        for alike in groups.values():
-            self._solve(alike[0], [member for member, group in enumerate(group_of_member) if group in alike])
+        for same_rows in groups.values():
+            self._solve(same_rows[0], [member for member, group in enumerate(group_of_member) if group in same_rows])
 
     def _solve(self, group: int, members: list[int]) -> None:
-        """Solve members that share the training rows of a group."""
-        net, prepared = cast(ClosedFormEncoder, self.net), self.prepared.of_group(group)
+        """Fit members that share the training rows of a group."""
+        net, prepared = cast(ClosedFormEncoder, self.net), self.prepared.get_group(group)
         rows = torch.from_numpy(self.groups.jobs[group].fold.train).to(self.device)
 
         def batches() -> Iterator[tuple[Tensor, Tensor]]:
@@ -79,14 +79,14 @@ class ClosedFormTrainer(Trainer):
 
     @property
     def samples_per_window(self) -> int:
-        """Return an upper bound on the numbers of a window while it is prepared."""
+        """Return an upper bound on the number of values of a window while it is prepared."""
         recordings = self.prepared.windows.recordings
         channels, times = self.jobs[0].setting.preprocessing.shape(recordings.n_channels, recordings.n_times)
         return max(channels * times, self.members.latent_dim, recordings.n_channels * recordings.n_times)
 
 
 class ClassMoments:
-    """Latents (n, D) of K classes: their means, and how rows lie about them. float64."""
+    """Class means and pooled covariance of latents (n, D) with K classes, in float64."""
 
     def __init__(self, latents: Tensor, y: Tensor, n_classes: int) -> None:
         count = torch.bincount(y, minlength=n_classes)
@@ -94,14 +94,13 @@ class ClassMoments:
         self.present = count > 0
         self.means = total / count.clamp(min=1)[:, None]  # (K, D)
         self.rows = latents - self.means[y]
-        self.by_rows = len(latents) < latents.shape[1]  # the smaller of the two products tells all
+        self.by_rows = len(latents) < latents.shape[1]  # the smaller of the two products suffices
         self.product = self.rows @ self.rows.T if self.by_rows else self.rows.T @ self.rows
         level = self.product.diagonal().sum() / self.rows.numel()  # tr(S)/D
-        self.level = level if level > 0 else torch.ones_like(level)  # 1 where every row is its class's mean
+        self.level = level if level > 0 else torch.ones_like(level)  # 1 if every row equals its class mean
 
     def shrinkage(self) -> float:
-        """Return the shrinkage of Ledoit and Wolf: the expected squared error of S over how far S is from a multiple of
-        the identity."""
+        """Return the shrinkage of Ledoit and Wolf: the squared error of S over its squared distance from tr(S)/D."""
         n, dim = self.rows.shape
         square = self.product.square().sum() / n**2  # |S|²
         error = (self.rows.square().sum(1).square().sum() / n - square) / n
@@ -111,12 +110,12 @@ class ClassMoments:
     def solve(self, shrinkage: float | str) -> tuple[Tensor, Tensor]:
         """Return weights (K, D) and bias (K,) of the logits."""
         share = max(self.shrinkage() if isinstance(shrinkage, str) else shrinkage, MIN_SHRINKAGE)
-        # Where latents are not finite there is no root: weights become nan, and the member fails alone.
+        # If latents are not finite, there is no root, weights become NaN and only this member fails.
         root, info = torch.linalg.cholesky_ex(self._shrunk(self.product, share))
         root = torch.where(info == 0, root, torch.nan)
         if not self.by_rows:
             weight = torch.cholesky_solve(self.means.T, root).T  # μ_kᵀ Σ⁻¹
-        else:  # Woodbury: with R the rows, (c RᵀR + l)⁻¹ = (1 − c Rᵀ (c RRᵀ + l)⁻¹ R) / l
+        else:  # Woodbury identity with rows R: (c RᵀR + l)⁻¹ = (1 − c Rᵀ (c RRᵀ + l)⁻¹ R) / l
             inner = torch.cholesky_solve(self.rows @ self.means.T, root)  # (n, K)
             within = (1 - share) / len(self.rows) * (self.rows.T @ inner).T
             weight = (self.means - within) / (share * self.level)
@@ -124,7 +123,7 @@ class ClassMoments:
         return weight, torch.where(self.present, bias, ABSENT_LOGIT)
 
     def covariance(self, share: float) -> Tensor:
-        """Return Σ (D, D)."""
+        """Return Σ (D, D) with shrinkage `share`."""
         return self._shrunk(self.rows.T @ self.rows if self.by_rows else self.product, share)
 
     def _shrunk(self, product: Tensor, share: float) -> Tensor:

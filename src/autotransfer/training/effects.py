@@ -1,18 +1,17 @@
-"""How people differ in a model's latents, and the posterior for one person, given windows of theirs.
+"""Random effects of subjects in a model's latents, and their posterior given windows of one subject.
 
-In a few directions of the code, those in which the means of people and classes lie furthest apart, a window of person
-p and class c is modeled as
+In the directions of the latents in which the means of subjects and classes differ most, a window of subject p and class
+c is modeled as
 
     x = μ_c + δ_p + ε_pc + noise        δ_p ~ N(0, b)    ε_pc ~ N(0, e)    noise ~ N(0, 1)
 
-in every direction independently: the mean of the class, a shift of the person, an effect of the person on this class,
-and noise. μ, b and e come from the training people. A new person begins with δ = ε = 0, with variances b and e, and
-windows of theirs give the posterior: with labels of δ and ε, without labels of δ alone, where each window counts for
-every class with its predicted probability. ClassMoments need not be balanced: a window is compared with the mean of its
-class, not of all windows. The more windows, the less the prior counts.
+independently in every direction: the class mean, a shift of the subject, an interaction of subject and class, and noise.
+μ, b and e are fitted to the training subjects. For a new subject δ and ε have mean 0 and variances b and e. Labeled
+windows give the posterior of δ and ε. Windows without labels give the posterior of δ alone, and count for every class
+with its predicted probability. Classes may be unbalanced, because a window is compared with the mean of its class.
 
-The posterior is again a model of this form. Its log-likelihood ratio to the prior is linear in the code: a correction
-of the logits, 0 without windows.
+The posterior has the same form as the prior. Their log-likelihood ratio is linear in the latents: a correction of the
+logits, which is 0 without windows.
 """
 
 from __future__ import annotations
@@ -24,36 +23,36 @@ from torch import Tensor
 
 from .closed_form import ClassMoments
 
-DIRECTIONS = 64  # of the code that are kept
-DESIGN_EFFECT = 3.0  # windows that count as one: neighbors in time resemble each other
-PREDICTED_DESIGN_EFFECT = 10.0  # the same where classes are predicted, and may be wrong
-POOLED = 0.3  # share of the mean over directions in each direction's variance: people are few
-LEAST = 1e-3  # variance between people, relative to 1 within a cell
-RIDGE = 0.02  # share of the mean variance that is added to the covariance within cells
+DIRECTIONS = 64  # largest number of directions
+DESIGN_EFFECT = 3.0  # windows that count as one, because neighbors in time are correlated
+PREDICTED_DESIGN_EFFECT = 10.0  # larger, because predicted classes may be wrong
+POOLED = 0.3  # shrinkage of each direction's variance towards the mean over directions
+LEAST = 1e-3  # smallest variance between subjects, relative to 1 within a cell (subject and class)
+RIDGE = 0.02  # smallest shrinkage of the covariance within cells
 
 
 class WindowSums(NamedTuple):
-    """Windows of one person, each counting for every class with a weight."""
+    """Sums of one subject's windows, each counting for every class with a weight."""
 
-    sums: Tensor  # (P, C, R): of their projected latents
-    counts: Tensor  # (C,)
+    sums: Tensor  # (P, C, R): weighted sums of projected latents
+    counts: Tensor  # (C,): sums of weights
 
 
 class Effects(NamedTuple):
-    """P members, C classes, latents of D numbers, R directions."""
+    """Random effects of P members with C classes, latents of dimension D and R directions."""
 
-    projection: Tensor  # (P, D, R): latents -> directions in which windows of a cell have the variance 1
+    projection: Tensor  # (P, D, R): from latents to directions with variance 1 within cells
     means: Tensor  # (P, C, R): μ
     shift: Tensor  # (P, R): b
     interaction: Tensor  # (P, R): e
 
     @property
     def no_windows(self) -> WindowSums:
-        """Return evidence of no windows."""
+        """Return the sums of no windows."""
         return WindowSums(torch.zeros_like(self.means), self.means.new_zeros(self.means.shape[1]))
 
     def pad(self, directions: int) -> Effects:
-        """Return the effects with so many directions. Latents are 0 in those that are added."""
+        """Return the effects with `directions` directions. Projected latents are 0 in the added ones."""
         more = (0, directions - self.shift.shape[-1])
         pairs = zip(self, (0.0, 0.0, 1.0, 1.0), strict=True)
         return Effects(*(torch.nn.functional.pad(tensor, more, value=value) for tensor, value in pairs))
@@ -63,21 +62,23 @@ class Effects(NamedTuple):
         return z.to(self.projection) @ self.projection
 
     def sum_windows(self, x: Tensor, weight: Tensor) -> WindowSums:
-        """Return the evidence of projected latents (P, n, R) that count (n, C) for the classes."""
+        """Return the sums of projected latents x (P, n, R) with weights (n, C) for the classes."""
         return WindowSums(weight.T.to(x) @ x, weight.sum(0).to(x))
 
     @property
     def logit_weights(self) -> Tensor:
-        """Return weights (P, R, C) of the logits of a projected code, with these means and variances."""
+        """Return weights (P, R, C) of the logits for projected latents."""
         return (self.means / (1 + self.shift + self.interaction)[..., None, :]).transpose(-1, -2)
 
-    def posterior(self, evidence: WindowSums, *, classes: bool = True, design_effect: float = DESIGN_EFFECT) -> Effects:
-        """Return the posterior for one person. classes: of the effects on each class, and not of the shift alone;
-        design_effect: windows that count as one."""
-        n = (evidence.counts / design_effect)[..., None, :, None]  # (..., 1, C, 1)
+    def posterior(self, sums: WindowSums, *, classes: bool = True, design_effect: float = DESIGN_EFFECT) -> Effects:
+        """Return the posterior for one subject.
+
+        classes: update the effects on each class, not the shift alone; design_effect: windows that count as one
+        """
+        n = (sums.counts / design_effect)[..., None, :, None]  # (..., 1, C, 1)
         e, b = self.interaction[..., None, :], self.shift  # (P, 1, R), (P, R)
         precise = 1 / (1 + n * e)
-        residual = (evidence.sums / design_effect - n * self.means) * precise  # (mean − μ_c) / (e + 1/n)
+        residual = (sums.sums / design_effect - n * self.means) * precise  # (mean − μ_c) / (e + 1/n)
         left = 1 / (1 / b + (n * precise).sum(-2))  # variance of the shift
         shift = (residual.sum(-2) * left)[..., None, :]
         if not classes:
@@ -90,22 +91,21 @@ class Effects(NamedTuple):
         )
 
     def correction(self, posterior: Effects) -> tuple[Tensor, Tensor]:
-        """Return what the posterior adds to logits of a projected code: weights (..., P, R, C), bias (..., P, C)."""
-        now, then = posterior.logit_weights, self.logit_weights
-        half = -0.5 * ((now.mT * posterior.means).sum(-1) - (then.mT * self.means).sum(-1))
-        return now - then, half
+        """Return the correction of logits for projected latents: weights (..., P, R, C) and bias (..., P, C)."""
+        after, before = posterior.logit_weights, self.logit_weights
+        bias = -0.5 * ((after.mT * posterior.means).sum(-1) - (before.mT * self.means).sum(-1))
+        return after - before, bias
 
 
-def fit_effects(latents: Tensor, y: Tensor, people: Tensor, n_classes: int) -> Effects:
-    """Fit one member (P = 1): latents (n, D) of the windows of at least two people (n,), classes (n,). float64
-    inside."""
+def fit_effects(latents: Tensor, y: Tensor, subjects: Tensor, n_classes: int) -> Effects:
+    """Fit one member (P = 1) to latents (n, D), classes (n,) and at least two subjects (n,), in float64."""
     latents = latents.double()
-    _, who = people.unique(return_inverse=True)  # type: ignore[no-untyped-call]  # torch's
-    n_people = int(who.max()) + 1
-    cells = ClassMoments(latents, who * n_classes + y, n_people * n_classes)
-    count = torch.bincount(who * n_classes + y, minlength=n_people * n_classes).view(n_people, n_classes).double()
+    _, who = subjects.unique(return_inverse=True)  # type: ignore[no-untyped-call]  # torch's
+    n_subjects = int(who.max()) + 1
+    cells = ClassMoments(latents, who * n_classes + y, n_subjects * n_classes)
+    count = torch.bincount(who * n_classes + y, minlength=n_subjects * n_classes).view(n_subjects, n_classes).double()
     there = (count > 0).double()[..., None]
-    means = cells.means.view(n_people, n_classes, -1)
+    means = cells.means.view(n_subjects, n_classes, -1)
     of_class = (means * there).sum(0) / there.sum(0).clamp(min=1)  # (C, D)
     seen = there.sum(0) > 0
     center = (of_class * seen).sum(0) / seen.sum()
@@ -121,17 +121,17 @@ def fit_effects(latents: Tensor, y: Tensor, people: Tensor, n_classes: int) -> E
     noise = (1 / count[count > 0]).mean()
     within = ((away - of_person[:, None]) * there).square().sum((0, 1)) / freedom
     interaction = (within - noise).clamp(min=LEAST)
-    shift = (of_person.square().sum(0) / max(n_people - 1, 1) - within / there.sum(1).mean()).clamp(min=LEAST)
+    shift = (of_person.square().sum(0) / max(n_subjects - 1, 1) - within / there.sum(1).mean()).clamp(min=LEAST)
     member = Effects(projection, of_class @ projection, _pooled(shift), _pooled(interaction))
     return Effects(*(tensor[None].float() for tensor in member))
 
 
 def _pooled(variance: Tensor) -> Tensor:
-    """Return variances (R,), each shrunk towards the mean over directions."""
+    """Return variances (R,) shrunk towards their mean."""
     return (1 - POOLED) * variance + POOLED * variance.mean()
 
 
 def stack_effects(members: list[Effects]) -> Effects:
-    """Stack the effects of several members. Members with fewer people may have fewer directions."""
+    """Stack the effects of members, which may have different numbers of directions."""
     most = max(member.shift.shape[-1] for member in members)
     return Effects(*map(torch.cat, zip(*(member.pad(most) for member in members), strict=True)))

@@ -1,4 +1,4 @@
-"""Measures on the two held-out subjects of every member: losses, confusions, best snapshots, history."""
+"""Evaluation on the two held-out sets of every member: losses, confusion matrices, best snapshots, history."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..tasks.base import RowLoss
 from .flat import FlatParameters
 from .metrics import balanced_accuracy, confusion_counts
 
-CHUNK = 128  # rows a member evaluates at once; a constant, so that no result depends on who else is evaluated
-MEASURED = ("train_loss", "penalty", "loss_0", "loss_1", "score_0", "score_1")  # each epoch, by held-out set
-STATE = ("loss", "epoch", "values", "stats", "confusion", "log_probs", "history")  # tensors of `Snapshots`
+CHUNK = 128  # rows evaluated at once; constant, so that no result depends on the population
+MEASURED = ("train_loss", "penalty", "loss_0", "loss_1", "score_0", "score_1")  # columns of a history
+STATE = ("loss", "epoch", "values", "stats", "confusion", "log_probs", "history")  # saved tensors of `Snapshots`
 
 
 class HeldOutRows:
-    """Rows of the held-out sets (sides 0 and 1) of G groups, in chunks."""
+    """Rows of the held-out sets (sides 0 and 1) of G groups in chunks."""
 
     def __init__(self, folds: Sequence[Fold], device: torch.device) -> None:
         longest = max(len(fold.validation) + len(fold.test) for fold in folds)
@@ -34,7 +34,7 @@ class HeldOutRows:
         self.side = torch.from_numpy(side).view(len(folds), chunks, CHUNK).transpose(0, 1).contiguous().to(device)
 
     def select(self, stay: Tensor) -> Tensor:
-        """Keep these groups. Returns which chunks stay, (chunks,) bool: not those that only the departed needed."""
+        """Keep only these groups. Return which chunks still have rows, (chunks,) bool."""
         self.rows, self.side = self.rows[:, stay], self.side[:, stay]
         filled = (self.side >= 0).any(-1).any(-1)
         self.rows, self.side = self.rows[filled], self.side[filled]
@@ -43,9 +43,9 @@ class HeldOutRows:
     def measure(
         self, logits_of: Callable[[Tensor], Tensor], y: Tensor, group: Tensor, weight: Tensor, row_loss: RowLoss
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return loss (P, 2) and confusion counts (P, 2, C, C) by side, and log-probabilities (P, chunks, CHUNK, C).
+        """Return losses (P, 2), confusion matrices (P, 2, C, C) and log-probabilities (P, chunks, CHUNK, C).
 
-        logits_of: rows (G, B) -> (P, B, C); y: (N,); group: (P,); weight: (P, C)
+        logits_of: function of rows (G, B) -> (P, B, C); y: (N,); group: (P,); weight: (P, C)
         """
         members, classes = weight.shape
         sums = weight.new_zeros(2, members, 2)  # Σ loss and Σ w
@@ -60,19 +60,18 @@ class HeldOutRows:
             predicted = logits.argmax(-1)
             confusion += torch.stack([confusion_counts(predicted, labels, side == i, classes) for i in (0, 1)], 1)
         loss = sums[0] / sums[1].clamp(min=torch.finfo(weight.dtype).tiny)
-        loss = torch.where(confusion.sum((-2, -1)) > 0, loss, torch.inf)  # nobody held out: nothing to be better than
+        loss = torch.where(confusion.sum((-2, -1)) > 0, loss, torch.inf)  # no held-out rows
         return loss, confusion, torch.stack(log_probs, 1) if log_probs else weight.new_empty(members, 0, CHUNK, classes)
 
 
 class Snapshots:
-    """For each side of every member the epoch of its lowest loss, or the last one, and the whole history.
+    """Weights of the epoch with the lowest loss on each held-out set, or of the last epoch, and the history.
 
-    `log_probs` are those of the held-out rows, each by the snapshot that the *other* side chose: nobody picks the
-    weights that predict them.
+    The weights that predict a held-out set in `log_probs` were selected on the *other* held-out set.
     """
 
     def __init__(self, flat: FlatParameters, n_classes: int, max_epochs: int, latest: Tensor, chunks: int) -> None:
-        """latest: (P,) members that keep the last epoch; chunks: of held-out rows."""
+        """latest: (P,) members that keep the last epoch; chunks: number of chunks of held-out rows."""
         self.flat, self.latest = flat, latest
         members, device, dtype = flat.values.shape[0], flat.values.device, flat.values.dtype
         self.loss = torch.full((members, 2), torch.inf, dtype=dtype, device=device)
@@ -94,11 +93,14 @@ class Snapshots:
         log_probs: Tensor,
         side: Tensor,
     ) -> None:
-        """Update in place. epoch: () counted from 1; train_loss, penalty: (P,); loss: (P, 2); confusion: (P, 2, C, C);
-        log_probs: (P, chunks, CHUNK, C) of rows that belong to side (P, chunks, CHUNK)."""
+        """Update in place after an epoch (), counted from 1.
+
+        train_loss, penalty: (P,); loss: (P, 2); confusion: (P, 2, C, C); log_probs: (P, chunks, CHUNK, C);
+        side: (P, chunks, CHUNK) held-out set of every row
+        """
         measured = confusion.sum((-2, -1)) > 0
-        sound = loss.isfinite() | ~measured
-        keep = torch.where(measured, sound, sound.all(1, keepdim=True))  # where nobody is held out, as the other side
+        is_valid = loss.isfinite() | ~measured
+        keep = torch.where(measured, is_valid, is_valid.all(1, keepdim=True))  # an empty side follows the other side
         better = (loss < self.loss) | (self.latest[:, None] & keep)
         self.loss.copy_(torch.where(better, loss, self.loss))
         self.epoch.copy_(torch.where(better, epoch, self.epoch))
@@ -112,7 +114,7 @@ class Snapshots:
         self.history.index_copy_(1, epoch.view(1) - 1, row[:, None])
 
     def select(self, keep: Tensor, filled: Tensor) -> None:
-        """Keep these members and chunks."""
+        """Keep only these members and chunks."""
         self.latest = self.latest[keep]
         for name in STATE:
             setattr(self, name, getattr(self, name)[keep])
@@ -122,6 +124,6 @@ class Snapshots:
         return {name: getattr(self, name) for name in STATE}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        # Assigned, not copied: members that have left may have needed a longer history.
+        # Assigned, not copied, because the history may have another length
         for name in STATE:
             setattr(self, name, state[name])

@@ -1,7 +1,7 @@
-"""All parameters of a stacked module as one matrix: (P, n), with the member on axis 0.
+"""All parameters of stacked modules as one matrix (P, n), with the member on axis 0.
 
-Optimizer steps, best snapshots, checkpoints and the leaving of members are then single operations on
-whole rows. The module's own parameters and buffers become views of the matrices, so it runs as before.
+Optimizer steps, snapshots, checkpoints and the removal of members are then single operations on rows. Parameters and
+buffers of the modules become views of the matrices.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 
 class ColumnRange(NamedTuple):
-    """Place of a tensor: matrix[:, start:stop].view(P, *shape)."""
+    """Columns of a tensor in the matrix: matrix[:, start:stop].view(P, *shape)."""
 
     name: str
     start: int
@@ -28,10 +28,10 @@ def views(matrix: Tensor, columns: list[ColumnRange]) -> dict[str, Tensor]:
 
 
 class FlatParameters:
-    """Views of one or more stacked modules' parameters and floating buffers."""
+    """Parameters and floating-point buffers of stacked modules as two matrices."""
 
     values: Tensor  # (P, n) parameters
-    stats: Tensor  # (P, m) floating buffers, such as running statistics
+    stats: Tensor  # (P, m) floating-point buffers, such as running statistics
 
     def __init__(self, **modules: nn.Module) -> None:
         self.modules = modules
@@ -44,7 +44,7 @@ class FlatParameters:
         self._bind_views()
 
     def _named_tensors(self, kind: str) -> Iterator[tuple[str, nn.Module, str, Tensor]]:
-        """Yield (full name, owner, attribute, tensor) of every parameter or floating buffer, in a fixed order."""
+        """Yield (name, owner, attribute, tensor) of every parameter or floating-point buffer in a fixed order."""
         for prefix, root in self.modules.items():
             for path, module in root.named_modules(prefix=prefix):
                 for name, tensor in getattr(module, kind).items():
@@ -73,7 +73,7 @@ class FlatParameters:
         self._bind_views()
 
     def gradient(self, loss: Tensor) -> Tensor:
-        """Return ∂loss/∂values (P, n); parameters that the loss does not read get 0."""
+        """Return ∂loss/∂values (P, n); 0 for parameters that the loss does not depend on."""
         parameters = [parameter for _, _, _, parameter in self._named_tensors("_parameters")]
         grads = torch.autograd.grad(loss, parameters, materialize_grads=True)
         return torch.cat([grad.flatten(1) for grad in grads], 1)

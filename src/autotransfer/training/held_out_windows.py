@@ -1,4 +1,4 @@
-"""Windows of held-out people, where a transform follows each of them in the order of recording."""
+"""Windows of held-out subjects if a transform adapts online, in the order of recording."""
 
 from __future__ import annotations
 
@@ -20,16 +20,12 @@ from .windows import Windows, channel_major
 
 
 class HeldOutWindows:
-    """Prepared windows of the held-out people of G groups."""
+    """Prepared windows of the held-out subjects of G groups."""
 
     def __init__(
         self, windows: Windows, fitted: FittedPreprocessing, training: Sequence[Rows], held_out: Sequence[Rows]
     ) -> None:
-        """Every held-out person of every group, held_out_windows in the order of recording with the group's prior.
-
-        The prior comes from the training people, so a held-out window looks different in every fold. Folds that
-        several groups share are computed once for all of them.
-        """
+        """Prepare each held-out subject's windows in the order of recording with each group's preprocessing."""
         rec = windows.recordings
         start, X = (0, rec.X) if windows.ready is None else windows.ready
         who = rec.subject.numpy()
@@ -37,40 +33,40 @@ class HeldOutWindows:
         first: dict[tuple[bytes, bytes], int] = {}
         collected = CollectedWindows(in_memory=windows.in_memory)
         for g, (train, held) in enumerate(zip(training, held_out, strict=True)):
-            same = first.setdefault((train.tobytes(), held.tobytes()), g)
-            if same < g:
-                places[g] = places[same]
+            original = first.setdefault((train.tobytes(), held.tobytes()), g)
+            if original < g:  # another group has the same fold
+                places[g] = places[original]
                 continue
-            of_group = fitted.get_group(g)
-            for person in np.unique(who[held]):
-                rows = np.sort(held[who[held] == person])
+            group_fitted = fitted.get_group(g)
+            for subject in np.unique(who[held]):
+                rows = np.sort(held[who[held] == subject])
                 places[g, rows] = np.arange(collected.count, collected.count + len(rows))
-                follower = of_group.start_subject(start)
-                whole = follower.at_once or windows.in_memory
+                one_subject = group_fitted.start_subject(start)
+                whole = one_subject.at_once or windows.in_memory
                 for chunk in [slice(None)] if whole else row_chunks(len(rows), rec.X[0].numel()):
                     raw = X[torch.from_numpy(rows[chunk])].to(device=windows.device, dtype=windows.dtype)
-                    collected.add(follower.feed(raw)[0])
+                    collected.add(one_subject.feed(raw)[0])
         self.device = windows.device
         self.prepared = collected.joined()  # (K, channels, times), in memory or in a temporary file
-        # (G, N): where a group finds a row's window; -1: it is not held out there
+        # (G, N): index of a row's window in `prepared`; -1 if the row is not held out
         self.places = torch.from_numpy(places).to(self.device)
 
     def gather(self, rows: Tensor) -> Tensor:
-        """Return windows (G, B, channels, times) of rows (G, B), channel-major in memory; those of -1 are anybody's."""
+        """Return windows (G, B, channels, times) of rows (G, B), channel-major; arbitrary for rows not held out."""
         places = self.places.gather(1, rows).clamp(min=0)
         return channel_major(self.prepared[places.to(self.prepared.device)].to(device=self.device))
 
     def gather_any(self, rows: Tensor, x: Tensor) -> Tensor:
-        """Return x (G, B, channels, times) of rows (G, B), with held-out people's windows from here."""
+        """Return x (G, B, channels, times) of rows (G, B) with held-out windows replaced by those stored here."""
         return torch.where((self.places.gather(1, rows) >= 0)[..., None, None], self.gather(rows), x)
 
     def select(self, stay: Tensor) -> None:
-        """Keep these groups."""
+        """Keep only these groups."""
         self.places = self.places[stay]
 
 
 class CollectedWindows:
-    """Prepared windows as they come: in memory, or, where the data stay in a file, in a temporary one (TMPDIR)."""
+    """Growing collection of prepared windows, in memory or in a temporary file (TMPDIR)."""
 
     def __init__(self, *, in_memory: bool) -> None:
         self.count = 0
@@ -82,7 +78,7 @@ class CollectedWindows:
             self.path = Path(name)
 
     def add(self, x: Tensor) -> None:
-        """x: (n, channels, times)."""
+        """Append windows x (n, channels, times)."""
         self.count += len(x)
         if self.path is None:
             self.parts.append(x)
@@ -93,13 +89,14 @@ class CollectedWindows:
             file.write(array.tobytes())
 
     def joined(self) -> Tensor:
+        """Return all windows (N, channels, times)."""
         if self.path is None:
             return torch.cat(self.parts)
         mapped = np.memmap(self.path, mode="c", dtype=self.dtype, shape=(self.count, *self.shape))
-        weakref.finalize(mapped, _remove, self.path)  # the file goes with the last tensor that reads it
+        weakref.finalize(mapped, _remove, self.path)  # deletes the file with the last tensor that reads it
         return torch.from_numpy(mapped)
 
 
 def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):  # Windows keeps a file that is still mapped
+    with contextlib.suppress(OSError):  # Windows cannot delete a mapped file
         path.unlink()

@@ -1,7 +1,7 @@
-"""Windows prepared for training: gathered from memory, or read from their file a minibatch at a time.
+"""Minibatches of prepared windows, gathered from memory or read from a file.
 
-Members hold rows, never copies of data. What a fold changes is done to each minibatch. From a file everything is, and
-the next minibatch is read while the present one trains.
+Members hold rows, never copies of data. Transforms that depend on the fold are applied to each minibatch; windows from
+a file go through all transforms. The next minibatch is read while the current one trains.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from .windows import Windows, channel_major, gather_windows
 
 
 class PreparedWindows:
-    """Windows as each of G groups has them, fitted on its training rows: `gather` those that a group trains on,
-    `held_out` those of people it has never seen."""
+    """Windows prepared for each of G groups, with preprocessing fitted to its training rows."""
 
     def __init__(self, windows: Windows, training: Sequence[Rows], held_out: Sequence[Rows]) -> None:
         self.windows = windows
@@ -30,7 +29,7 @@ class PreparedWindows:
         self.standardized = windows.standardized
         if self.standardized is not None and not self.standardized.is_exact_for(self._scale()[1], training):
             self.standardized = None
-        self.lags: Tensor | None = None  # (G, N, 1 + kernel) where windows depend on the fold
+        self.lags: Tensor | None = None  # (G, N, 1 + kernel) sums if windows depend on the fold
         if (
             self.standardized is None
             and windows.kernel
@@ -38,28 +37,28 @@ class PreparedWindows:
             and windows.in_memory
             and windows.sums is None
         ):
-            self.lags = torch.stack([self._lags_of(group) for group in range(len(training))])
-        # None if held-out windows are prepared as training windows are
+            self.lags = torch.stack([self._tabulate(group) for group in range(len(training))])
+        # None if held-out windows are prepared like training windows
         self.held_out_windows: HeldOutWindows | None = None
         if windows.preprocessing.is_online and any(len(rows) for rows in held_out):
             self.held_out_windows = HeldOutWindows(windows, self.fitted, training, held_out)
 
-    def _lags_of(self, group: int) -> Tensor:
-        """Return sums (N, 1 + kernel) of all windows, as a group has them."""
+    def _tabulate(self, group: int) -> Tensor:
+        """Return sums (N, 1 + kernel) of all windows as prepared for a group."""
         windows, fitted = self.windows, self.fitted.get_group(group)
         return windows.table(
             lambda rows: fitted(windows.X[rows][None], windows.subject[rows][None], start=windows.done)[0], edges=False
         )
 
-    def of_group(self, group: int) -> PreparedWindows:
-        """Return what one group alone trains on, to `gather` from; statistics are views."""
+    def get_group(self, group: int) -> PreparedWindows:
+        """Return the training windows of one group. Statistics are views."""
         single = copy.copy(self)
         single.fitted, single.lags = self.fitted.get_group(group), None
         single.held_out_windows, single.standardized = None, None
         return single
 
     def gather(self, rows: Tensor) -> Tensor:
-        """Return windows (G, B, channels, times) of rows (G, B), channel-major in memory."""
+        """Return training windows (G, B, channels, times) of rows (G, B), channel-major in memory."""
         windows = self.windows
         if not windows.in_memory:
             return self._prepared(self._read(rows), rows)
@@ -72,7 +71,7 @@ class PreparedWindows:
         return x if start == len(steps) else channel_major(self.fitted(x, windows.subject[rows], start=start))
 
     def split_windows(self, rows: Tensor) -> SplitWindows | None:
-        """Return what `gather` gives without drawing levels out over time; None without a table of shapes."""
+        """Return windows as `gather`, with constant channels as numbers; None without `standardized`."""
         if self.standardized is None:
             return None
         signals = gather_windows(self.standardized.x, rows, None, None).transpose(1, 2)
@@ -85,44 +84,40 @@ class PreparedWindows:
         return affine
 
     def held_out(self, rows: Tensor) -> Tensor:
-        """Return what `gather` gives for people whom the groups are not trained on."""
+        """Return windows of held-out rows (G, B), as `gather` does for training rows."""
         return self.gather(rows) if self.held_out_windows is None else self.held_out_windows.gather(rows)
 
     def gather_any(self, rows: Tensor) -> Tensor:
-        """Return windows of anybody: as held out where the group has held_out_windows them, else as trained on."""
+        """Return windows of any rows (G, B): as held out if the group holds the row out, else as trained on."""
         x = self.gather(rows)
         return x if self.held_out_windows is None else self.held_out_windows.gather_any(rows, x)
 
     def batches(self, plan: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """plan: (steps, G, B) -> for every step its rows (G, B) and their windows, read from the file.
-
-        The next minibatch is read while its predecessor trains. Two buffers take turns: memory that one thread takes
-        and another frees piles up in the allocator.
-        """
+        """Yield rows (G, B) and their windows, read from the file, of every step of a plan (steps, G, B)."""
+        # Two buffers take turns, because memory that one thread allocates and another frees piles up in the allocator.
         X = self.windows.X
         buffers = [X.new_empty(plan[0].numel(), *X.shape[1:]) for _ in range(2)]
         with ThreadPoolExecutor(1) as reader:
-            coming = reader.submit(self._read, plan[0], buffers[0])
+            next_read = reader.submit(self._read, plan[0], buffers[0])
             for step, rows in enumerate(plan):
-                x = coming.result()
+                x = next_read.result()
                 if step + 1 < len(plan):
-                    coming = reader.submit(self._read, plan[step + 1], buffers[(step + 1) % 2])
+                    next_read = reader.submit(self._read, plan[step + 1], buffers[(step + 1) % 2])
                 yield rows, self._prepared(x, rows)
 
     def _read(self, rows: Tensor, into: Tensor | None = None) -> Tensor:
-        """rows: (G, B) -> raw windows (G, B, channels, times) in host memory, that of `into` (GB, channels, times)."""
+        """Return raw windows (G, B, channels, times) of rows (G, B), in the memory of `into` if it is given."""
         X = self.windows.X
         return torch.index_select(X, 0, rows.flatten().cpu(), out=into).view(*rows.shape, *X.shape[1:])
 
     def _prepared(self, x: Tensor, rows: Tensor) -> Tensor:
         x = x.to(device=self.windows.device, dtype=self.windows.dtype)
         x = self.fitted(x, self.windows.subject[rows])
-        # Channel-major, as the encoder likes it, and never the buffer itself.
+        # Channel-major for the encoder, and always a copy of the buffer
         return x.transpose(1, 2).clone(memory_format=torch.contiguous_format).transpose(1, 2)
 
     def moments(self, x: Tensor | SplitWindows, rows: Tensor) -> Moments | None:
-        """Return the moments of gathered windows x (G, B, C, T), from the table where there is one. None: nobody needs
-        them, or the encoder works them out."""
+        """Return the moments of gathered windows x (G, B, C, T) from tables; None without tables."""
         windows = self.windows
         split = x if isinstance(x, SplitWindows) else self.split_windows(rows)
         if split is not None:
@@ -137,7 +132,7 @@ class PreparedWindows:
         return moments_from_sums(self._with_edges(sums, x), windows.kernel, x[0].numel())
 
     def moments_of_standardized(self, x: SplitWindows, rows: Tensor, factors: Tensor | None = None) -> Moments:
-        """factors: (G, B, channels) that channels of `split` were multiplied by to give x."""
+        """Return the moments of x, whose channels are standardized and multiplied by factors (G, B, channels)."""
         assert self.standardized is not None
         _, batch, channels, times = x.signals.shape
         kernel = self.windows.kernel
@@ -149,13 +144,13 @@ class PreparedWindows:
         return moments_from_sums(sums, kernel, batch * x.n_channels * times)
 
     def _with_edges(self, sums: Tensor, x: Tensor) -> Tensor:
-        """Return tabulated sums (G, n) with those of the edges of windows x (G, B, C, T), if the table lacks these."""
+        """Return sums (G, n) with edge sums of windows x (G, B, C, T) appended if the table has none."""
         if sums.shape[1] == n_sums(self.windows.kernel):
             return sums
         return torch.cat([sums, edge_sums(x.transpose(1, 2).flatten(1, 2), self.windows.kernel)], -1)
 
     def select(self, stay: Tensor) -> None:
-        """Keep these groups."""
+        """Keep only these groups."""
         self.fitted.select(stay)
         if self.lags is not None:
             self.lags = self.lags[stay]

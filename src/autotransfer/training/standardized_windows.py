@@ -1,8 +1,8 @@
-"""What `append_scale` makes of windows, split into what no fold changes and what one does.
+"""Windows standardized per channel, which `append_scale` computes equally in every fold.
 
-Behind the shift and scale of a fold every channel of a window is brought to mean 0 and deviation 1, and its mean and
-log deviation become channels of their own. The shape is the same in every fold, and so are its moments; the two numbers
-follow from those of the raw window. So nothing is transformed in a step.
+`append_scale` brings every channel of a window to mean 0 and standard deviation 1 and appends its mean and log standard
+deviation, which depend on the fold's shift and scale, as constant channels. Standardized channels and their moments do
+not depend on the fold, so a training step transforms no window.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from .. import gpu
 from ..model.moments import edge_sums, find_linear_sums, lag_sums
 from ..preprocessing.append_scale import FLAT, QUIET
 
-CONSTANT = 1e-14  # of its largest value: what rounding in float64 leaves of a constant channel less its mean
+CONSTANT = 1e-14  # standard deviation of a constant channel by rounding in float64, relative to its largest value
 
 
 class StandardizedWindows:
-    """StandardizedWindows, means and deviations of all windows (N, C, T)."""
+    """Standardized channels, means and standard deviations of all windows (N, C, T)."""
 
     def __init__(self, X: Tensor, kernel: int, chunks: Sequence[slice], *, edges: bool) -> None:
-        """edges: sums are tabulated with the edges of windows."""
-        parts = [_shapes(X[rows].double()) for rows in chunks]
-        self.x = torch.cat([shape.to(X.dtype) for shape, _, _ in parts])
+        """Standardize windows and tabulate their sums, with the edges of windows if `edges`."""
+        parts = [_standardize(X[rows].double()) for rows in chunks]
+        self.x = torch.cat([x.to(X.dtype) for x, _, _ in parts])
         self.mean = torch.cat([mean for _, mean, _ in parts])  # (N, C) float64
         self.deviation = torch.cat([deviation for _, _, deviation in parts])
         sums = [self._sums(self.x[rows], kernel, edges) for rows in chunks]
@@ -42,16 +42,15 @@ class StandardizedWindows:
         return torch.cat([lags, edge_sums(x, kernel)], -1) if edges else lags
 
     def tabulate_channels(self) -> None:
-        """Every channel's part of the sums, for `sum_scaled`. With edges on a GPU alone, where a kernel reads them."""
+        """Tabulate the sums of every channel for `sum_scaled`, with edges only on a GPU, whose kernel reads them."""
         if self.channel_sums is None:
             edges = self.edges and self.x.device.type == "cuda"
             parts = [self._sums(self.x[rows][..., None, :], self.kernel, edges) for rows in self.chunks]
             self.channel_sums = torch.cat(parts)
 
     def sum_scaled(self, rows: Tensor, factors: Tensor) -> Tensor:
-        """Return the sums of windows of rows (G, B) whose channels were multiplied by factors (G, B, C): (G, n_sums),
-        or without edges (G, 1 + kernel). A factor is in sums of samples once and in every product of two of them
-        twice."""
+        """Return sums (G, n_sums) or (G, 1 + kernel) of rows (G, B) with channels multiplied by factors (G, B, C)."""
+        # Sums of samples are linear in a factor, sums of products of two samples quadratic.
         table, weights = self.channel_sums, factors.to(self.x.dtype)
         assert table is not None
         channels, width = table.shape[1:]
@@ -65,7 +64,7 @@ class StandardizedWindows:
         return torch.cat([total[:, None], sums[:, 1:]], 1)
 
     def is_exact_for(self, inv_std: Tensor, training: Sequence[NDArray[np.int64]]) -> bool:
-        """Tell whether no fold, with scales (G, C), takes a channel for flat that is not constant."""
+        """Return whether no fold, with scales inv_std (G, C), treats a channel that varies as flat."""
         for scale, rows in zip(inv_std.double(), training, strict=True):
             deviation = self.deviation[torch.from_numpy(rows)]
             if ((deviation > 0) & (deviation * scale < FLAT)).any():
@@ -73,17 +72,17 @@ class StandardizedWindows:
         return True
 
     def levels(self, rows: Tensor, shift: Tensor, inv_std: Tensor) -> Tensor:
-        """Return, for rows (G, B) in folds with these shifts and scales (G, C), means and log deviations (G, B, 2C)."""
+        """Return means and log standard deviations (G, B, 2C) of rows (G, B) for shifts and scales (G, C)."""
         scale = inv_std[:, None].double()
         mean = (self.mean[rows] - shift[:, None]) * scale
         return torch.cat([mean, (self.deviation[rows] * scale + QUIET).log()], -1).to(self.x.dtype)
 
 
-def _shapes(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """x: (n, C, T) float64 -> shapes, means (n, C) and deviations (n, C), 0 where a channel is constant."""
+def _standardize(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return standardized x (n, C, T), means (n, C) and standard deviations (n, C), 0 for constant channels."""
     mean = x.mean(-1)
     centered = x - mean[..., None]
     deviation = centered.square().mean(-1).sqrt()
     constant = deviation <= CONSTANT * x.abs().amax(-1)
-    shape = torch.where(constant[..., None], 0.0, centered / torch.where(constant, 1.0, deviation)[..., None])
-    return shape, mean, deviation.masked_fill(constant, 0.0)
+    standardized = torch.where(constant[..., None], 0.0, centered / torch.where(constant, 1.0, deviation)[..., None])
+    return standardized, mean, deviation.masked_fill(constant, 0.0)

@@ -1,4 +1,4 @@
-"""Trainer: the members of a population with their optimizer, critics, snapshots and the training step."""
+"""Trainer of a population: its members, optimizer, critics, snapshots and training step."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from .prepared import PreparedWindows
 from .program import Program, allow_tf32
 from .windows import Windows
 
-# Kernels are compiled once for many fits of a user: ten seconds, for what takes a second or more without them.
+# Seconds that kernels save per step, and seconds from which compiling them once pays off
 SECONDS_SAVED_PER_STEP, WORTHWHILE_SECONDS = 1e-5, 1.0
-AUGMENTATION_KEYS = 1000  # random keys of augmentations are numbered from here on, those of dropout below
-_kernels_work: dict[tuple[object, ...], bool] = {}  # by the kinds of steps that this process has tried
+AUGMENTATION_KEYS = 1000  # first number of random keys for augmentations; dropout uses smaller numbers
+_kernels_work: dict[tuple[object, ...], bool] = {}  # whether kernels work, by kind of step
 
 
 class Trainer:
-    """A population: P jobs of one program, trained as one stack with the member on axis 0 of everything."""
+    """Population of P jobs of one program, trained as one stack with the member on axis 0 of all tensors."""
 
     def __init__(self, jobs: Sequence[Job], windows: Windows, encoders: Encoders | None = None) -> None:
         recordings, device, dtype = windows.recordings, windows.device, windows.dtype
@@ -68,25 +68,27 @@ class Trainer:
         scaled = all(isinstance(step, Scaling) for step in self.augmentation)
         self.takes_split_windows = scaled and bool(getattr(self.net, "takes_split_windows", False))
         if self.takes_split_windows and self.augmentation and self.prepared.standardized is not None:
-            self.prepared.standardized.tabulate_channels()  # from which moments of multiplied channels follow
+            self.prepared.standardized.tabulate_channels()  # for the moments of scaled channels
         self.flat = FlatParameters(**self.members.modules)
         steps = sum(setting.max_epochs for setting in settings) * max(self.groups.steps_of)
         self.kernels = steps * SECONDS_SAVED_PER_STEP > WORTHWHILE_SECONDS
         self.optimizer = AdamW(self.flat, self.options.weight_decay)
         n_groups = [self.groups.n_subjects[group] for group in self.groups.group_of_member.tolist()]
-        critic_seeds = [key_of("critic", job.fold.trajectory, job.seed) for job in jobs]  # alike for all settings
+        critic_seeds = [key_of("critic", job.fold.trajectory, job.seed) for job in jobs]  # equal for all settings
         self.censors = Censors(
             settings, critic_seeds, latent_dim=self.members.latent_dim, n_classes=recordings.n_classes,
             n_groups=n_groups, device=device, dtype=dtype, branches=getattr(self.net, "branches", None),
         )  # fmt: skip
         self.epoch = 0
-        self.seconds = [0.0] * members  # each member's share of the time spent so far
-        self.losses = torch.zeros(2, members, dtype=dtype, device=device)  # task and penalty, summed over the epoch
-        # What changes from step to step lies in tensors that stay, so that a step can be a program.
-        self.clock = torch.zeros((), dtype=torch.long, device=device)  # the epoch
-        self.tick = torch.zeros((), dtype=torch.long, device=device)  # the step inside it
-        self.decay = torch.ones(members, dtype=dtype, device=device)  # of the learning rates
-        self.finished_members: set[int] = set()  # members that are over and still in the stack
+        self.seconds = [0.0] * members  # each member's share of the training time
+        self.losses = torch.zeros(
+            2, members, dtype=dtype, device=device
+        )  # task loss and penalty, summed over the epoch
+        # Numbers that change between steps are tensors with a fixed address, for CUDA graphs.
+        self.clock = torch.zeros((), dtype=torch.long, device=device)  # epoch
+        self.tick = torch.zeros((), dtype=torch.long, device=device)  # step of the epoch
+        self.decay = torch.ones(members, dtype=dtype, device=device)  # factor of the learning rate
+        self.finished_members: set[int] = set()  # finished members that are still in the stack
         self._plan: tuple[int, Tensor] | None = None
         latest = torch.tensor([setting.training.checkpoint != "best" for setting in settings], device=device)
         longest = max(setting.max_epochs for setting in settings)
@@ -97,7 +99,7 @@ class Trainer:
         self._allocate_plan()
 
     def _allocate_plan(self) -> None:
-        """Make room for the rows of an epoch, for the groups there are."""
+        """Allocate the plan of an epoch for the current groups, and discard captured graphs."""
         size = (max(self.groups.steps_of, default=0), len(self.groups.jobs), self.groups.batch_size)
         self.plan = torch.zeros(size, dtype=torch.long, device=self.device)
         self._plan = None
@@ -105,9 +107,9 @@ class Trainer:
         self.measure.forget()
 
     def train_epoch(self, most: int | None = None) -> None:
-        """Train every member for one epoch. A member with fewer batches than others takes no step in the rest.
+        """Train every member for one epoch. A member with fewer batches than others skips the remaining steps.
 
-        most: so many steps at most, where only the time that they take is of interest.
+        most: largest number of steps, for measuring their time
         """
         self.epoch += 1
         self.net.train()
@@ -121,7 +123,7 @@ class Trainer:
         with use_kernels(enabled=self.kernels):
             self._train(plan, plan[:most])
             self._finish_averages(plan)
-        if self.step.captured:  # the device is busy: use the time
+        if self.step.captured:  # on the host, while the device is busy
             self._plan_of(self.epoch + 1)
 
     def _train(self, plan: Tensor, steps: Tensor) -> None:
@@ -134,14 +136,11 @@ class Trainer:
                 self.step()
 
     def _can_use_kernels(self, rows: Tensor) -> bool:
-        """Return whether kernels can take a step on these rows (G, B); otherwise warn, and the plain path serves.
-
-        One step of each kind is tried in a process. What it changes is undone.
-        """
+        """Return whether kernels can take a step on rows (G, B), by trying one and undoing it; warn if not."""
         kind = (self.kind, self.groups.shared is None, frozenset(job.setting.code_path for job in self.jobs))
         if kind not in _kernels_work:
-            moved = {name: tensor for name, tensor in self.state().items() if not name.startswith("snapshots.")}
-            before = {name: tensor.clone() for name, tensor in moved.items()}
+            changing = {name: tensor for name, tensor in self.state().items() if not name.startswith("snapshots.")}
+            before = {name: tensor.clone() for name, tensor in changing.items()}
             try:
                 with use_kernels(enabled=True):
                     self._step(rows, self._gather(rows))
@@ -149,16 +148,19 @@ class Trainer:
             except Exception as error:  # compilers and drivers fail in many ways
                 if is_out_of_memory(error):
                     raise
-                warnings.warn(f"kernels are not used: {str(error).strip().partition(chr(10))[0]}", stacklevel=2)
+                warnings.warn(
+                    f"training runs without Triton kernels, slower: {str(error).strip().partition(chr(10))[0]}",
+                    stacklevel=2,
+                )
                 _kernels_work[kind] = False
-            for name, tensor in moved.items():
+            for name, tensor in changing.items():
                 tensor.copy_(before[name])
             self.tick.zero_()
             self.losses.zero_()
         return _kernels_work[kind]
 
     def _plan_of(self, epoch: int) -> Tensor:
-        """Return the rows (steps, G, B) of an epoch, which are made once."""
+        """Return the rows (steps, G, B) of an epoch, from the cache if it was planned before."""
         if self._plan is None or self._plan[0] != epoch:
             self._plan = (epoch, self.groups.plan(epoch))
         return self._plan[1]
@@ -175,7 +177,7 @@ class Trainer:
     def _augment(
         self, x: Tensor | SplitWindows, noise: Tensor, rows: Tensor, batch: TrainingBatch
     ) -> tuple[Tensor | SplitWindows, Moments | None]:
-        """Return changed windows, with their moments if these follow from tables. noise: (G,) keys of the step."""
+        """Return augmented windows, and their moments if tables give them; noise: (G,) keys of the step."""
         factors: Tensor | None = None
         for place, augment in enumerate(self.augmentation):
             key = fold_in(fold_in(noise, AUGMENTATION_KEYS + place)[:, None], rows)
@@ -186,12 +188,12 @@ class Trainer:
                 own = augment.factors(x.n_channels, key, batch)
                 factors = own if factors is None else factors * own
         if isinstance(x, Tensor) or factors is None:
-            return x, None  # tables hold sums of unchanged windows; the encoder computes moments of augmented ones
+            return x, None  # the encoder computes the moments
         x = x.times(factors)
         return x, self.prepared.moments_of_standardized(x, rows, factors)
 
     def _step(self, rows: Tensor, x: Tensor | SplitWindows) -> None:
-        """Take one step of every member that has one left: rows (G, B), their windows x (G, B, channels, times)."""
+        """Take one step of every member with a batch left: rows (G, B), windows x (G, B, channels, times)."""
         group = self.groups.group_of_member
         active = (self.tick < self.groups.steps)[group]
         batch = TrainingBatch(self.y[rows], self.groups.rank.gather(1, rows), self.signals)
@@ -225,8 +227,7 @@ class Trainer:
 
     @torch.no_grad()
     def _finish_averages(self, plan: Tensor) -> None:
-        """Give averaged weights to members that keep these and end with this epoch, with the batch statistics of these
-        weights: over the rows of the epoch, without dropout or augmentation."""
+        """Load averaged weights into members that end with this epoch, and compute their running statistics again."""
         if self.average is None:
             return
         settings = [job.setting for job in self.jobs]
@@ -244,7 +245,7 @@ class Trainer:
                 )  # fmt: skip
 
     def evaluate(self) -> None:
-        """Measure loss and confusion on both held-out subjects of every member, and update its snapshots."""
+        """Evaluate every member on its two held-out sets and update its snapshots."""
         self.net.eval()
         with use_kernels(enabled=self.kernels):
             self.measure()
@@ -258,7 +259,7 @@ class Trainer:
         self.snapshots.update(self.clock, train_loss, penalty, loss, confusion, log_probs, side)
 
     def _logits(self, rows: Tensor) -> Tensor:
-        """Compute the logits (P, B, C) of held-out rows (G, B)."""
+        """Return logits (P, B, C) of held-out rows (G, B)."""
         x = self.prepared.held_out(rows)
         with allow_tf32(x.device):
             z = self.net(x, group=self.groups.shared)
@@ -266,34 +267,33 @@ class Trainer:
         return logits
 
     def find_finished(self) -> dict[int, str | None]:
-        """Return the members that are over, with the reason if that is a failure. This waits for the device."""
+        """Return members that finish with this epoch, with the reason if they failed. Wait for the device."""
         measured, best = self.snapshots.history[:, self.epoch - 1].tolist(), self.snapshots.epoch.amax(1).tolist()
-        over: dict[int, str | None] = {}
+        finished: dict[int, str | None] = {}
         for member, job in enumerate(self.jobs):
             if member in self.finished_members:
                 continue
             setting = job.setting
             loss, penalty, *held_out = measured[member][: len(MEASURED) - 2]
             if not math.isfinite(loss):
-                over[member] = f"the training loss became {loss} in epoch {self.epoch}"
+                finished[member] = f"the training loss became {loss} in epoch {self.epoch}"
             elif not math.isfinite(penalty):
-                over[member] = f"the penalty became {penalty} in epoch {self.epoch}"
-            elif any(map(math.isnan, held_out)):  # the last step of an epoch has ruined the weights
-                over[member] = f"the weights became nan in epoch {self.epoch}"
+                finished[member] = f"the penalty became {penalty} in epoch {self.epoch}"
+            elif any(map(math.isnan, held_out)):  # in the last step of the epoch
+                finished[member] = f"the weights became nan in epoch {self.epoch}"
             elif self.epoch >= setting.max_epochs or (
                 (patience := setting.training.patience) is not None and self.epoch - best[member] >= patience
             ):
-                over[member] = None
-        return over
+                finished[member] = None
+        return finished
 
     def side(self, member: int) -> int:
-        """Return which of the two held-out sets validates this member."""
+        """Return which of the two held-out sets is the member's validation set."""
         fold = self.jobs[member].fold
         return 0 if fold.held_out[0] is fold.validation else 1
 
     def remove(self, members: Collection[int]) -> None:
-        """Remove members whose training is over. Without a captured program they leave the stack at once. A program
-        needs its tensors in place, so that they stay in it, unused, until an eighth of the stack is over."""
+        """Remove finished members from the stack: with CUDA graphs only when an eighth of the stack has finished."""
         if not members:
             return
         self.finished_members.update(members)
@@ -301,7 +301,7 @@ class Trainer:
             self.select([member for member in range(len(self.jobs)) if member not in self.finished_members])
 
     def select(self, members: Sequence[int]) -> None:
-        """Keep only these members; the others leave the stack."""
+        """Keep only these members in the stack."""
         places = {member: place for place, member in enumerate(members)}
         self.finished_members = {places[member] for member in self.finished_members if member in places}
         keep = torch.tensor(list(members), dtype=torch.long, device=self.device)
@@ -322,7 +322,7 @@ class Trainer:
         self._allocate_plan()
 
     def state(self) -> dict[str, Tensor]:
-        """Return everything that training has changed, by name; `load` continues from it."""
+        """Return all tensors that training changes, by name, for `load`."""
         parts = {
             "flat": {"values": self.flat.values, "stats": self.flat.stats},
             "optimizer": self.optimizer.state(),
@@ -334,7 +334,7 @@ class Trainer:
         return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
 
     def load(self, tensors: dict[str, Tensor], epoch: int, seconds: Sequence[float]) -> None:
-        """Continue from the `state()` of a population of the same jobs."""
+        """Load the `state()` of a population of the same jobs."""
 
         def part(prefix: str) -> dict[str, Tensor]:
             start, device = f"{prefix}.", self.device
