@@ -85,7 +85,7 @@ def test_a_step_that_tries_kernels_leaves_a_population_as_it_was(
     def trained(*, kernels: bool) -> Trainer:
         population = Trainer(jobs, prepare_windows(rec, jobs[0], device=torch.device("cpu"), dtype=torch.float32))
         population.kernels = population.step.captured = kernels
-        monkeypatch.setattr(population.step, "_beside", population.step.work)
+        monkeypatch.setattr(population.step, "_run_on_side_stream", population.step.work)
         monkeypatch.setattr(population.step, "_capture", population.step.work)
         population.train_epoch()
         return population

@@ -5,7 +5,7 @@ c is modeled as
 
     x = μ_c + δ_p + ε_pc + noise        δ_p ~ N(0, b)    ε_pc ~ N(0, e)    noise ~ N(0, 1)
 
-independently in every direction: the class mean, a shift of the subject, an interaction of subject and class, and noise.
+independently in every direction: class mean, shift of the subject, interaction of subject and class, and noise.
 μ, b and e are fitted to the training subjects. For a new subject δ and ε have mean 0 and variances b and e. Labeled
 windows give the posterior of δ and ε. Windows without labels give the posterior of δ alone, and count for every class
 with its predicted probability. Classes may be unbalanced, because a window is compared with the mean of its class.
