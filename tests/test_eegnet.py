@@ -127,7 +127,7 @@ def test_window_moments_equal_unfolded_windows(kernel: int, times: int) -> None:
     windows = F.pad(x, padding(kernel)).unfold(-1, kernel, 1)  # (2, 5, T, K)
     mean = windows.mean((1, 2))
     second = torch.einsum("grtk,grtl->gkl", windows, windows) / (5 * times)
-    moments = window_moments(x, kernel)
+    moments = window_moments(x[:, None], kernel)
     torch.testing.assert_close(moments.mean, mean, atol=1e-12, rtol=0)
     torch.testing.assert_close(moments.covariance, second - mean[:, :, None] * mean[:, None, :], atol=1e-11, rtol=0)
 

@@ -16,7 +16,7 @@ from autotransfer.gpu.autograd import apply
 from autotransfer.model import filtering, layers
 from autotransfer.model.norm_pool import drop_units
 from autotransfer.model.power import square_pool
-from autotransfer.model.shallow import _KernelStretches, _Stretches
+from autotransfer.model.shallow import _KernelSegments, _Segments
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("needs Triton, which comes with torch for GPUs", allow_module_level=True)
@@ -162,8 +162,8 @@ def test_norm_pool(batch: int, times: int, pool: int, shared: bool, squared: boo
 def test_segments(batch: int, times: int, length: int) -> None:
     v = (torch.randn(6, batch, times, device=DEVICE) + 10.0).requires_grad_()  # an offset must not cancel
     used = times // length * length
-    expected = apply(_Stretches, v[..., :used].unflatten(-1, (-1, length)))
-    got = apply(_KernelStretches, v, length)
+    expected = apply(_Segments, v[..., :used].unflatten(-1, (-1, length)))
+    got = apply(_KernelSegments, v, length)
     for ours, plain in zip(got, expected, strict=True):
         torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-4)
     above = [torch.randn_like(part) for part in expected[:2]]

@@ -11,7 +11,7 @@ from torch import Tensor
 import autotransfer as at
 from autotransfer.model import layers
 from autotransfer.model.eegnet import EEGNet
-from autotransfer.model.moments import SplitWindows, constant_sums, split_window_moments, window_moments, window_sums
+from autotransfer.model.moments import SplitWindows, constant_sums, window_moments, window_sums
 from autotransfer.randomness import as_keys
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import prepare_windows
@@ -72,7 +72,7 @@ def test_a_network_sees_no_difference(masked: bool) -> None:
     assert len(results[0]) > 10
     for found, plain in zip(*results, strict=True):
         torch.testing.assert_close(found, plain, rtol=1e-9, atol=1e-9)
-    moments = split_window_moments(x, 9), window_moments(drawn_out(x).transpose(1, 2).flatten(1, 2), 9)
+    moments = window_moments(x, 9), window_moments(drawn_out(x), 9)
     torch.testing.assert_close(moments[0].covariance, moments[1].covariance)
 
 
@@ -112,7 +112,7 @@ def test_a_training_is_the_same_without_shapes(options: dict[str, Any]) -> None:
     assert x is not None
     torch.testing.assert_close(drawn_out(x), plain.prepared.gather(rows), rtol=1e-9, atol=1e-9)
     tabulated = found.prepared.moments(x, rows)
-    exact = window_moments(drawn_out(x).transpose(1, 2).flatten(1, 2), found.prepared.windows.kernel)
+    exact = window_moments(drawn_out(x), found.prepared.windows.kernel)
     assert tabulated is not None
     torch.testing.assert_close(tabulated.covariance, exact.covariance)
     torch.testing.assert_close(tabulated.mean, exact.mean)
@@ -120,7 +120,7 @@ def test_a_training_is_the_same_without_shapes(options: dict[str, Any]) -> None:
     factors = torch.rand(3, len(rows[0]), x.n_channels, dtype=torch.float64)
     changed = x.times(factors)
     tabulated = found.prepared.moments_of_standardized(changed, rows, factors)
-    exact = window_moments(drawn_out(changed).transpose(1, 2).flatten(1, 2), found.prepared.windows.kernel)
+    exact = window_moments(drawn_out(changed), found.prepared.windows.kernel)
     torch.testing.assert_close(tabulated.covariance, exact.covariance)
     torch.testing.assert_close(tabulated.mean, exact.mean)
     for _ in range(2):

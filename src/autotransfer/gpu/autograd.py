@@ -1,4 +1,4 @@
-"""torch.autograd.Function with types."""
+"""Typed calls of torch.autograd.Function."""
 
 from __future__ import annotations
 
@@ -9,9 +9,16 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 
-def apply(function: type[Function], *arguments: Any) -> Any:
-    """Call function.apply, which torch leaves without types."""
-    return function.apply(*arguments)  # type: ignore[no-untyped-call]  # torch's
+def apply(function: type[Function], *arguments: Any) -> tuple[Tensor, ...]:
+    """Call function.apply, which returns several tensors."""
+    outputs: tuple[Tensor, ...] = function.apply(*arguments)  # type: ignore[no-untyped-call]  # torch's
+    return outputs
+
+
+def apply_one(function: type[Function], *arguments: Any) -> Tensor:
+    """Call function.apply, which returns one tensor."""
+    output: Tensor = function.apply(*arguments)  # type: ignore[no-untyped-call]  # torch's
+    return output
 
 
 class _WithGradient(Function):
@@ -28,7 +35,5 @@ class _WithGradient(Function):
 
 
 def attach_gradient(values: Tensor, grad: Tensor) -> Tensor:
-    """Return a number whose gradient for `values` is `grad`. torch takes a gradient to begin with as well, but imports
-    its symbolic algebra for it, which is half of the first fit."""
-    number: Tensor = apply(_WithGradient, values, grad)
-    return number
+    """Return 0 with the gradient `grad` for `values`; values.backward(grad) would import torch's symbolic algebra."""
+    return apply_one(_WithGradient, values, grad)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from . import tile
-from .autograd import apply
+from .autograd import apply_one
 from .loading import Argument, load_kernels
 
 MAX_REGISTER_ROWS = 128  # rows of a batch whose pairs one program holds
@@ -122,8 +122,7 @@ def groups_against_contexts(
     each, square = d2.shape[:2], d2.shape
     numbers = (Argument(number, each) for number in (context_rows, group_rows, context_groups))
     fields = (_mask(counts, *each), _mask(context, *square), _mask(group, *square), *numbers)
-    discrepancy: Tensor = apply(_WeightedKernelSum, d2, beta, fields, None, paired)
-    return discrepancy
+    return apply_one(_WeightedKernelSum, d2, beta, fields, None, paired)
 
 
 def groups_against_groups(
@@ -132,8 +131,7 @@ def groups_against_groups(
     """censoring.mmd.groups_against_groups from inverse scales of rows, (P, B, B) and (P, B) -> (P,)."""
     masks = (_mask(mask, *d2.shape) for mask in (context, group, selection))
     fields = (*masks, Argument(group_rows, d2.shape[:2]))
-    discrepancy: Tensor = apply(_WeightedKernelSum, d2, beta, fields, d2.new_empty(d2.shape[:2]), paired)
-    return discrepancy
+    return apply_one(_WeightedKernelSum, d2, beta, fields, d2.new_empty(d2.shape[:2]), paired)
 
 
 class _WeightedKernelSum(torch.autograd.Function):
@@ -171,8 +169,7 @@ def own_distances(z: Tensor) -> Tensor:
     Lengths come from the same product as what is subtracted from them: where its factors are rounded, these are
     the distances of the rounded points.
     """
-    d2: Tensor = apply(_Distances, z)
-    return d2
+    return apply_one(_Distances, z)
 
 
 class _Distances(torch.autograd.Function):

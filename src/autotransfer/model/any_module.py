@@ -8,15 +8,17 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.overrides import TorchFunctionMode
 
 from ..errors import UserError, one_line
-from .keyed_dropout import KeyedDropout
+from ..randomness import fold_in, uniform
 from .norm_pool import random_keys
 from .stack import Size, Stack
 
@@ -140,7 +142,7 @@ class AnyModule(Stack):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return latents (B, D) of windows (B, channels, times) by one member, and its updated buffers."""
         constants = {n: b.clone() for n, b in self.module.named_buffers() if not b.is_floating_point()}
-        with KeyedDropout(key):
+        with _KeyedDropout(key):
             z: Tensor = functional_call(self.module, (parameters, buffers, constants), (x,))
         return z.flatten(1), buffers
 
@@ -237,6 +239,40 @@ def _tensor(slots: dict[str, Any], layer: str, key: str, like: Tensor) -> Tensor
         parameter = f"{layer}.{key}".strip(".")
         raise UserError(f"encoders of one factory have different shapes of {parameter!r}; return equal shapes")
     return tensor.detach()
+
+
+# Dropout functions and the number of trailing axes that are dropped together.
+_DROPPED_AXES: dict[Callable[..., Tensor], int] = {F.dropout: 0, F.dropout1d: 1, F.dropout2d: 2, F.dropout3d: 3}
+
+
+class _KeyedDropout(TorchFunctionMode):
+    """Context in which dropout layers draw from `key` () and the number of the call, also under vmap."""
+
+    def __init__(self, key: Tensor) -> None:
+        super().__init__()
+        self.key, self.calls = key, 0
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if func not in _DROPPED_AXES:
+            return func(*args, **(kwargs or {}))
+        return self._dropout(*args, shared=_DROPPED_AXES[func], **(kwargs or {}))
+
+    def _dropout(
+        self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, shared: int
+    ) -> Tensor:
+        self.calls += 1
+        if not training or p == 0:
+            return input
+        shape = (*input.shape[: input.dim() - shared], *[1] * shared)
+        kept = (uniform(fold_in(self.key, self.calls), math.prod(shape)).view(shape) >= p).to(input.dtype)
+        scale = kept / (1 - p) if p < 1 else kept
+        return input.mul_(scale) if inplace else input * scale
 
 
 class AnyModuleGraph(nn.Module):

@@ -43,7 +43,6 @@ class _Block(Function):
         units, power, saved = block_forward(windows, weights, options, dropout)
         ctx.save_for_backward(*weights, *saved)
         ctx.mark_non_differentiable(saved.mean, saved.variance)
-        ctx.set_materialize_grads(False)
         ctx.rest, ctx.has_offset = (windows, options, dropout), offset is not None
         return units, power, saved.mean, saved.variance
 
@@ -52,11 +51,6 @@ class _Block(Function):
     def backward(ctx: Any, grad: Tensor | None, grad_power: Tensor | None, *_: Tensor) -> tuple[Tensor | None, ...]:
         windows, options, dropout = ctx.rest
         weights, saved = Weights(*ctx.saved_tensors[:5]), SavedTensors(*ctx.saved_tensors[5:])
-        per_window = (*saved.mean.shape, windows.batch)
-        if options.pool and grad is None:  # the loss does not depend on the units
-            grad = windows.x.new_zeros(*per_window, windows.times // options.pool)
-        if options.segments and grad_power is None:
-            grad_power = windows.x.new_zeros(*per_window, options.segments)
         grads = block_backward(grad, grad_power, windows, weights, options, dropout, saved)
         no_offset = torch.zeros_like(saved.mean) if ctx.has_offset else None  # the offset cancels in the normalization
         return None, None, None, no_offset, *grads
@@ -126,7 +120,6 @@ def second_block(
         return None
     size, options = spatial.shape[:2], BlockOptions(padding(w.shape[-1])[0], pool, 0, 0, norm.eps)
     gamma, beta = norm.weight.reshape(size), norm.bias.reshape(size)
-    units: Tensor
     units, mean, variance = apply(_SecondBlock, options, dropout, x, w, spatial, gamma, beta)
     norm.update_running(mean, variance, x[0, 0].numel(), active)
     return units

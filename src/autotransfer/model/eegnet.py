@@ -24,7 +24,7 @@ from .blocks import first_block, second_block
 from .encoder import ConvolutionalOptions, temporal_kernel_for
 from .filtering import filter_times
 from .layers import BatchNorm, elu_pool, fill_uniform, mix_channels, mix_signals, mix_split_windows
-from .moments import Moments, SplitWindows, padding, split_window_moments, window_moments
+from .moments import Moments, SplitWindows, padding, window_moments
 from .norm_pool import DropoutKeys, drop_units, make_dropout_keys, norm_pool
 from .power import compute_power_latents, log_with_floor, pool_squares, square_pool
 from .stack import Size, Stack
@@ -261,11 +261,7 @@ class EEGNet(Stack):
         norm = self.norm1
         if not norm.training:
             return norm.running_affine(w.shape[:2])
-        if moments is None:
-            if isinstance(x, SplitWindows):
-                moments = split_window_moments(x, self.kernel)
-            else:
-                moments = window_moments(x.transpose(1, 2).flatten(1, 2), self.kernel)
+        moments = window_moments(x, self.kernel) if moments is None else moments
         first, second = moments.mean, moments.covariance
         if group is not None:
             first, second = first[group], second[group]
@@ -328,9 +324,10 @@ def fold_normalization(net: EEGNet) -> dict[str, Tensor]:
     """Return the tensors of the graph in float64, with the normalizations folded into the filters."""
     members, wide, channels = net.spatial.reshape(-1, *net.spatial.shape[-2:]).shape
     spatial = net.spatial.double().reshape(members, wide, channels)
-    scale1, shift1 = net.norm1.export_affine(members)  # (P, F1)
-    scale2, shift2 = net.norm2.export_affine(members)
-    scale3, shift3 = net.norm3.export_affine(members)
+    size = members, -1
+    scale1, shift1 = net.norm1.running_affine(size, dtype=torch.float64)  # (P, F1)
+    scale2, shift2 = net.norm2.running_affine(size, dtype=torch.float64)
+    scale3, shift3 = net.norm3.running_affine(size, dtype=torch.float64)
     temporal = net.temporal.double().reshape(members, -1, net.kernel) * scale1[..., None]
     temporal = temporal.repeat_interleave(net.depth, 1)
     powers = {}
@@ -338,7 +335,7 @@ def fold_normalization(net: EEGNet) -> dict[str, Tensor]:
         temporal = temporal * scale2[..., None]
     else:  # power is computed before the normalization
         names = ("scale", "power_scale", "power_shift")
-        affine = net.power_norm.export_affine(members)
+        affine = net.power_norm.running_affine(size, dtype=torch.float64)
         powers = dict(zip(names, (t.reshape(-1, 1) for t in (scale2, *affine)), strict=True))
     offset = shift1.repeat_interleave(net.depth, 1) * spatial.sum(-1)
     return {

@@ -17,17 +17,13 @@ from ..preprocessing.represent.tangent import logarithm, logarithm_by_roots, tan
 from .stack import Size
 from .templates import Templates, TemplatesOptions
 
-MAX_FILTERS = 16  # for all classes together, but at least one per class; the covariance has twice as many rows
-
 
 @dataclass(frozen=True, kw_only=True)
 class EvokedOptions(TemplatesOptions):
     """Hyperparameters of `Evoked`."""
 
     display_names = ("Evoked responses", "evoked responses")
-
-    def filters(self, size: Size) -> int:
-        return min(super().filters(size), max(1, MAX_FILTERS // size.classes))
+    max_filters = 16  # the covariance has twice as many rows
 
     def latent_dim(self, size: Size) -> int:
         rows = 2 * self.filters(size) * size.classes

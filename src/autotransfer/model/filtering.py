@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from ..gpu.autograd import apply
+from ..gpu.autograd import apply_one
 from ..kernels import kernels_for
 from .layers import copy_transposed
 from .moments import padding
@@ -88,14 +88,12 @@ def filter_times(x: Tensor, w: Tensor) -> Tensor:
     tile = max(TILE, -(-(kernel - 1) // 16) * 16)  # at least the overlap, and a round number for the products
     kernels = kernels_for(x, taps=kernel)
     if kernels is not None:
-        filtered: Tensor = apply(_Correlate, kernels, x, w)
-        return filtered
+        return apply_one(_Correlate, kernels, x, w)
     if times <= 2 * tile:
-        whole: Tensor = apply(_ToeplitzProduct, x, w, times, left)
-        return whole
+        return apply_one(_ToeplitzProduct, x, w, times, left)
     n, rows = x.shape[:2]
     tiles = math.ceil(times / tile)
     padded = F.pad(x, (left, (tiles + 1) * tile - times - left)).view(n, rows, tiles + 1, tile)
     windows = torch.cat([padded[:, :, :-1], padded[:, :, 1:, : kernel - 1]], -1)
-    out: Tensor = apply(_ToeplitzProduct, windows.reshape(n, rows * tiles, -1), w, tile, 0)
+    out = apply_one(_ToeplitzProduct, windows.reshape(n, rows * tiles, -1), w, tile, 0)
     return out.view(n, rows, tiles * tile)[..., :times]

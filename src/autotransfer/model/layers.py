@@ -18,7 +18,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from .. import cpu, gpu
-from ..gpu.autograd import apply
+from ..gpu.autograd import apply, apply_one
 from ..kernels import kernels_for
 from .moments import SplitWindows
 
@@ -66,8 +66,7 @@ class _Product(Function):
 
 def mix_channels(w: Tensor, h: Tensor) -> Tensor:
     """Multiply (P, out, in) × (P, in, n) to (P, out, n)."""
-    mixed: Tensor = apply(_Product, w, h)
-    return mixed
+    return apply_one(_Product, w, h)
 
 
 class _SharedProduct(Function):
@@ -92,8 +91,7 @@ def mix_signals(w: Tensor, x: Tensor, group: Tensor | None) -> Tensor:
     """Mix signals (G, in, n) by weights (P, out, in) to (P, out, n); group: (P,), or None if G = P."""
     kernels = None if x.requires_grad else kernels_for(x)
     if kernels is not None:
-        mixed: Tensor = apply(_SharedProduct, kernels, w, x, group)
-        return mixed
+        return apply_one(_SharedProduct, kernels, w, x, group)
     return torch.bmm(w, x if group is None else x[group])
 
 
@@ -165,8 +163,7 @@ class _EluPool(Function):
 def elu_pool(h: Tensor, pool: int) -> Tensor:
     """Apply ELU, then average pooling: (..., times) -> (..., times // pool); a remainder of times is dropped."""
     times = h.shape[-1] // pool * pool
-    pooled: Tensor = apply(_EluPool, h[..., :times], pool)
-    return pooled
+    return apply_one(_EluPool, h[..., :times], pool)
 
 
 class BatchNorm(nn.Module):
@@ -200,27 +197,23 @@ class BatchNorm(nn.Module):
         scale = self.weight.reshape(mean.shape) * (var + self.eps).rsqrt()
         return scale, self.bias.reshape(mean.shape) - mean * scale
 
-    def export_affine(self, members: int) -> tuple[Tensor, Tensor]:
-        """Return scale and shift (P, F) of the normalization by running statistics, in float64."""
-        scale = self.weight.double() * (self.running_var.double() + self.eps).rsqrt()
-        shift = self.bias.double() - self.running_mean.double() * scale
-        return scale.reshape(members, -1), shift.reshape(members, -1)
-
     def forward(self, v: Tensor, offset: Tensor | None = None, active: Tensor | None = None) -> Tensor:
         """Normalize v + offset, of shapes (P, F, n) and (P, F)."""
         size = v.shape[:2]
         if self.training:
             weight, bias = self.weight.reshape(size), self.bias.reshape(size)
-            h: Tensor
             h, mean, var = apply(_Normalize, v, weight, bias, offset, self.eps)
             self.update_running(mean, var, v.shape[-1], active, offset)
             return h
         scale, shift = self.running_affine(size, offset)
         return torch.addcmul(shift[..., None], v, scale[..., None])
 
-    def running_affine(self, size: Sequence[int], offset: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def running_affine(
+        self, size: Sequence[int], offset: Tensor | None = None, dtype: torch.dtype | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return scale and shift (P, F) of the normalization of v + offset by running statistics, applied to v."""
-        scale, shift = self.affine(self.running_mean.view(size), self.running_var.view(size))
+        dtype = dtype or self.running_mean.dtype
+        scale, shift = self.affine(self.running_mean.view(size).to(dtype), self.running_var.view(size).to(dtype))
         return scale, shift if offset is None else shift + offset * scale
 
 

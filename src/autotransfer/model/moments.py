@@ -1,9 +1,8 @@
-"""First and second moments of the windows a temporal filter sees: what its batch normalization needs.
+"""First and second moments of the samples under a temporal filter, from which its batch normalization follows.
 
-A filter w of length K slides over a zero-padded signal ("same", left pad (K-1)//2). Over rows and
-times its output has the mean  w·m  and the variance  wᵀ R w - (w·m)²,  where m (K,) and R (K, K) are
-moments of the padded windows: data alone, so no filtered signal has to exist. R follows from K
-autocorrelation lags and from products of the few samples near the two edges.
+A filter w of length K slides over a zero-padded signal ("same", left pad (K-1)//2). Over rows and times its output has
+the mean  w·m  and the variance  wᵀ R w - (w·m)², where m (K,) and R (K, K) are moments of the padded windows, so the
+filtered signal is not needed. R follows from K autocorrelation lags and products of the samples near the two edges.
 """
 
 from __future__ import annotations
@@ -19,28 +18,28 @@ from torch import Tensor
 
 from .. import cpu
 
-ROWS_PER_SUM = 64  # rows that a kernel sums up in float32
-MIN_PRODUCTS = 1024  # small ones, that keep a GPU busy
+ROWS_PER_SUM = 64  # rows that a kernel sums in float32
+MIN_PRODUCTS = 1024  # number of small matrix products that keeps a GPU busy
 
 
 class SplitWindows(NamedTuple):
-    """Windows whose last channels have one value each throughout a window."""
+    """Windows split into varying channels and last channels that are constant within a window."""
 
-    signals: Tensor  # (G, B, C, T) the channels before these, channel-major in memory
-    constants: Tensor  # (G, B, L) the values
+    signals: Tensor  # (G, B, C, T), channel-major in memory
+    constants: Tensor  # (G, B, L) values of the constant channels
 
     @property
     def n_channels(self) -> int:
         return self.signals.shape[2] + self.constants.shape[2]
 
     def times(self, factors: Tensor) -> SplitWindows:
-        """Return every channel multiplied by its factor (G, B, C + L)."""
+        """Multiply the channels by factors (G, B, C + L)."""
         channels = self.signals.shape[2]
         return SplitWindows(self.signals * factors[..., :channels, None], self.constants * factors[..., channels:])
 
 
 class Moments(NamedTuple):
-    """Moments of the padded windows of a batch, averaged over `positions` = rows × times."""
+    """Moments of padded windows, averaged over `positions` = rows × times."""
 
     mean: Tensor  # (..., K)
     covariance: Tensor  # (..., K, K) second moment minus the outer product of the mean
@@ -48,14 +47,13 @@ class Moments(NamedTuple):
 
 
 def padding(kernel: int) -> tuple[int, int]:
-    """Return zeros to the left and right of a signal that keep its length ("same")."""
+    """Return the numbers of zeros on the left and right that keep the length of a filtered signal."""
     left = (kernel - 1) // 2
     return left, kernel - 1 - left
 
 
 def lag_sums(x: Tensor, kernel: int) -> Tensor:
-    """Map x (..., rows, times) to (..., 1 + K), sums over rows and times of x[t] and of x[t] x[t + lag]. By FFT: one
-    transform instead of K products; in float32 on a CPU by a kernel, which takes a quarter of the time."""
+    """Map x (..., rows, times) to sums (..., 1 + K) of x[t] and of x[t] x[t + lag], by a kernel or by FFT."""
     times = x.shape[-1]
     if not x.requires_grad and cpu.available(x, taps=kernel):
         pieces = x.reshape(-1, math.gcd(x.shape[-2], ROWS_PER_SUM), times)
@@ -67,15 +65,11 @@ def lag_sums(x: Tensor, kernel: int) -> Tensor:
 
 
 def edge_sums(x: Tensor, kernel: int) -> Tensor:
-    """Map x (..., rows, times) to (..., E): what windows that start inside the padding miss, on the left and on the
-    right.
-
-    The sums first, then the products above the diagonal, and zeros up to `n_sums`.
-    """
+    """Map x (..., rows, times) to sums and products (..., E) that windows overlapping the padding lack."""
     left, right = padding(kernel)
     if not x.requires_grad and cpu.available(x, taps=kernel):
         return cpu.edge_sums(x, left, right, n_sums(kernel) - 1 - kernel)
-    tail = x[..., max(x.shape[-1] - left, 0) :].flip(-1)  # the same, seen from the other end
+    tail = x[..., max(x.shape[-1] - left, 0) :].flip(-1)
     sums, products = zip(*(_sum_edge(edge, n) for edge, n in ((x, right), (tail, left))), strict=True)
     upper = [p[..., *torch.triu_indices(*p.shape[-2:], device=x.device)] for p in products]
     edges = torch.cat([*sums, *upper], -1)
@@ -83,13 +77,12 @@ def edge_sums(x: Tensor, kernel: int) -> Tensor:
 
 
 def window_sums(x: Tensor, kernel: int) -> Tensor:
-    """Map x (..., rows, times) to (..., n_sums): all that its moments need. Sums of several windows are those of
-    all."""
+    """Map x (..., rows, times) to sums (..., n_sums), which determine the moments and add up over windows."""
     return torch.cat([lag_sums(x, kernel), edge_sums(x, kernel)], -1)
 
 
 def constant_sums(constants: Tensor, times: int, kernel: int) -> Tensor:
-    """Map constants (..., L) to (..., n_sums): the sums of L rows that have one value each, at so many times."""
+    """Return the sums (..., n_sums) of L rows with constant values (..., L)."""
     one, linear = _sums_of_ones(times, kernel, constants.dtype, constants.device)
     total, squares = constants.sum(-1, keepdim=True), constants.square().sum(-1, keepdim=True)
     return torch.where(linear, total, squares) * one
@@ -97,45 +90,35 @@ def constant_sums(constants: Tensor, times: int, kernel: int) -> Tensor:
 
 @cache
 def _sums_of_ones(times: int, kernel: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the sums (n_sums,) of a row of ones, and which of them are of samples, not of products of two."""
-    sums = window_sums(torch.ones(1, times, dtype=torch.float64), kernel).round()  # whole numbers
+    """Return the sums (n_sums,) of a row of ones, and a mask of the sums that are linear in the samples."""
+    sums = window_sums(torch.ones(1, times, dtype=torch.float64), kernel).round()
     return sums.to(device, dtype), find_linear_sums(kernel, device)
 
 
 @cache
 def find_linear_sums(kernel: int, device: torch.device) -> Tensor:
-    """Tell which sums (n_sums,) are of samples, not of products: the total, and what windows miss at the edges."""
+    """Return a mask (n_sums,) of the sums that are linear in the samples."""
     place = torch.arange(n_sums(kernel))
     return ((place == 0) | ((place > kernel) & (place < 2 * kernel))).to(device)
 
 
-def split_window_moments(x: SplitWindows, kernel: int) -> Moments:
-    """Return moments of the padded windows of each of G groups."""
-    _, batch, _, times = x.signals.shape
-    rows = x.signals.transpose(1, 2).flatten(1, 2)
-    sums = window_sums(rows, kernel) + constant_sums(x.constants.flatten(1), times, kernel)
-    return moments_from_sums(sums, kernel, batch * x.n_channels * times)
-
-
 def n_sums(kernel: int) -> int:
-    """Return the number of sums of a window: with a zero at the end, and a multiple of 16, as a GPU reads them best."""
+    """Return the number of sums of a window, a multiple of 16 that leaves a zero at the end."""
     left, right = padding(kernel)
-    used = kernel + kernel + (left * (left + 1) + right * (right + 1)) // 2  # total and lags, edges, products
+    used = kernel + kernel + (left * (left + 1) + right * (right + 1)) // 2  # total and lags, edge sums, products
     return used // 16 * 16 + 16
 
 
 @cache
 def _moment_indices(kernel: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Return indices into the sums of a window: of the sum that the mean at tap k lacks (K,), and for each pair of
-    taps (K, K) of their lag and of the product that it lacks. Where nothing is lacking they point at the zero at the
-    end."""
+    """Return indices into the sums: the missing sum of each tap (K,), lags and missing products of pairs (K, K)."""
     left, right = padding(kernel)
-    zero, k = n_sums(kernel) - 1, torch.arange(kernel)
+    zero, k = n_sums(kernel) - 1, torch.arange(kernel)  # the last sum is 0
     lags = 1 + (k[:, None] - k).abs()
     missed, products = torch.full((kernel,), zero), torch.full((kernel, kernel), zero)
     begin = 1 + kernel
-    missed[left + 1 :] = begin + torch.arange(right)  # windows right of the middle miss the first samples
-    missed[:left] = begin + right + torch.arange(left).flip(0)  # those left of it the last
+    missed[left + 1 :] = begin + torch.arange(right)  # taps right of the middle miss the first samples
+    missed[:left] = begin + right + torch.arange(left).flip(0)  # taps left of the middle miss the last samples
     begin += right + left
     products[left + 1 :, left + 1 :] = _triangle_indices(right, begin)
     products[:left, :left] = _triangle_indices(left, begin + right * (right + 1) // 2).flip(0, 1)
@@ -143,7 +126,7 @@ def _moment_indices(kernel: int, device: torch.device) -> tuple[Tensor, Tensor, 
 
 
 def _triangle_indices(n: int, begin: int) -> Tensor:
-    """Return the places (n, n) from `begin` on of a symmetric matrix of which the upper half is kept."""
+    """Return indices (n, n), from `begin` on, into the upper triangle of a symmetric matrix."""
     i, j = torch.triu_indices(n, n)
     places = torch.empty(n, n, dtype=torch.long)
     places[i, j] = places[j, i] = begin + torch.arange(len(i))
@@ -153,17 +136,14 @@ def _triangle_indices(n: int, begin: int) -> Tensor:
 def _cumulate_diagonals(a: Tensor) -> Tensor:
     """Map (..., n, n) to sums along each diagonal from its start: out[i, j] = Σ_{s≥0} a[i-s, j-s]."""
     shift = 1
-    while shift < a.shape[-1]:  # doubling: each pass covers twice as many terms
+    while shift < a.shape[-1]:  # each pass doubles the number of terms
         a = a + F.pad(a, (shift, 0, shift, 0))[..., : a.shape[-2], : a.shape[-1]]
         shift *= 2
     return a
 
 
 def _sum_edge(x: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Map the first n samples of x (..., rows, times) to what windows that start inside the padding miss.
-
-    Returns cumulated sums (..., n) and cumulated diagonal products (..., n, n).
-    """
+    """Return cumulative sums (..., n) and diagonal products (..., n, n) of the first n samples of rows."""
     head = x[..., :n]
     if head.shape[-1] < n:
         head = F.pad(head, (0, n - head.shape[-1]))
@@ -173,8 +153,7 @@ def _sum_edge(x: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
 
 def split_rows(x: Tensor) -> Tensor:
-    """Cut (..., rows, n) into (..., pieces, rows / pieces, n): one piece, or as many as keep a GPU busy, whose
-    library gives a sum over many rows to a single processor."""
+    """Split (..., rows, n) into (..., pieces, rows / pieces, n); one piece on a CPU, enough to fill a GPU."""
     pieces, rows = 1, x.shape[-2]
     if x.device.type == "cuda":
         several = max(MIN_PRODUCTS // max(math.prod(x.shape[:-2]), 1), 1)
@@ -182,13 +161,18 @@ def split_rows(x: Tensor) -> Tensor:
     return x.reshape(*x.shape[:-2], pieces, rows // pieces, x.shape[-1])
 
 
-def window_moments(x: Tensor, kernel: int) -> Moments:
-    """Map x (..., rows, times) to moments of its padded windows."""
-    return moments_from_sums(window_sums(x, kernel), kernel, x.shape[-2] * x.shape[-1])
+def window_moments(x: Tensor | SplitWindows, kernel: int) -> Moments:
+    """Return the moments of the padded windows (G, B, C, T) of each of G groups."""
+    signals, channels = (x.signals, x.n_channels) if isinstance(x, SplitWindows) else (x, x.shape[2])
+    _, batch, _, times = signals.shape
+    sums = window_sums(signals.transpose(1, 2).flatten(1, 2), kernel)
+    if isinstance(x, SplitWindows):
+        sums = sums + constant_sums(x.constants.flatten(1), times, kernel)
+    return moments_from_sums(sums, kernel, batch * channels * times)
 
 
 def moments_from_sums(sums: Tensor, kernel: int, positions: int) -> Moments:
-    """Return the moments of sums (..., n_sums) of windows with so many rows × times."""
+    """Return the moments of windows with sums (..., n_sums) and a number of rows × times."""
     missed, lags, products = _moment_indices(kernel, sums.device)
     mean = (sums[..., :1] - sums[..., missed]) / positions
     second = (sums[..., lags] - sums[..., products]) / positions

@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 from .. import cpu
 from ..cpu.blocks import SavedLatents, latents_backward, latents_forward
 from ..gpu import DropoutDraws
-from ..gpu.autograd import apply
+from ..gpu.autograd import apply, apply_one
 from .layers import BatchNorm
 from .norm_pool import DropoutKeys, drop_units
 
@@ -49,8 +49,7 @@ class _SquarePool(Function):
 
 def square_pool(v: Tensor, pool: int) -> Tensor:
     """Average the squares of `pool` neighbors: (..., times) -> (..., times // pool)."""
-    squares: Tensor = apply(_SquarePool, v, pool)
-    return squares
+    return apply_one(_SquarePool, v, pool)
 
 
 def pool_squares(squares: Tensor, pool: int) -> Tensor:
@@ -95,7 +94,6 @@ def compute_power_latents(
     if dropout is not None and norm.training and cpu.available(power):
         size = power.shape[:2]
         gamma, beta = norm.weight.reshape(size), norm.bias.reshape(size)
-        latents: Tensor
         latents, mean, variance = apply(_Latents, power, gamma, beta, dropout, norm.eps)
         norm.update_running(mean, variance, power[0, 0].numel(), active)
         return latents

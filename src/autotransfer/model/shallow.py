@@ -208,8 +208,9 @@ class ShallowGraph(nn.Module):
     def __init__(self, net: Shallow) -> None:
         super().__init__()
         self.members, self.length, self.padding = net.members, net.length, padding(net.kernel)
-        scale, shift = net.norm.export_affine(net.members)
-        power_scale, power_shift = net.power_norm.export_affine(net.members)
+        size = net.members, -1
+        scale, shift = net.norm.running_affine(size, dtype=torch.float64)
+        power_scale, power_shift = net.power_norm.running_affine(size, dtype=torch.float64)
         tensors = {
             "spatial": net.spatial.flatten(0, 1)[..., None],
             "temporal": (net.temporal.double() * scale[..., None]).flatten(0, 1)[:, None],

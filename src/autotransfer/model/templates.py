@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -18,7 +19,6 @@ from ..preprocessing.represent.base import POINTS, QUIET, segment_means, subtrac
 from .closed_form import Batches, ClosedFormEncoder, ClosedFormOptions
 from .stack import Size
 
-MAX_FILTERS = 32  # for all classes together, but at least one per class
 FLAT = 1e-6  # a standard deviation below this share of the mean absolute value counts as 0
 
 
@@ -28,7 +28,9 @@ class TemplatesOptions(ClosedFormOptions):
 
     display_names = ("Templates", "templates")
 
-    template_filters: int = 4  # spatial filters per class, limited by the number of channels and MAX_FILTERS
+    max_filters: ClassVar[int] = 32  # for all classes together, but at least one per class
+
+    template_filters: int = 4  # spatial filters per class, at most the number of channels
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -37,7 +39,7 @@ class TemplatesOptions(ClosedFormOptions):
 
     def filters(self, size: Size) -> int:
         """Return the number of spatial filters per class."""
-        return min(self.template_filters, size.channels, max(1, MAX_FILTERS // size.classes))
+        return min(self.template_filters, size.channels, max(1, self.max_filters // size.classes))
 
     def latent_dim(self, size: Size) -> int:
         return self.filters(size) * size.classes * (min(POINTS, size.times) + 1)
