@@ -40,7 +40,7 @@ with tempfile.TemporaryDirectory() as folder:
     np.savez(Path(folder) / "person.npz", X=signal, meta=f'{{"sfreq": {rec.sfreq}}}')
     decisions = Path(folder) / "decisions.csv"
     hop = rec.n_times / 4 / rec.sfreq
-    stream = Stream(session, open_source(str(Path(folder) / "person.npz")), hop=hop, report=print)
+    stream = Stream(session, open_source(str(Path(folder) / "person.npz")), hop=hop, tell=print)
     sink = open_sink(str(decisions), session.classes_.tolist(), "example")
     print(stream.run(sink))
     sink.close()

@@ -162,11 +162,11 @@ def test_a_replay_by_hand() -> None:
     assert slow.scores["ann"].delays == (1.25,), "a second of right has three such windows only"
     told = json.loads(report.json())
     assert told["all"]["false_activations"] == 1
-    assert told["people"]["ann"]["activations"] == [
+    assert told["subjects"]["ann"]["activations"] == [
         [[10.5, "left", 0.75], [20.5, "right", 0.75], [40.5, "right", 0.75]]
     ]
     assert any(line.split() == ["ann", "0.0167", "4", "0.50", "1", "60.00", "0.50"] for line in report.lines())
-    with pytest.raises(UserError, match="they have left, right"):
+    with pytest.raises(UserError, match="the recordings have left, right"):
         replay([own], Shares, events={"up": "right"})  # type: ignore[arg-type]
 
 
@@ -237,7 +237,7 @@ def test_the_command_replays_what_it_would_stream(run: Path, study: Path, tmp_pa
     )  # fmt: skip
     assert result.exit_code == 0
     told = json.loads((tmp_path / "out.json").read_text())
-    assert sorted(told["people"]) == ["p1", "p3"]
+    assert sorted(told["subjects"]) == ["p1", "p3"]
     assert told["all"]["events"] == 8
     whole = read_whole(str(study), at.recordings.Cutting(pattern="{subject}.csv"))[1]
     meta = json.dumps({"sfreq": REC.sfreq, "channels": list(REC.channels)})
@@ -245,7 +245,7 @@ def test_the_command_replays_what_it_would_stream(run: Path, study: Path, tmp_pa
     streamed = command(run, "--source", tmp_path / "p3.npz", *rule)
     rows = [row for row in csv.DictReader(io.StringIO(streamed.stdout)) if row["event"]]
     assert [(float(row["time"]), row["event"]) for row in rows] == [
-        (pytest.approx(time, abs=1e-5), label) for time, label, _ in told["people"]["p3"]["activations"][0]
+        (pytest.approx(time, abs=1e-5), label) for time, label, _ in told["subjects"]["p3"]["activations"][0]
     ]
     assert len(rows) > 1
     assert "threshold" in result.stdout
@@ -258,7 +258,7 @@ def test_a_detector_refuses_what_is_no_probability_and_begins_anew_where_time_go
     assert EventDetector([1, "1"], rest="1").rest == 1, "the class itself, not one that is written alike"
     detector = EventDetector(["rest", "left", "right"], rest="rest", refractory=2.0)
     for no_numbers in ("x", [[1], [1, 2]]):
-        with pytest.raises(UserError, match="are no numbers"):
+        with pytest.raises(UserError, match="give an array of numbers"):
             detector.feed(no_numbers, 1.0)  # type: ignore[arg-type]
     for wrong in ([0.5, 0.5], [0.0, 90.0, 0.0], [0.0, math.nan, 1.0], [[0.0, 1.0, 0.0]]):
         with pytest.raises(UserError, match="probabilities of a window"):

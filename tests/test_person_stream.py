@@ -165,7 +165,7 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str], str]] = {
         [],
         "the model takes 3 channels, the data have 2: ch0, ch1",
     ),
-    "people": ({"subject": np.arange(40) % 2}, [], "2 people"),
+    "people": ({"subject": np.arange(40) % 2}, [], "2 subjects"),
     "hop": ({}, ["--hop", "0"], "hop is 0 s"),
     "no hop": ({}, ["--hop", "nan"], "hop is nan s"),
     "endless hop": ({}, ["--hop", "inf"], "hop is inf s"),

@@ -99,7 +99,7 @@ def _decode(
     if seconds is not None and not seconds > 0:
         raise UserError(f"--seconds is {seconds:g}; give a positive number")
     with closing(open_source(source, sfreq)) as samples:
-        decoded = Stream(person, samples, report=print_error, **options)
+        decoded = Stream(person, samples, tell=print_error, **options)
         if rule is not None:
             debounce = parse_debounce(rule["debounce"], decoded.hop)
             decoded.detector = EventDetector(person.classes_.tolist(), **rule | {"debounce": debounce})

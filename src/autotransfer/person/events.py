@@ -1,8 +1,8 @@
-"""Events: when probabilities of successive windows become an action, and how well actions match what happened.
+"""Events: activations of classes in the probabilities of successive windows, and their scores.
 
-A window votes for its likeliest class, unless that is the rest class or its probability lies below the threshold. A
-class becomes active when n of the last m windows vote for it, and stays active until fewer do: a gesture that is held
-is one activation. After its end no other class becomes active for the refractory time, and the same class continues
+A window votes for its most probable class, unless that is the rest class or its probability is below the threshold. A
+class becomes active when n of the last m windows vote for it, and stays active until fewer do, so that a held gesture
+is one activation. During the refractory time after it no other class can become active, and the same class continues
 without a new activation.
 """
 
@@ -21,28 +21,35 @@ from numpy.typing import NDArray
 from ..errors import UserError, plain_value, shown
 from ..recordings.cutting import Event
 
-MAX_WINDOWS = 10_000  # that votes are kept of
+MAX_WINDOWS = 10_000  # maximum m of a debounce rule
 DEBOUNCE = "give N/M windows such as 3/5, more than half of them, or the seconds that a class must last, such as 0.4s"
 ROUNDING = 1e-9  # s
 
 
 class Activation(NamedTuple):
-    """Moment at which a class becomes active."""
+    """Time at which a class becomes active."""
 
-    time: float  # s: of the last sample of the window that did it
+    time: float  # s, of the last sample of the window
     label: Any  # one of the classes
-    confidence: float  # the probability of the class in that window
+    confidence: float  # probability of the class in that window
 
 
 class EventDetector:
     """Detector of activations in the probabilities of successive windows.
 
-    classes: classes in the order of the columns of the probabilities, such as `session.classes_`
-    rest: the class without action; by default every class is an action
-    threshold: minimum probability for a window to vote
-    debounce: (n, m): n of the last m windows must vote for a class. n must be more than half of m, so that at most one
-        class is active
-    refractory: seconds after the end of an activation in which no other class can become active
+    Parameters
+    ----------
+    classes : sequence
+        Classes in the order of the columns of the probabilities, such as `session.classes_`.
+    rest : class, optional
+        The class without action; by default every class is an action.
+    threshold : float
+        Minimum probability for a window to vote.
+    debounce : (int, int)
+        (n, m): n of the last m windows must vote for a class. n must be more than half of m, so that at most one class
+        is active.
+    refractory : float
+        Seconds after the end of an activation in which no other class can become active.
     """
 
     def __init__(
@@ -56,34 +63,47 @@ class EventDetector:
     ) -> None:
         labels = classes.tolist() if isinstance(classes, np.ndarray) else classes
         if not isinstance(labels, (list, tuple)) or not labels or len(set(map(repr, labels))) < len(labels):
-            raise UserError(f"classes are {shown(classes)}; give those of the model, each once, as a list")
+            raise UserError(f"classes are {shown(classes)}; give a list of the model's classes, each once")
         self.classes = [plain_value(label) for label in labels]
         self.rest = None if rest is None else _find_class(rest, self.classes)
         if rest is not None and len(self.classes) < 2:
-            raise UserError("the rest class is the only one, so nothing can become active")
+            raise UserError("the rest class is the only class, so nothing can become active; give more classes")
         self.threshold = _check_number("threshold", threshold, 0.0, 1.0)
         self.needed, self.windows = _check_debounce(debounce)
         self.refractory = _check_number("refractory", refractory, 0.0, 1e6)
         self.reset()
 
     def reset(self) -> None:
-        """Begin another recording with the next window."""
+        """Start a new recording with the next window."""
         self._votes: deque[int] = deque(maxlen=self.windows)
         self._active: int | None = None
-        self._last: int | None = None  # the class that was active last
-        self._ended = -math.inf  # when
+        self._last: int | None = None  # last active class
+        self._ended = -math.inf  # end of the last activation
         self._time = -math.inf  # of the last window
 
     def feed(self, probability: NDArray[np.float64], time: float, *, gap: bool = False) -> Activation | None:
-        """Take the probabilities (n_classes,) of the next window, whose last sample came at `time` (s). gap: whether
-        windows are missing before it, so that votes are counted again. Where the time does not rise, another
-        recording begins, as after `reset`."""
+        """Take the probabilities of the next window; a time that does not increase starts a new recording.
+
+        Parameters
+        ----------
+        probability : array of shape (n_classes,)
+            Probabilities of the window.
+        time : float
+            Time of its last sample in seconds.
+        gap : bool
+            Whether windows are missing before it, so that votes start again.
+
+        Returns
+        -------
+        Activation or None
+            The activation, if a class becomes active.
+        """
         p = _to_floats("probabilities of a window", probability)
         if p.shape != (len(self.classes),) or not np.isfinite(p).all() or p.min() < 0 or p.max() > 1 + 1e-6:
-            raise UserError(f"probabilities of a window are {shown(p)}; give one from 0 to 1 for each class")
+            raise UserError(f"probabilities of a window are {shown(p)}; give a number from 0 to 1 for each class")
         if _to_floats("the time of a window", time).shape != () or not math.isfinite(time):
             raise UserError(f"the time of a window is {shown(time)}; give seconds")
-        if time <= self._time:  # another recording begins
+        if time <= self._time:
             self.reset()
         self._time = time
         likeliest = int(p.argmax())
@@ -104,8 +124,7 @@ class EventDetector:
 
 
 def parse_debounce(text: str, hop: float) -> tuple[int, int]:
-    """Read a rule of the command line: N/M windows, or SECONDSs, all windows for so long; hop: seconds between
-    windows."""
+    """Parse N/M windows, or SECONDSs for all windows in that time. hop: seconds between windows."""
     if match := re.fullmatch(r"(\d{1,6})/(\d{1,6})", text):
         return _check_debounce((int(match[1]), int(match[2])))
     if match := re.fullmatch(r"(\d{1,6}(?:\.\d*)?|\.\d+)\s*s", text):
@@ -127,7 +146,7 @@ def _check_debounce(debounce: object) -> tuple[int, int]:
 def _check_number(name: str, value: object, least: float, most: float) -> float:
     number = plain_value(value)
     if isinstance(number, bool) or not isinstance(number, (int, float)) or not least <= number <= most:
-        raise UserError(f"{name} is {shown(value)}; it must be a number from {least:g} to {most:g}")
+        raise UserError(f"{name} is {shown(value)}; give a number from {least:g} to {most:g}")
     return float(number)
 
 
@@ -136,13 +155,13 @@ def _to_floats(name: str, values: object) -> NDArray[np.float64]:
         array = np.asarray(values)
         if array.dtype.kind in "biuf":
             return array.astype(np.float64)
-    except (ValueError, TypeError, RuntimeError):  # such as lists of several lengths
+    except (ValueError, TypeError, RuntimeError):  # such as lists of different lengths
         pass
-    raise UserError(f"{name}: {shown(values)} are no numbers; give an array of numbers")
+    raise UserError(f"{name} is {shown(values)}; give an array of numbers")
 
 
 def _find_class(rest: object, classes: Sequence[Any]) -> int:
-    """Return the place of the class itself, or of one that is written alike: a command line has only texts."""
+    """Return the index of the class, or of one with the same text, because command lines contain only text."""
     label = plain_value(rest)
     itself = [place for place, known in enumerate(classes) if type(known) is type(label) and known == label]
     written = [place for place, known in enumerate(classes) if str(known) == str(label)]
@@ -157,12 +176,12 @@ class EventScores:
 
     events: int = 0
     detected: int = 0
-    false: int = 0  # activations that are not the first of an event's class in it
-    seconds: float = 0.0  # that were decoded
-    delays: tuple[float, ...] = ()  # s from the onset of each detected event to its activation
+    false: int = 0  # activations that detect no event
+    seconds: float = 0.0  # of decoded signal
+    delays: tuple[float, ...] = ()  # s from onset to activation, of each detected event
 
     def __add__(self, other: Self) -> EventScores:
-        return EventScores(*(getattr(self, of.name) + getattr(other, of.name) for of in fields(self)))
+        return EventScores(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
 
     @property
     def share_detected(self) -> float | None:
@@ -171,15 +190,15 @@ class EventScores:
 
     @property
     def false_per_hour(self) -> float | None:
-        """Return false activations in an hour of signal, None if no signal was decoded."""
+        """Return the false activations per hour of signal; None if no signal was decoded."""
         return 3600 * self.false / self.seconds if self.seconds > 0 else None
 
     def delay(self, share: float = 0.5) -> float | None:
-        """Return the quantile of the times to detection (s); the median by default."""
+        """Return a quantile of the seconds to detection, by default the median; None if there are none."""
         return float(np.quantile(self.delays, share)) if self.delays else None
 
     def as_dict(self) -> dict[str, float | int | None]:
-        """Return the scores as JSON holds them."""
+        """Return the scores for a JSON file."""
         return {
             "events": self.events, "detected": self.detected, "share_detected": self.share_detected,
             "false_activations": self.false, "hours": self.seconds / 3600, "false_per_hour": self.false_per_hour,
@@ -194,15 +213,25 @@ def score_events(
     seconds: float,
     tolerance: float = 0.0,
 ) -> EventScores:
-    """Score how activations match the events of one recording.
+    """Score the activations of one recording against its events.
 
-    An event is detected by the first activation of its class from its onset to its end, or `tolerance` later. Every
-    other activation is false: of another class, outside all events, or a second one in an event.
+    An event is detected by the first activation of its class from its onset to `tolerance` after its end. Every other
+    activation is false: of another class, outside all events, or a second one in an event.
 
-    activations: in the order of their times
-    events: (onset, duration, label) of each, in seconds on the same clock
-    seconds: duration of the decoded signal, for the rate of false activations
-    tolerance: seconds after the end of an event in which an activation still counts
+    Parameters
+    ----------
+    activations : list of Activation
+        Activations in the order of their times.
+    events : list of (onset, duration, label)
+        Events, in seconds on the same clock.
+    seconds : float
+        Duration of the decoded signal, for the rate of false activations.
+    tolerance : float
+        Seconds after the end of an event in which an activation still counts.
+
+    Returns
+    -------
+    EventScores
     """
     _check_number("seconds", seconds, 0.0, math.inf)
     _check_number("tolerance", tolerance, 0.0, math.inf)
@@ -212,29 +241,28 @@ def score_events(
                 f"an event {shown(label)} begins at {shown(onset)} s and lasts {shown(duration)} s; give numbers, "
                 "and a duration of at least 0"
             )
-    left, delays = list(activations), []
+    false, delays = list(activations), []
     for onset, duration, label in sorted(events, key=lambda event: event[0]):
         until = onset + duration + tolerance + ROUNDING
-        for place, activation in enumerate(left):
+        for place, activation in enumerate(false):
             if onset <= activation.time <= until and str(activation.label) == str(label):
                 delays.append(activation.time - onset)
-                del left[place]
+                del false[place]
                 break
-    return EventScores(len(events), len(delays), len(left), float(seconds), tuple(delays))
+    return EventScores(len(events), len(delays), len(false), float(seconds), tuple(delays))
 
 
 def map_events(
     events: Sequence[Event], mapping: dict[str, str] | None, classes: Sequence[Any], rest: object, end: float
 ) -> tuple[Event, ...]:
-    """Return events as classes of the model, each with a duration: without one it lasts until the next, or to the end.
+    """Return events with classes of the model as names, and durations; without one, up to the next event or the end.
 
-    mapping: classes by names of events, where an empty class only ends the event before; None: events have the names of
-    classes.
+    mapping: class by event name, where an empty class only ends the event before it; None: event names are classes
     """
     names = {str(label) for label in classes}
     known = {name: name for name in names} if mapping is None else mapping
     if wrong := sorted({label for label in known.values() if label} - names):
-        raise UserError(f"events are of the class {wrong[0]!r}; the model has {', '.join(sorted(names))}")
+        raise UserError(f"events are mapped to the class {wrong[0]!r}; choose from {', '.join(sorted(names))}")
     mapped = [event for event in sorted(events) if event.name in known]
     ends = [*(event.onset for event in mapped[1:]), end]
     lasting = []

@@ -1,1 +1,1 @@
-"""A stream of samples decoded as it comes: source -> filter -> windows -> session -> sink."""
+"""Online decoding of a stream of samples: source, filter, windows, online session, sink."""

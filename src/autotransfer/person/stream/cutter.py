@@ -1,6 +1,7 @@
-"""Samples cut into windows with a hop. A window with a lost sample, or one that is no number or has no time, is missed.
+"""Cutting of a stream into windows.
 
-Windows begin at every hop-th sample of a recording, lost ones counted. Each is cut, or reported as missed.
+Windows begin at every hop-th sample of a recording, including lost samples. A window with a sample that was lost, is
+not a number or has no time is missed and reported.
 """
 
 from __future__ import annotations
@@ -17,33 +18,31 @@ from ...recordings.windows import LARGEST
 
 
 class Chunk(NamedTuple):
-    """A piece of a stream: samples in the order in which they were recorded."""
+    """A part of a stream, with samples in the order in which they were recorded."""
 
-    times: NDArray[np.float64]  # (n,) seconds, on the clock of the source
+    times: NDArray[np.float64]  # (n,) seconds on the clock of the source
     values: NDArray[np.float32]  # (n, channels)
-    starts_recording: bool = (
-        False  # whether another recording begins here: no window and no filter reaches back over it
-    )
-    continues_session: bool = False  # of a starts_recording one: whether it goes on with the session of the one before
+    starts_recording: bool = False  # whether a recording starts here, which no window and no filter crosses
+    continues_session: bool = False  # whether a recording that starts here is of the previous one's session
 
 
 class Window(NamedTuple):
-    time: float  # of its last sample
-    number: int  # among all windows, missed ones counted
+    time: float  # of the last sample
+    number: int  # including missed windows
     values: NDArray[np.float32]  # (channels, times)
-    first: bool  # of a session, or of what follows a restart
+    first: bool  # of a recording session or after a restart
 
 
 class Gap(NamedTuple):
-    """Gap in a stream: samples that never came, were not numbers or had no time."""
+    """A gap in a stream: samples that were lost, are not numbers or have no time."""
 
-    time: float  # of the first sample after it
+    time: float  # of the first sample after the gap
     samples: int
-    windows: int  # that are missed for it
+    windows: int  # missed windows
 
 
 class Restart(NamedTuple):
-    """Beginning of another recording: time stamps have gone back."""
+    """The start of a new recording, because time stamps went back."""
 
     time: float
 
@@ -52,23 +51,22 @@ Event = Window | Gap | Restart
 
 
 class Cutter:
-    """Cutter of samples into windows. n_times: samples of a window; hop: samples from the start of one window to that
-    of the next."""
+    """Cutter of samples into windows. n_times: samples per window; hop: samples from one window to the next."""
 
     def __init__(self, n_times: int, hop: int, sfreq: float, causal: CausalFilter) -> None:
         self.n_times, self.hop, self.causal, self.gaps = n_times, hop, causal, GapDetector(sfreq)
         self.number = 0  # of the next window
-        self.waiting: list[Chunk] = []  # the first samples, until jitter is learned from them
+        self.waiting: list[Chunk] = []  # first samples, from which jitter is learned
         self.learned = False
         self._begin()
 
     def _begin(self) -> None:
-        """Start another recording."""
+        """Start a new recording."""
         self.values = np.empty((self.causal.n_channels, 0), np.float32)
         self.times = np.empty(0)
-        self.end = 0  # samples so far, lost ones counted
-        self.start = 0  # where the next window begins
-        self.lost = 0  # samples just before the next one that never came or cannot be used
+        self.end = 0  # number of samples, including lost ones
+        self.start = 0  # start of the next window
+        self.lost = 0  # unusable samples since the last usable one
         self.first = True
         self.causal.reset()
 
@@ -76,7 +74,7 @@ class Cutter:
         if chunk.starts_recording:
             yield from self.finish()
             self.gaps.expected = None
-            is_first = self.first  # no window has been cut since the session began
+            is_first = self.first  # no window was cut since the recording session began
             self._begin()
             self.first = is_first or not chunk.continues_session
         if not self.learned:
@@ -87,7 +85,7 @@ class Cutter:
             yield from self._process(chunk)
 
     def _learn_jitter(self) -> Iterator[Event]:
-        """Learn jitter from the samples that were held back for it, then take them."""
+        """Learn the jitter of time stamps from the first samples, then process them."""
         chunks, self.waiting, self.learned = self.waiting, [], True
         if chunks:
             self.gaps.learn(np.concatenate([chunk.times for chunk in chunks]))
@@ -103,7 +101,7 @@ class Cutter:
     def _process(self, chunk: Chunk) -> Iterator[Event]:
         before = self.gaps.last
         missing = self.gaps.count_missing(chunk.times)
-        # False for what is no number, too
+        # also False for NaN
         usable = (missing != UNTIMED) & np.all(np.abs(chunk.values) <= LARGEST, axis=1)
         breaks = np.flatnonzero((missing != 0) | ~usable)
         start = 0
@@ -125,7 +123,7 @@ class Cutter:
             yield from self._append(chunk, slice(start, None))
 
     def _append(self, chunk: Chunk, rows: slice) -> Iterator[Event]:
-        """Take samples none of which is lost; a gap before them is reported first."""
+        """Append samples without losses; a gap before them is reported first."""
         if self.lost:
             yield self._close_gap(float(chunk.times[rows][0]))
         self.values = np.concatenate([self.values, self.causal.feed(chunk.values[rows]).T], 1)

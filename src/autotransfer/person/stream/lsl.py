@@ -1,6 +1,6 @@
-"""The Lab Streaming Layer: a stream that is read, a stream of probabilities that is sent.
+"""Lab Streaming Layer: a source of samples and a sink for probabilities.
 
-Streams are found by their names on the network that the configuration of the Lab Streaming Layer allows (LSLAPICFG).
+Streams are found by name on the network that the configuration of the Lab Streaming Layer (LSLAPICFG) allows.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ...recordings.optional import need
 from ..events import Activation
 from .cutter import Chunk
 
-CONNECT_SECONDS = 10.0  # seconds that a stream may take to appear
-PULL_SECONDS = 0.05  # seconds that one look for samples waits
-SILENCE_SECONDS = 1.0  # seconds without samples after which the stream is looked for again
-BUFFER_SECONDS = 30  # seconds that may wait to be read; older ones are dropped, and missing
+CONNECT_SECONDS = 10.0  # time in which a stream must appear
+PULL_SECONDS = 0.05  # time that one call waits for samples
+SILENCE_SECONDS = 1.0  # time without samples after which the stream is searched again
+BUFFER_SECONDS = 30  # samples that wait longer are lost
 
 
 def import_lsl() -> Any:
@@ -30,7 +30,7 @@ def import_lsl() -> Any:
 
 
 class LslSource:
-    """Source of samples: a stream found by its name. If it stops, it is looked for again until it is back."""
+    """Source that reads a stream found by its name; a stream that stops is searched again until it is back."""
 
     live = True
     trial: int | None = None
@@ -38,11 +38,11 @@ class LslSource:
     def __init__(self, stream: str, timeout: float = CONNECT_SECONDS) -> None:
         self.stream, self.name, self.lsl = stream, f"the stream {stream!r}", import_lsl()
         if not stream:
-            raise UserError("the source lsl: has no name; give lsl:NAME")
+            raise UserError("the source is lsl: without a name; give lsl:NAME")
         self.inlet: Any = self._connect(timeout)
         if self.inlet is None:
-            others = ", ".join(repr(info.name) for info in self.lsl.resolve_streams(timeout=1.0)) or "none at all"
-            raise UserError(f"there is no stream {stream!r} within {timeout:g} s; found {others}")
+            others = ", ".join(repr(info.name) for info in self.lsl.resolve_streams(timeout=1.0)) or "no streams"
+            raise UserError(f"no stream {stream!r} appeared within {timeout:g} s; start it or choose from: {others}")
         info = self.inlet.get_sinfo(timeout=CONNECT_SECONDS)
         self.n_channels = int(info.n_channels)
         self.sfreq: float | None = self._rate(info)
@@ -50,9 +50,9 @@ class LslSource:
 
     def _rate(self, info: Any) -> float:
         if not info.sfreq > 0:
-            raise UserError(f"{self.name} has no regular rate; give a stream of samples, not of events")
+            raise UserError(f"{self.name} has no regular rate; choose a stream of samples, not of events")
         if getattr(info, "dtype", None) is str:
-            raise UserError(f"{self.name} holds text; give a stream of samples, not of events")
+            raise UserError(f"{self.name} contains text; choose a stream of samples, not of events")
         rate = check_sfreq(info.sfreq)
         assert rate is not None
         return rate
@@ -67,25 +67,25 @@ class LslSource:
         if not streams:
             return None
         if len({info.source_id for info in streams}) > 1:
-            raise UserError(f"there are {len(streams)} streams named {self.stream!r}; end the others, or rename them")
+            raise UserError(f"{len(streams)} streams are named {self.stream!r}; stop or rename the others")
         try:
             inlet = self.lsl.StreamInlet(
                 streams[0], max_buffered=BUFFER_SECONDS, recover=False, processing_flags=["clocksync"]
             )
             inlet.open_stream(timeout=max(timeout, 2.0))
-        except (RuntimeError, TimeoutError, OSError):  # it went while it was being opened
+        except (RuntimeError, TimeoutError, OSError):  # the stream ended while it was opened
             return None
         return inlet
 
     def chunks(self) -> Iterator[Chunk | None]:
-        heard = time.monotonic()
+        last_sample = time.monotonic()
         while True:
             chunk = self._pull()
             if chunk is not None:
-                heard = time.monotonic()
-            elif time.monotonic() - heard > SILENCE_SECONDS:
+                last_sample = time.monotonic()
+            elif time.monotonic() - last_sample > SILENCE_SECONDS:
                 self._find_again()
-                heard = time.monotonic()
+                last_sample = time.monotonic()
             yield chunk
 
     def _pull(self) -> Chunk | None:
@@ -94,7 +94,7 @@ class LslSource:
             return None
         try:
             values, times = self.inlet.pull_chunk(timeout=PULL_SECONDS, max_samples=1024)
-        except (RuntimeError, TimeoutError, OSError):  # it is gone
+        except (RuntimeError, TimeoutError, OSError):  # the stream ended
             self.close()
             return None
         if len(times) == 0:
@@ -109,7 +109,7 @@ class LslSource:
             return
         info = self.inlet.get_sinfo(timeout=CONNECT_SECONDS)
         if (int(info.n_channels), self._rate(info), self._names(info)) != (self.n_channels, self.sfreq, self.channels):
-            raise UserError(f"{self.name} came back with other channels or another rate; start again")
+            raise UserError(f"{self.name} is back with other channels or another rate; start autotransfer stream again")
 
     def close(self) -> None:
         if self.inlet is not None:
@@ -118,17 +118,20 @@ class LslSource:
             self.inlet = None
 
     def now(self) -> float:
-        """Return the time on the clock of time stamps."""
+        """Return the current time on the clock of the time stamps."""
         return float(self.lsl.local_clock())
 
 
 class LslSink:
-    """Sink that sends every decision: a channel for the probability of each class and one for the index of the
-    likeliest; with events, one more for the index of a class that becomes active, otherwise -1."""
+    """Sink that sends every decision as a sample.
+
+    Channels are the probability of each class, the index of the most probable class and, with events, the index of a
+    class that becomes active or -1.
+    """
 
     def __init__(self, stream: str, classes: Sequence[str], source: str, events: bool = False) -> None:
         if not stream:
-            raise UserError("the output lsl: has no name; give lsl:NAME")
+            raise UserError("the output is lsl: without a name; give lsl:NAME")
         lsl = import_lsl()
         self.classes, self.events, names = list(classes), events, [*classes, "class", *["event"] * events]
         info = lsl.StreamInfo(stream, "Probabilities", len(names), 0.0, "float32", f"autotransfer {source}")
@@ -136,7 +139,7 @@ class LslSink:
         try:
             self.outlet = lsl.StreamOutlet(info)
         except RuntimeError as error:
-            raise UserError(f"cannot open the stream {stream!r} ({one_line(error)})") from None
+            raise UserError(f"cannot open the stream {stream!r} ({one_line(error)}); choose another name") from None
 
     def send(
         self, time: float, window: int, probability: NDArray[np.float64], activation: Activation | None = None

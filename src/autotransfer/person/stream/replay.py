@@ -1,7 +1,7 @@
-"""Recordings with events, replayed as streams: which activations there would have been, and how they match events.
+"""Replay of recordings with events as streams, and scores of the detected events.
 
-Samples go through the same filter, cutter, session and detector as those of a live stream, faster than they
-were recorded. Everybody has a session of their own.
+Samples pass the filter, cutter, online session and detector of a live stream, faster than in real time. Each subject
+has an online session.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .source import StoredSource
 
 
 class RecordingSource(StoredSource):
-    """A whole recording in the place of a stream."""
+    """Source of the samples of a whole recording."""
 
     def __init__(self, recording: WholeRecording) -> None:
         self.name, self.times, self.values = recording.name, recording.times, recording.values
@@ -35,7 +35,7 @@ class RecordingSource(StoredSource):
 
 
 class _DecisionRecorder:
-    """A sink that keeps when windows end, and activations."""
+    """Sink that stores activations and the end times of windows."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -54,13 +54,13 @@ class _DecisionRecorder:
 
 @dataclass(frozen=True)
 class ReplayReport:
-    """Report of how well events of replayed recordings were detected, as text and as JSON."""
+    """Scores of detected events in replayed recordings, as text and as JSON."""
 
     detector: EventDetector
-    scores: dict[str, EventScores]  # of each person
-    activations: dict[str, list[list[Activation]]]  # of each person and recording
+    scores: dict[str, EventScores]  # by subject
+    activations: dict[str, list[list[Activation]]]  # by subject and recording
     hop: float  # s
-    seen: list[str]  # warnings, if the model has seen decoded windows
+    seen: list[str]  # warnings if the model was trained on decoded windows
 
     @property
     def all(self) -> EventScores:
@@ -70,13 +70,13 @@ class ReplayReport:
         detector = self.detector
         rest = "no rest class" if detector.rest is None else f"rest class {detector.classes[detector.rest]}"
         yield (
-            f"replayed {count(len(self.scores), 'person', 'people')}; {rest}, threshold {detector.threshold:g}, "
+            f"replayed {count(len(self.scores), 'subject')}; {rest}, threshold {detector.threshold:g}, "
             f"{detector.needed} of {detector.windows} windows (every {self.hop:g} s), "
             f"refractory time {detector.refractory:g} s"
         )
-        rows = [["person", "hours", "events", "detected", "false", "false/h", "s to detection"]]
+        rows = [["subject", "hours", "events", "detected", "false", "false/h", "s to detection"]]
         rows += [[printable(name), *_cells(scores)] for name, scores in self.scores.items()]
-        rows += [[f"all {len(self.scores)} together", *_cells(self.all)]]
+        rows += [[f"all {len(self.scores)} subjects", *_cells(self.all)]]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for first, *others in rows:
             cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
@@ -85,13 +85,13 @@ class ReplayReport:
     def json(self) -> str:
         detector = self.detector
         rest = None if detector.rest is None else str(detector.classes[detector.rest])
-        people = {}
+        subjects = {}
         for name, scores in self.scores.items():
             activations = [
                 [[time, str(label), confidence] for time, label, confidence in recording]
                 for recording in self.activations[name]
             ]
-            people[name] = scores.as_dict() | {"activations": activations}
+            subjects[name] = scores.as_dict() | {"activations": activations}
         values = {
             "rest": rest,
             "threshold": detector.threshold,
@@ -100,13 +100,13 @@ class ReplayReport:
             "hop": self.hop,
             "seen": self.seen,
             "all": self.all.as_dict(),
-            "people": people,
+            "subjects": subjects,
         }
         return json.dumps(values, indent=1)
 
 
 def _cells(scores: EventScores) -> list[str]:
-    """Return hours, events, share detected, false activations, their rate by the hour and seconds to detection."""
+    """Return hours, events, share detected, false activations, false activations per hour and seconds to detection."""
     detected, rate, delay = (
         "–" if value is None else f"{value:.2f}"
         for value in (scores.share_detected, scores.false_per_hour, scores.delay())
@@ -115,7 +115,7 @@ def _cells(scores: EventScores) -> list[str]:
 
 
 def count_decoded_seconds(times: Sequence[float], window: float) -> float:
-    """Return how much signal lies in windows of `window` seconds that end at these times: they may overlap."""
+    """Return the duration covered by windows of `window` seconds with these end times; windows may overlap."""
     steps = np.diff(times, prepend=-np.inf)
     return float(np.where(steps > 0, np.minimum(steps, window), window).sum())
 
@@ -131,16 +131,17 @@ def replay(
     refractory: float = 0.0,
     **options: Any,
 ) -> ReplayReport:
-    """Decode recordings as streams, each person's in order with a session that `begin` opens.
+    """Decode recordings as streams, the recordings of a subject in order with a session that `begin` opens.
 
-    events: classes by names of events, None where events have the names of classes; rest, threshold, debounce,
-    refractory: see `EventDetector` and `parse_debounce`; options: as in `Stream`.
+    events: class by event name, None if event names are classes
+    rest, threshold, debounce, refractory: see `EventDetector` and `parse_debounce`
+    options: of `Stream`
     """
     scores: dict[str, EventScores] = {}
     activations: dict[str, list[list[Activation]]] = {}
     sessions: dict[str, Session] = {}
     digests: list[bytes] = []  # of decoded windows
-    whose: list[str] = []
+    window_subjects: list[str] = []  # of decoded windows
     for recording in recordings:
         subject = recording.subject
         if subject not in sessions:
@@ -158,19 +159,19 @@ def replay(
         decisions = _DecisionRecorder()
         stream.run(decisions)
         end = float(recording.times[-1]) + 1 / stream.sfreq
-        happened = map_events(recording.events, events, classes, rest, end)
+        mapped = map_events(recording.events, events, classes, rest, end)
         seconds = count_decoded_seconds(decisions.times, stream.window)
         activations[subject].append(decisions.activations)
-        scores[subject] += score_events(decisions.activations, happened, seconds=seconds, tolerance=stream.window)
+        scores[subject] += score_events(decisions.activations, mapped, seconds=seconds, tolerance=stream.window)
         digests += [digest for window in windows for digest in window_digests(torch.from_numpy(window)[None])]
-        whose += [subject] * len(windows)
+        window_subjects += [subject] * len(windows)
     if not digests:
-        raise UserError("no recording holds a whole window of the model; replay longer ones")
-    if not any(of_person.events for of_person in scores.values()):
+        raise UserError("no recording contains a whole window of the model; replay longer recordings")
+    if not any(subject_scores.events for subject_scores in scores.values()):
         names = sorted({event.name for recording in recordings for event in recording.events})
         raise UserError(
-            f"the recordings have no events of the model's classes {', '.join(map(str, classes))}; they have "
-            f"{', '.join(names[:8]) or 'none'}: say which is which, --events NAME=CLASS,..."
+            f"no event is of a class of the model ({', '.join(map(str, classes))}); the recordings have "
+            f"{', '.join(names[:8]) or 'none'}. Map them with --events NAME=CLASS,..."
         )
-    seen = describe_overlap(stream.session.model.card.seen, digests, whose)
+    seen = describe_overlap(stream.session.model.card.seen, digests, window_subjects)
     return ReplayReport(detector, scores, activations, stream.hop, seen)

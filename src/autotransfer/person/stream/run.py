@@ -1,4 +1,4 @@
-"""The loop of a stream: samples in, decisions out. Problems are reported once, and counted."""
+"""Decoding of a stream: samples in, decisions out. Problems are reported once and counted."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from .sink import Sink
 from .source import Source, match_channels, match_rate
 
 Tell = Callable[[str], None]
-SILENCE_SECONDS = 2.0  # seconds without a sample after which the user is told
+SILENCE_SECONDS = 2.0  # time without samples that is reported
 MAX_HOP = 1e6  # s
-MAX_REPORTED_GAPS = 5  # gaps that are reported one by one; further ones are counted
+MAX_REPORTED_GAPS = 5  # later gaps are only counted
 
 
 @dataclass
 class StreamSummary:
-    """Counts of what happened in a stream."""
+    """Counts of events in a stream."""
 
     windows: int = 0  # decoded
     missed: int = 0  # not decoded, because samples in them were lost
-    activations: int = 0  # of classes, where these are detected
+    activations: int = 0  # of classes, if events are detected
     gaps: int = 0
     lost: int = 0  # samples
-    restarts: int = 0  # time stamps went back
-    silences: int = 0  # the stream stopped, and came back or did not
+    restarts: int = 0  # times that time stamps went back
+    silences: int = 0  # pauses of the stream, including a final one
     samples: int = 0
-    untimed: int = 0  # samples whose time stamp was no time: they count as lost
+    untimed: int = 0  # samples with an invalid time stamp, which count as lost
     jitter: float = 0.0  # of time stamps, seconds
-    delays: list[float] = field(default_factory=list)  # seconds from the end of a window to its decision, the last ones
+    delays: list[float] = field(default_factory=list)  # seconds from the end of recent windows to their decisions
 
     def __str__(self) -> str:
         parts = [f"{self.windows:,} windows decoded, {self.missed:,} missed"]
@@ -59,7 +59,7 @@ class StreamSummary:
         parts += [text for text, number in counted.items() if number > 0]
         if self.delays:
             median, tail = 1e3 * np.percentile(self.delays, (50, 99))
-            parts.append(f"a decision comes {median:.0f} ms after its window (median; 99 %: {tail:.0f} ms)")
+            parts.append(f"decisions are {median:.0f} ms after the end of the window (median; 99 %: {tail:.0f} ms)")
         return "; ".join(parts)
 
 
@@ -67,20 +67,20 @@ N_DELAYS = 10_000
 
 
 def check_hop(hop: float | None) -> None:
-    """Raise unless seconds between windows are a positive number, or None."""
+    """Raise a UserError unless the seconds between windows are a positive number, or None."""
     if hop is not None and not 0 < hop < MAX_HOP:
-        raise UserError(f"hop is {hop:g} s; it must be a positive number below {MAX_HOP:g}")
+        raise UserError(f"hop is {hop:g} s; give a positive number below {MAX_HOP:g}")
 
 
 class Stream:
-    """A source that a session decodes. Options that cannot work are refused before the first sample is read.
+    """Decoding of a source by an online session. Invalid options are refused before the first sample is read.
 
-    hop: seconds from one window to the next; None: half a window. Where a trial has room for a single window, there is
-        one of each trial
-    filtered: how samples are filtered before they are cut
-    by_position: take channels by their order, whatever their names
-    detector: says when a class becomes active (person/events.py), by probabilities
-    on_window: is shown every window (channels, times) that is decoded
+    hop: seconds from one window to the next, by default half a window; one window per trial if only one fits
+    filtered: filter of the samples before they are cut
+    by_position: match channels by order instead of name
+    detector: detector of events in the probabilities
+    tell: called with messages for the user
+    on_window: called with every decoded window (channels, times)
     """
 
     def __init__(
@@ -92,12 +92,12 @@ class Stream:
         filtered: Filter | None = None,
         by_position: bool = False,
         detector: EventDetector | None = None,
-        report: Tell = lambda line: None,
+        tell: Tell = lambda line: None,
         on_window: Callable[[NDArray[np.float32]], None] = lambda window: None,
     ) -> None:
         card = session.model.card
-        self.session, self.source, self.report, self.on_window = session, source, report, on_window
-        unstated = f"{source.name} states no sampling rate; taken for the model's (or --sfreq)"
+        self.session, self.source, self.tell, self.on_window = session, source, tell, on_window
+        unstated = f"{source.name} states no sampling rate; the rate of the model or --sfreq is used"
         self.notes = [unstated] if source.sfreq is None else []
         self.sfreq = match_rate(source, card.sfreq)
         self.places, notes = match_channels(source, session.model, by_position=by_position)
@@ -106,15 +106,15 @@ class Stream:
         check_hop(hop)
         step = card.n_times // 2 if hop is None else round(hop * self.sfreq)
         if step < 1:
-            raise UserError(f"hop is {hop:g} s; it must be at least one sample, {1 / self.sfreq:g} s")
+            raise UserError(f"hop is {hop:g} s; give at least one sample, {1 / self.sfreq:g} s")
         self.filter = parse_filter(filtered, self.sfreq)
         if source.trial is not None:
             if source.trial < card.n_times:
                 raise UserError(
-                    f"trials of {source.name} last {source.trial / self.sfreq:g} s, and the model takes windows of "
-                    f"{self.window:g} s; give trials that are at least as long"
+                    f"{source.name}: windows last {source.trial / self.sfreq:g} s, the model needs {self.window:g} s; "
+                    "give windows that are at least as long"
                 )
-            if source.trial < card.n_times + step:  # one window of each
+            if source.trial < card.n_times + step:  # one window per trial
                 step = source.trial
         self.hop = step / self.sfreq  # s
         self.cutter = Cutter(card.n_times, step, self.sfreq, CausalFilter(self.filter, self.sfreq, len(card.channels)))
@@ -122,53 +122,57 @@ class Stream:
         self.summary = StreamSummary()
 
     def describe(self) -> list[str]:
-        """Describe what will be done, in a few lines."""
+        """Return lines that describe the decoding."""
         lines = list(self.notes)
-        samples = f"filtered {self.filter}" if self.filter else "as they come"
+        samples = f"filtered {self.filter}" if self.filter else "not filtered"
         made_with = parse_filter(self.session.model.card.filter)
         if made_with is not None and not made_with.is_causal:
             lines.append(
-                f"the model's recordings were filtered {made_with} elsewhere, probably by a filter that looks ahead; "
-                "that of a stream cannot, so the same band comes later (filter when cutting: run --filter)"
+                f"the training recordings were filtered {made_with}, probably without delay; the filter of a stream "
+                "delays the signal, which can lower the accuracy (train with run --filter instead)"
             )
         elif made_with is not None and made_with != self.filter:
-            lines.append(f"the model's recordings were filtered {made_with}, which --filter auto would do here too")
+            lines.append(
+                f"the training recordings were filtered {made_with}; add --filter auto to filter this stream too"
+            )
         every = f"every {self.hop:g} s"
         if self.source.trial is not None:
-            lasts = self.source.trial / self.sfreq
-            every = f"{every}, one of each trial" if self.hop == lasts else f"{every} within each trial of {lasts:g} s"
+            seconds = self.source.trial / self.sfreq
+            every = f"{every}, one per trial" if self.hop == seconds else f"{every} within each trial of {seconds:g} s"
             lines.append(
-                "trials count as one person's, one right after the other: votes for events go on from each to "
-                "the next of the same session"
+                "all trials are of one subject and follow each other without a pause: votes for events continue "
+                "across trials of a session"
             )
         lines.append(f"{self.source.name}: windows of {self.window:g} s {every}, at {self.sfreq:g} Hz, {samples}")
         return lines
 
     def run(self, sink: Sink, seconds: float | None = None) -> StreamSummary:
-        """Decode until the source ends, `seconds` have passed, or Ctrl-C. Seconds of a file are those of its own clock,
-        from its first sample: the last window is the last one that ends within them."""
-        begun = heard = time.monotonic()
+        """Decode until the source ends, `seconds` have passed, or Ctrl-C.
+
+        The time of a file is that of its time stamps, from its first sample; windows must end before `seconds`.
+        """
+        begun = last_sample = time.monotonic()
         first: float | None = None
-        silent, ended = False, False
+        is_silent, has_ended = False, False
         self.sink = sink
         with _interruptible() as interrupted:
             for chunk in self.source.chunks():
                 now = time.monotonic()
                 if chunk is None:
-                    if now - heard > SILENCE_SECONDS and not silent:
-                        silent = True
+                    if now - last_sample > SILENCE_SECONDS and not is_silent:
+                        is_silent = True
                         self.summary.silences += 1
-                        self.report(f"no samples for {SILENCE_SECONDS:g} s; waiting for {self.source.name}")
+                        self.tell(f"no samples for {SILENCE_SECONDS:g} s; waiting for {self.source.name}")
                 else:
-                    if silent:
-                        self.report(f"{self.source.name} is back after {now - heard:.1f} s")
-                    silent, heard = False, now
+                    if is_silent:
+                        self.tell(f"{self.source.name} is back after {now - last_sample:.1f} s")
+                    is_silent, last_sample = False, now
                     usable = has_time(chunk.times)
                     first = float(chunk.times[usable][0]) if first is None and usable.any() else first
                     if seconds is not None and first is not None and not self.source.live:
                         late = np.flatnonzero(usable & (chunk.times >= first + seconds - 0.5 / self.sfreq))
-                        ended = len(late) > 0
-                        kept = slice(late[0] if ended else None)
+                        has_ended = len(late) > 0
+                        kept = slice(late[0] if has_ended else None)
                         chunk = chunk._replace(times=chunk.times[kept], values=chunk.values[kept])
                         usable = usable[kept]
                     self.summary.samples += len(usable)
@@ -177,8 +181,8 @@ class Stream:
                         for event in self.cutter.feed(chunk._replace(values=chunk.values[:, self.places])):
                             self._handle(event)
                 if self.source.live:
-                    ended = seconds is not None and now - begun >= seconds
-                if interrupted.is_set() or ended:
+                    has_ended = seconds is not None and now - begun >= seconds
+                if interrupted.is_set() or has_ended:
                     break
             for event in self.cutter.finish():
                 self._handle(event)
@@ -193,12 +197,12 @@ class Stream:
             self.summary.lost += event.samples
             self.summary.missed += event.windows
             if self.summary.gaps <= MAX_REPORTED_GAPS:
-                also = "; further ones are counted" if self.summary.gaps == MAX_REPORTED_GAPS else ""
+                also = "; later gaps are only counted" if self.summary.gaps == MAX_REPORTED_GAPS else ""
                 lost, missed = count(event.samples, "sample"), count(event.windows, "window")
-                self.report(f"{lost} lost before {event.time:.3f} s: {missed} missed{also}")
+                self.tell(f"{lost} lost before {event.time:.3f} s, so {missed} missed{also}")
         else:
             self.summary.restarts += 1
-            self.report(f"time stamps went back to {event.time:.3f} s; what follows counts as another recording")
+            self.tell(f"time stamps went back to {event.time:.3f} s; a new recording starts there")
 
     def _decode(self, window: Window) -> None:
         probability = self.session.predict_proba(window.values)
@@ -219,8 +223,7 @@ class Stream:
 
 
 def choose_filter(text: str, notch: Sequence[float], card: object) -> Filter | None:
-    """Return the filter of a command line: `auto` (that of the model's card), or text for `parse_filter`; notches in
-    Hz."""
+    """Return the filter of a command line: `auto` (the filter of the model's card) or text, with notches in Hz."""
     band = parse_filter(card if text == "auto" else text)
     if not notch:
         return band
@@ -230,18 +233,18 @@ def choose_filter(text: str, notch: Sequence[float], card: object) -> Filter | N
 
 @contextmanager
 def _interruptible() -> Iterator[threading.Event]:
-    """Yield an event that Ctrl-C sets, so that a window is decoded to its end. A second Ctrl-C interrupts at once."""
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():  # others get no signals
-        yield asked
+    """Yield an event that Ctrl-C sets, so that the current window is decoded; a second Ctrl-C interrupts at once."""
+    interrupted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():  # other threads receive no signals
+        yield interrupted
         return
 
     def handle(number: int, frame: Any) -> None:
         signal.signal(signal.SIGINT, before)
-        asked.set()
+        interrupted.set()
 
     before = signal.signal(signal.SIGINT, handle)
     try:
-        yield asked
+        yield interrupted
     finally:
         signal.signal(signal.SIGINT, before)

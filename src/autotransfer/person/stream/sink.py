@@ -1,4 +1,4 @@
-"""Where decisions go: a CSV file, standard output, or a stream of the Lab Streaming Layer."""
+"""Sinks of decisions: a CSV file, standard output, or a stream of the Lab Streaming Layer."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 from ...errors import UserError, shown
 from ..events import Activation
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes what begins with one for a formula
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of formulas in spreadsheets
 
 
 class Sink(Protocol):
     def send(
         self, time: float, window: int, probability: NDArray[np.float64], activation: Activation | None = None
     ) -> None:
-        """Take the decision for the window that ended at `time`: probabilities (classes,), and an activation."""
+        """Send the decision for the window that ended at `time`: probabilities (classes,), and an activation."""
 
     def close(self) -> None: ...
 
 
 def open_sink(text: str | None, classes: Sequence[object], source: str, *, events: bool = False) -> Sink:
-    """Open lsl:NAME, FILE.csv, or None for standard output. events: whether activations have a column of their own."""
+    """Open lsl:NAME, FILE.csv, or None for standard output. events: whether to add a column for activations."""
     names = [str(name) for name in classes]
     if text is None:
         return CsvSink(sys.stdout, names, events)
@@ -46,7 +46,7 @@ def open_sink(text: str | None, classes: Sequence[object], source: str, *, event
 
 
 class CsvSink:
-    """Sink with a row for every decision, written when it is made: a stream may run for hours, and be cut off."""
+    """Sink that writes a CSV row per decision at once, because a stream can run for hours and be interrupted."""
 
     def __init__(self, file: TextIO, classes: Sequence[str], events: bool = False) -> None:
         self.file, self.classes, self.events = file, [_plain(name) for name in classes], events

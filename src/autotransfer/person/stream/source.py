@@ -1,4 +1,4 @@
-"""Where samples come from: a stream of the Lab Streaming Layer, or a file that takes its place."""
+"""Sources of samples: a stream of the Lab Streaming Layer, or a file."""
 
 from __future__ import annotations
 
@@ -31,31 +31,33 @@ from ...recordings.xdf import get_channel_labels, read_sampled_stream, sampling_
 from .cutter import Chunk
 from .lsl import LslSource
 
-RATES_AGREE = 1e-3  # share of a rate: streams state the nominal rate of their device
+RATES_AGREE = 1e-3  # relative tolerance, because streams state the nominal rate of the device
 
 
 class Source(Protocol):
     name: str
-    channels: tuple[str, ...] | None  # None: it has no names for them
+    channels: tuple[str, ...] | None  # None: no names
     n_channels: int
-    sfreq: float | None  # as the source states it
-    live: bool  # whether samples come as time passes
-    trial: int | None  # samples of each trial, which no window reaches beyond; None: there are no trials
+    sfreq: float | None  # None: not stated
+    live: bool  # whether samples arrive in real time
+    trial: int | None  # samples per trial, whose ends no window crosses; None: no trials
 
     def chunks(self) -> Iterator[Chunk | None]:
-        """Yield samples as they come; None now and then if none do."""
+        """Yield samples as they arrive, and None from time to time if none arrive."""
 
     def close(self) -> None: ...
 
 
 def match_channels(source: Source, model: Model, *, by_position: bool = False) -> tuple[list[int], list[str]]:
-    """Return the places of the model's channels in the source, and notes for the user. Channels are found by name; by
-    position if the source has no names, or on request."""
+    """Return the places of the model's channels in the source, and notes for the user.
+
+    Channels are found by name, or by position if the source has no names or `by_position` is set.
+    """
     expected, names = list(model.card.channels), source.channels
     if names is not None and not by_position:
         places, missing = find_channels(names, expected)
         if not missing:
-            note = f"{source.name} has {len(names)} channels; the model reads {len(expected)} of them, by name"
+            note = f"{source.name} has {len(names)} channels, of which the model uses {len(expected)}, found by name"
             return places, [] if places == list(range(source.n_channels)) else [note]
         if len(names) == len(expected) or not all(UNNAMED.fullmatch(name) for name in expected):
             raise UserError(
@@ -63,15 +65,15 @@ def match_channels(source: Source, model: Model, *, by_position: bool = False) -
                 "or give --by-position if they are in the model's order"
             )
     listed = "" if names is None else f": {_shorten(names)}"
-    check_channel_count(source.n_channels, expected, f"{listed} ({source.name}); the model reads {_shorten(expected)}")
+    check_channel_count(source.n_channels, expected, f"{listed} ({source.name}); the model uses {_shorten(expected)}")
     return list(range(len(expected))), []
 
 
 def match_rate(source: Source, sfreq: float | None) -> float:
-    """Return the rate in Hz, which source and model must share. A source that states none gets the model's."""
+    """Return the rate in Hz, which must be equal in source and model; a source without one gets the model's."""
     if source.sfreq is None:
         if sfreq is None:
-            raise UserError(f"neither {source.name} nor the model says how fast it is sampled; give --sfreq")
+            raise UserError(f"neither {source.name} nor the model states a sampling rate; give --sfreq")
         source.sfreq = sfreq
         return sfreq
     check_rate(source.sfreq, sfreq, RATES_AGREE)
@@ -83,15 +85,17 @@ def _shorten(names: Sequence[str]) -> str:
 
 
 def open_source(text: str, sfreq: float | None = None) -> Source:
-    """Open a source. text: lsl:NAME, FILE.npz, or FILE.xdf, where ?stream=NAME picks one of several streams. sfreq:
-    the rate in Hz of a source that does not state it; one that contradicts the source is refused."""
+    """Open lsl:NAME, FILE.npz, or FILE.xdf, where ?stream=NAME selects one of several streams.
+
+    sfreq: rate in Hz of a source that does not state one; a contradiction is refused
+    """
     rate = check_sfreq(sfreq)
     source = _open_source(text)
     if rate is None or source.sfreq is None:
         source.sfreq = rate if source.sfreq is None else source.sfreq
     elif abs(source.sfreq - rate) > RATES_AGREE * rate:
         source.close()
-        raise UserError(f"--sfreq is {rate:g} Hz, and {source.name} states {source.sfreq:g} Hz; leave --sfreq out")
+        raise UserError(f"--sfreq is {rate:g} Hz, but {source.name} states {source.sfreq:g} Hz; remove --sfreq")
     return source
 
 
@@ -107,7 +111,7 @@ def _open_source(text: str) -> Source:
 
 
 class StoredSource:
-    """Samples that are stored: times (n,), values (n, channels)."""
+    """Source of stored samples: times (n,), values (n, channels)."""
 
     live = False
     trial: int | None = None
@@ -124,24 +128,26 @@ class StoredSource:
 
 
 class NpzSource(StoredSource):
-    """One person's trials in our layout, one after the other as in a session. A long recording is one trial, X (1,
-    channels, times)."""
+    """Source of one subject's windows in an .npz file; a long recording is one window X (1, channels, times)."""
 
     def __init__(self, path: Path) -> None:
         raw = read_npz(path)
-        people = set() if raw.subject is None else set(np.asarray(raw.subject).ravel().tolist())
-        if len(people) > 1:
-            raise UserError(f"{path} holds {len(people)} people, and a session is one person's; keep the rows of one")
+        subjects = set() if raw.subject is None else set(np.asarray(raw.subject).ravel().tolist())
+        if len(subjects) > 1:
+            raise UserError(f"{path} has {len(subjects)} subjects, a stream has one; keep the windows of one subject")
         self.name, self.X = str(path), np.asarray(as_window_array(raw.X))
         n_windows, self.n_channels, n_times = self.X.shape
         self.trial = n_times if n_windows > 1 else None
         session = [None] * n_windows if raw.session is None else as_list(raw.session, "session")
-        self.continues_session = [False, *(before == after for before, after in pairwise(session))]  # (n_windows,)
+        self.continues_session = [
+            False,
+            *(before == after for before, after in pairwise(session)),
+        ]  # (n_windows,) whether each is in the same session as the one before
         self.channels = None if raw.channels is None else channel_names(raw.channels, self.n_channels)
         self.sfreq = check_sfreq(raw.sfreq)
 
     def chunks(self) -> Iterator[Chunk | None]:
-        assert self.sfreq is not None, "match_rate gives it one"
+        assert self.sfreq is not None, "match_rate sets it"
         step = 1 / self.sfreq
         index = 0
         for trial, continues in zip(self.X, self.continues_session, strict=True):
@@ -153,7 +159,7 @@ class NpzSource(StoredSource):
 
 
 class XdfSource(StoredSource):
-    """A recording of the Lab Streaming Layer, with the time stamps that were recorded."""
+    """Source of an .xdf recording of the Lab Streaming Layer, with its time stamps."""
 
     def __init__(self, path: Path, stream: str | None) -> None:
         need("pyxdf", "reading .xdf files", "pyxdf")
