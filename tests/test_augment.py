@@ -217,9 +217,9 @@ def test_mixup_sees_the_labels_that_training_sees() -> None:
 
 @pytest.mark.parametrize("name", ["amplitude"])
 def test_without_signals_there_is_nothing_to_change(name: str) -> None:
-    with pytest.raises(UserError, match=f"{name} changes signals, and represent leaves none"):
+    with pytest.raises(UserError, match=f"{name} changes signals, and represent"):
         at.Setting(**{name: 0.1}, represent="features")
-    with pytest.raises(UserError, match="solved in closed form"):
+    with pytest.raises(UserError, match="fitted in closed form"):
         at.Setting(**{name: 0.1}, encoder="linear", represent="features")
     assert at.Setting(mixup=0.1, represent="features").mixup == 0.1
 

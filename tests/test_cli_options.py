@@ -73,7 +73,7 @@ def test_a_file_gives_options_and_the_command_line_the_last_word(tmp_path: Path,
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("epoch = 3", "unknown option 'epoch'; choose from adaptation"),
+        ("epoch = 3", "unknown option 'epoch'; did you mean 'max_epochs'"),
         ('max_epochs = "many"', "max_epochs is 'many'"),
         ("seeds = true", "seeds is True"),
         ("grid = 3", "grid 3"),

@@ -136,9 +136,9 @@ def test_constants_reach_every_network_and_only_what_reads_them() -> None:
     assert {one.shrinkage for one in every if one.encoder == "linear"} == {0.25}
 
 
-def test_a_constant_without_a_field_is_refused_with_the_choices() -> None:
+def test_a_constant_without_a_field_is_refused_with_a_suggestion() -> None:
     for name in ("lrr", "epochs", "method"):
-        with pytest.raises(UserError, match=r"choose from .*lr, .*max_epochs"):
+        with pytest.raises(UserError, match=rf"unknown option '{name}'; (did you mean|choose from)"):
             build_options({"source": "x", name: 3})
 
 

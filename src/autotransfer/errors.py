@@ -1,7 +1,8 @@
-"""The exception for users' mistakes, the checks that raise it, and how values and errors are written in messages."""
+"""The exception for invalid inputs, checks that raise it, and functions that format values for messages."""
 
 from __future__ import annotations
 
+import difflib
 import math
 import reprlib
 import sys
@@ -13,11 +14,11 @@ from typing import Any
 
 
 class UserError(ValueError):
-    """An input cannot work; the message says why, and what would."""
+    """Error of an invalid input. The message gives the value and what to do."""
 
 
 def shown(value: object, most: int = 60) -> str:
-    """Write a value for a message, on one line and shortened: a stored one may be a page long."""
+    """Return the repr of a value on one line, shortened to `most` characters."""
     text = " ".join(_REPR.repr(value).split())
     return text if len(text) <= most else f"{text[:most]}…"
 
@@ -28,13 +29,13 @@ _REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = 12
 
 
 def one_line(error: BaseException) -> str:
-    """Write another library's exception for a message, on one line and shortened."""
+    """Return type and message of an exception on one line, shortened."""
     text = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 def user_stacklevel() -> int:
-    """Return the `stacklevel` with which a warning of the calling function points to the line of the user's program."""
+    """Return the `stacklevel` with which a warning of the calling function points to the user's line of code."""
     package, outermost, level = __name__.partition(".")[0], 0, 0
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -46,28 +47,34 @@ def user_stacklevel() -> int:
 
 
 def plain_value(value: Any) -> Any:
-    """Return a scalar of NumPy as a number of Python, and anything else unchanged."""
+    """Return a NumPy scalar as a Python number, and anything else unchanged."""
     scalar = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
     return value.item() if scalar else value
 
 
 def is_off(value: Any) -> bool:
-    """Tell whether a value switches a transform or an augmentation off. 0 does not: it is an invalid value."""
+    """Return whether a value switches a transform or an augmentation off; 0 does not, it is invalid."""
     return value is None or value is False or (isinstance(value, str) and value == "none")
 
 
 def number(value: float) -> str:
-    """Write a number in few digits, but different numbers differently: 0.3, 1, 1e-05."""
+    """Return a number in at most 6 digits, such as 0.3, 1 or 1e-05, or its repr if that would change it."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)
 
 
 def check_choice(what: str, value: object, choices: Iterable[object]) -> None:
-    """Raise unless `value` is one of `choices`; the message gives both."""
+    """Raise unless `value` is one of `choices`."""
     options = list(choices)
     if value not in options:
         listed = ", ".join(repr(option) for option in options)
         raise UserError(f"unknown {what} {shown(value)}; choose from {listed}")
+
+
+def suggest(name: str, choices: list[str]) -> str:
+    """Return "did you mean ...?" if a choice is spelled like the name, otherwise "choose from ..."."""
+    close = difflib.get_close_matches(name, choices, 1)
+    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(choices)}"
 
 
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -79,10 +86,10 @@ _KINDS: dict[str, tuple[type, ...]] = {
 def check_types(record: Any, **called: str) -> None:
     """Raise unless every field of a frozen dataclass has a type that its annotation names.
 
-    NumPy's numbers become Python's, and integers become floats where a float is meant: 1 and 1.0 are one value.
-    called: other names of fields in messages.
+    NumPy numbers are converted to Python numbers, and integers in float fields to floats. called: names of fields in
+    messages, if they differ
     """
-    kind: Any = type(record)  # to mypy, not every class can be hashed
+    kind: Any = type(record)  # typed for mypy, which holds not every class for hashable
     for field, annotation, names, kinds in _plain_fields(kind):
         value = getattr(record, field)
         if (plain := plain_value(value)) is not value:
@@ -100,7 +107,7 @@ def check_types(record: Any, **called: str) -> None:
 
 @cache
 def _plain_fields(kind: type) -> list[tuple[str, str, list[str], tuple[type, ...]]]:
-    """Return name, annotation, the names in it and their types of each field that is not a record of its own."""
+    """Return name, annotation, names of types and types of each field that is not a dataclass."""
     plain = []
     for field in fields(kind):
         annotation = str(field.type)
@@ -116,7 +123,7 @@ def _as_float(name: str, value: int) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise UserError(f"{name} is {shown(value)}; it must be a number that a float can hold") from None
+        raise UserError(f"{name} is {shown(value)}; it must be a number in the range of float") from None
 
 
 def check_positive(record: Any, *names: str, **called: str) -> None:
@@ -128,7 +135,7 @@ def check_positive(record: Any, *names: str, **called: str) -> None:
 
 
 def check_at_most(record: Any, **limits: int) -> None:
-    """Raise where a field exceeds its limit: larger values are probably typos, and memory would not suffice."""
+    """Raise if a field exceeds its limit; larger values are probably typos and would not fit into memory."""
     for name, most in limits.items():
         value = getattr(record, name)
         if value is not None and not isinstance(value, str) and value > most:
@@ -136,7 +143,7 @@ def check_at_most(record: Any, **limits: int) -> None:
 
 
 def describe_system_error(error: OSError | MemoryError) -> str:
-    """Say in a few words what the machine lacks: room on the disk, memory, a permission."""
+    """Return the reason of a system error in a few words, such as "out of memory" or "disk full (FILE)"."""
     if isinstance(error, MemoryError):
         return "out of memory"
     reason = error.strerror or str(error) or type(error).__name__

@@ -73,7 +73,7 @@ def _describe_classification(summary: Summary, choice: Choice) -> dict[str, str]
 
 def _describe_regression(summary: Summary, choice: Choice) -> dict[str, str]:
     """Return the sentences on target, split, candidates and model of a regression."""
-    column = summary.options.column
+    column = summary.options.target_column
     weights = "the mean target alone" if choice.ensemble is None else _list_weights(choice.ensemble)
     return {
         "target": "a continuous target" + (f" ({column})" if column else ""),

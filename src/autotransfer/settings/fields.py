@@ -1,4 +1,4 @@
-"""Dataclasses as dictionaries of their fields, and back."""
+"""Conversion of dataclasses to dictionaries of their fields."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ..schema import fields_of
 
 
 def flat(record: Any) -> dict[str, Any]:
-    """Return the fields of a record and their values, as they are: `asdict` would copy every one of them."""
+    """Return the fields of a dataclass with their values, which `asdict` would copy."""
     return {field.name: getattr(record, field.name) for field in fields_of(type(record))}
 
 
 def picked(values: dict[str, Any], kind: type) -> dict[str, Any]:
-    """Return the values that a dataclass has fields for. None leaves an option of a method or encoder as it is."""
+    """Return the values that a dataclass has fields for, without None for options of a method or encoder."""
     optional = issubclass(kind, (MethodOptions, EncoderOptions))
     names = [field.name for field in fields_of(kind) if field.name in values and field.name != "options"]
     return {name: values[name] for name in names if values[name] is not None or not optional}

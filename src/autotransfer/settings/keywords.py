@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 from ..augment import AUGMENTATIONS, Augmentation, augmentation_values
 from ..censoring import CENSORS
-from ..errors import UserError, shown
+from ..errors import UserError, shown, suggest
 from ..model.encoder import EncoderOptions
 from ..model.encoders import ENCODERS, CustomEncoderOptions
 from ..preprocessing import TRANSFORMS, Preprocessing
@@ -18,7 +17,7 @@ from .training import Training
 
 
 def field_names() -> list[str]:
-    """Return the names of all keywords, in the order of tables."""
+    """Return the names of all keywords in the order of the columns of results.csv."""
     chains = TRANSFORMS | AUGMENTATIONS
     penalty = [name for name in _names(Penalty) if name != "options"]
     censors = [name for kind in CENSORS.values() for name in _names(kind.Options)]
@@ -39,7 +38,7 @@ def values_of(
     augmentation: tuple[Augmentation, ...] = (),
     training: Training | None = None,
 ) -> dict[str, Any]:
-    """Return the keywords of parts, without those that are None."""
+    """Return the keywords that make these parts, without those that are None."""
     values: dict[str, Any] = {}
     if penalty is not None:
         values |= {name: value for name, value in flat(penalty).items() if name != "options"}
@@ -55,10 +54,8 @@ def values_of(
 
 
 def check_known(given: dict[str, Any]) -> None:
-    """Raise where one is no keyword of a Setting."""
+    """Raise if a name is not a keyword of `Setting`."""
     known = field_names()
     for name, value in given.items():
         if name not in known:
-            close = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}"
-            raise UserError(f"a setting has no field {name!r} (given {shown(value)}); {hint}")
+            raise UserError(f"a setting has no field {name!r} (given {shown(value)}); {suggest(name, known)}")

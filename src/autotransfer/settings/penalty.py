@@ -1,4 +1,4 @@
-"""The part of a setting that says how codes are censored."""
+"""The part of a setting about the penalty on latents."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from .fields import picked
 
 @dataclass(frozen=True, kw_only=True)
 class Penalty:
-    """Penalty on z. mode, strength and warm_up are common to all methods; `options` are the method's own."""
+    """Penalty on latents z. `options` are the fields of the method; the other fields are common to all methods."""
 
     method: str
     mode: str = "marginal"
     strength: float = 1.0
-    warm_up: int = 0  # epochs over which strength rises linearly from 0
-    shuffle_subjects: bool = False  # the control: subject labels shuffled within class before training sees them
+    warm_up: int = 0  # number of epochs over which strength rises linearly from 0
+    shuffle_subjects: bool = False  # whether subject labels are shuffled within class, as a control
     options: MethodOptions
 
     def __post_init__(self) -> None:
         check_types(self)
         check_choice("mode", self.mode, MODES)
         if self.warm_up < 0:
-            raise UserError(f"warm_up is {self.warm_up}; it must be a number of epochs of at least 0")
+            raise UserError(f"warm_up is {self.warm_up}; it must be at least 0 epochs")
         check_at_most(self, warm_up=10**6)
 
 
 def penalty_of(values: dict[str, Any]) -> Penalty | None:
-    """Return the penalty that keywords of a setting ask for; None if they ask for none."""
+    """Return the penalty of a setting from its keywords; None if there is none."""
     method, strength = values.get("method"), values.get("strength")
     if isinstance(strength, np.generic):
         strength = values["strength"] = strength.item()
@@ -53,8 +53,7 @@ def penalty_of(values: dict[str, Any]) -> Penalty | None:
 
 
 def default_batches(penalty: Penalty | None) -> str:
-    """Return how batches are drawn by default. A penalty needs several rows of several subjects in a batch, of one
-    class if it is conditional; one as printed takes shuffled batches."""
+    """Return the default way to draw batches: a penalty needs several windows of several subjects in each batch."""
     if penalty is None or getattr(penalty.options, "as_printed", None):
         return "shuffled"
     return "balanced" if penalty.mode == "conditional" else "people"

@@ -1,4 +1,4 @@
-"""The part of a setting that says how a network learns."""
+"""The part of a setting about the training of a network."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ CHECKPOINTS = ("best", "last", "averaged")
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Training of a network of any kind."""
+    """Hyperparameters of the training of a network."""
 
-    # auto: shuffled without a penalty, and as printed; with a conditional one balanced over classes and subjects, with
-    # any other over people
+    # auto: shuffled without a penalty, balanced over classes and subjects with a conditional one, else over subjects
     batches: str = "auto"
     batch_size: int = 128
     lr: float = 1e-3
-    schedule: str = "inverse_sqrt"  # of the learning rates: lr/√epoch, as published, or constant
+    schedule: str = "inverse_sqrt"  # learning rate: lr/√epoch, as in the paper, or constant
     weight_decay: float = 0.01
     max_epochs: int = 500
-    # which weights are kept: of the lowest validation loss, as published; the last; their mean over the last half
+    # weights that are kept: lowest validation loss, as in the paper; last epoch; mean over the second half of training
     checkpoint: str = "best"
-    patience: int | None = None  # epochs without a better validation loss before a member leaves
+    patience: int | None = None  # epochs without a lower validation loss after which training stops
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -36,11 +35,13 @@ class Training:
         check_positive(self, "lr", "max_epochs", "patience")
         check_at_most(self, max_epochs=10**6, batch_size=10**6)
         if self.batch_size < 2:
-            raise UserError(f"batch_size is {self.batch_size}; batch normalization needs at least 2 rows")
+            raise UserError(f"batch_size is {self.batch_size}; it must be at least 2")
         if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
             raise UserError(f"weight_decay is {self.weight_decay}; it must be a finite number of at least 0")
-        if self.checkpoint != "best":  # nobody waits for a better epoch
+        if self.checkpoint != "best":  # there is no best epoch to wait for
             object.__setattr__(self, "patience", None)
 
 
-CLOSED_FORM = Training(batches="shuffled", max_epochs=1, checkpoint="last")  # of closed forms, which read none of it
+CLOSED_FORM = Training(
+    batches="shuffled", max_epochs=1, checkpoint="last"
+)  # values for linear models and trees, which have no training steps
