@@ -15,9 +15,9 @@ from autotransfer.search.candidates import (
     SHRINKAGES,
     SIGNAL_REPRESENTATIONS,
     find_candidates,
+    find_representations,
     linear_candidates,
     network_candidates,
-    represented,
 )
 from tiny import described, tiny
 
@@ -62,7 +62,7 @@ def test_families_that_were_not_asked_for_are_not_trained(options: dict[str, str
     wearable = at.Recordings(plain.X, plain.y, plain.subject, sfreq=20.0, channels=["EDA", "BVP"])
     wanted = wearable if "trees" in encoders else plain
     made = find_candidates(Preparation(described(source="x", adaptation="zero-shot", **options), wanted))
-    assert {setting.encoder for setting in made.every} == encoders - ({"evoked"} if wanted is wearable else set())
+    assert {setting.encoder for setting in made.settings} == encoders - ({"evoked"} if wanted is wearable else set())
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_what_a_field_knows_of_its_signal_stands_beside_what_serves_any(name: st
 
 def test_kinds_are_named_by_signal_or_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def kinds(text: str, recordings: at.Recordings) -> list[str]:
-        return [fields["represent"] for fields in represented(text, recordings)]
+        return [fields["represent"] for fields in find_representations(text, recordings)]
 
     assert kinds("emg", tiny()) == [*SIGNAL_REPRESENTATIONS["emg"]]
     assert kinds("tdpsd, other,hudgins", muscles()) == ["tdpsd", "hudgins"]
@@ -145,10 +145,10 @@ def test_kinds_are_named_by_signal_or_one_by_one(monkeypatch: pytest.MonkeyPatch
         min_samples = 50
 
     monkeypatch.setitem(REPRESENTATIONS, "reading", Reading)
-    assert represented("reading", muscles()) == [], "nobody knows its constants"
+    assert find_representations("reading", muscles()) == [], "nobody knows its constants"
     monkeypatch.setitem(CONSTANTS, "reading", lambda recordings: (float(recordings.n_channels),))
-    assert represented("reading", muscles()) == [{"represent": "reading", "sfreq": 100.0, "constants": (4.0,)}]
-    assert represented("reading", tiny()) == [], "windows are too short"
+    assert find_representations("reading", muscles()) == [{"represent": "reading", "sfreq": 100.0, "constants": (4.0,)}]
+    assert find_representations("reading", tiny()) == [], "windows are too short"
 
 
 def signals(kind: str, times: int, sfreq: float = 100.0, per: int = 4, classes: object = None) -> at.Recordings:
@@ -160,7 +160,9 @@ def signals(kind: str, times: int, sfreq: float = 100.0, per: int = 4, classes: 
 
 def test_frequencies_are_those_of_the_stimuli_where_classes_are_named_after_them() -> None:
     def constants(recordings: at.Recordings) -> object:
-        return {fields["represent"]: fields for fields in represented(None, recordings)}["rhythms"]["constants"]
+        return {fields["represent"]: fields for fields in find_representations(None, recordings)}["rhythms"][
+            "constants"
+        ]
 
     assert constants(signals("eeg", 300, classes=["13 Hz", "rest"])) == (13.0, 26.0, 39.0)
     assert constants(signals("eeg", 300, classes=["7.5hz", "12 Hz"])) == (7.5, 12.0, 15.0, 22.5, 24.0, 36.0)
@@ -178,4 +180,6 @@ def test_windows_decide_what_they_are_taken_for() -> None:
     }  # fmt: skip
     named = linear_candidates("zero-shot", signals("eeg", 90), "bands")
     assert {one.family for one in named} == {"features", "tangent", "templates", "bands"}, "who names it has it"
-    assert not bands & {one["represent"] for one in represented(None, signals("eeg", 30, sfreq=1.0))}, "no such bands"
+    assert not bands & {one["represent"] for one in find_representations(None, signals("eeg", 30, sfreq=1.0))}, (
+        "no such bands"
+    )

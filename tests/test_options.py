@@ -108,7 +108,7 @@ def facts(given: dict[str, Any]) -> dict[str, Any]:
         recordings.X, recordings.y, recordings.subject, session=[n % 2 for n in range(len(recordings.y))], sfreq=50
     )
     prepared = Preparation(resolve_options(build_options({"source": "x"} | given), recordings), recordings)
-    settings = [setting.to_dict() for setting in find_candidates(prepared).every]
+    settings = [setting.to_dict() for setting in find_candidates(prepared).settings]
     return {"settings": settings, "folds": len(prepared.folds), "held out": prepared.options.hold_out}
 
 

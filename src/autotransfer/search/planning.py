@@ -27,20 +27,20 @@ def make_plan(prepared: Preparation) -> Plan:
     """Return the plan of a run. It depends on options and recordings, not on the machine or on --time."""
     options, candidates = prepared.options, find_candidates(prepared)
     plan = Plan(options=options, folds=len(prepared.groups), stages=[])
-    apart = options.has_stages
-    counts = Counter((shortlist_key(setting, apart=apart), setting.method) for setting in candidates.networks)
+    by_network = options.has_stages
+    counts = Counter((shortlist_key(setting, by_network=by_network), setting.method) for setting in candidates.networks)
     tpe = options.search == "tpe"
     if tpe or max(counts.values(), default=0) > SHORTLIST_PER_METHOD:  # shortlists have no room for every setting
         most = sum(min(k, SHORTLIST_PER_METHOD + (method is None)) for (_, method), k in counts.items())
         tried = options.trials + 1 if tpe else len(candidates.networks)
         return replace(plan, searched=tried, candidates=min(tried, 1 + 5 * SHORTLIST_PER_METHOD if tpe else most))
-    return _staged(plan, candidates) if options.has_stages else with_candidate_stages(plan, candidates.every)
+    return _staged(plan, candidates) if options.has_stages else with_candidate_stages(plan, candidates.settings)
 
 
 def _staged(plan: Plan, candidates: Candidates) -> Plan:
     """Return the plan with two linear models first, so that there is a result within a minute, then a user's own
     encoder, other linear models, and one stage for each network and seed, without penalties first."""
-    settings, linear, costly = candidates
+    settings, linear, slow = candidates
     options, (first, *further) = plan.options, plan.options.all_seeds
     by_kind: dict[str, Setting] = {}  # the first of each family that uses as much of a new person as the run may
     for setting in sorted(linear, key=lambda setting: setting.adaptation != options.adaptation):
@@ -62,7 +62,7 @@ def _staged(plan: Plan, candidates: Candidates) -> Plan:
     others = [setting for setting in linear if setting not in two]
     stages += [_linear_stage("other linear models", others, options)] if others else []
     stages += [stage(setting, first) for setting in main]
-    stages += [Stage.of("trees and costlier linear models", costly, [first])] if costly else []
+    stages += [Stage.of("trees and slower linear models", slow, [first])] if slow else []
     stages += [stage(setting, first) for setting in rest]
     stages += [stage(setting, seed) for seed in further for setting in networks]
     penalized: dict[str, list[Setting]] = {}

@@ -68,7 +68,7 @@ def perform_plan(run: Run, tell: Tell, *, shown: bool | None = None, on_result: 
 def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
     """Train every setting on one fixed split. Returns the shortlist of networks, the paper's network first."""
     options, split = run.options, run.search_fold()
-    apart = options.has_stages  # networks of several kinds, each with the grid
+    by_network = options.has_stages  # networks of several kinds, each with the grid
     if options.search == "tpe":
         from .tpe import tpe_search
 
@@ -86,8 +86,10 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
     by_key = {setting.key: setting for setting in settings}
     # A shortlist for every network: the best one must not crowd out the settings of another.
     kept = []
-    for network in dict.fromkeys(shortlist_key(setting, apart=apart) for setting in settings):
-        kept += shortlist(scores, {k: s.method for k, s in by_key.items() if shortlist_key(s, apart=apart) == network})
+    for network in dict.fromkeys(shortlist_key(setting, by_network=by_network) for setting in settings):
+        kept += shortlist(
+            scores, {k: s.method for k, s in by_key.items() if shortlist_key(s, by_network=by_network) == network}
+        )
     return [by_key[key] for key in kept]
 
 
