@@ -26,8 +26,9 @@ from scipy.io import loadmat
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.recordings import save_npz
-from autotransfer.recordings.blocks import Block, stacked
-from autotransfer.recordings.npy import readable
+from autotransfer.recordings.blocks import concatenate
+from autotransfer.recordings.optional import reading
+from autotransfer.recordings.raw import Raw
 
 Array = np.ndarray[Any, Any]
 EVENT = "FeedBackEvent"  # the column that marks a feedback in the challenge's files
@@ -41,7 +42,7 @@ ELECTRODES = 31  # of each person in the paper, which does not say which; here t
 CLASSES = {"errp": ("error", "correct"), "ecog-faces": ("house", "face"), "rsvp": ("non-target", "target")}
 
 
-def errp(folder: Path) -> Iterator[Block]:
+def errp(folder: Path) -> Iterator[Raw]:
     """Yield EEG windows after each feedback of a speller."""
     folder = folder / "train" if (folder / "train").is_dir() else folder
     files, labels = _files(folder, "Data_S*_Sess*.csv"), _feedback_labels(folder)
@@ -49,7 +50,7 @@ def errp(folder: Path) -> Iterator[Block]:
         match = re.fullmatch(r"Data_(S\d+)_Sess(\d+)\.csv", path.name)
         if match is None:
             raise UserError(f"{path.name!r} is not named like Data_S02_Sess01.csv; use the files as published")
-        with readable(path, "samples"):
+        with reading(path, "samples"):
             table = pd.read_csv(path, dtype=np.float32)
         channels = [name for name in table.columns if name not in NOT_EEG]
         if EVENT not in table.columns or not channels:
@@ -60,7 +61,7 @@ def errp(folder: Path) -> Iterator[Block]:
         names = [f"{match[1]}_Sess{match[2]}_FB{n:03d}" for n in range(1, len(X) + 1)]
         if unknown := [name for name in names if name not in labels]:
             raise UserError(f"TrainLabels.csv has no label for {unknown[0]}, which {path.name!r} holds")
-        yield Block(
+        yield Raw(
             X=X, y=[labels[name] for name in names], subject=[match[1]] * len(X), session=[int(match[2])] * len(X),
             channels=tuple(channels), sfreq=RATE, name=repr(path.name),
         )  # fmt: skip
@@ -71,11 +72,11 @@ def _feedback_labels(folder: Path) -> dict[Any, int]:
     path = next(filter(Path.is_file, (place / "TrainLabels.csv" for place in (folder, folder.parent))), None)
     if path is None:
         raise UserError(f"there is no TrainLabels.csv in {str(folder)!r}; put the one of the challenge there")
-    with readable(path, "labels"):
+    with reading(path, "labels"):
         return pd.read_csv(path, index_col="IdFeedBack")["Prediction"].astype(int).to_dict()
 
 
-def ecog_faces(folder: Path) -> list[Block]:
+def ecog_faces(folder: Path) -> list[Raw]:
     """Return ECoG windows during pictures. Electrode 1 is at a different place in each person."""
     blocks = [_faces_and_houses(path) for path in _files(folder, "*_faceshouses.mat")]
     count = min(len(block.channels) for block in blocks)
@@ -84,7 +85,7 @@ def ecog_faces(folder: Path) -> list[Block]:
     return blocks
 
 
-def _faces_and_houses(path: Path) -> Block:
+def _faces_and_houses(path: Path) -> Raw:
     """Read one person. `stim` is 1 to 50 for a house, 51 to 100 for a face, 101 between pictures, 0 between runs."""
     found = _variables(path, "data", "stim", "srate")
     data, stim, rate = _numbers(found, "data", path), _numbers(found, "stim", path).ravel(), _rate(found, "srate", path)
@@ -92,7 +93,7 @@ def _faces_and_houses(path: Path) -> Block:
         raise UserError(f"data {data.shape} and stim {stim.shape} of {str(path)!r} do not match; use it as published")
     onsets, codes = pictures(stim, round(SHORTEST * rate))
     X = _windows(data[:, :ELECTRODES], onsets, round(PICTURE * rate))
-    return Block(
+    return Raw(
         X=X, y=[int(code > 50) for code in codes[: len(X)]], subject=[path.name.split("_")[0]] * len(X),
         channels=tuple(f"electrode {n}" for n in range(1, X.shape[1] + 1)), sfreq=rate, name=repr(path.name),
     )  # fmt: skip
@@ -106,7 +107,7 @@ def pictures(stim: Array, shortest: int) -> tuple[Array, Array]:
     return starts[shown], codes[shown]
 
 
-def one_file_a_person(folder: Path, sfreq: float | None) -> Iterator[Block]:
+def one_file_a_person(folder: Path, sfreq: float | None) -> Iterator[Raw]:
     """Yield the windows of each SUBJECT.mat. sfreq: Hz if a file states none."""
     for path in _files(folder, "*.mat"):
         found = _variables(path, "X", "y")
@@ -120,7 +121,7 @@ def one_file_a_person(folder: Path, sfreq: float | None) -> Iterator[Block]:
             X = X.astype(np.float32)
         names = map(str, _labels(found["channels"])) if "channels" in found else (f"ch{n}" for n in range(X.shape[1]))
         session = _labels(found["session"]) if "session" in found else None
-        yield Block(
+        yield Raw(
             X=X, y=_labels(found["y"]), subject=[path.stem] * len(X), session=session,
             channels=tuple(names), sfreq=_rate(found, "sfreq", path) or sfreq, name=repr(path.name),
         )  # fmt: skip
@@ -145,7 +146,7 @@ def _files(folder: Path, pattern: str) -> list[Path]:
 
 def _variables(path: Path, *needed: str) -> dict[str, Array]:
     """Return arrays and cell arrays of a MATLAB file by name. SciPy unpickles nothing."""
-    with readable(path, "variables"):
+    with reading(path, "variables"):
         try:
             stored = loadmat(path)
         except NotImplementedError:
@@ -182,7 +183,7 @@ def _labels(values: Array) -> list[Any]:
     return ["".join(map(str, np.ravel(entry))).strip() for entry in np.ravel(values)]
 
 
-SETS: dict[str, Callable[[Path], Iterable[Block]]] = {
+SETS: dict[str, Callable[[Path], Iterable[Raw]]] = {
     "errp": errp,
     "ecog-faces": ecog_faces,
     "rsvp": lambda folder: one_file_a_person(folder, None),
@@ -197,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="the .npz to write")
     asked = parser.parse_args(arguments)
     try:
-        raw = stacked(SETS[asked.set](asked.folder), name=asked.set)
+        raw = concatenate(SETS[asked.set](asked.folder), name=asked.set)
         save_npz(asked.out, at.Recordings.from_raw(replace(raw, classes=CLASSES.get(asked.set))))
     except UserError as error:
         print(f"paper_sets: {error}", file=sys.stderr)

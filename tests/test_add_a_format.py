@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.recordings import READERS, Raw
-from autotransfer.recordings.continuous import FORMATS, Format, endings
+from autotransfer.recordings.continuous import FORMATS, Format, list_endings
 from autotransfer.recordings.cutting import Continuous, Cutting, Event
-from autotransfer.recordings.npy import readable
+from autotransfer.recordings.optional import reading
 from autotransfer.recordings.whole import read_whole
 
 RATE = 50
@@ -26,7 +26,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 def read_lines(path: str) -> Raw:
-    with readable(Path(path), "lines"):
+    with reading(Path(path), "lines"):
         windows = [json.loads(line) for line in Path(path).read_text().splitlines()]
         return Raw(
             X=np.array([window["x"] for window in windows], np.float32),
@@ -123,5 +123,5 @@ def test_messages_list_what_is_registered(tmp_path: Path) -> None:
 def test_every_format_is_in_the_documentation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # what this file registers
     text = "".join((DOCS / page).read_text(encoding="utf-8") for page in ("formats.md", "reference/files.md"))
-    missing = [end for end in (*READERS, *endings()) if end not in text]
+    missing = [end for end in (*READERS, *list_endings()) if end not in text]
     assert not missing, f"give {missing} a row in docs/formats.md or docs/reference/files.md"

@@ -48,7 +48,7 @@ def assert_same_columns(a: at.Recordings, b: at.Recordings) -> None:
 def test_whole_numbers_and_text_are_groups_and_other_numbers_are_continuous() -> None:
     rec = with_columns(tiny(), **columns())
     found = rec.columns
-    assert [name for name, column in found.items() if column.continuous] == ["age"]
+    assert [name for name, column in found.items() if column.is_continuous] == ["age"]
     assert found["place"].labels == ("a", "b")
     assert found["place"].values[:4].tolist() == [0, -1, 1, -1]
     assert found["rep"].labels == (0, 1, 2, 3, 4)
@@ -57,7 +57,7 @@ def test_whole_numbers_and_text_are_groups_and_other_numbers_are_continuous() ->
     assert_same_columns(with_columns(tiny(), **pd.DataFrame(columns())), rec)
     assert_same_columns(at.Recordings.from_raw(rec.raw()), rec)
     mixed = with_columns(tiny(), hour=[1, 2.5] * 24, count=[1, None] * 24)
-    assert (mixed.columns["hour"].continuous, mixed.columns["count"].labels) == (True, (1,))
+    assert (mixed.columns["hour"].is_continuous, mixed.columns["count"].labels) == (True, (1,))
     assert tiny().columns == {}
 
 
@@ -65,7 +65,7 @@ def test_whole_numbers_and_text_are_groups_and_other_numbers_are_continuous() ->
     ("given", "text"),
     [
         ([1, 2], r"columns are \[1, 2\]; give a dict or a DataFrame"),
-        ({"age": [1, 2]}, "the column 'age' has 2 entries but X has 48 trials"),
+        ({"age": [1, 2]}, "the column 'age' has 2 entries but X has 48 windows"),
         ({"age": np.zeros((N, 2))}, "the column 'age' has the shape"),
         ({"age": [1, "x"] * 24}, r"the column 'age' holds \[1, 'x'.*numbers alone or text alone"),
         ({"age": [None, ""] * 24}, "the column 'age' holds .* at least one of them"),
@@ -112,7 +112,7 @@ def test_arrays_of_a_file_that_can_be_columns_are(tmp_path: Path) -> None:
     for path in (tmp_path / "a.npz", tmp_path / "a"):
         found = load(path).columns
         assert sorted(found) == ["age", "day", "place", "word"]
-        assert found["age"].continuous
+        assert found["age"].is_continuous
         assert [found[name].labels for name in ("day", "place", "word")] == [(0, 1, 2), ("x", "y"), ("a",)]
         assert found["word"].values[:2].tolist() == [0, -1]
 

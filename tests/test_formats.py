@@ -21,7 +21,7 @@ from autotransfer.errors import UserError
 from autotransfer.person.stream.source import open_source
 from autotransfer.recordings import Cutting, Raw, absolute, read
 from autotransfer.recordings.cutting import Continuous, Event, cut, parse_events
-from autotransfer.recordings.pattern import matcher
+from autotransfer.recordings.pattern import compile_pattern
 from autotransfer.recordings.timestamps import Clock, measure_rate
 
 pytestmark = pytest.mark.filterwarnings("ignore:The inplace keyword")  # of pandas, to wfdb
@@ -139,18 +139,24 @@ def test_events_can_be_given_in_three_forms() -> None:
 
 
 def test_a_pattern_says_what_names_mean() -> None:
-    fits = matcher("{subject}/{session}_{class}_*.csv")
+    fits = compile_pattern("{subject}/{session}_{class}_*.csv")
     assert fits("ann/day1_fist_003.csv") == {"subject": "ann", "session": "day1", "class": "fist"}
     assert fits("ann/day1_fist.csv") is None
     assert fits("ann/x/day1_fist_003.csv") is None
-    assert matcher("**/{subject}.csv")("x/y/ann.csv") == {"subject": "ann"} == matcher("**/{subject}.csv")("ann.csv")
-    twice = matcher("{subject}/{subject}_{hand}.edf")
+    assert (
+        compile_pattern("**/{subject}.csv")("x/y/ann.csv")
+        == {"subject": "ann"}
+        == compile_pattern("**/{subject}.csv")("ann.csv")
+    )
+    twice = compile_pattern("{subject}/{subject}_{hand}.edf")
     assert twice("ann/ann_left.edf") == {"subject": "ann", "hand": "left"}
     assert twice("ann/bob_left.edf") is None
-    assert matcher("{subject}(1).csv")("ann(1).csv") == {"subject": "ann"}, "no text of it is a regular expression"
+    assert compile_pattern("{subject}(1).csv")("ann(1).csv") == {"subject": "ann"}, (
+        "no text of it is a regular expression"
+    )
     for wrong in ("{subject", "{subject}/{.a}.csv", "{}.csv", "*.csv"):
         with pytest.raises(UserError, match="the pattern"):
-            matcher(wrong)
+            compile_pattern(wrong)
 
 
 def csv_folder(folder: Path, *, header: str = "time,emg1,emg2", n_times: int = 400, step: float = 0.01) -> Path:
@@ -193,7 +199,7 @@ def test_a_csv_file_can_be_a_trial(tmp_path: Path) -> None:
     assert rec.columns["try"].labels == ("1",)
     np.savetxt(folder / "ann" / "mon_fist_2.csv", ramp(60).T, delimiter=",", header="emg1,emg2", comments="")
     refused("windows of 60 samples.*--window SECONDS", folder, pattern=PATTERN)
-    refused("does not say how fast it was sampled.*--sfreq", folder, pattern=PATTERN, window=0.2)
+    refused("does not state its sampling rate.*--sfreq", folder, pattern=PATTERN, window=0.2)
     assert at.load(folder, pattern=PATTERN, window=0.2, sfreq=100).X.shape == (2 * 12 + 3, 2, 20)
 
 
@@ -215,11 +221,15 @@ def test_a_column_of_labels_gives_events(tmp_path: Path) -> None:
 
 def test_folders_say_what_is_missing(tmp_path: Path) -> None:
     folder = csv_folder(tmp_path / "study")
-    refused("say what names of files mean, --pattern '{subject}/\\*.csv', or such as", folder)
-    refused("fits the pattern '.subject._x.csv'; it holds 'ann/mon_fist_1.csv'", folder, pattern="{subject}_x.csv")
+    refused("say what names mean, --pattern '{subject}/\\*.csv', or such as", folder)
+    refused(
+        "holds 'ann/mon_fist_1.csv', and no file matches the pattern '.subject._x.csv'",
+        folder,
+        pattern="{subject}_x.csv",
+    )
     refused("both events and", folder, pattern=PATTERN, window=1.0, events="a,b")
     (folder / "ann" / "mon_fist_1.txt").write_text("x")
-    refused("kind of file is none of", folder, pattern="{subject}/*.txt")
+    refused("ending is none of", folder, pattern="{subject}/*.txt")
     refused("cut already; leave out window", "synthetic", window=1.0)
     refused("there is no file", tmp_path / "no.edf")
 
@@ -279,7 +289,7 @@ def test_bids_names_and_files_without_such_events(tmp_path: Path) -> None:
     edf_file(tmp_path / "sub-01" / "sub-01_ses-a_eeg.edf")
     edf_file(tmp_path / "sub-02" / "sub-02_ses-a_eeg.edf", [(1.0, 0.0, "T1"), (3.2, 0.1, "BAD_x"), (3.0, 0.0, "T2")])
     edf_file(tmp_path / "sub-02" / "sub-02_ses-b_eeg.edf", [(1.0, 0.0, "rest")])
-    with pytest.warns(UserWarning, match="no whole window lies in 1 of the files.*sub-02_ses-b"):
+    with pytest.warns(UserWarning, match="1 files hold no complete window.*sub-02_ses-b"):
         raw = read(tmp_path, Cutting.from_options(window=1.0, events="T1,T2"))
     assert list(raw.subject) == ["01"] * 4 + ["02"]  # type: ignore[call-overload]
     assert raw.session == ["a"] * 5
@@ -583,7 +593,7 @@ def test_continuous_files_list_their_events_where_no_window_is_asked_for(tmp_pat
     for person in PEOPLE:
         edf_file(tmp_path / "study" / f"{person}.edf", [*NOTES, *([(8.0, 0.0, "odd, one")] if person == "cy" else [])])
     folder = tmp_path / "study"
-    refused(r"study' is continuous: .*'T1' \(6\), 'T2' \(6\), 'odd, one' \(1\); .* --window 1 --events '{", folder)
+    refused(r"study' is continuous; .*'T1' \(6\), 'T2' \(6\), 'odd, one' \(1\); .* --window 1 --events '{", folder)
     refused(r"there are 'T1' \(2\), 'T2' \(2\); .* --window 1 --events T1,T2", folder / "ann.edf")
     refused(r"holds no y; to train, .*'odd, one' \(1\)", folder, window=1.0)
 

@@ -12,7 +12,7 @@ import pytest
 import autotransfer as at
 from autotransfer.recordings import Raw, save_npz
 from autotransfer.recordings import concerns as wrong
-from autotransfer.recordings.overview import describe, overview
+from autotransfer.recordings.overview import describe, summarize
 from autotransfer.recordings.targets import recordings_with_targets
 from faults import call
 from real_data import NAMES, QUICK, real_file
@@ -35,12 +35,12 @@ def raw(**changes: Any) -> Raw:
 
 
 def concerns(raw: Raw) -> list[str]:
-    return wrong.concerns(wrong.Study.from_raw(raw))
+    return wrong.find_concerns(wrong.Study.from_raw(raw))
 
 
 def said(text: str, **changes: Any) -> str:
     """The one concern about recordings with these changes."""
-    found = [line.removeprefix("! ") for line in overview(raw(**changes)) if line.startswith("! ")]
+    found = [line.removeprefix("! ") for line in summarize(raw(**changes)) if line.startswith("! ")]
     assert len(found) == 1, found
     assert re.search(text, found[0]), found[0]
     assert "\n" not in found[0]
@@ -77,18 +77,18 @@ def test_one_line_describes_recordings() -> None:
         "Read 6 subjects, 144 windows of 3 channels × 32 samples (1 s at 32 Hz); classes: rest, move"
     )
     many = describe(at.Recordings.from_raw(raw(y=np.arange(144) % 17, classes=None, sfreq=None)))
-    assert many.endswith("(sampling rate unknown); classes: 0, 1, 2, 3, 4 and 12 more")
+    assert many.endswith("(unknown sampling rate); classes: 0, 1, 2, 3, 4 and 12 more")
     forces = recordings_with_targets(raw(y=np.linspace(0, 2.5, 144), classes=None))
     assert describe(forces).endswith("target from 0 to 2.5")
 
 
 def test_classes_that_people_tell() -> None:
     mostly = np.where(np.arange(PEOPLE * PER) % PER < 20, raw().subject // 3, 1 - raw().subject // 3)  # type: ignore[operator]
-    said(r"who a trial is from tells the class of 83% of the trials, where 5\d% would be chance", y=mostly)
+    said(r"the subject of a window predicts the class of 83% of the windows, where 5\d% would be chance", y=mostly)
 
 
 def test_classes_that_sessions_tell() -> None:
-    said("the session of a trial tells the class of 100% of the trials", y=np.asarray(raw().session) - 1)
+    said("the session of a window predicts the class of 100% of the windows", y=np.asarray(raw().session) - 1)
     hours = np.arange(PEOPLE * PER) // 2  # of two trials each, one of either class
     assert concerns(raw(session=hours)) == []
     few = np.random.default_rng(0).permutation(hours)
@@ -98,23 +98,23 @@ def test_classes_that_sessions_tell() -> None:
 def test_a_class_that_training_people_lack() -> None:
     y = np.asarray(raw().y).copy()
     y[[0, 5, 30]] = 2
-    said("class 'odd' occurs in 2 of 6 people only .*0, 1", y=y, classes=("rest", "move", "odd"))
+    said("class 'odd' occurs in 2 of 6 subjects .*0, 1", y=y, classes=("rest", "move", "odd"))
 
 
 def test_people_of_one_class_and_of_one_trial() -> None:
     y = np.asarray(raw().y).copy()
     y[:PER] = 0
-    said("1 of 6 people have trials of one class .*'0'.* cannot be scored", y=y)
+    said("1 of 6 subjects have windows of one class .*'0'.* cannot be scored", y=y)
 
 
 def test_subjects_that_are_trials(tmp_path: Path) -> None:
     found = concerns(raw(subject=np.arange(PEOPLE * PER), session=None))
-    assert "every trial has a subject of its own" in found[0]
+    assert "144 windows are of 144 subjects" in found[0]
     source = tmp_path / "own.npz"
     np.savez(source, X=raw().X, y=raw().y, subject=np.arange(PEOPLE * PER), meta='{"sfreq": 32}')
     result = call("run", source, "--out", tmp_path / "run")
     assert (result.code, len(result.err.splitlines())) == (2, 1)
-    assert "every trial has a subject of its own" in result.err
+    assert "subject must name the person" in result.err
     assert not (tmp_path / "run").exists()
 
 
@@ -138,16 +138,16 @@ def test_units_that_differ_between_people(factor: float, told: str) -> None:
 def test_channels_that_never_change_and_lost_values() -> None:
     X = np.asarray(raw().X).copy()
     X[:PER, 1] = 5
-    said("channel 'b' of 0: nothing changes in 100% of the windows", X=X)
+    said("channel 'b' of 0 is constant in 100% of the windows", X=X)
     X[:, 1] = 5
-    said("channel 'b' of 0 .the worst of 6 in 6 people.: nothing changes in 100%", X=X)
+    said("channel 'b' of 0 .the worst of 6 in 6 subjects. is constant in 100%", X=X)
     X = np.asarray(raw().X).copy()
     X[7, 2, 3] = np.nan
-    said("NaN or infinite values in 1 of 144 trials .*'c'", X=X)
+    said("NaN or infinite values in 1 of 144 windows .*'c'", X=X)
 
 
 def test_a_rate_that_is_unknown(tmp_path: Path) -> None:
-    said("the sampling rate is unknown: .*--sfreq", sfreq=None)
+    said("the sampling rate is unknown, .*--sfreq", sfreq=None)
     np.savez(tmp_path / "x.npz", X=raw().X, y=raw().y, subject=raw().subject)
     with pytest.warns(UserWarning, match="the sampling rate is unknown"):
         at.load(tmp_path / "x.npz")
@@ -176,14 +176,14 @@ def test_labels_that_are_missing_or_look_so() -> None:
 def test_channels_that_are_clipped_or_flat() -> None:
     X = np.asarray(raw().X).copy()
     X[:PER, 1] = np.clip(X[:PER, 1], -1.2, 1.2)
-    said("channel 'b' of 0: 2[0-9]% of the samples are clipped", X=X)
+    said("channel 'b' of 0 has 2[0-9]% clipped samples", X=X)
     assert concerns(raw(X=np.round(4 * np.asarray(raw().X)))) == [], "few levels are no clipping"
     assert concerns(raw(X=np.abs(np.asarray(raw().X)))) == [], "nor is what is rectified"
     X = np.asarray(raw().X).copy()
     X[: 2 * PER // 3, 1] = 5
-    said("channel 'b' of 0: nothing changes in 67% of the windows", X=X)
+    said("channel 'b' of 0 is constant in 67% of the windows", X=X)
     X[:, 1] = np.arange(PEOPLE * PER)[:, None]  # as a battery: another value in every window
-    said("channel 'b' of 0 .the worst of 6 in 6 people.: nothing changes in 100%", X=X)
+    said("channel 'b' of 0 .the worst of 6 in 6 subjects. is constant in 100%", X=X)
 
 
 # --- copies ----------------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def test_one_recording_under_two_names() -> None:
 def test_sessions_that_share_samples() -> None:
     signal = np.random.default_rng(0).standard_normal((PEOPLE, 3, PER * 16 + 32))
     X = np.stack([signal[n // PER, :, 16 * (n % PER) : 16 * (n % PER) + 32] for n in range(PEOPLE * PER)])
-    found = said("windows of different sessions share samples in [1-6] of 6 people", X=X)
+    found = said("windows of different sessions share samples in [1-6] of 6 subjects", X=X)
     assert "cut windows that do not overlap" in found
     assert concerns(raw(X=X, session=np.zeros(PEOPLE * PER, int))) == [], "within a session windows may overlap"
 
@@ -229,9 +229,9 @@ def test_clean_leaves_out_what_is_broken_and_says_so(tmp_path: Path) -> None:
     left, lines = clean(raw(X=X, channels=None))
     assert lines == [
         "left out: 1 of 144 windows with NaN or infinite values",
-        "left out: 1 of 144 windows in which no channel changes",
-        "left out: 1 of 6 people with a dead channel ('1')",
-        "left out: 5, whose recording is that of 4",
+        "left out: 1 of 144 windows in which every channel is constant",
+        "left out: 1 of 6 subjects with a dead channel ('1')",
+        "left out: 5, the same recording as 4",
     ]
     assert left.X.shape == (144 - 2 - 2 * PER, 3, 32)
     assert set(left.subject) == {0, 2, 3, 4}  # type: ignore[call-overload]
@@ -239,12 +239,12 @@ def test_clean_leaves_out_what_is_broken_and_says_so(tmp_path: Path) -> None:
     X = np.asarray(raw().X).copy()
     X[: 2 * PER, 1] = 0
     left, lines = clean(raw(X=X))
-    assert (left.channels, lines) == (("a", "c"), ["left out: channels b, dead in 2 of 6 people"])
+    assert (left.channels, lines) == (("a", "c"), ["left out: channels b, dead in 2 of 6 subjects"])
     np.savez(tmp_path / "x.npz", X=X, y=raw().y, subject=raw().subject, meta='{"sfreq": 32}')
-    with pytest.warns(UserWarning, match="left out: channels ch1, dead in 2 of 6 people"):
+    with pytest.warns(UserWarning, match="left out: channels ch1, dead in 2 of 6 subjects"):
         result = call("run", tmp_path / "x.npz", "--dry-run", "--clean")
     assert result.code == 0, result.err
-    assert "144 trials × 2 channels" in result.out
+    assert "144 windows of 2 channels" in result.out
 
 
 def test_a_run_warns_before_it_starts(tmp_path: Path) -> None:
@@ -266,24 +266,24 @@ def test_a_run_warns_before_it_starts(tmp_path: Path) -> None:
 
 
 def shown(raw: Raw) -> str:
-    return "\n".join(overview(raw))
+    return "\n".join(summarize(raw))
 
 
 def test_the_overview_counts() -> None:
     text = shown(raw(subjects=("ann", "bob", "cy", "dee", "eve", "a\u202eb")))
-    for part in ("144 of 32 samples (1 s at 32 Hz)", "a, b, c", "rest 72, move 72", "2 per person", "nothing looks"):
+    for part in ("144 of 32 samples (1 s at 32 Hz)", "a, b, c", "rest 72, move 72", "2 per subject", "nothing looks"):
         assert part in text
     assert re.search(r"ann +12 +12\n", text)
     alike = np.tile(np.repeat([-1, -2], PER // 2), PEOPLE)  # numbers of one hash
-    assert "2 per person" in shown(raw(session=alike))
+    assert "2 per subject" in shown(raw(session=alike))
     assert "\u202e" not in shown(raw(channels=("a\u202eb", "b", "c"))), "names of channels control no terminal"
 
 
 def test_the_overview_of_what_has_no_labels() -> None:
     text = shown(Raw(X=raw().X, hints={"y": "give events"}))
     assert "no classes are known; to train, give events" in text
-    assert "no people are known" in text
-    assert "at least 3 are needed" in shown(raw(subject=np.repeat([0, 1], 72)))
+    assert "no subjects are known" in text
+    assert "training needs at least 3" in shown(raw(subject=np.repeat([0, 1], 72)))
 
 
 def test_inspect(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def test_what_cannot_be_recordings() -> None:
     only = make(channels={"t": "stim", "u": "stim"}, metadata={"subject": PEOPLE})
     refused(lambda: from_epochs(only), r"only trigger channels \(t, u\)")
     missing = make(metadata={"subject": [*PEOPLE[:-1], None]})
-    refused(lambda: from_epochs(missing), r"subject\[11\] is .*drop trials without a label")
+    refused(lambda: from_epochs(missing), r"subject\[11\] is .*drop windows without a label")
     waves = make(metadata={"subject": PEOPLE}).apply_hilbert(picks="eeg")
     refused(lambda: from_epochs(waves), "holds complex values")
 

@@ -87,7 +87,7 @@ def test_objects_that_do_not_fit() -> None:
     refused(
         lambda: at.Recordings.from_moabb(fake("sleep")), "has the paradigm 'sleep', for which there is no default class"
     )
-    refused(lambda: at.Recordings.from_moabb(fake(), paradigms.P300()), "the events .*, which P300 does not support")
+    refused(lambda: at.Recordings.from_moabb(fake(), paradigms.P300()), "P300 does not support FakeDataset")
     refused(lambda: at.Recordings.from_moabb(fake(), subjects=3), "subjects is 3; give a list")
     refused(lambda: at.Recordings.from_moabb(fake(), subjects=[11]), "FakeDataset has no subject 11")
     refused(lambda: at.Recordings.from_moabb(fake(), subjects=[1, 2]), "there are 2 subjects")
@@ -113,7 +113,7 @@ def test_a_failed_download_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ConnectionError("name resolution failed\nfor example.org")
 
     monkeypatch.setattr(FakeDataset, "_get_single_subject_data", no_network)
-    text = r"MOABB cannot give FakeDataset, subject 1 \(ConnectionError: name resolution failed for example.org\)"
+    text = r"MOABB cannot load FakeDataset, subject 1 \(ConnectionError: name resolution failed for example.org\)"
     refused(lambda: load("moabb:FakeDataset"), text)
 
 

@@ -14,8 +14,7 @@ from scipy.signal import butter, sosfilt, sosfilt_zi
 import autotransfer as at
 from autotransfer.person.stream.replay import RecordingSource
 from autotransfer.person.stream.run import Stream
-from autotransfer.recordings import Cutting
-from autotransfer.recordings.blocks import Block
+from autotransfer.recordings import Cutting, Raw
 from autotransfer.recordings.cutting import Continuous, cut
 from autotransfer.recordings.filters import Filter, parse_filter
 from autotransfer.recordings.whole import WholeRecording
@@ -67,7 +66,7 @@ def streamed(values: np.ndarray, times: np.ndarray, filtered: Filter | None) -> 
     return np.stack(session.windows), stream
 
 
-def block_of(recording: Continuous, cutting: Cutting = CUT) -> Block:
+def block_of(recording: Continuous, cutting: Cutting = CUT) -> Raw:
     return cut(recording, cutting, Path("ann.edf"))
 
 

@@ -265,7 +265,7 @@ def test_nothing_is_ever_unpickled(tmp_path: Path) -> None:
         refused(folder, "pickled")
     for ending in ("npz", "pkl", "pickle", "npy", "pt"):
         (tmp_path / f"b.{ending}").write_bytes(pickle.dumps(Bomb(trace)))
-        refused(tmp_path / f"b.{ending}", "is not an .npz file|its kind of file is unknown")
+        refused(tmp_path / f"b.{ending}", "is not an .npz file|its ending is unknown")
     assert not trace.exists()
     pickle.loads(pickle.dumps(Bomb(trace)))
     assert trace.exists()  # the bomb works
@@ -273,14 +273,14 @@ def test_nothing_is_ever_unpickled(tmp_path: Path) -> None:
 
 def test_other_kinds_of_file(tmp_path: Path) -> None:
     np.save(tmp_path / "X.npy", X)
-    refused(tmp_path / "X.npy", "its kind of file is unknown")
+    refused(tmp_path / "X.npy", "its ending is unknown")
     (tmp_path / "X.npy").rename(tmp_path / "X.npz")
     refused(tmp_path / "X.npz", r"is not an \.npz file.*np\.savez")
     for content in (b"", b"P", b"hello", b"\x00" * 100):
         (tmp_path / "a.npz").write_bytes(content)
         refused(tmp_path / "a.npz", r"is not an \.npz file")
     (tmp_path / "a.xlsx").write_text("1,2")
-    refused(tmp_path / "a.xlsx", "its kind of file is unknown")
+    refused(tmp_path / "a.xlsx", "its ending is unknown")
     refused(tmp_path / "missing.npz", r"there is no file .*missing\.npz")
     refused(tmp_path / "watch", "no such file, folder or set")  # a path is never the name of a set
     refused("wach", r"cannot load 'wach'.*embedded set \('watch', 'synthetic'\)")

@@ -67,8 +67,8 @@ def test_plain_case() -> None:
     assert rec.session.tolist() == [7] * N
     assert rec.channels == ("ch0", "ch1", "ch2")
     assert (
-        repr(rec) == "<Recordings 'study': 12 trials × 3 channels × 10 samples (2 s at 5 Hz), "
-        "2 classes, 3 subjects, 1 session>"
+        repr(rec) == "<Recordings 'study': 3 subjects, 12 windows of 3 channels × 10 samples (2 s at 5 Hz); "
+        "classes: 0, 1; 1 session>"
     )
 
 
@@ -137,17 +137,17 @@ def test_names_give_the_order_of_labels_that_are_names() -> None:
         ({"y": Y + 1, "classes": ["a", "b"]}, r"y holds 2, for which the 2 names given"),
         (
             {"y": Y + 1, "classes": [1, 2, 3]},
-            r"y holds 1, and the names given for it, \[1, 2, 3\], are numbers themselves",
+            r"y holds 1, which is one of the names .* index of 2",
         ),
-        ({"classes": [1, 0]}, r"y holds 0, and .* may be that name or count from 0, to 1; give names as text"),
+        ({"classes": [1, 0]}, r"y holds 0, which is one of the names .* index of 1; give names as text"),
         ({"classes": ["a", "a"]}, r"names for y hold 'a' twice"),
         ({"y": [None, float("nan")] * 6}, r"no window has a label"),
         ({"subject": ["a", "b", np.nan] * 4}, r"subject\[2\] is nan"),
         ({"y": Y[:, None]}, r"y has the shape \(12, 1\)"),
-        ({"y": Y[:-1]}, r"y has 11 entries but X has 12 trials"),
-        ({"subject": ["a"] * 12}, r"there is 1 subject \('a'\); at least 3"),
-        ({"subject": ["a", "b"] * 6}, r"there are 2 subjects \('a', 'b'\); at least 3"),
-        ({"y": ["left"] * N}, r"every trial is of the class 'left'; at least 2"),
+        ({"y": Y[:-1]}, r"y has 11 entries but X has 12 windows"),
+        ({"subject": ["a"] * 12}, r"there is 1 subject \('a'\); .*at least 3"),
+        ({"subject": ["a", "b"] * 6}, r"there are 2 subjects \('a', 'b'\); .*at least 3"),
+        ({"y": ["left"] * N}, r"every window is of the class 'left'; at least 2"),
         ({"channels": ["x", "y"]}, r"channels holds 2 names but X has 3"),
         ({"channels": ["x", "y", "x"]}, r"channels hold 'x' twice"),
         ({"sfreq": 0}, r"sfreq is 0; it must be a positive"),
@@ -231,20 +231,20 @@ def with_dead_channel(value: float) -> np.ndarray:
 @pytest.mark.parametrize(
     ("X", "text"),
     [
-        (noise()[0], r"shape \(3, 10\); it must have three axes"),
-        (noise()[:0], r"holds no trials"),
-        (noise()[..., :7], r"7 samples per window; at least 8"),
+        (noise()[0], r"shape \(3, 10\)\. Reshape your data to"),
+        (noise()[:0], r"\(0, 3, 10\); none of the axes"),
+        (noise()[..., :7], r"\(12, 3, 7\); .* at least 8 samples"),
         (noise().astype(complex), r"complex128 values \(Complex data not supported\); give real numbers"),
         (noise().astype(str), r"values; give real numbers"),
         (torch.tensor(noise()).to(torch.complex64), r"X holds complex64 values"),
         (torch.tensor(noise()).to_sparse(), r"give a dense tensor"),
         ([[[1.0, 2.0], [1.0]]], r"X is not an array of numbers"),
         (np.ma.masked_less(noise(), -150), r"X masks \d+ values"),
-        (bad(np.nan, (4, 1, 0), (4, 2, 0), (9, 0, 9)), r"NaN .* 2 of 12 .* trial 4, channel 'ch1'"),
-        (bad(np.inf, (0, 0, 0)), r"NaN or infinite values in 1 of 12 trials, first in trial 0, channel 'ch0"),
-        (bad(1e39, (5, 2, 1), dtype="float64"), r"beyond ±1e\+15 in 1 of 12 .* trial 5, channel 'ch2'"),
+        (bad(np.nan, (4, 1, 0), (4, 2, 0), (9, 0, 9)), r"NaN .* 2 of 12 .* window 4, channel 'ch1'"),
+        (bad(np.inf, (0, 0, 0)), r"NaN or infinite values in 1 of 12 windows, first in window 0, channel 'ch0"),
+        (bad(1e39, (5, 2, 1), dtype="float64"), r"beyond ±1e\+15 in 1 of 12 .* window 5, channel 'ch2'"),
         (noise().astype(float) * 1e-22, r"no channel of X varies by more than .*; give another unit"),
-        (with_dead_channel(0.1), r"channel 'ch1' is 0.1 in all recordings; leave it out"),
+        (with_dead_channel(0.1), r"channel 'ch1' is 0.1 in all windows; leave it out"),
     ],
 )  # fmt: skip
 def test_wrong_X_is_refused_in_one_line(X: object, text: str) -> None:

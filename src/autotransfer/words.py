@@ -29,6 +29,12 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
+def shorten(text: str, most: int) -> str:
+    """Write text on one line of at most this many characters."""
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def clock(seconds: float) -> str:
     """Write a duration as 1:02:03 or 2:03."""
     if not math.isfinite(seconds):

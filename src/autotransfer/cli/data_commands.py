@@ -13,9 +13,9 @@ from .options import Source, add_cutting_options, read_recordings
 @add_cutting_options
 def inspect(data: Source, cutting: dict[str, Any]) -> None:
     """Show subjects, classes, sessions and numbers of windows, and warn of what looks wrong."""
-    from ..recordings.overview import overview
+    from ..recordings.overview import summarize
 
-    print_lines(*overview(read_recordings(data, cutting)))
+    print_lines(*summarize(read_recordings(data, cutting)))
 
 
 @add_cutting_options

@@ -181,7 +181,7 @@ def _print_plan(
     if out is not None:
         check_unused(out)
     from ..folds import describe, use_whole_subjects
-    from ..recordings.concerns import Study, concerns
+    from ..recordings.concerns import Study, find_concerns
     from ..runs.preparation import prepare
     from ..runs.study import study_text
     from ..search.plan import limit_words, stage_lines, why_folds, work_words
@@ -193,7 +193,7 @@ def _print_plan(
     lines = [
         repr(recordings),
         describe(prepared.folds),
-        *concerns(Study.from_raw(use_whole_subjects(recordings).raw())),
+        *find_concerns(Study.from_raw(use_whole_subjects(recordings).raw())),
     ]
     lines += why_folds(recordings, options.folds, plan)
     lines += [work_words(plan), *stage_lines(plan), *(limit_words(options) if again is None else [])]

@@ -1,4 +1,4 @@
-"""BIDS folders through mne-bids: `FOLDER`, or `bids:FOLDER?task=motor&ses=1,2` for some of it.
+"""BIDS folders, read by mne-bids: `FOLDER`, or `bids:FOLDER?task=motor&ses=1,2` for a part of it.
 
 Recordings are sub-01/[ses-1/]eeg/sub-01_..._eeg.edf and the like; events come from events.tsv.
 """
@@ -11,42 +11,40 @@ from pathlib import Path
 
 from ..errors import UserError, shown
 from .cutting import Continuous, Cutting
-from .edf import NO_RECORDS, continuous_of, read_annotations
+from .edf import NO_RECORDS, from_mne, read_annotations
 from .epochs import quiet
 from .optional import need
-from .pattern import ENTITY, Files, files_below, split_options
+from .pattern import ENTITY, Files, Labels, files_below, split_options
 
 KINDS = ("eeg", "ieeg", "meg", "emg", "nirs")
 ENDINGS = (".edf", ".bdf", ".vhdr", ".set", ".fif", ".snirf")
-LABELS = ENTITY | {"task": "task", "run": "run", "acquisition": "acq"}  # by the entity that says them
+LABELS = ENTITY | {"task": "task", "run": "run", "acquisition": "acq"}  # entities by the name of the label or column
 ENTITIES = (*LABELS.values(), "kind")
 ENTITY_IN_NAME = re.compile(r"(?:^|_)([a-z]+)-([0-9A-Za-z]+)")
 NAME = re.compile(rf"sub-.*_({'|'.join(KINDS)})({'|'.join(map(re.escape, ENDINGS))})", re.IGNORECASE)
 
 
 def is_bids(folder: Path) -> bool:
-    """Tell whether a folder says that it is one."""
     return os.path.isfile(folder / "dataset_description.json")
 
 
 def bids_files(text: str, cutting: Cutting) -> Files:
-    """Return the files of FOLDER, optionally with ?entity=value,value&..., entities as in ENTITIES."""
+    """Return the files of FOLDER, or of FOLDER?entity=value,value&... for a part of it."""
     path, options = split_options(text)
-    folder = Path(os.path.expanduser(path))  # Path's own raises where nobody has that name
+    folder = Path(os.path.expanduser(path))  # Path.expanduser raises for unknown users
     if not os.path.isdir(folder):
         raise UserError(f"there is no folder {shown(path, 400)}; give the folder of a BIDS data set")
     if cutting.pattern is not None:
-        raise UserError("names of files in a BIDS folder have their meaning; leave --pattern out")
+        raise UserError("BIDS defines the names of files in its folders; leave --pattern out")
     need("mne_bids", "reading BIDS folders", "mne-bids")
-    labeled = [
-        (path, {name: found[short] for name, short in LABELS.items() if short in found})
-        for path, found in _chosen(folder, options)
-    ]
-    return Files(labeled, folder.resolve().name, {}, is_bids=True)
+    recordings = _select(folder, options)
+    labels = [{name: found[short] for name, short in LABELS.items() if short in found} for _, found in recordings]
+    paths = [path for path, _ in recordings]
+    return Files(list(zip(paths, labels, strict=True)), folder.resolve().name, {}, is_bids=True)
 
 
-def _chosen(folder: Path, options: dict[str, str]) -> list[tuple[Path, dict[str, str]]]:
-    """Return the recordings of raw data with their entities, in order, without later parts of split files."""
+def _select(folder: Path, options: dict[str, str]) -> list[tuple[Path, Labels]]:
+    """Return recordings with their entities, in order, except later parts of split files."""
     recordings = []
     for path in files_below(folder):
         if path.relative_to(folder).parts[0].startswith("sub-") and (match := NAME.fullmatch(path.name)):
@@ -71,12 +69,11 @@ def _chosen(folder: Path, options: dict[str, str]) -> list[tuple[Path, dict[str,
 
 def open_bids(path: Path) -> Continuous:
     """Open one recording with the events of its events.tsv."""
-    mne = need("mne", "reading BIDS folders", "mne-bids")
-    mne_bids = need("mne_bids", "reading BIDS folders", "mne-bids")
+    mne, mne_bids = (need(name, "reading BIDS folders", "mne-bids") for name in ("mne", "mne_bids"))
     with quiet(mne):
         raw = mne_bids.read_raw_bids(mne_bids.get_bids_path_from_fname(path, verbose=False), verbose=False)
-        edf = path.suffix.lower() in (".edf", ".bdf")
-        recording = continuous_of(raw, record_onsets=read_annotations(path)[1] if edf else NO_RECORDS)
+        is_edf = path.suffix.lower() in (".edf", ".bdf")
+        recording = from_mne(raw, record_onsets=read_annotations(path)[1] if is_edf else NO_RECORDS)
     if recording.breaks:
         raise UserError(f"{path.name!r} has gaps (EDF+D), in which events.tsv cannot be placed; store it as EDF+C")
     return recording

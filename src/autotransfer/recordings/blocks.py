@@ -1,9 +1,8 @@
-"""Windows that arrive in blocks, usually one per subject, concatenated to one X without a second copy."""
+"""Concatenation of blocks of windows, usually one per subject or file, without a second copy."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -12,79 +11,53 @@ from .labels import plain_columns
 from .raw import Array, Label, Raw
 
 
-@dataclass(kw_only=True)
-class Block:
-    """Windows of one recording. `y`, `subject` and `session` have one entry per window, or are unknown."""
-
-    X: Array  # (n, channels, times) float32
-    y: list[Label] | None = None
-    subject: list[Label] | None = None
-    session: list[Label] | None = None
-    columns: dict[str, list[Label]] = field(default_factory=dict)
-    channels: tuple[str, ...]
-    sfreq: float | None  # Hz
-    start: float | None = None  # s, the first sample relative to the event
-    name: str  # of the subject or the file, for messages
-    events: dict[str, int] = field(default_factory=dict)  # of a continuous recording: how often each name occurs
-    notes: tuple[str, ...] = ()  # what its reader made of the file
-
-
-def stacked(
-    blocks: Iterable[Block],
-    *,
-    name: str,
-    hints: Mapping[str, str] | None = None,
-    slack: int = 0,
-) -> Raw:
-    """Concatenate blocks that agree. Labels that one block lacks are missing from the result.
-
-    Windows may differ by `slack` samples in length, as after resampling, and are cropped to the shortest.
-    """
-    kept: list[Block] = []
+def concatenate(blocks: Iterable[Raw], *, name: str, hints: Mapping[str, str] | None = None, slack: int = 0) -> Raw:
+    """Concatenate blocks, which lose their X; windows may differ by `slack` samples and are cropped to the shortest."""
+    parts: list[Raw] = []
     for block in blocks:
         if len(block.X) == 0:
             raise UserError(f"{block.name} holds no windows; leave it out")
-        if kept:
-            _match(block, kept[0], slack)
-        kept.append(block)
-    if not kept:
+        if parts:
+            _match(block, parts[0], slack)
+        parts.append(block)
+    if not parts:
         raise UserError(f"{name!r} holds no recordings")
-    common = [name for name in kept[0].columns if all(name in block.columns for block in kept)]
-    columns = {name: [value for block in kept for value in block.columns[name]] for name in common}
+    tables = [part.columns or {} for part in parts]
+    common = [column for column in tables[0] if all(column in table for table in tables)]
+    units = {part.unit for part in parts}
     return Raw(
-        y=_joined([block.y for block in kept]),
-        subject=_joined([block.subject for block in kept]),
-        session=_joined([block.session for block in kept]),
-        columns=plain_columns(columns),
-        sfreq=kept[0].sfreq,
-        channels=kept[0].channels,
+        y=_join([part.y for part in parts]),
+        subject=_join([part.subject for part in parts]),
+        session=_join([part.session for part in parts]),
+        columns=plain_columns({column: [value for table in tables for value in table[column]] for column in common}),
+        sfreq=parts[0].sfreq,
+        channels=parts[0].channels,
+        unit=units.pop() if len(units) == 1 else None,
         name=name,
         hints=hints or {},
-        X=_joined_windows(kept),  # last: it takes the blocks apart
+        X=_join_windows(parts),
     )
 
 
-def _match(block: Block, first: Block, slack: int) -> None:
-    """Bring the block's channels into the order of the first one's; refuse what differs otherwise."""
+def _match(block: Raw, first: Raw, slack: int) -> None:
+    """Reorder the channels of a block as in the first one; refuse other differences."""
     if sorted(block.channels) == sorted(first.channels):
         block.X = block.X[:, [block.channels.index(name) for name in first.channels]]
         block.channels = first.channels
-    if block.channels != first.channels:
-        for having, lacking in ((first, block), (block, first)):
-            if extra := [name for name in having.channels if name not in lacking.channels]:
-                raise UserError(
-                    f"{having.name} has the channel {shown(extra[0])}, {lacking.name} has not; "
-                    "keep the same channels in all of them"
-                )
-    for what, unit, remedy in (
+    for having, lacking in ((first, block), (block, first)):
+        if extra := [name for name in having.channels if name not in lacking.channels]:
+            raise UserError(
+                f"{having.name} has the channel {shown(extra[0])}, {lacking.name} has not; keep equal channels in all"
+            )
+    for what, words, remedy in (
         ("sfreq", "sampled at {} Hz", "resample all of them to the same rate"),
         ("start", "cut from {} s", "cut the same windows from all of them"),
     ):
-        own, others = getattr(block, what), getattr(first, what)
-        pair = np.array([np.nan if n is None else n for n in (own, others)])
+        own, other = getattr(block, what), getattr(first, what)
+        pair = np.array([own, other], dtype=np.float64)  # NaN for None
         if not np.isclose(pair[0], pair[1], atol=1e-9, rtol=1e-6, equal_nan=True):
-            own, others = (unit.format("an unknown number of" if n is None else f"{n:g}") for n in (own, others))
-            raise UserError(f"{block.name} is {own}, {first.name} is {others}; {remedy}")
+            own, other = (words.format("an unknown number of" if n is None else f"{n:g}") for n in (own, other))
+            raise UserError(f"{block.name} is {own}, {first.name} is {other}; {remedy}")
     if abs(block.X.shape[2] - first.X.shape[2]) > slack:
         raise UserError(
             f"{block.name} has windows of {block.X.shape[2]} samples, {first.name} of {first.X.shape[2]}; "
@@ -92,20 +65,22 @@ def _match(block: Block, first: Block, slack: int) -> None:
         )
 
 
-def _joined_windows(blocks: list[Block]) -> Array:
-    """Concatenate the windows; each block releases its own once they are copied."""
-    if len(blocks) == 1:
-        return blocks[0].X
-    n_times = min(block.X.shape[2] for block in blocks)
-    X = np.empty((sum(len(block.X) for block in blocks), len(blocks[0].channels), n_times), np.float32)
+def _join_windows(parts: list[Raw]) -> Array:
+    """Concatenate windows; the windows of each part are released once they are copied."""
+    if len(parts) == 1:
+        single: Array = parts[0].X
+        return single
+    n_times = min(part.X.shape[2] for part in parts)
+    X = np.empty((sum(len(part.X) for part in parts), len(parts[0].channels), n_times), np.float32)
     start = 0
-    for block in blocks:
-        X[start : start + len(block.X)] = block.X[:, :, :n_times]
-        start += len(block.X)
-        del block.X
+    for part in parts:
+        X[start : start + len(part.X)] = part.X[:, :, :n_times]
+        start += len(part.X)
+        part.X = None
     return X
 
 
-def _joined(parts: list[list[Label] | None]) -> list[Label] | None:
-    known = [part for part in parts if part is not None]
-    return [label for part in known for label in part] if len(known) == len(parts) else None
+def _join(lists: list[list[Label] | None]) -> list[Label] | None:
+    """Concatenate lists; None if one of them is unknown."""
+    known = [labels for labels in lists if labels is not None]
+    return [label for labels in known for label in labels] if len(known) == len(lists) else None

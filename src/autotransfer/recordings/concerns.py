@@ -1,4 +1,4 @@
-"""Concerns: probable mistakes in recordings, and what makes scores misleading. Reported before any work."""
+"""Concerns: probable mistakes in recordings, and properties that make scores misleading, found before training."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ import numpy as np
 from torch import Tensor
 
 from ..errors import shown
-from .copies import shared_samples, stretches
+from .copies import find_shared_samples, fingerprint_windows
 from .labels import encode, without_unlabeled
 from .raw import Array, Label, Raw
-from .signals import Ints, clipped_share, signals_of
+from .signals import Ints, clipped_share, signal_statistics
 from .windows import as_window_array, channel_names
 
 FAR = 30.0  # times: the amplitudes of 262 people of thirteen sets lie within 3.4 times the median, units seldom do
-TELLING = 0.15  # share of trials by which a group must tell the class better than by chance
+TELLING = 0.15  # share of windows by which a group must predict the class better than chance
 SHUFFLES = 20
-MOST_PAIRS = 3  # of people who share samples, that are named
-FEW = 2  # people whom a fold holds out
+MOST_PAIRS = 3  # of subjects with shared samples that are named
+FEW = 2  # subjects that a fold holds out
 CLIPPED = 0.05  # share of samples at the end of a device's range: the 428 people of 21 sets stay below
-FLAT = 0.5  # share of windows in which a channel does not change
-SAME = 0.5  # share of windows with another person's samples, from which two people are one recording
-CLEAN = "or run with --clean"  # what cleaning.py mends, too
+FLAT = 0.5  # share of windows in which a channel is constant
+SAME = 0.5  # share of windows with another subject's samples, from which two subjects are one recording
+CLEAN = "or run with --clean"
 UNKNOWN_RATE = (
-    "the sampling rate is unknown: networks filter over 64 samples, however long these last, and the rate "
-    "of a stream cannot be checked; give it, --sfreq 200 (sfreq in meta, sfreq=200)"
+    "the sampling rate is unknown, so the rate of a stream cannot be checked; give it, --sfreq 200 (sfreq in meta, "
+    "sfreq=200)"
 )
 
 
 class Study(NamedTuple):
-    """The windows of a reader that have a label, and codes of their labels."""
+    """Windows that have a label, with codes of their labels."""
 
     raw: Raw
     X: Array | Tensor  # (N, C, T)
-    person: Ints  # (N,)
-    people: tuple[Label, ...]
+    subject: Ints  # (N,)
+    subjects: tuple[Label, ...]
     label: Ints  # (N,)
     classes: tuple[Label, ...]
-    counts: Ints  # (people, classes)
+    counts: Ints  # (subjects, classes)
     channels: tuple[str, ...]
     unlabeled: int  # windows that are left out
 
@@ -49,22 +49,23 @@ class Study(NamedTuple):
     def from_raw(cls, raw: Raw) -> Study:
         raw, unlabeled = without_unlabeled(replace(raw, X=as_window_array(raw.X)))
         n, n_channels = int(raw.X.shape[0]), int(raw.X.shape[1])
-        person, people = encode_optional(raw.subject, n, "subject", raw.subjects)
+        subject, subjects = encode_optional(raw.subject, n, "subject", raw.subjects)
         label, classes = encode_optional(raw.y, n, "y", raw.classes)
-        counts = np.zeros((len(people), len(classes)), np.int64)
-        np.add.at(counts, (person, label), 1)
+        counts = np.zeros((len(subjects), len(classes)), np.int64)
+        np.add.at(counts, (subject, label), 1)
         names = channel_names(raw.channels, n_channels)
-        return cls(raw, raw.X, person, people, label, classes, counts, names, unlabeled)
+        return cls(raw, raw.X, subject, subjects, label, classes, counts, names, unlabeled)
 
 
-def concerns(study: Study) -> list[str]:
-    """Return a line for each concern, the gravest first, without those of which Recordings warn."""
+def find_concerns(study: Study) -> list[str]:
+    """Return a line for each concern, the gravest first, except those that Recordings warn of."""
     lines: list[str] = []
     if study.raw.subject is not None:
-        n_people, n = len(study.people), len(study.X)
-        if 2 * n_people > n:
-            every = "every trial has a subject of its own" if n_people == n else "most subjects have one trial"
-            lines.append(f"{every} ({n_people} subjects, {n} trials): subject must name the person, not the trial")
+        n_subjects, n = len(study.subjects), len(study.X)
+        if 2 * n_subjects > n:
+            lines.append(
+                f"{n} windows are of {n_subjects} subjects: subject must name the person of a window, not the window"
+            )
         if study.raw.y is not None:
             lines += _class_concerns(study)
         lines += _copy_concerns(study)
@@ -72,7 +73,7 @@ def concerns(study: Study) -> list[str]:
 
 
 def encode_optional(values: object, n: int, what: str, names: object) -> tuple[Ints, tuple[Label, ...]]:
-    """Return codes (N,) of labels, and the labels; if none are known, one label for all."""
+    """Return codes (N,) of labels, and the labels; unknown labels become one label for all windows."""
     if values is None:
         return np.zeros(n, np.int64), ("all",)
     codes, labels = encode(values, n, what, names)
@@ -80,46 +81,44 @@ def encode_optional(values: object, n: int, what: str, names: object) -> tuple[I
 
 
 def _class_concerns(study: Study) -> Iterator[str]:
-    """Yield classes that training people can lack, people who cannot be scored, and confounded classes."""
-    person, people, label, classes, counts = study[2:7]
-    session = study.raw.session
-    for k, name in enumerate(classes):
-        who = [str(people[s]) for s in np.flatnonzero(counts[:, k]).tolist()]
-        if len(who) <= min(FEW, len(people) - 1):
+    """Yield rare classes, subjects that cannot be scored, and confounded classes."""
+    subject, subjects, label, session = study.subject, study.subjects, study.label, study.raw.session
+    for k, name in enumerate(study.classes):
+        having = [str(subjects[s]) for s in np.flatnonzero(study.counts[:, k]).tolist()]
+        if len(having) <= min(FEW, len(subjects) - 1):
             yield (
-                f"class {shown(name)} occurs in {len(who)} of {len(people)} people only ({_listed(who)}): when these "
-                "are held out, no training window of it is left"
+                f"class {shown(name)} occurs in {len(having)} of {len(subjects)} subjects ({_list_names(having)}); "
+                "when these are held out, no window of it is left for training"
             )
-    one_class = [str(people[s]) for s in np.flatnonzero((counts > 0).sum(1) < 2).tolist()]
+    one_class = [str(subjects[s]) for s in np.flatnonzero((study.counts > 0).sum(1) < 2).tolist()]
     if one_class:
         yield (
-            f"{len(one_class)} of {len(people)} people have trials of one class ({_listed(one_class)}) and cannot be "
-            "scored: they train, but are in no mean"
+            f"{len(one_class)} of {len(subjects)} subjects have windows of one class ({_list_names(one_class)}): they "
+            "are used for training, but cannot be scored"
         )
-    if share := _confounded(person, label, np.zeros_like(person)):
+    if share := _confounded(subject, label, np.zeros_like(subject)):
         yield (
-            f"who a trial is from tells the class of {share}: classes are confounded with people; a penalty that "
-            "removes people removes classes with them, so prefer the mode conditional"
+            f"the subject of a window predicts the class of {share}: classes are confounded with subjects, so prefer "
+            "penalties of the mode conditional"
         )
-    if session is not None and (share := _confounded(_sessions(person, session), label, person)):
+    if session is not None and (share := _confounded(_code_sessions(subject, session), label, subject)):
         yield (
-            f"within people, the session of a trial tells the class of {share}: a model can learn what differs between "
-            "sessions; record every class in every session"
+            f"within subjects, the session of a window predicts the class of {share}: a model can learn differences "
+            "between sessions; record every class in every session"
         )
 
 
-def _sessions(person: Ints, session: object) -> Ints:
-    """Return a number for each session of each person, (N,)."""
-    code: Ints = encode(session, len(person), "session")[0].numpy()
-    return person * (int(code.max()) + 1) + code
+def _code_sessions(subject: Ints, session: object) -> Ints:
+    """Return a number for each session of each subject (N,)."""
+    code: Ints = encode(session, len(subject), "session")[0].numpy()
+    return subject * (int(code.max()) + 1) + code
 
 
 def _confounded(groups: Ints, label: Ints, within: Ints) -> str | None:
-    """Return the share of trials that have the most frequent class of their group; None unless it clearly exceeds the
-    share with labels shuffled within `within`. groups, label, within: (N,)."""
+    """Describe how well groups (N,) predict labels (N,); None if not better than labels shuffled `within` (N,)."""
     known, place = np.unique(groups, return_inverse=True)
 
-    def right(y: Ints) -> float:
+    def accuracy(y: Ints) -> float:
         counts = np.zeros((len(known), int(label.max()) + 1), np.int64)
         np.add.at(counts, (place, y), 1)
         return float(counts.max(1).sum() / len(y))
@@ -130,107 +129,106 @@ def _confounded(groups: Ints, label: Ints, within: Ints) -> str | None:
     for _ in range(SHUFFLES):
         mixed = np.empty_like(label)
         mixed[order] = label[np.lexsort((draw.random(len(label)), within))]
-        chance.append(right(mixed))
-    share, expected = right(label), float(np.mean(chance))
+        chance.append(accuracy(mixed))
+    share, expected = accuracy(label), float(np.mean(chance))
     if share <= max(chance) or share - expected < TELLING:
         return None
-    return f"{share:.0%} of the trials, where {expected:.0%} would be chance"
+    return f"{share:.0%} of the windows, where {expected:.0%} would be chance"
 
 
 def _copy_concerns(study: Study) -> Iterator[str]:
-    """Yield samples that two people, or two sessions of a person, have in common."""
-    X, person, people = study[1:4]
-    session = study.raw.session
-    samples = stretches(X)
-    between = shared_samples(samples, person)
+    """Yield samples that two subjects, or two sessions of a subject, have in common."""
+    subject, subjects, session = study.subject, study.subjects, study.raw.session
+    fingerprints = fingerprint_windows(study.X)
+    between = find_shared_samples(fingerprints, subject)
     for pair in between[:MOST_PAIRS]:
-        first, second = shown(people[pair.first]), shown(people[pair.second])
+        first, second = shown(subjects[pair.first]), shown(subjects[pair.second])
         if pair.share >= SAME:
             yield (
-                f"{first} and {second} are one recording: {pair.share:.0%} of the windows of one of them have the "
-                f"other's samples, so that who is tested has trained; leave one of them out, {CLEAN}"
+                f"{first} and {second} are one recording: {pair.share:.0%} of the windows of one share samples with "
+                f"the other, so the test subject is in the training data; leave one of them out, {CLEAN}"
             )
         else:
             yield (
-                f"{first} and {second} share samples in {pair.windows} of their windows: who is tested has trained in "
-                "part; find out whose they are"
+                f"{first} and {second} share samples in {pair.windows} of their windows, so the test subject is partly "
+                "in the training data; find out whose windows they are"
             )
     if session is None or between:
         return
-    groups = _sessions(person, session)
-    if pairs := shared_samples(samples, groups, person):
-        owner = dict(zip(groups.tolist(), person.tolist(), strict=True))
-        whose = sorted({str(people[owner[pair.first]]) for pair in pairs})
+    groups = _code_sessions(subject, session)
+    if pairs := find_shared_samples(fingerprints, groups, subject):
+        owner = dict(zip(groups.tolist(), subject.tolist(), strict=True))
+        owners = sorted({str(subjects[owner[pair.first]]) for pair in pairs})
         yield (
-            f"windows of different sessions share samples in {len(whose)} of {len(people)} people ({_listed(whose)}): "
-            "scores of new sessions would be too good; cut windows that do not overlap between sessions"
+            f"windows of different sessions share samples in {len(owners)} of {len(subjects)} subjects "
+            f"({_list_names(owners)}), so scores of new sessions would be too high; cut windows that do not overlap "
+            "between sessions"
         )
 
 
 def _signal_concerns(study: Study) -> Iterator[str]:
-    X, person, people, names = *study[1:4], study.channels
-    signals = signals_of(X, person, len(people))
-    bad = np.flatnonzero(signals.not_finite).tolist()
+    """Yield NaN, different units, flat channels and clipping."""
+    X, subject, subjects, names = study.X, study.subject, study.subjects, study.channels
+    signals = signal_statistics(X, subject, len(subjects))
+    bad = [names[c] for c in np.flatnonzero(signals.not_finite).tolist()]
     if bad:
-        where = f"in {int(signals.not_finite.max())} of {X.shape[0]} trials ({_listed([names[c] for c in bad])})"
+        where = f"in {int(signals.not_finite.max())} of {X.shape[0]} windows ({_list_names(bad)})"
         yield f"X has NaN or infinite values {where}: drop or interpolate them, {CLEAN}"
     scales = signals.scales
     middle = float(np.nanmedian(scales)) if np.isfinite(scales).sum() > 1 else math.nan
     for s in np.flatnonzero((scales > FAR * middle) | (scales * FAR < middle)).tolist():
         yield (
-            f"the signals of {shown(people[s])} vary by {scales[s]:.2g}, those of others by {middle:.2g}, a factor of "
-            f"about {times(scales[s] / middle)}: give everybody's in the same unit"
+            f"the signals of {shown(subjects[s])} vary by {scales[s]:.2g}, the others by {middle:.2g}, a factor of "
+            f"about {write_factor(scales[s] / middle)}: convert all to the same unit"
         )
-    clipped = clipped_share(X, person, signals)
+    clipped = clipped_share(X, subject, signals)
     for share, least, what in (
-        (signals.flat, FLAT, f"nothing changes in {{:.0%}} of the windows; leave people or channels out, {CLEAN}"),
-        (clipped, CLIPPED, "{:.0%} of the samples are clipped; record with less gain, or leave them out"),
+        (signals.flat, FLAT, f"is constant in {{:.0%}} of the windows; leave subjects or channels out, {CLEAN}"),
+        (clipped, CLIPPED, "has {:.0%} clipped samples; record with less gain, or leave these windows out"),
     ):
         known = np.nan_to_num(share)
         places = np.argwhere(known > least)
         if len(places):
             s, c = divmod(int(np.argmax(known)), known.shape[1])
-            more = f" (the worst of {len(places)} in {len(np.unique(places[:, 0]))} people)" if len(places) > 1 else ""
-            yield f"channel {shown(names[c])} of {shown(people[s])}{more}: {what.format(known[s, c])}"
+            more = (
+                f" (the worst of {len(places)} in {len(np.unique(places[:, 0]))} subjects)" if len(places) > 1 else ""
+            )
+            yield f"channel {shown(names[c])} of {shown(subjects[s])}{more} {what.format(known[s, c])}"
 
 
 def compare_with_training(
     X: Array | Tensor, channels: Sequence[str], scale: float | None, subject: object = None
 ) -> list[str]:
-    """Return a line for people whose unit is probably not that of the training windows, and one for channels that never
-    change in anybody.
+    """Return a line about subjects whose unit probably differs from training, and one about constant channels.
 
-    X: (N, C, T) in the model's order of channels, with their names. scale: `typical_scale` of the training windows, if
-    it is known. subject (N,): whose each window is, None: one person's.
+    X (N, C, T) has the channels of the model, `scale` is `typical_scale` of the training windows, subject is (N,).
     """
-    person, people = encode_optional(subject, X.shape[0], "subject", None)
-    signals = signals_of(X, person, len(people))
-    constant = np.flatnonzero(signals.constant.all(0)).tolist()
+    subject, subjects = encode_optional(subject, X.shape[0], "subject", None)
+    signals = signal_statistics(X, subject, len(subjects))
+    constant = [channels[c] for c in np.flatnonzero(signals.constant.all(0)).tolist()]
     if len(constant) == len(channels):
-        return ["nothing changes in any of these windows: is the device connected?"]
+        return ["every channel is constant in these windows: is the device connected?"]
     lines = []
     if constant:
-        which = f"channel{'s' * (len(constant) > 1)} {_listed([channels[c] for c in constant])}"
-        lines.append(
-            f"{which}, which the model reads, never change{'s' * (len(constant) == 1)}: look at the electrodes"
-        )
-    scales = {who: s for who, s in zip(people, signals.scales, strict=True) if math.isfinite(s)}
-    far = {} if scale is None else {who: s for who, s in scales.items() if not 1 / FAR < s / scale < FAR}
+        which = f"channels {_list_names(constant)} are" if len(constant) > 1 else f"channel {constant[0]} is"
+        lines.append(f"{which} constant in these windows: check the electrodes")
+    scales = {name: s for name, s in zip(subjects, signals.scales, strict=True) if math.isfinite(s)}
+    far = {} if scale is None else {name: s for name, s in scales.items() if not 1 / FAR < s / scale < FAR}
     if far and scale is not None:
-        whose = "" if len(far) == len(people) else f" of {shown(next(iter(far)))}"
-        more = f" and {len(far) - 1} more" if whose and len(far) > 1 else ""
-        spread = next(iter(far.values()))
+        first, spread = next(iter(far.items()))
+        more = f" and {len(far) - 1} more" if len(far) > 1 else ""
+        which = "" if len(far) == len(subjects) else f" of {shown(first)}{more}"
         lines.append(
-            f"the windows{whose}{more} vary by {spread:.2g}, those that the model was trained on by {scale:.2g}, a "
-            f"factor of about {times(spread / scale)}: give them in the same unit"
+            f"the windows{which} vary by {spread:.2g}, the training windows by {scale:.2g}, a factor of about "
+            f"{write_factor(spread / scale)}: convert them to the same unit"
         )
     return lines
 
 
-def times(ratio: float) -> str:
+def write_factor(ratio: float) -> str:
     """Write a factor, which is probably a power of ten, in one digit."""
     return f"{float(f'{max(ratio, 1 / ratio):.1g}'):,.0f}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     return shown(", ".join(names), 200)

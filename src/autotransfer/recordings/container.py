@@ -1,4 +1,4 @@
-"""Recordings: labeled windows of several subjects, validated when created."""
+"""Recordings: labeled windows of several subjects, validated when they are created."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 from torch import Tensor
 
 from ..errors import UserError, shown
-from ..words import count
+from ..words import count, shorten
 from .filters import Filter, parse_filter
 from .labels import Column, encode, encode_columns, encode_session, unlabeled_warning, without_unlabeled
 from .raw import STORED, Label, Raw
@@ -22,42 +22,40 @@ from .windows import as_window_array, axes_concern, channel_names, float32_windo
 T = TypeVar("T")
 
 MIN_SUBJECTS = 3
-MOST_FRACTIONS = 20  # different labels that are no whole numbers: more of them are measurements
+MOST_FRACTIONS = 20  # classes: more of them, with one that is no whole number, are measurements
+MOST_CLASSES = 5  # names that one line lists
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class Recordings:
-    """Windows of biosignals with class and subject labels. X has raw values: standardization is part of a Setting.
+    """Windows of biosignals with a class and a subject each.
 
-    `y` and `subject` are numbers or text. Values that are equal in Python, such as 1, 1.0 and True, are one label. They
-    are stored as integers 0, 1, ..., with their labels in `classes` and `subjects`, which may also be given for
-    integers.
-    `columns` are further values of every window by name, from a dict or a DataFrame. Whole numbers and text are labels
-    of groups, other numbers are continuous; None, NaN and empty text are missing. Windows whose `y` is missing are left
-    out, with a warning; with `classes`, -1 is missing, too.
-    `filter` is the filter of the signals, {'highpass': Hz, 'lowpass': Hz, 'notch': [Hz]}, which a model also applies to
-    streams.
-    A float32 X is not copied, so do not write to it afterwards; a memory-mapped file stays memory-mapped.
+    `y` and `subject` are numbers or text. They are stored as integers 0, 1, ..., with their labels in `classes` and
+    `subjects`, which may also be given for integers. Windows whose `y` is missing (None, NaN, empty, or -1 if `classes`
+    are given) are left out with a warning. `columns` holds further values of every window by name, from a dict or a
+    DataFrame: whole numbers and text are labels of groups, other numbers are continuous. `filter` says how the signals
+    were filtered, {'highpass': Hz, 'lowpass': Hz, 'notch': [Hz]}; a model applies it to streams. X has raw values,
+    because standardization belongs to a Setting. A float32 X is not copied, so do not write to it afterwards.
     """
 
     X: Tensor  # (N, channels, times) float32
     y: Tensor  # (N,) int64, 0..n_classes-1
     subject: Tensor  # (N,) int64, 0..n_subjects-1
     session: Tensor | None  # (N,) int64
-    columns: dict[str, Column]  # what else is known of each trial
+    columns: dict[str, Column]  # further values of each window
     sfreq: float | None  # Hz
     channels: tuple[str, ...]
     classes: tuple[Label, ...]
     subjects: tuple[Label, ...]
     name: str
-    filter: Filter | None  # how the signals were filtered, where that is known
+    filter: Filter | None
+    unit: str | None  # of X, such as V
 
-    derived: ClassVar[dict[Any, Any]]  # of each object: values computed from these recordings, freed with them
-    # Of an object whose `subject` counts parts of people, which are held out in turn (see folds.use_units).
-    units: ClassVar[Units | None] = None
-    # Of an object whose classes are bins of numbers (see recordings.targets): the numbers (N,) float64.
-    targets: ClassVar[Tensor | None] = None
-    target: ClassVar[str] = "classes"  # of each object: what a run predicts, as --target names it
+    # Attributes of each object, which are no arguments.
+    derived: ClassVar[dict[Any, Any]]  # values computed from these recordings
+    units: ClassVar[Units | None] = None  # if `subject` counts parts of people (see folds.use_units)
+    targets: ClassVar[Tensor | None] = None  # (N,) float64, if classes are bins of numbers (see targets.py)
+    target: ClassVar[str] = "classes"  # what a run predicts, as in --target
 
     def __init__(
         self,
@@ -72,9 +70,11 @@ class Recordings:
         name: str = "recordings",
         columns: object = None,
         filter: object = None,
+        unit: object = None,
     ) -> None:
-        if not isinstance(name, str):
-            raise UserError(f"name is {shown(name)}; it must be a string")
+        for what, text in (("name", name), ("unit", unit)):
+            if not isinstance(text, str) and (what, text) != ("unit", None):
+                raise UserError(f"{what} is {shown(text)}; it must be a string")
         source = as_window_array(X)
         names = channel_names(channels, source.shape[1])
         raw = Raw(X=source, y=y, subject=subject, session=session, columns=columns, classes=classes)
@@ -85,8 +85,8 @@ class Recordings:
         y_codes, class_names = encode(y, n_windows, "y", classes)
         if (fraction := measurement_in(class_names)) is not None:
             raise UserError(
-                f"y holds {len(class_names)} different numbers such as {fraction:g}: measurements, and this is for "
-                "classes only; to predict numbers: autotransfer run --target continuous (AutoTransferRegressor)"
+                f"y holds {len(class_names)} different numbers such as {fraction:g}, which are no classes; to predict "
+                "numbers: autotransfer run --target continuous (AutoTransferRegressor)"
             )
         subject_codes, subject_names = encode(subject, n_windows, "subject", subjects)
         _check_enough(class_names, subject_names)
@@ -103,7 +103,8 @@ class Recordings:
             "subjects": subject_names,
             "name": name,
             "filter": parse_filter(filter, check_sfreq(sfreq)),
-            "X": float32_windows(source, names, allow_constant=False),  # last: the one slow check
+            "unit": unit,
+            "X": float32_windows(source, names, allow_constant=False),  # last, because it is slow
         }
         for field, value in fields.items():
             object.__setattr__(self, field, value)
@@ -113,7 +114,7 @@ class Recordings:
         return self.__dict__ | {"derived": {}}
 
     def compute_once(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Return what `compute` returns, and keep it in `derived`: later calls return the same object."""
+        """Return the result of `compute`, which is stored in `derived` and returned by later calls."""
         if key not in self.derived:
             self.derived[key] = compute()
         value: T = self.derived[key]
@@ -129,11 +130,11 @@ class Recordings:
 
     @classmethod
     def from_raw(cls, raw: Raw) -> Recordings:
-        """Make recordings from what a reader returned, and validate them."""
+        """Validate the windows that a reader returned."""
         return cls(**raw.labeled())
 
     def raw(self) -> Raw:
-        """Return the data in the form in which a reader returns them, without y if it holds numbers."""
+        """Return the windows as a reader returns them, without y if it holds numbers."""
         stored = {name: getattr(self, name) for name in STORED}
         stored |= {} if self.targets is None else {"y": None, "classes": None}
         return Raw(**stored)
@@ -142,14 +143,12 @@ class Recordings:
     def from_epochs(
         cls, epochs: object, subject: str | None = None, session: str | None = None, label: str | None = None
     ) -> Recordings:
-        """Make recordings of MNE epochs: one `mne.Epochs` of all subjects, or a list or dict with those of each.
+        """Make recordings of MNE epochs: one `mne.Epochs` of all subjects, or a list or dict with one per subject.
 
         `subject`, `session` and `label` are columns of the metadata. Without `subject`, subjects are the keys of a
-        dict, the positions in a list, or in one object the metadata column "subject" or "participant_id". y holds the
-        names of the events unless there is a `label`. Other columns of numbers or text that everybody has become
-        `columns`, and "session" the session. X has MNE's data channels or, if there are none, every channel but the
-        triggers, also those marked bad, in MNE's units, such as volts. Subjects must share channels, sampling rate and
-        window.
+        dict, the positions in a list, or the metadata column "subject" or "participant_id". Without `label`, y holds
+        the names of events. Other metadata become `columns`, and "session" the session. X has MNE's data channels, also
+        bad ones, or every channel but the triggers if there are none, in MNE's units.
         """
         from .epochs import raw_from_epochs
 
@@ -157,10 +156,10 @@ class Recordings:
 
     @classmethod
     def from_moabb(cls, dataset: object, paradigm: object = None, subjects: object = None) -> Recordings:
-        """Make recordings of a MOABB dataset with a paradigm, the default one for its type unless given.
+        """Make recordings of a MOABB dataset, in microvolts.
 
-        MOABB downloads missing data. Its paradigm filters and epochs them; values are in microvolts.
-        `subjects`: numbers of the subjects to load; all by default.
+        MOABB downloads missing data; `paradigm` filters and epochs them (default: the one for the dataset's type).
+        `subjects` are the numbers of the subjects to load (default: all).
         """
         from .moabb_sets import raw_from_moabb
 
@@ -168,7 +167,7 @@ class Recordings:
 
     @property
     def truth(self) -> Tensor:
-        """Return what is predicted for each window (N,): its class, or its number."""
+        """Return the class or the target of each window (N,)."""
         return self.y if self.targets is None else self.targets
 
     @property
@@ -193,44 +192,53 @@ class Recordings:
 
     @property
     def people(self) -> tuple[Label, ...]:
-        """Return names of the people, whatever `subject` counts."""
+        """Return the names of the people, also if `subject` counts parts of them."""
         return self.subjects if self.units is None else self.units.everybody
 
     def __repr__(self) -> str:
-        window = f"{self.n_times} samples"
-        if self.sfreq is not None:
-            window += f" ({self.n_times / self.sfreq:.3g} s at {self.sfreq:g} Hz)"
         n = 0 if self.session is None else len(set(self.session.tolist()))
-        sessions = f", {n} session{'s' * (n > 1)}" if n else ""
-        predicted = f"{self.n_classes} classes"
-        if self.targets is not None:
-            predicted = f"target from {self.targets.min():g} to {self.targets.max():g}"
-        return (
-            f"<Recordings {self.name!r}: {self.n_windows} trials × {self.n_channels} channels × {window}, "
-            f"{predicted}, {len(self.people)} subjects{sessions}>"
+        sessions = f"; {count(n, 'session')}" if n else ""
+        return f"<Recordings {self.name!r}: {self.shape_words()}; {self.target_words()}{sessions}>"
+
+    def shape_words(self) -> str:
+        """Write the numbers of subjects and windows, and the shape, duration, rate and unit of a window."""
+        rate = (
+            "unknown sampling rate" if self.sfreq is None else f"{self.n_times / self.sfreq:.3g} s at {self.sfreq:g} Hz"
         )
+        unit = "" if self.unit is None else f", unit {self.unit}"
+        return (
+            f"{count(len(self.people), 'subject')}, {count(self.n_windows, 'window')} of "
+            f"{count(self.n_channels, 'channel')} × {self.n_times} samples ({rate}){unit}"
+        )
+
+    def target_words(self) -> str:
+        """Write the names of at most five classes, or the range of the target."""
+        if self.targets is not None:
+            return f"target from {self.targets.min():g} to {self.targets.max():g}"
+        names = [shorten(str(label), 20) for label in self.classes]
+        more = f" and {len(names) - MOST_CLASSES} more" if len(names) > MOST_CLASSES else ""
+        return f"classes: {', '.join(names[:MOST_CLASSES])}{more}"
 
 
 def _check_enough(classes: tuple[Label, ...], subjects: tuple[Label, ...]) -> None:
     if len(subjects) < MIN_SUBJECTS:
-        names = ", ".join(shown(label) for label in subjects)
         raise UserError(
-            f"there {'is' if len(subjects) == 1 else 'are'} {count(len(subjects), 'subject')} ({names}); at least "
-            f"{MIN_SUBJECTS} are needed, for training, validation and testing; windows of new people "
-            "go to predict of a trained model"
+            f"there {'is' if len(subjects) == 1 else 'are'} {count(len(subjects), 'subject')} "
+            f"({', '.join(map(shown, subjects))}); training needs at least {MIN_SUBJECTS}, and prediction for new "
+            "subjects needs a trained model (predict)"
         )
     if len(classes) < 2:
-        raise UserError(f"every trial is of the class {shown(classes[0])}; at least 2 classes are needed")
+        raise UserError(f"every window is of the class {shown(classes[0])}; at least 2 classes are needed")
 
 
 def measurement_in(classes: tuple[Label, ...]) -> float | None:
-    """Return a label that shows that labels are measurements, and no classes; None if they may be classes."""
+    """Return a label that shows that labels are measurements; None if they may be classes."""
     fraction = next((label for label in classes if isinstance(label, float) and not label.is_integer()), None)
     return fraction if len(classes) > MOST_FRACTIONS else None
 
 
 def check_recordings(recordings: object, what: str) -> None:
-    """Raise unless these are Recordings. what: what needs them."""
+    """Raise unless these are Recordings, which `what` needs."""
     if not isinstance(recordings, Recordings):
         raise UserError(
             f"{what} needs Recordings, not {type(recordings).__name__}; make them with at.Recordings or at.load"

@@ -1,6 +1,6 @@
-"""Recordings in files of the field's formats: a file, or a folder of files of one format, each read by its own library.
+"""Recordings in the field's file formats: a file, or a folder of files of one format, each read by its own library.
 
-Continuous recordings are cut into windows, epochs are windows already.
+Continuous recordings are cut into windows; epochs are windows already.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import shlex
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import UserError, shown
+from ..words import shorten
 from .bids import open_bids
-from .blocks import Block, stacked
+from .blocks import concatenate
 from .container import check_sfreq
 from .csv_files import OPTIONS as CSV_OPTIONS
 from .csv_files import open_csv
@@ -27,8 +27,8 @@ from .cutting import HOW_TO_MAP, Continuous, Cutting, cut
 from .edf import open_with_mne
 from .epochs import open_epochs
 from .filters import parse_filter
-from .npy import readable
-from .pattern import EXAMPLE, KNOWN, Files, by_name, files_below, labeled_files, matcher
+from .optional import reading
+from .pattern import EXAMPLE, KNOWN, Files, compile_pattern, files_below, match_files, parse_name
 from .raw import Raw
 from .wfdb_records import open_wfdb
 from .xdf import open_xdf
@@ -37,11 +37,11 @@ Options = dict[str, str]
 
 
 class Format(NamedTuple):
-    """Reader of files with one ending. An exception from `open` becomes one line."""
+    """A file format; exceptions from `open` become one line."""
 
-    open: Callable[[Path, Cutting, Options], Continuous | Block]
-    options: tuple[str, ...] = ()  # what may follow the path
-    by_pattern: bool = False  # whether a folder's names must be explained, because they follow no convention
+    open: Callable[[Path, Cutting, Options], Continuous | Raw]
+    options: tuple[str, ...] = ()  # that may follow the path
+    needs_pattern: bool = False  # in folders, because names follow no convention
 
 
 def _fif(*kinds: str) -> list[str]:
@@ -51,7 +51,6 @@ def _fif(*kinds: str) -> list[str]:
 
 ANY_FIF = (".fif", ".fif.gz")
 EPOCHS = (*_fif("epo"), *ANY_FIF)
-# By the ending of a file's name.
 FORMATS = {
     ".edf": Format(open_with_mne),
     ".bdf": Format(open_with_mne),
@@ -60,122 +59,105 @@ FORMATS = {
     ".xdfz": Format(open_xdf, ("stream",)),
     ".xdf.gz": Format(open_xdf, ("stream",)),
     ".hea": Format(open_wfdb, ("annotator",)),
-    ".csv": Format(open_csv, CSV_OPTIONS, by_pattern=True),
-    ".tsv": Format(open_csv, CSV_OPTIONS, by_pattern=True),
+    ".csv": Format(open_csv, CSV_OPTIONS, needs_pattern=True),
+    ".tsv": Format(open_csv, CSV_OPTIONS, needs_pattern=True),
     **dict.fromkeys(_fif("raw", "raw_sss", "raw_tsss", "eeg", "meg", "ieeg", "emg"), Format(open_with_mne)),
     **dict.fromkeys(EPOCHS, Format(open_epochs)),
 }
-MOST_SHOWN = 8  # names of events that a message lists
+MOST_SHOWN = 8  # names of events in a message
 
 
-def endings() -> list[str]:
-    """Return the endings of all formats, as messages list them."""
+def list_endings() -> list[str]:
+    """Return the endings of all formats for messages."""
     return [*(end for end in FORMATS if end.startswith(".")), "_raw.fif"]
 
 
-def ending(path: Path) -> str | None:
-    """Return the format of a file by its name: the longest ending that is known."""
-    fitting = [end for end in FORMATS if path.name.lower().endswith(end)]
-    return max(fitting, key=len, default=None)
+def get_ending(path: Path) -> str | None:
+    """Return the longest known ending of a file's name; None if it has none."""
+    return max((end for end in FORMATS if path.name.lower().endswith(end)), key=len, default=None)
 
 
-def format_of(path: Path) -> Format:
-    """Return the format of a file that has a known ending."""
-    return FORMATS[ending(path) or ""]
+def get_format(path: Path) -> Format:
+    """Return the format of a file with a known ending."""
+    return FORMATS[get_ending(path) or ""]
 
 
 def holds_epochs(path: Path) -> bool:
-    """Return whether a file, or one in a folder, holds epochs."""
-    return any(ending(file) in EPOCHS for file in (recordings_in(path) if os.path.isdir(path) else [path]))
+    """Return whether a file, or a file in a folder, holds epochs."""
+    return any(get_ending(file) in EPOCHS for file in (recordings_in(path) if os.path.isdir(path) else [path]))
 
 
-def one_file(path: Path, options: Options, cutting: Cutting) -> Files:
-    """Return one file with the labels that its name gives."""
-    if not os.path.isfile(path):
+def find_recordings(path: Path, options: Options, cutting: Cutting) -> Files:
+    """Return a file, or the files of a folder, with the labels that their names give."""
+    is_folder = os.path.isdir(path)
+    if not is_folder and not os.path.isfile(path):
         raise UserError(f"there is no file {shown(str(path), 400)}; give an existing one")
-    _check_options([path], options)
-    labels = by_name(_stem(path)) if cutting.pattern is None else matcher(cutting.pattern)(path.name)
-    if labels is None:
-        raise UserError(f"the name {path.name!r} does not fit the pattern {shown(cutting.pattern, 200)}; {EXAMPLE}")
-    return Files([(path, labels)], _stem(path), options)
-
-
-def files_in(folder: Path, options: Options, cutting: Cutting) -> Files:
-    """Return the files of a folder that fit the pattern or, without one, all files of one format."""
-    if cutting.pattern is not None:
-        files = labeled_files(folder, cutting.pattern)
+    if cutting.pattern is None:
+        paths = recordings_in(path) if is_folder else [path]
+        files = [(file, parse_name(_stem(file))) for file in paths]
+        if is_folder:
+            _check_names(path, paths, cutting)
+    elif is_folder:
+        files = match_files(path, cutting.pattern)
+    elif (labels := compile_pattern(cutting.pattern)(path.name)) is not None:
+        files = [(path, labels)]
     else:
-        files = [(path, by_name(_stem(path))) for path in recordings_in(folder)]
-        _check_plain(folder, [path for path, _ in files], cutting)
-    unknown = next((path for path, _ in files if ending(path) is None), None)
+        raise UserError(f"the name {path.name!r} does not match the pattern {shown(cutting.pattern, 200)}; {EXAMPLE}")
+    unknown = next((file for file, _ in files if get_ending(file) is None), None)
     if unknown is not None:
-        raise UserError(f"{str(unknown)!r} fits the pattern, but its kind of file is none of {', '.join(endings())}")
-    _check_options([path for path, _ in files], options)
-    return Files(files, folder.resolve().name, options)
+        raise UserError(f"{str(unknown)!r} matches the pattern, but its ending is none of {', '.join(list_endings())}")
+    known = {name for file, _ in files for name in get_format(file).options}
+    if wrong := [name for name in options if name not in known]:
+        choices = f"choose from {', '.join(sorted(known))}" if known else "these files have none"
+        raise UserError(f"unknown option {shown(wrong[0])} after the question mark; {choices}")
+    return Files(files, path.resolve().name if is_folder else _stem(path), options)
 
 
 def _stem(path: Path) -> str:
     """Return the name of a file without the ending of its format."""
-    return re.sub(r"_split-\d+$", "", path.name[: len(path.name) - len(ending(path) or "")])
+    return re.sub(r"_split-\d+$", "", path.name[: len(path.name) - len(get_ending(path) or "")])
 
 
 def recordings_in(folder: Path) -> list[Path]:
-    """Return the files of a known format in and below a folder. Other .fif files than those that are named as MNE names
-    them are taken only where there is nothing else."""
-    files = [path for path in files_below(folder) if ending(path) is not None and not _is_later_part(path)]
-    return [path for path in files if ending(path) not in ANY_FIF] or files
+    """Return the files of known formats in and below a folder; files that end in .fif alone are the last choice."""
+    files = [path for path in files_below(folder) if get_ending(path) is not None and not _is_later_part(path)]
+    return [path for path in files if get_ending(path) not in ANY_FIF] or files
 
 
 def _is_later_part(path: Path) -> bool:
-    """Return whether a file continues another one, as MNE names the parts of large files."""
+    """Return whether a file continues another one, by MNE's names for the parts of large files."""
     first = {re.sub(r"-\d+(\.fif(\.gz)?)$", r"\1", path.name), re.sub(r"_split-\d+_", "_split-01_", path.name)}
     return any((path.parent / name).is_file() for name in first - {path.name})
 
 
-def _check_plain(folder: Path, paths: list[Path], cutting: Cutting) -> None:
-    """Refuse names that are not clear without a pattern: several formats or folders, and CSV files."""
+def _check_names(folder: Path, paths: list[Path], cutting: Cutting) -> None:
+    """Refuse files that need a pattern: in folders, of several formats, or CSV files."""
     for path in paths:
-        if (path.parent != folder and not path.name.startswith("sub-")) or format_of(path).by_pattern:
+        if (path.parent != folder and not path.name.startswith("sub-")) or get_format(path).needs_pattern:
             name = path.relative_to(folder).as_posix()
-            # A model that is to predict knows the length of its windows, and asks for no classes.
-            cut = "; long recordings also need --window SECONDS, and --events unless names of files have the class"
+            # A model that is to predict knows the length of its windows, and needs no classes.
+            cutting_hint = "; give --window SECONDS, and --events unless names of files have the class"
             raise UserError(
-                f"{shown(name, 200)} in {str(folder)!r} does not say whose it is; say what names of files mean, "
+                f"the name {shown(name, 200)} in {str(folder)!r} does not state the subject; say what names mean, "
                 f"--pattern '{{subject}}{'/*' * name.count('/')}{path.suffix}', or {EXAMPLE}"
-                f"{cut if cutting.window is None else ''}"
+                f"{cutting_hint if cutting.window is None else ''}"
             )
-    kinds = sorted({(ending(path) or "").lstrip("-_").removesuffix(".gz") for path in paths})
+    kinds = sorted({(get_ending(path) or "").lstrip("-_").removesuffix(".gz") for path in paths})
     if len(kinds) > 1:
         raise UserError(f"{str(folder)!r} holds {' and '.join(kinds)} files; choose some, {EXAMPLE}")
 
 
-def _check_options(paths: list[Path], options: Options) -> None:
-    known = {name for path in paths for name in format_of(path).options}
-    for name in options:
-        if name not in known:
-            choices = f"choose from {', '.join(sorted(known))}" if known else "these files have none"
-            raise UserError(f"unknown option {shown(name)} after the question mark; {choices}")
-
-
-@contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Turn any failure of a library into one line, and silence its warnings."""
-    with readable(path, "contents"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-def opened(path: Path, labeled: Files, cutting: Cutting) -> Continuous | Block:
-    """Open one of the files; refuse a rate that contradicts the file's, and options for windows that are cut."""
-    found = open_bids(path) if labeled.is_bids else format_of(path).open(path, cutting, labeled.options)
-    found.sfreq = agreed_rate(found.sfreq, cutting.sfreq, str(path))
-    if isinstance(found, Block):
+def open_recording(path: Path, files: Files, cutting: Cutting) -> Continuous | Raw:
+    """Open one of the files; refuse a rate that contradicts the file, and options of cutting for epochs."""
+    found = open_bids(path) if files.is_bids else get_format(path).open(path, cutting, files.options)
+    found.sfreq = agree_on_rate(found.sfreq, cutting.sfreq, str(path))
+    if isinstance(found, Raw):
         check_uncut(str(path), replace(cutting, pattern=None, sfreq=None))
     return found
 
 
-def agreed_rate(stored: object, given: float | None, what: str) -> float | None:
-    """Return the rate in Hz that recordings state, or else the one that the user gives."""
+def agree_on_rate(stored: object, given: float | None, what: str) -> float | None:
+    """Return the rate in Hz that a file states, or the user's; refuse two different ones."""
     rate = check_sfreq(stored)
     if rate is None or given is None:
         return given if rate is None else rate
@@ -185,72 +167,70 @@ def agreed_rate(stored: object, given: float | None, what: str) -> float | None:
 
 
 def check_uncut(what: str, cutting: Cutting) -> None:
-    """Refuse options for continuous recordings."""
+    """Refuse options that only continuous recordings have."""
     if cutting.given:
         raise UserError(
             f"{shown(what, 400)} holds windows that are cut already; leave out {', '.join(cutting.given)}, for "
-            f"continuous recordings only (BIDS folders, {', '.join(endings())})"
+            f"continuous recordings only (BIDS folders, {', '.join(list_endings())})"
         )
 
 
-def read_labeled(labeled: Files, cutting: Cutting) -> Raw:
-    """Return the windows of files whose labels are known."""
-    by_file = any("class" in labels for _, labels in labeled.files)
-    if by_file and cutting.events is not None:
-        raise UserError("both events and {class} in the pattern say what the class is; give one of them")
+def read_files(files: Files, cutting: Cutting) -> Raw:
+    """Return the windows of all files."""
+    if cutting.events is not None and any("class" in labels for _, labels in files.files):
+        raise UserError("both events and {class} in the pattern give the class; give one of them")
     events, notes = Counter[str](), Counter[str]()
-    raw = stacked(_blocks(labeled, cutting, events, notes), name=labeled.name)
-    hint = f"{HOW_TO_MAP}; {_listed(events)}" if events else f"give {{class}} in a pattern, {EXAMPLE}, or {HOW_TO_MAP}"
-    n_files = len(labeled.files)
-    told = tuple(note if n == n_files else f"{note} ({n} of {n_files} files)" for note, n in notes.items())
-    raw = replace(raw, hints={"y": hint}, notes=told)
-    band = parse_filter(cutting.filter)
-    return raw if band is None else replace(raw, filter=replace(band, is_causal=True).as_dict())
+    raw = concatenate(_read_each(files, cutting, events, notes), name=files.name)
+    hint = f"{HOW_TO_MAP}; {_list_events(events)}" if events else f"give {{class}} in a pattern, or {HOW_TO_MAP}"
+    n_files = len(files.files)
+    raw.hints = {"y": hint}
+    raw.notes = tuple(note if n == n_files else f"{note} ({n} of {n_files} files)" for note, n in notes.items())
+    if (band := parse_filter(cutting.filter)) is not None:
+        raw.filter = replace(band, is_causal=True).as_dict()
+    return raw
 
 
-def _blocks(labeled: Files, cutting: Cutting, events: Counter[str], notes: Counter[str]) -> Iterator[Block]:
-    """Yield the windows of each file, and count events and notes. Files without a whole window are left out."""
+def _read_each(files: Files, cutting: Cutting, events: Counter[str], notes: Counter[str]) -> Iterator[Raw]:
+    """Yield the windows of each file, and count events and notes; files without windows are left out."""
     empty: list[str] = []
-    for path, labels in labeled.files:
+    for path, labels in files.files:
         with reading(path):
-            found = opened(path, labeled, cutting)
-            block = found if isinstance(found, Block) else cut(found, cutting, path, labels.get("class"))
+            found = open_recording(path, files, cutting)
+            block = found if isinstance(found, Raw) else cut(found, cutting, path, labels.get("class"))
         events.update(block.events)
         notes.update(block.notes)
-        n = len(block.X)
-        if n:
-            block.columns |= {name: [text] * n for name, text in labels.items() if name not in KNOWN}
-            if block.subject is None or cutting.pattern is not None:
-                block.subject = [labels["subject"]] * n
-            if "session" in labels:
-                block.session = [labels["session"]] * n
-            if isinstance(found, Block) and "class" in labels:
-                block.y = [labels["class"]] * n
-            yield block
-        else:
+        if not (n := len(block.X)):
             empty.append(block.name)
-    missing = [] if cutting.events is None else [name for name in cutting.events if name not in events]
-    if missing:
-        raise UserError(f"no event is called {missing[0]!r}; {_listed(events)}")
+            continue
+        block.columns = (block.columns or {}) | {name: [text] * n for name, text in labels.items() if name not in KNOWN}
+        if block.subject is None or cutting.pattern is not None:
+            block.subject = [labels["subject"]] * n
+        if "session" in labels:
+            block.session = [labels["session"]] * n
+        if isinstance(found, Raw) and "class" in labels:
+            block.y = [labels["class"]] * n
+        yield block
+    if missing := [name for name in cutting.events or () if name not in events]:
+        raise UserError(f"no event is called {missing[0]!r}; {_list_events(events)}")
     if cutting.window is None and events and empty:
         raise UserError(
-            f"{shown(labeled.name, 200)} is continuous: say how long windows are and which events are classes; "
-            f"{_listed(events)}"
+            f"{shown(files.name, 200)} is continuous; give the length of windows and the events that are classes; "
+            f"{_list_events(events)}"
         )
-    if len(empty) == len(labeled.files):
-        raise UserError(f"{empty[0]} holds no whole window as asked for; give a shorter --window or another --offset")
+    if len(empty) == len(files.files):
+        raise UserError(f"{empty[0]} holds no complete window; give a shorter --window or another --offset")
     if empty:
-        names = shown(", ".join(empty), 200)
-        warnings.warn(f"no whole window lies in {len(empty)} of the files, which are left out: {names}", stacklevel=2)
+        names = shorten(", ".join(empty), 200)
+        warnings.warn(f"{len(empty)} files hold no complete window and are left out: {names}", stacklevel=2)
 
 
-def _listed(events: Counter[str]) -> str:
+def _list_events(events: Counter[str]) -> str:
     """List events with their counts, and options that cut windows at them."""
     if not events:
-        return "there are none"
+        return "there are no events"
     names = [name for name, _ in events.most_common(MOST_SHOWN)]
     listed = ", ".join(f"{shown(name)} ({events[name]})" for name in names)
     more = f" and {len(events) - MOST_SHOWN} more" if len(events) > MOST_SHOWN else ""
-    plain = not any(set(name) & set(",={") for name in names)
-    text = ",".join(sorted(names)) if plain else json.dumps({name: name for name in sorted(names)})
+    is_plain = not any(set(name) & set(",={") for name in names)
+    text = ",".join(sorted(names)) if is_plain else json.dumps({name: name for name in sorted(names)})
     return f"there are {listed}{more}; for example --window 1 --events {shlex.quote(text)}"

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..errors import UserError, shown
 from ..words import count
-from .cutting import Continuous, Cutting, Event, known_rate
+from .cutting import Continuous, Cutting, Event, require_rate
 from .timestamps import Clock, round_rate
 
 LABELS = (
@@ -87,7 +87,7 @@ def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
         values[clock.untimed] = np.nan
     events = []
     if roles.label is not None:
-        step, end = 1 / known_rate(sfreq, path), 0
+        step, end = 1 / require_rate(sfreq, path), 0
         times = np.arange(len(values)) * step if clock is None else clock.times
         for name, rows in groupby(label.strip() for label in columns[roles.label]):
             begin, end = end, end + len(list(rows))

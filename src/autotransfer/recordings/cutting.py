@@ -1,4 +1,4 @@
-"""Cutting: how windows are cut out of continuous recordings, around events or one after the other."""
+"""Cutting of windows out of continuous recordings, around events or one after the other."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import UserError, check_choice, check_positive, check_types, shown
-from .blocks import Block
 from .filters import CausalFilter, parse_filter
-from .raw import LARGEST, Array, Label
+from .raw import LARGEST, Array, Label, Raw
 
 HOW_TO_MAP = "give names of events and their classes, such as --events T1=left,T2=right (events={'T1': 'left', ...})"
-LATE = 0.501  # samples by which a window may begin late: further away, the sample where it should begin is lost
+LATE = 0.501  # samples by which a window may begin late; if the next sample is later, the first one is lost
 
 
 class Event(NamedTuple):
+    """An event of a continuous recording."""
+
     onset: float  # s from the first sample
     duration: float  # s; 0: a moment
     name: str
@@ -31,17 +32,18 @@ class Event(NamedTuple):
 
 @dataclass(kw_only=True)
 class Continuous:
-    """One continuous recording as a format's own reader gives it. Samples are read when windows are cut."""
+    """One continuous recording, whose samples are read when windows are cut."""
 
     read: Callable[[int, int], Array]  # (start, stop) -> (channels, stop - start)
     n_times: int
     channels: tuple[str, ...]
     sfreq: float | None  # Hz
+    unit: str | None = None
     events: list[Event] = field(default_factory=list)
     bad: list[Event] = field(default_factory=list)  # stretches that no window may touch
-    times: Array | None = None  # (n_times,) s, where samples can be missing between two others
+    times: Array | None = None  # (n_times,) s, if samples can be missing between two others
     breaks: tuple[int, ...] = ()  # samples before which others are missing, in order
-    notes: tuple[str, ...] = ()  # what its reader made of the file
+    notes: tuple[str, ...] = ()  # decisions of the reader
 
     def __post_init__(self) -> None:
         for event in (*self.events, *self.bad):
@@ -51,28 +53,24 @@ class Continuous:
 
 @dataclass(frozen=True, kw_only=True)
 class Cutting:
-    """Windows of `window` seconds. With `events`, {name: class}, one starts `offset` seconds after each such event;
-    with `hop` too, windows follow every `hop` seconds while the event lasts, to the next one where it has no duration.
-    An event whose class is empty text ends the one before it and gives no windows. Without events, windows follow every
-    `hop` seconds (default: `window`) through the whole recording, from `offset` on. Without `window`, a recording is
-    one window.
+    """Description of the windows of continuous recordings, and of how their files are named and written.
 
-    `pattern` says what the names of files mean (see pattern.py), `sfreq` the rate of files that do not say it. `sep`,
-    `decimal` and `time_column` say how CSV files are written (see csv_files.py). `filter`
-    (see filters.py) is applied from the beginning of a recording, or from a hole in it, without looking ahead, as a
-    stream is filtered.
+    With `events`, {name: class}, a window of `window` seconds begins `offset` seconds after each such event. With `hop`
+    too, windows follow every `hop` seconds until the event ends, or until the next one if it has no duration. An event
+    whose class is empty text ends the one before it and gives no windows. Without events, windows follow every `hop`
+    seconds (default: `window`) through the whole recording. Without `window`, a recording is one window.
     """
 
     window: float | None = None  # s
     hop: float | None = None  # s
     offset: float = 0.0  # s
     events: dict[str, str] | None = None
-    pattern: str | None = None
-    sfreq: float | None = None  # Hz
+    pattern: str | None = None  # of file names (see pattern.py)
+    sfreq: float | None = None  # Hz, of files that do not state it
     sep: str | None = None  # between the columns of CSV files
     decimal: str | None = None  # the decimal mark of CSV files
     time_column: str | None = None  # of CSV files
-    filter: dict[str, Any] | None = None
+    filter: dict[str, Any] | None = None  # a causal filter, applied before cutting (see filters.py)
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -85,9 +83,8 @@ class Cutting:
         if not math.isfinite(self.offset):
             raise UserError(f"offset is {self.offset}; it must be a number of seconds")
         if self.window is None and (self.hop is not None or self.events is not None):
-            raise UserError(
-                f"{'hop' if self.events is None else 'events'} needs a window; give its length in seconds, --window 1.0"
-            )
+            option = "hop" if self.events is None else "events"
+            raise UserError(f"{option} needs a window; give its length in seconds, --window 1.0")
         if self.events is not None and not any(self.events.values()):
             raise UserError(f"events are {shown(self.events)}, which name no class; {HOW_TO_MAP}")
 
@@ -95,8 +92,7 @@ class Cutting:
     def from_options(
         cls, *, events: object = None, offset: float | None = None, filter: object = None, **values: Any
     ) -> Cutting:
-        """Make a description from what a user gives: events as a dict, a list of names or text (see `parse_events`), a
-        filter as a dict or text (see `parse_filter`)."""
+        """Parse a user's options: events as a dict, a list or text, a filter as a dict or text."""
         band = parse_filter(filter)
         if values.get("sep") in ("tab", "\\t"):
             values["sep"] = "\t"
@@ -107,40 +103,34 @@ class Cutting:
 
     @property
     def given(self) -> list[str]:
-        """Return names of the options that the user gave."""
+        """Return the names of options that differ from their defaults."""
         return [name for name, value in asdict(self).items() if value is not None and (name, value) != ("offset", 0.0)]
 
 
 def parse_events(events: object) -> dict[str, str] | None:
     """Return {name: class} from a dict, from names that are classes, or from text: T1=left,T2=right or JSON."""
-    if events is None or isinstance(events, Mapping):
-        pairs = events
-    elif isinstance(events, str):
-        pairs = _parsed(events)
-    elif isinstance(events, Sequence):
-        pairs = {name: name for name in events}
-    else:
-        raise UserError(f"events are {shown(events)}; {HOW_TO_MAP}")
+    pairs = _parse_text(events) if isinstance(events, str) else events
     if pairs is None:
         return None
+    if isinstance(pairs, Sequence):
+        pairs = {name: name for name in pairs}
+    if not isinstance(pairs, Mapping) or not pairs:
+        raise UserError(f"events are {shown(events)}; {HOW_TO_MAP}")
     classes = {}
     for name, label in pairs.items():
         if not isinstance(name, (str, int)) or not isinstance(label, (str, int)) or not str(name).strip():
             raise UserError(f"events hold {shown(name)}: {shown(label)}; {HOW_TO_MAP}")
         classes[str(name).strip()] = str(label).strip()
-    if not classes:
-        raise UserError(f"events are empty; {HOW_TO_MAP}")
     return classes
 
 
-def _parsed(text: str) -> dict[str, str]:
-    """Read the text of the command line; JSON for names that have a comma or an equals sign."""
+def _parse_text(text: str) -> dict[str, str]:
+    """Parse the text of the command line; JSON serves names with a comma or an equals sign."""
     if text.lstrip().startswith("{"):
         try:
-            values = json.loads(text)
+            return dict(json.loads(text))
         except ValueError:
             raise UserError(f"events are {shown(text)}, which is no JSON; {HOW_TO_MAP}") from None
-        return dict(values)
     classes: dict[str, str] = {}
     for part in text.split(","):
         name, equals, label = part.partition("=")
@@ -150,19 +140,20 @@ def _parsed(text: str) -> dict[str, str]:
     return classes
 
 
-def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None = None) -> Block:
-    """Return the windows of one recording; y from the events, or `label` for all of it, or unknown."""
-    events = dict(Counter(event.name for event in recording.events))
-    about: dict[str, Any] = {"channels": recording.channels, "sfreq": recording.sfreq, "name": repr(path.name)}
-    about |= {"events": events, "notes": recording.notes}
-    if cutting.window is None and label is None and events:  # which of them, and how long, is for the user to say
-        return Block(X=np.empty((0, len(recording.channels), 0), np.float32), **about)
+def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None = None) -> Raw:
+    """Return the windows of one recording; y holds the classes of events, or `label`, or is unknown."""
+    about: dict[str, Any] = {name: getattr(recording, name) for name in ("channels", "sfreq", "unit", "notes")}
+    about |= {"events": dict(Counter(event.name for event in recording.events)), "name": repr(path.name)}
+    if cutting.window is None and label is None and recording.events:  # the user must say which events, and how long
+        return Raw(X=np.empty((0, len(recording.channels), 0), np.float32), **about)
     length = _length(recording, cutting, path)
     if cutting.filter is not None:
         recording = _filtered(recording, cutting.filter, path)
-    placed = [(start, name) for start, name in _placed(recording, cutting, label) if _whole(recording, start, length)]
-    return Block(
-        X=_windows(recording, [start for start, _ in placed], length),
+    placed = [
+        (start, name) for start, name in _place(recording, cutting, label) if _is_usable(recording, start, length)
+    ]
+    return Raw(
+        X=_read_windows(recording, [start for start, _ in placed], length),
         y=[name for _, name in placed] if cutting.events is not None or label is not None else None,
         start=cutting.offset if cutting.events is not None else None,
         **about,
@@ -170,13 +161,12 @@ def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None =
 
 
 def _filtered(recording: Continuous, spec: dict[str, Any], path: Path) -> Continuous:
-    """Return the recording after a causal filter. As in a stream, the filter starts again after every gap and after
-    values that are not finite, which stay as they are."""
-    n, sfreq = recording.n_times, known_rate(recording.sfreq, path)
+    """Filter a recording; as in a stream, the filter starts again after gaps and values that are not finite."""
+    n, sfreq = recording.n_times, require_rate(recording.sfreq, path)
     causal = CausalFilter(parse_filter(spec, sfreq), sfreq, len(recording.channels))
     with np.errstate(over="ignore", invalid="ignore"):  # overflow gives infinite values
         values = np.array(recording.read(0, n).T, dtype=np.float32, order="C")
-    usable = np.all(np.abs(values) <= LARGEST, axis=1)  # False for NaN, too
+    usable = np.all(np.abs(values) <= LARGEST, axis=1)  # False for NaN
     edges = np.unique([0, n, *recording.breaks, *(np.flatnonzero(np.diff(usable)) + 1)]).astype(int)
     for begin, end in pairwise(edges.tolist()):
         if usable[begin]:
@@ -189,24 +179,22 @@ def _length(recording: Continuous, cutting: Cutting, path: Path) -> int:
     """Return the number of samples of a window."""
     if cutting.window is None:
         return recording.n_times
-    sfreq = known_rate(recording.sfreq, path)
-    length = round(cutting.window * sfreq)
-    if length < 1:
-        raise UserError(f"a window of {cutting.window:g} s has no sample at {sfreq:g} Hz; --window is in seconds")
-    if cutting.hop is not None and cutting.hop * sfreq < 0.5:
-        raise UserError(f"a hop of {cutting.hop:g} s is no sample at {sfreq:g} Hz; --hop is in seconds")
-    return length
+    sfreq = require_rate(recording.sfreq, path)
+    for option, seconds in (("window", cutting.window), ("hop", cutting.hop)):
+        if seconds is not None and round(seconds * sfreq) < 1:
+            raise UserError(f"a {option} of {seconds:g} s has no sample at {sfreq:g} Hz; --{option} is in seconds")
+    return round(cutting.window * sfreq)
 
 
-def known_rate(sfreq: float | None, path: Path) -> float:
-    """Return the sampling rate in Hz, where it is needed."""
+def require_rate(sfreq: float | None, path: Path) -> float:
+    """Return a sampling rate in Hz, or raise if it is unknown."""
     if sfreq is None:
-        raise UserError(f"{str(path)!r} does not say how fast it was sampled; give the rate in Hz, --sfreq 200")
+        raise UserError(f"{str(path)!r} does not state its sampling rate; give it in Hz, --sfreq 200")
     return sfreq
 
 
-def _placed(recording: Continuous, cutting: Cutting, label: str | None) -> Iterator[tuple[int, Label]]:
-    """Yield the first sample and class of every window, including windows that are not complete."""
+def _place(recording: Continuous, cutting: Cutting, label: str | None) -> Iterator[tuple[int, Label]]:
+    """Yield the first sample and the class of every window, also of windows that are not complete."""
     sfreq = recording.sfreq or 1.0
     end = recording.n_times / sfreq if recording.times is None else float(recording.times[-1] + 1 / sfreq)
     if cutting.window is None:
@@ -215,8 +203,8 @@ def _placed(recording: Continuous, cutting: Cutting, label: str | None) -> Itera
         for begin in _every(cutting.offset, end, cutting.window, cutting.hop or cutting.window):
             yield _sample(recording, begin), label
     else:
-        wanted = sorted(event for event in recording.events if event.name in cutting.events)
-        for event, after in zip(wanted, [*(other.onset for other in wanted[1:]), end], strict=False):
+        chosen = sorted(event for event in recording.events if event.name in cutting.events)
+        for event, after in zip(chosen, [*(other.onset for other in chosen[1:]), end], strict=False):
             name, begin = cutting.events[event.name], event.onset + cutting.offset
             if not name:
                 continue
@@ -229,24 +217,24 @@ def _placed(recording: Continuous, cutting: Cutting, label: str | None) -> Itera
 
 
 def _every(begin: float, end: float, window: float, hop: float) -> Iterator[float]:
-    """Yield the seconds at which windows start that end by `end`, a thousandth of a window more or less."""
+    """Yield the seconds at which windows begin that end by `end`, a thousandth of a window more or less."""
     count = math.floor((end - begin - 0.999 * window) / hop) + 1
     for n in range(count):
         yield begin + n * hop
 
 
 def _sample(recording: Continuous, seconds: float) -> int:
-    """Return the sample at that time; -1: there is none."""
+    """Return the sample at a time, -1 if there is none."""
     sfreq = recording.sfreq or 1.0
     if recording.times is None:
         return max(round(seconds * sfreq), -1)
     sample = int(np.searchsorted(recording.times, seconds - 0.5 / sfreq))
-    there = sample < recording.n_times and (recording.times[sample] - seconds) * sfreq <= LATE
-    return sample if there else -1
+    is_near = sample < recording.n_times and (recording.times[sample] - seconds) * sfreq <= LATE
+    return sample if is_near else -1
 
 
-def _whole(recording: Continuous, start: int, length: int) -> bool:
-    """Tell whether a window lies within the recording, has no hole, and touches no bad stretch."""
+def _is_usable(recording: Continuous, start: int, length: int) -> bool:
+    """Return whether a window lies within the recording, has no gap, and touches no bad stretch."""
     stop, sfreq = start + length, recording.sfreq or 1.0
     if start < 0 or stop > recording.n_times:
         return False
@@ -259,13 +247,13 @@ def _whole(recording: Continuous, start: int, length: int) -> bool:
     )
 
 
-def _windows(recording: Continuous, starts: list[int], length: int) -> Array:
+def _read_windows(recording: Continuous, starts: list[int], length: int) -> Array:
     """Return windows (n, channels, length) float32."""
     X = np.empty((len(starts), len(recording.channels), length), np.float32)
     if starts:
         first = min(starts)
         values = recording.read(first, max(starts) + length)
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, which Recordings report
+        with np.errstate(over="ignore", invalid="ignore"):  # overflow gives infinite values, which are reported
             for row, start in enumerate(starts):
                 X[row] = values[:, start - first : start - first + length]
     return X

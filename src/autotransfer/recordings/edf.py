@@ -1,4 +1,4 @@
-"""EDF, EDF+, BDF, GDF and MNE's own raw files through MNE: annotations and trigger channels are events."""
+"""EDF, EDF+, BDF, GDF and MNE's raw files, read by MNE: annotations and trigger channels are events."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from ..errors import UserError
 from .cutting import Continuous, Cutting, Event
-from .epochs import data_channels, quiet
+from .epochs import data_channels, find_unit, quiet
 from .optional import need
 
 EARLY = "annotations begin before the recording, and windows that would begin there are left out"
 Onsets = NDArray[np.float64]
 NO_RECORDS: Onsets = np.empty(0)
-NO_CLASS = ("bad", "edge")  # annotations that begin so mark what is not to be used, as in MNE
+BAD = ("bad", "edge")  # beginnings of annotations of unusable stretches, as in MNE
 
 
 def open_with_mne(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
@@ -27,14 +27,13 @@ def open_with_mne(path: Path, cutting: Cutting, options: dict[str, str]) -> Cont
     with quiet(mne):
         raw = mne.io.read_raw(path, preload=False)
         # MNE ignores gaps of these files, and annotations before the first sample.
-        return continuous_of(raw, *(read_annotations(path) if ending in (".edf", ".bdf") else ()))
+        return from_mne(raw, *(read_annotations(path) if ending in (".edf", ".bdf") else ()))
 
 
-def continuous_of(raw: Any, events: list[Event] | None = None, record_onsets: Onsets = NO_RECORDS) -> Continuous:
-    """Return the recording of any mne.io.Raw in MNE's units.
+def from_mne(raw: Any, events: list[Event] | None = None, record_onsets: Onsets = NO_RECORDS) -> Continuous:
+    """Return the recording of an mne.io.Raw in MNE's units.
 
-    events: in place of the annotations of `raw`
-    record_onsets: (records,) seconds of the first samples of records of equal length, between which gaps may be
+    `events` replace its annotations. `record_onsets` (records,) are the seconds at which data records begin.
     """
     mne = need("mne", "reading recordings", "mne")
     picks = data_channels(raw.info)
@@ -52,8 +51,9 @@ def continuous_of(raw: Any, events: list[Event] | None = None, record_onsets: On
         n_times=n_times,
         channels=tuple(raw.ch_names[index] for index in picks),
         sfreq=sfreq,
-        events=[event for event in events if not event.name.lower().startswith(NO_CLASS)],
-        bad=[event for event in events if event.name.lower().startswith(NO_CLASS)],
+        unit=find_unit(raw.info, picks),
+        events=[event for event in events if not event.name.lower().startswith(BAD)],
+        bad=[event for event in events if event.name.lower().startswith(BAD)],
         times=times if breaks else None,
         breaks=breaks,
         notes=(EARLY,) * is_early,
@@ -61,10 +61,7 @@ def continuous_of(raw: Any, events: list[Event] | None = None, record_onsets: On
 
 
 def read_annotations(path: Path) -> tuple[list[Event], Onsets]:
-    """Return the annotations of an EDF or BDF file, and the onsets of its data records if there may be gaps (records,).
-
-    Onsets are in seconds from the first sample. A file may have gaps if it says so (EDF+D, BDF+D).
-    """
+    """Return the annotations of an EDF or BDF file and, if it may have gaps (EDF+D, BDF+D), onsets of its records."""
     with open(path, "rb") as file:
         header = file.read(256)
         n_signals = int(header[252:256])
@@ -80,7 +77,7 @@ def read_annotations(path: Path) -> tuple[list[Event], Onsets]:
     events, onsets = list[Event](), list[float]()
     for record in records:
         lists = b"".join(record[starts[k] : starts[k + 1]].tobytes() for k in notes).split(b"\0")
-        onsets.append(float(lists[0].partition(b"\x14")[0] or 0))  # the first time stamp is that of the record
+        onsets.append(float(lists[0].partition(b"\x14")[0] or 0))  # the first time stamp belongs to the record
         for time, *names in (one.split(b"\x14") for one in lists if one):
             onset, _, duration = time.partition(b"\x15")
             texts = [name.decode("utf-8", "replace").strip() for name in names if name]
@@ -90,7 +87,7 @@ def read_annotations(path: Path) -> tuple[list[Event], Onsets]:
 
 
 def _sample_times(onsets: Onsets, n_times: int, sfreq: float) -> tuple[Onsets, tuple[int, ...]]:
-    """Return the seconds of all samples (n_times,) and the samples that follow a gap, from the onsets of records."""
+    """Return the seconds of all samples (n_times,) and the samples that follow a gap."""
     n = n_times // len(onsets)  # samples of a record
     late = np.diff(onsets) - n / sfreq
     if n_times % len(onsets) or late.min(initial=0) < -0.5 / sfreq:
@@ -101,13 +98,13 @@ def _sample_times(onsets: Onsets, n_times: int, sfreq: float) -> tuple[Onsets, t
 
 def _annotations(raw: Any) -> Iterator[Event]:
     notes = raw.annotations
-    samples = raw.time_as_index(notes.onset, use_rounding=True, origin=notes.orig_time)  # of the stored samples
+    samples = raw.time_as_index(notes.onset, use_rounding=True, origin=notes.orig_time)
     for sample, duration, name in zip(samples, notes.duration, notes.description, strict=True):
         yield Event(float(sample) / float(raw.info["sfreq"]), float(duration), str(name).strip())
 
 
 def _triggers(mne: Any, raw: Any, times: Onsets | None) -> Iterator[Event]:
-    """Yield changes of trigger channels, named by their value. times: seconds of all samples (n_times,), if known."""
+    """Yield changes of trigger channels, named by their value; times (n_times,) of samples in seconds, if known."""
     if "stim" not in raw.get_channel_types():
         return
     for sample, _, code in mne.find_events(raw, shortest_event=1, initial_event=True):

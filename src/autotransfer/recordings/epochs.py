@@ -1,4 +1,4 @@
-"""MNE epochs: objects or files, one with a subject column in its metadata, or one per subject."""
+"""MNE epochs: objects or files, with subjects in a column of the metadata, or one per subject."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UserError, shown
-from .blocks import Block, stacked
+from .blocks import concatenate
 from .cutting import Cutting
 from .labels import plain_values
 from .optional import need
@@ -27,7 +27,7 @@ def import_mne() -> Any:
 
 @contextmanager
 def quiet(mne: Any) -> Iterator[None]:
-    """Silence MNE's logs and warnings, such as those of names of files, or of filters that a header does not state."""
+    """Silence MNE's logs and warnings."""
     with warnings.catch_warnings(), mne.utils.use_log_level("ERROR"):
         warnings.simplefilter("ignore")
         yield
@@ -36,65 +36,77 @@ def quiet(mne: Any) -> Iterator[None]:
 def raw_from_epochs(
     epochs: Any, subject: str | None = None, session: str | None = None, label: str | None = None
 ) -> Raw:
-    """Return the windows of epochs in one of the forms that Recordings.from_epochs documents."""
+    """Return the windows of epochs, as `Recordings.from_epochs` documents."""
     if not isinstance(epochs, (Mapping, list, tuple)):
         blocks = [epochs_block(epochs, "the epochs", subject=subject, session=session, label=label)]
     else:
-        people = epochs.items() if isinstance(epochs, Mapping) else enumerate(epochs)
+        parts = epochs.items() if isinstance(epochs, Mapping) else enumerate(epochs)
         how = {"subject": subject, "session": session, "label": label}
-        blocks = [epochs_block(part, f"subject {shown(who)}", who=who, **how) for who, part in people]
-    return stacked(blocks, name="epochs", hints=HINTS)
+        blocks = [epochs_block(part, f"subject {shown(owner)}", owner=owner, **how) for owner, part in parts]
+    return concatenate(blocks, name="epochs", hints=HINTS)
 
 
 def epochs_block(
     epochs: Any,
     name: str,
     *,
-    who: Label = None,
+    owner: Label = None,
     subject: str | None = None,
     session: str | None = None,
     label: str | None = None,
-) -> Block:
-    """Return the windows of one Epochs object. `subject`, `session` and `label` are metadata columns.
+) -> Raw:
+    """Return the windows of one Epochs object; `subject`, `session` and `label` are columns of its metadata.
 
-    Without `subject` everything is of `who`. Without both the subject is looked for in SUBJECT_COLUMNS, and may stay
-    unknown.
+    Without `subject`, all windows are of `owner`. Without both, the subject is in one of SUBJECT_COLUMNS, or unknown.
     """
     if not isinstance(epochs, import_mne().BaseEpochs):
         raise UserError(f"{name}: {shown(epochs)} is no mne.Epochs; give mne.Epochs, or a list or dict of them")
     if not epochs.preload:
         epochs = epochs.copy().drop_bad(verbose="ERROR")  # apply the rejection criteria, which MNE has not done yet
-    column = subject
-    if subject is None and who is None and epochs.metadata is not None:
-        column = next((name for name in SUBJECT_COLUMNS if name in epochs.metadata.columns), None)
-    people = None if who is None else [who] * len(epochs)
+    table = epochs.metadata
+    columns = [] if table is None else list(table.columns)
+    if subject is None and owner is None:
+        subject = next((column for column in SUBJECT_COLUMNS if column in columns), None)
+
+    def read_column(column: str, what: str) -> list[Label]:
+        if column not in columns:
+            there = ", ".join(repr(str(other)) for other in columns) or "none"
+            raise UserError(f"the metadata of {name} has no column {column!r} for the {what}; there are {there}")
+        return list(table[column].tolist())
+
+    unique = [column for column in columns if columns.count(column) == 1]
+    others = {column: read_column(column, "") for column in unique if column not in (subject, session, label)}
+    sessions = plain_values(others.get("session", [])) if session is None else read_column(session, "session")
+    if session is None and sessions is not None and None in sessions:
+        sessions = None
+    subjects = None if owner is None else [owner] * len(epochs)
     events, codes = {code: name for name, code in epochs.event_id.items()}, epochs.events[:, 2].tolist()
     picks = data_channels(epochs.info)
-    others = _others(epochs, {column, session, label})
-    sessions = plain_values(others.get("session", [])) if session is None else _column(epochs, session, "session", name)
-    if session is None and sessions is not None and None in sessions:  # every trial has one, or none
-        sessions = None
-    return Block(
+    return Raw(
         X=_windows(epochs, picks, name),
-        y=[events.get(code, str(code)) for code in codes] if label is None else _column(epochs, label, "label", name),
-        subject=people if column is None else _column(epochs, column, "subject", name),
+        y=[events.get(code, str(code)) for code in codes] if label is None else read_column(label, "label"),
+        subject=subjects if subject is None else read_column(subject, "subject"),
         session=sessions,
         columns=others,
         channels=tuple(epochs.ch_names[index] for index in picks),
         sfreq=float(epochs.info["sfreq"]),
+        unit=find_unit(epochs.info, picks),
         start=float(epochs.tmin),
         name=name,
     )
 
 
 def data_channels(info: Any) -> list[int]:
-    """Return MNE's data channels (EEG, MEG, ECoG, ...) or, without any, all but triggers, as for EMG.
-
-    Bad channels are kept: they differ between subjects, but a model needs the same channels for all.
-    """
+    """Return the indices of MNE's data channels, also bad ones, or of all but triggers if there are none (EMG)."""
     kinds = dict.fromkeys(("meg", "eeg", "csd", "seeg", "ecog", "dbs", "fnirs"), True)
     brain: list[int] = import_mne().pick_types(info, **kinds, exclude=[]).tolist()
     return brain or [index for index, kind in enumerate(info.get_channel_types()) if kind != "stim"]
+
+
+def find_unit(info: Any, picks: list[int]) -> str | None:
+    """Return V if MNE states volts for all of these channels, else None."""
+    volts = import_mne().io.constants.FIFF.FIFF_UNIT_V
+    return "V" if picks and all(info["chs"][index]["unit"] == volts for index in picks) else None
 
 
 def _windows(epochs: Any, picks: list[int], name: str) -> Array:
@@ -106,28 +118,12 @@ def _windows(epochs: Any, picks: list[int], name: str) -> Array:
     sample = epochs.get_data(item=slice(0, 1), copy=False, verbose="ERROR")
     if np.iscomplexobj(sample):
         raise UserError(f"{name} holds complex values; give signals, such as epochs.apply_function(numpy.abs)")
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, which Recordings reports
+    with np.errstate(over="ignore", invalid="ignore"):  # overflow gives infinite values, which are reported
         return np.asarray(epochs.get_data(picks=picks, copy=False, verbose="ERROR"), dtype=np.float32)
 
 
-def _others(epochs: Any, used: set[str | None]) -> dict[Any, list[Label]]:
-    """Return the columns of the metadata that are not used."""
-    if epochs.metadata is None:
-        return {}
-    table = epochs.metadata.loc[:, ~epochs.metadata.columns.duplicated(keep=False)]
-    return {name: list(values.tolist()) for name, values in table.items() if name not in used}
-
-
-def _column(epochs: Any, column: str, what: str, name: str) -> list[Label]:
-    columns = [] if epochs.metadata is None else list(epochs.metadata.columns)
-    if column not in columns:
-        there = ", ".join(repr(str(other)) for other in columns) or "none"
-        raise UserError(f"the metadata of {name} has no column {column!r} for the {what}; there are {there}")
-    return list(epochs.metadata[column].tolist())
-
-
-def open_epochs(path: Path, cutting: Cutting, options: dict[str, str]) -> Block:
-    """Read an epochs file. Subjects are in the metadata column `subject` or `participant_id`, or known otherwise."""
+def open_epochs(path: Path, cutting: Cutting, options: dict[str, str]) -> Raw:
+    """Read an epochs file."""
     mne = import_mne()
     with quiet(mne):
         try:
@@ -136,6 +132,6 @@ def open_epochs(path: Path, cutting: Cutting, options: dict[str, str]) -> Block:
             if "Could not find" not in str(error):
                 raise
             raise UserError(
-                f"{str(path)!r} holds no epochs; a continuous recording ends in _raw.fif, and epochs are made with "
-                "mne.Epochs(raw, events, event_id, tmin, tmax).save('name-epo.fif')"
+                f"{str(path)!r} holds no epochs; name a continuous recording _raw.fif, and save epochs with "
+                "epochs.save('name-epo.fif')"
             ) from error

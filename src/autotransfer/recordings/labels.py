@@ -1,10 +1,9 @@
-"""Labels, numbers or text, to contiguous integers and back, and columns: further values of every trial, such as the
-position of an electrode, an age or the time of day."""
+"""Labels and columns: numbers or text of every window, and their encoding as integers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,36 +15,34 @@ from torch import Tensor
 from ..errors import UserError, shown
 from .raw import Array, Label, Raw
 
-TAKEN = ("X", "y", "subject", "session", "scale", "channels", "sfreq", "meta")  # names with another meaning
+RESERVED = ("X", "y", "subject", "session", "scale", "channels", "sfreq", "meta")  # names with another meaning
 MOST_LETTERS = 100  # of the name of a column
-KINDS = "biufUS"  # of arrays that can be columns: numbers and text
+KINDS = "biufUS"  # NumPy's kinds of numbers and text
 Value = str | int | float | None
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One value per trial. Whole numbers and text are labels of groups; other numbers are a continuous quantity."""
+    """One value per window: labels of groups, or a continuous quantity if `labels` is None."""
 
     values: Array  # (N,) int64 places in `labels`, -1: missing; without labels (N,) float64, NaN: missing
     labels: tuple[Label, ...] | None = None
 
     @property
-    def continuous(self) -> bool:
+    def is_continuous(self) -> bool:
         return self.labels is None
 
-    def array(self) -> Array:
-        """Return values as a file holds them, (N,): numbers, or text where labels are text or one is missing."""
-        if self.labels is None:
-            return self.values
-        missing = bool((self.values < 0).any())
-        return np.array([*self.labels, *[""] * missing])[self.values]
+    def __iter__(self) -> Iterator[Value]:
+        """Yield the value of every window; missing labels are None."""
+        values = self.values.tolist()
+        return iter(values if self.labels is None else [None if n < 0 else self.labels[n] for n in values])
 
 
 def is_column_name(name: object) -> bool:
-    """Tell whether a column can be called so: a folder has a file of each name."""
+    """Return whether a column can have this name, which is also the name of a file."""
     return (
         isinstance(name, str)
-        and name not in TAKEN
+        and name not in RESERVED
         and 0 < len(name) <= MOST_LETTERS
         and name.isprintable()
         and name == name.strip()
@@ -55,8 +52,7 @@ def is_column_name(name: object) -> bool:
 
 
 def plain_values(values: Iterable[Any]) -> list[Value] | None:
-    """Return values as numbers or text, None where missing. None unless all known values are numbers, or all are
-    text."""
+    """Return values with None for missing ones; None unless the others are all numbers or all text."""
     plain: list[Value] = []
     for value in map(_plain, values):
         missing = is_empty(value) or (isinstance(value, float) and math.isinf(value))
@@ -68,50 +64,49 @@ def plain_values(values: Iterable[Any]) -> list[Value] | None:
 
 
 def plain_columns(columns: Mapping[Any, Iterable[Any]]) -> dict[str, list[Value]]:
-    """Return the entries of a table that can be columns; others are left out."""
+    """Return the entries of a table that can be columns, without the others."""
     named = {name: values for name, values in columns.items() if is_column_name(name)}
     return {name: plain for name, values in named.items() if (plain := plain_values(values)) is not None}
 
 
 def is_empty(value: Any) -> bool:
-    """Tell whether a value is None, NaN, NaT, NA or text without letters."""
+    """Return whether a value is None, NaN, NaT, NA or blank text."""
     try:
         return value is None or not bool(value == value) or (isinstance(value, str) and not value.strip())
-    except (TypeError, ValueError):  # pandas.NA refuses to be a truth value
+    except (TypeError, ValueError):  # pandas.NA has no truth value
         return True
 
 
 def encode(values: object, n_windows: int, what: str, names: object = None) -> tuple[Tensor, tuple[Label, ...]]:
-    """Return integers 0..K-1, (N,) int64, and the K labels they stand for.
+    """Return integers (N,) in 0..K-1 and the K labels that they stand for.
 
-    Labels are in sorted order, or in the order of their first appearance where there are numbers and text.
-    With `names`, values that are integers in range(len(names)) are indices into them; values that are
-    themselves among the names keep the names' order. Names that do not occur are left out.
+    Labels are sorted, or in the order of first appearance if numbers and text are mixed. `names` orders and names
+    labels: values are names, or indices into them. Names that do not occur are dropped.
     """
     labels = as_list(values, what, n_windows)
     strange = (n for n, label in enumerate(labels) if not isinstance(label, (str, int, float)) or label != label)
     if (first := next(strange, None)) is not None:
         wrong = shown(labels[first])
-        raise UserError(f"{what}[{first}] is {wrong}; drop trials without a label or give them a number or text")
+        raise UserError(f"{what}[{first}] is {wrong}; drop windows without a label or give them a number or text")
     unique = list(dict.fromkeys(labels))
     if names is None:
         is_mixed = len({isinstance(label, str) for label in unique}) > 1
         ordered = unique if is_mixed else sorted(unique)
         known: tuple[Label, ...] = tuple(ordered)
     else:
-        ordered, known = _named(unique, names, what)
+        ordered, known = _order_by_names(unique, names, what)
     code = {label: k for k, label in enumerate(ordered)}
     return torch.tensor([code[label] for label in labels], dtype=torch.int64), known
 
 
 def label_names(values: object, n_windows: int, what: str, names: object = None) -> list[Label]:
-    """Return labels (N,), as names where they count into `names`."""
+    """Return labels (N,), with indices replaced by the names that they stand for."""
     codes, known = encode(values, n_windows, what, names)
     return [known[code] for code in codes.tolist()]
 
 
 def encode_session(values: object, n_windows: int) -> Tensor:
-    """Return sessions (N,) int64: integers stay as they are, anything else is numbered like labels."""
+    """Return sessions (N,) int64: integers unchanged, other labels encoded."""
     labels = as_list(values, "session")
     if labels and all(isinstance(label, int) and -(2**63) <= label < 2**63 for label in labels):
         check_length(len(labels), n_windows, "session")
@@ -120,12 +115,12 @@ def encode_session(values: object, n_windows: int) -> Tensor:
 
 
 def encode_columns(columns: object, n_windows: int) -> dict[str, Column]:
-    """Return columns by name, from a dict or a DataFrame of anything that gives one value per trial."""
+    """Return columns by name from a dict or a DataFrame."""
     if columns is None:
         return {}
-    items: Callable[[], Iterable[tuple[Any, object]]] | None = getattr(columns, "items", None)
+    items = getattr(columns, "items", None)
     if not callable(items) or isinstance(columns, type):
-        raise UserError(f"columns are {shown(columns)}; give a dict or a DataFrame with one value per trial in each")
+        raise UserError(f"columns are {shown(columns)}; give a dict or a DataFrame with one value per window in each")
     encoded = {}
     for name, values in items():
         if not is_column_name(name):
@@ -133,14 +128,11 @@ def encode_columns(columns: object, n_windows: int) -> dict[str, Column]:
                 f"a column is called {shown(name)}; give it a short printable name without / and \\ that no "
                 "argument or array of Recordings has"
             )
-        encoded[name] = _column(values, n_windows, f"the column {shown(name)}")
+        encoded[name] = _encode_column(values, n_windows, f"the column {shown(name)}")
     return encoded
 
 
-def _column(values: object, n_windows: int, what: str) -> Column:
-    if isinstance(values, Column):
-        check_length(len(values.values), n_windows, what)
-        return values
+def _encode_column(values: object, n_windows: int, what: str) -> Column:
     given = as_list(values, what, n_windows)
     plain = plain_values(given)
     if plain is None:
@@ -155,11 +147,11 @@ def _column(values: object, n_windows: int, what: str) -> Column:
 
 def check_length(length: int, n_windows: int, what: str) -> None:
     if length != n_windows:
-        raise UserError(f"{what} has {length} entries but X has {n_windows} trials; give one entry per trial")
+        raise UserError(f"{what} has {length} entries but X has {n_windows} windows; give one entry per window")
 
 
 def as_list(values: object, what: str, n_windows: int | None = None) -> list[Label]:
-    """Return plain Python values from a list, an array, a Series or a tensor with one axis, one for each trial."""
+    """Return plain Python values from a list, an array, a Series, a tensor or a Column, one for each window."""
     if isinstance(values, (str, bytes, dict, set, frozenset)) or not isinstance(values, Iterable):
         raise UserError(f"{what} is {shown(values)}; give a list or an array with one axis")
     shape = getattr(values, "shape", None)
@@ -167,7 +159,7 @@ def as_list(values: object, what: str, n_windows: int | None = None) -> list[Lab
         raise UserError(f"{what} has the shape {tuple(shape)}; give a list or an array with one axis")
     if isinstance(values, np.ndarray) and values.dtype.kind == "S":  # as C programs and HDF5 write text
         values = np.char.decode(values, "utf-8", errors="replace")
-    to_list = getattr(values, "tolist", None)  # numpy, torch and pandas: far quicker than iterating
+    to_list = getattr(values, "tolist", None)  # far faster than iteration
     plain = [_plain(value) for value in (to_list() if callable(to_list) else values)]
     if n_windows is not None:
         check_length(len(plain), n_windows, what)
@@ -175,7 +167,7 @@ def as_list(values: object, what: str, n_windows: int | None = None) -> list[Lab
 
 
 def _plain(value: Label) -> Label:
-    """Return a value without NumPy's and torch's scalar types, and without blanks around text."""
+    """Convert scalars of NumPy and torch to Python, and strip text."""
     if isinstance(value, str):
         return value.strip()
     if isinstance(value, (np.generic, np.ndarray, Tensor)) and value.ndim == 0:
@@ -183,28 +175,27 @@ def _plain(value: Label) -> Label:
     return value
 
 
-def _named(unique: list[Label], names: object, what: str) -> tuple[list[Label], tuple[Label, ...]]:
-    """Return the labels that occur, in the order of their names, and those names."""
+def _order_by_names(unique: list[Label], names: object, what: str) -> tuple[list[Label], tuple[Label, ...]]:
+    """Return the labels that occur, in the order of their names, and these names."""
     known = as_list(names, f"the names for {what}")
     check_distinct(known, f"the names for {what}")
     n = len(known)
+    stray = [label for label in unique if not (isinstance(label, (int, float)) and label in range(n))]
     are_names = set(unique) <= set(known)
-    if all(isinstance(label, (int, float)) and label in range(n) for label in unique):
-        if are_names and (other := [label for label in unique if known[int(label)] != label]):
-            raise UserError(
-                f"{what} holds {shown(other[0])}, and the names given for it, {shown(known)}, are numbers themselves: "
-                f"it may be that name or count from 0, to {shown(known[int(other[0])])}; give names as text, or none"
-            )
-        ordered = sorted(unique)
-        return ordered, tuple(known[int(label)] for label in ordered)
-    if are_names:
+    if stray and are_names:
         ordered = [name for name in known if name in set(unique)]
         return ordered, tuple(ordered)
-    stray = next(label for label in unique if not (isinstance(label, (int, float)) and label in range(n)))
-    raise UserError(
-        f"{what} holds {shown(stray)}, for which the {n} names given have no entry; "
-        f"name every label: {what} counts from 0 into the names, or holds the names themselves"
-    )
+    if stray:
+        raise UserError(
+            f"{what} holds {shown(stray[0])}, for which the {n} names given have no entry; "
+            f"name every label: {what} counts from 0 into the names, or holds the names themselves"
+        )
+    if are_names and (other := [label for label in unique if known[int(label)] != label]):
+        raise UserError(
+            f"{what} holds {shown(other[0])}, which is one of the names {shown(known)} and also the index of "
+            f"{shown(known[int(other[0])])}; give names as text, or none"
+        )
+    return sorted(unique), tuple(known[int(label)] for label in sorted(unique))
 
 
 def check_distinct(values: list[Label], what: str) -> None:
@@ -218,47 +209,40 @@ def check_distinct(values: list[Label], what: str) -> None:
 
 
 def without_unlabeled(raw: Raw) -> tuple[Raw, int]:
-    """Return the windows that have a label, and how many have none; if y is unknown all are kept."""
+    """Return the windows that have a label, and the number of the others; if y is unknown, all windows are kept."""
     missing = find_unlabeled(raw)
     if not missing.any():
         return raw, 0
     if missing.all():
-        raise UserError("no window has a label; y must give the class of those that train")
+        raise UserError("no window has a label; y must give the class of the windows to train on")
     return select_windows(raw, np.flatnonzero(~missing)), int(missing.sum())
 
 
 def find_unlabeled(raw: Raw) -> NDArray[np.bool_]:
-    """Return whether each window (N,) has no label; False for all if y is unknown.
-
-    A label is missing if it is None, NaN or empty text, or if it is -1 and y counts into the names of classes.
-    """
+    """Return which windows (N,) have no label: None, NaN, blank text, or -1 if y counts into names of classes."""
     n = int(raw.X.shape[0])
     if raw.y is None:
         return np.zeros(n, dtype=bool)
     labels = as_list(raw.y, "y", n)
-    counted = raw.classes is not None and -1 not in as_list(raw.classes, "the names for y")
+    is_index = raw.classes is not None and -1 not in as_list(raw.classes, "the names for y")
     return np.array(
-        [is_empty(label) or (counted and isinstance(label, (int, float)) and label == -1) for label in labels]
+        [is_empty(label) or (is_index and isinstance(label, (int, float)) and label == -1) for label in labels]
     )
 
 
 def select_windows(raw: Raw, rows: NDArray[np.int64]) -> Raw:
-    """Return some of the windows, (n,)."""
-    labels = {name: getattr(raw, name) for name in ("y", "subject", "session")}
-    parts: dict[str, Any] = {
-        name: None if values is None else _some(values, rows, name) for name, values in labels.items()
-    }
+    """Return the windows with these indices (n,)."""
+
+    def select(values: object, what: str) -> list[Label]:
+        listed = as_list(values, what)
+        return [listed[n] for n in rows.tolist()]
+
     items = getattr(raw.columns, "items", dict[str, object]().items)
-    parts["columns"] = {name: _some(values, rows, f"the column {name!r}") for name, values in items()}
+    parts: dict[str, Any] = {"columns": {name: select(values, f"the column {name!r}") for name, values in items()}}
+    for name in ("y", "subject", "session"):
+        parts[name] = None if getattr(raw, name) is None else select(getattr(raw, name), name)
     return replace(raw, X=raw.X[rows], **parts)
 
 
 def unlabeled_warning(missing: int, n_windows: int) -> str | None:
     return f"{missing} of {n_windows} windows have no label: they are left out of training" if missing else None
-
-
-def _some(values: object, rows: NDArray[np.int64], what: str) -> object:
-    if isinstance(values, Column):
-        return replace(values, values=values.values[rows])
-    listed = as_list(values, what)
-    return [listed[n] for n in rows.tolist()]

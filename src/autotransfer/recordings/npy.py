@@ -6,35 +6,18 @@ import io
 import math
 import os
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy_format
 
-from ..errors import UserError, one_line
+from ..errors import UserError
 from ..machine import memory_left
+from .optional import reading
 from .raw import Array
 
 AS_FOLDER = "store it as a folder of .npy files with float32 X, which is read from disk as it is used"
-
-
-@contextmanager
-def readable(path: Path, what: str) -> Iterator[None]:
-    """Turn any failure inside into one UserError that names the file and the part.
-
-    Damaged files make zipfile, zlib, NumPy, SciPy and MNE raise many types of exceptions, so this catches all.
-    """
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(
-            f"{what} of {str(path)!r} cannot be read ({one_line(error)}); is the file damaged or cut short?"
-        ) from error
 
 
 class Header(NamedTuple):
@@ -49,38 +32,36 @@ class Header(NamedTuple):
 
 
 def member_header(archive: zipfile.ZipFile, name: str, path: Path) -> Header:
-    """Return the header of the array `name` of an .npz, checked against the stored size."""
-    with readable(path, name):
+    """Return the header of an array in an .npz, checked against the stored size."""
+    with reading(path, name):
         info = archive.getinfo(f"{name}.npy")
         with archive.open(info) as stream:
             return _header(stream, info.file_size, name, path)
 
 
 def read_member(archive: zipfile.ZipFile, name: str, path: Path) -> Array:
-    """Return the array `name` of an .npz, after `member_header` has checked it."""
-    with readable(path, name), archive.open(f"{name}.npy") as stream:
+    """Return an array in an .npz whose header was checked."""
+    with reading(path, name), archive.open(f"{name}.npy") as stream:
         return npy_format.read_array(stream, allow_pickle=False)
 
 
 def read_npy(path: Path, *, mapped: bool = False) -> Array:
-    """Return the array in one .npy file; `mapped`: left in the file and read when used."""
-    with readable(path, path.stem):
-        header = npy_header(path)
-        if not mapped:
-            check_memory(header.nbytes, path.stem, path)
+    """Return the array in an .npy file; with `mapped`, values stay in the file until they are used."""
+    if not mapped:
+        check_memory(npy_header(path).nbytes, path.stem, path)
+    with reading(path, path.stem):
         array: Array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
         return array
 
 
 def npy_header(path: Path) -> Header:
-    """Return the header of one .npy file, checked against its size."""
-    with readable(path, path.stem), path.open("rb") as stream:
+    """Return the header of an .npy file, checked against the file's size."""
+    with reading(path, path.stem), path.open("rb") as stream:
         return _header(stream, os.fstat(stream.fileno()).st_size, path.stem, path)
 
 
 def _header(stream: IO[bytes], size: int, name: str, path: Path) -> Header:
-    """Refuse pickled objects, and a shape that does not fit the `size` bytes there are."""
-    # The header is within the first bytes; a buffer tells its length on any kind of stream.
+    """Read a header; refuse pickled objects, and a shape that does not fit the size in bytes."""
     head = io.BytesIO(stream.read(2**16))
     version = npy_format.read_magic(head)
     read = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}.get(version)
@@ -99,7 +80,7 @@ def _header(stream: IO[bytes], size: int, name: str, path: Path) -> Header:
 
 
 def check_memory(needed: int, what: str, path: Path, remedy: str = AS_FOLDER) -> None:
-    """Refuse what does not fit into memory before it is unpacked; `needed`: bytes."""
+    """Raise if `needed` bytes do not fit into memory."""
     available = available_memory()
     if available is not None and needed > available:
         raise UserError(
@@ -109,7 +90,7 @@ def check_memory(needed: int, what: str, path: Path, remedy: str = AS_FOLDER) ->
 
 
 def available_memory() -> int | None:
-    """Return the bytes that can be taken without swapping, or the physical memory; at most what a container leaves."""
+    """Return the bytes that are free without swapping, or the physical memory, within the limit of a container."""
     known = [n for n in (_free_memory(), memory_left()) if n is not None]
     return min(known) if known else None
 

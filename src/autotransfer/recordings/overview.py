@@ -1,4 +1,4 @@
-"""Overview: what recordings hold, before anything is trained: counts and concerns."""
+"""Overview: what recordings hold, in one line or, before anything is trained, with everything that looks wrong."""
 
 from __future__ import annotations
 
@@ -6,68 +6,43 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from ..words import count, printable
-from .concerns import UNKNOWN_RATE, Study, concerns
-from .container import Recordings, check_sfreq, measurement_in
+from ..words import count, printable, shorten
+from .concerns import UNKNOWN_RATE, Study, find_concerns
+from .container import MIN_SUBJECTS, Recordings, check_sfreq, measurement_in
 from .labels import as_list, unlabeled_warning
 from .raw import Raw
 from .windows import axes_concern
 
-MOST_PEOPLE = 40  # rows of the table
+MOST_SUBJECTS = 40  # rows of the table
 MOST_LETTERS = 80  # of a list of names
-MOST_CLASSES = 5  # names of classes in the line of `describe`
-MEASUREMENTS = "y holds measurements, and no classes; to predict them: autotransfer run --target continuous"
+MEASUREMENTS = "y holds measurements, not classes; to predict them: autotransfer run --target continuous"
 
 
 def describe(recordings: Recordings) -> str:
-    """Return one line on what was read: numbers of subjects and windows, shape, duration and rate, and classes."""
-    sfreq, names = recordings.sfreq, [_short(str(name), 20) for name in recordings.classes]
-    rate = "sampling rate unknown" if sfreq is None else f"{recordings.n_times / sfreq:.3g} s at {sfreq:g} Hz"
-    more = f" and {len(names) - MOST_CLASSES} more" if len(names) > MOST_CLASSES else ""
-    predicted = f"classes: {', '.join(names[:MOST_CLASSES])}{more}"
-    if recordings.targets is not None:
-        predicted = f"target from {recordings.targets.min():g} to {recordings.targets.max():g}"
-    return printable(
-        f"Read {count(len(recordings.people), 'subject')}, {count(recordings.n_windows, 'window')} of "
-        f"{count(recordings.n_channels, 'channel')} × {recordings.n_times} samples ({rate}); {predicted}"
-    )
+    """Return one line with the subjects, the number and shape of windows, the rate, the unit and the classes."""
+    return printable(f"Read {recordings.shape_words()}; {recordings.target_words()}")
 
 
-def overview(raw: Raw) -> Iterator[str]:
-    """Yield lines about what a reader returned, with or without labels. A y of measurements counts as no classes."""
+def summarize(raw: Raw) -> Iterator[str]:
+    """Yield lines about windows with or without labels; y with measurements counts as no labels."""
     study, missing = Study.from_raw(raw), []
     if raw.y is not None and raw.classes is None and measurement_in(study.classes) is not None:
         study, missing = Study.from_raw(replace(raw, y=None)), [MEASUREMENTS]
-    (raw, X, person, people, _, classes, counts, channels, unlabeled) = study
-    n, n_channels, n_times = (int(size) for size in X.shape)
-    read = [axes_concern(tuple(X.shape), channels), unlabeled_warning(unlabeled, n + unlabeled)]
-    found = [*(line for line in read if line), *[UNKNOWN_RATE] * (raw.sfreq is None), *concerns(study)]
-    if raw.y is None and not missing:
-        missing.append(f"no classes are known; to train, {raw.hints.get('y', 'y must give one per trial')}")
-    if raw.subject is None:
-        missing.append(f"no people are known; to train, {raw.hints.get('subject', 'subject must give one per trial')}")
-    if raw.subject is not None and len(people) < 3:
-        missing.append(f"{count(len(people), 'person', 'people')}: to train, at least 3 are needed")
-    if raw.y is not None and len(classes) < 2:
-        missing.append("one class: to train, at least 2 are needed")
-    sfreq = check_sfreq(raw.sfreq)
-    facts = {
-        "windows": f"{n} of {n_times} samples" + (f" ({n_times / sfreq:.3g} s at {sfreq:g} Hz)" if sfreq else ""),
-        "sampling rate": f"{sfreq:g} Hz" if sfreq else "unknown",
-        "channels": f"{n_channels}: {_listed(channels)}",
-        "classes": ", ".join(f"{name} {k}" for name, k in zip(classes, counts.sum(0).tolist(), strict=True)),
-        "people": "unknown" if raw.subject is None else str(len(people)),
-    }
-    if raw.y is None:
-        facts["classes"] = "unknown"
-    if raw.session is not None:
-        owners = Counter(s for s, _ in set(zip(person.tolist(), as_list(raw.session, "session"), strict=True)))
-        low, high = min(owners.values()), max(owners.values())
-        facts["sessions"] = f"{low if low == high else f'{low} to {high}'} per person"
-    if names := list(getattr(raw.columns, "keys", list)()):
-        facts["columns"] = _listed(names)
+    raw, n = study.raw, len(study.X)
+    warned = [
+        axes_concern(tuple(study.X.shape), study.channels),
+        unlabeled_warning(study.unlabeled, n + study.unlabeled),
+    ]
+    found = [*(line for line in warned if line), *[UNKNOWN_RATE] * (raw.sfreq is None), *find_concerns(study)]
+    for name, what in (("y", "classes"), ("subject", "subjects")):
+        if getattr(raw, name) is None and not (missing and name == "y"):
+            missing.append(f"no {what} are known; to train, {raw.hints.get(name, f'{name} must give one per window')}")
+    if raw.subject is not None and len(study.subjects) < MIN_SUBJECTS:
+        missing.append(f"{count(len(study.subjects), 'subject')}: training needs at least {MIN_SUBJECTS}")
+    if raw.y is not None and len(study.classes) < 2:
+        missing.append("one class: training needs at least 2")
     yield raw.name
-    for what, value in facts.items():
+    for what, value in _facts(study).items():
         yield f"  {what:<14} {value}"
     if raw.subject is not None and raw.y is not None:
         yield ""
@@ -80,21 +55,43 @@ def overview(raw: Raw) -> Iterator[str]:
         yield "nothing looks wrong"
 
 
+def _facts(study: Study) -> dict[str, str]:
+    """Return counts and names by what they are of."""
+    raw, sfreq = study.raw, check_sfreq(study.raw.sfreq)
+    n, n_channels, n_times = (int(size) for size in study.X.shape)
+    classes = zip(study.classes, study.counts.sum(0).tolist(), strict=True)
+    facts = {
+        "windows": f"{n} of {n_times} samples" + (f" ({n_times / sfreq:.3g} s at {sfreq:g} Hz)" if sfreq else ""),
+        "sampling rate": f"{sfreq:g} Hz" if sfreq else "unknown",
+        "channels": f"{n_channels}: {_list_names(study.channels)}",
+        "classes": "unknown" if raw.y is None else ", ".join(f"{name} {k}" for name, k in classes),
+        "subjects": "unknown" if raw.subject is None else str(len(study.subjects)),
+    }
+    if raw.unit is not None:
+        facts["unit"] = str(raw.unit)
+    if raw.session is not None:
+        pairs = set(zip(study.subject.tolist(), as_list(raw.session, "session"), strict=True))
+        sessions = Counter(subject for subject, _ in pairs).values()
+        low, high = min(sessions), max(sessions)
+        facts["sessions"] = f"{low if low == high else f'{low} to {high}'} per subject"
+    if raw.columns:
+        facts["columns"] = _list_names(raw.columns)
+    return facts
+
+
 def _table(study: Study) -> Iterator[str]:
-    """Yield the trials of each person and class."""
+    """Yield the number of windows of each subject and class."""
     import pandas as pd
 
-    people, classes = [_short(str(who), 20) for who in study.people], [_short(str(name), 12) for name in study.classes]
-    table = pd.DataFrame(study.counts, people, classes).head(MOST_PEOPLE)
+    subjects, classes = (
+        [shorten(str(name), 20) for name in study.subjects],
+        [shorten(str(k), 12) for k in study.classes],
+    )
+    table = pd.DataFrame(study.counts, subjects, classes).head(MOST_SUBJECTS)
     yield from table.to_string(col_space=7).splitlines()
-    if len(people) > MOST_PEOPLE:
-        yield f"… and {len(people) - MOST_PEOPLE} more"
+    if len(subjects) > MOST_SUBJECTS:
+        yield f"… and {len(subjects) - MOST_SUBJECTS} more"
 
 
-def _listed(names: Iterable[str]) -> str:
-    return printable(_short(", ".join(map(str, names)), MOST_LETTERS))
-
-
-def _short(text: str, most: int) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def _list_names(names: Iterable[str]) -> str:
+    return printable(shorten(", ".join(map(str, names)), MOST_LETTERS))

@@ -1,7 +1,7 @@
-"""Names of files: `{subject}/{session}_{class}_*.csv` says which files of a folder are recordings, and whose.
+"""Patterns of file names: `{subject}/{session}_{class}_*.csv` selects recordings in a folder and names their labels.
 
-A name in braces takes as few characters as fit, within one folder or file name. subject, session and class are labels,
-any other name is a column. A name that occurs twice must be the same text both times. * is any text, **/ any folders.
+A name in braces matches as few characters as possible, within one folder or file name. subject, session and class are
+labels, any other name is a column. A name that occurs twice must match the same text. * is any text, **/ any folders.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ Labels = dict[str, str]
 
 
 class Files(NamedTuple):
-    """Recordings whose labels are known."""
+    """Files of recordings with their labels."""
 
     files: list[tuple[Path, Labels]]
-    name: str  # of them all
+    name: str  # of the file or folder
     options: dict[str, str]  # what follows the path after a question mark, as in x.xdf?stream=EEG
     is_bids: bool = False
 
 
-def labeled_files(folder: Path, pattern: str) -> list[tuple[Path, Labels]]:
-    """Return the files below a folder whose path fits, in order, with what their names say."""
-    fits = matcher(pattern)
-    files = [(path, labels) for path in files_below(folder) if (labels := fits(path.relative_to(folder).as_posix()))]
+def match_files(folder: Path, pattern: str) -> list[tuple[Path, Labels]]:
+    """Return the files below a folder whose path matches, in order, with their labels."""
+    match = compile_pattern(pattern)
+    files = [(path, labels) for path in files_below(folder) if (labels := match(path.relative_to(folder).as_posix()))]
     if not files:
         first = next(files_below(folder), None)
-        there = "it is empty" if first is None else f"it holds {shown(first.relative_to(folder).as_posix(), 200)}"
-        raise UserError(f"no file in {str(folder)!r} fits the pattern {shown(pattern, 200)}; {there}; {EXAMPLE}")
+        there = "is empty" if first is None else f"holds {shown(first.relative_to(folder).as_posix(), 200)}"
+        raise UserError(f"{str(folder)!r} {there}, and no file matches the pattern {shown(pattern, 200)}; {EXAMPLE}")
     return files
 
 
-def matcher(pattern: str) -> Callable[[str], Labels | None]:
-    """Return a function from a path with / to what its parts say, or to None where it does not fit."""
+def compile_pattern(pattern: str) -> Callable[[str], Labels | None]:
+    """Return a function from a path with / to its labels, None if it does not match."""
     groups: dict[str, str] = {}  # of the regular expression, by name in braces
     parts = []
     for token in TOKEN.finditer(pattern):
@@ -59,25 +59,25 @@ def matcher(pattern: str) -> Callable[[str], Labels | None]:
             parts.append(rf"(?P<{groups[name]}>[^/]+?)")
     if "subject" not in groups:
         raise UserError(f"the pattern {shown(pattern, 200)} has no {{subject}}; {EXAMPLE}")
-    whole = re.compile("".join(parts))
+    expression = re.compile("".join(parts))
 
-    def fits(path: str) -> Labels | None:
-        match = whole.fullmatch(path)
-        return None if match is None else {name: match[group] for name, group in groups.items()}
+    def match(path: str) -> Labels | None:
+        found = expression.fullmatch(path)
+        return None if found is None else {name: found[group] for name, group in groups.items()}
 
-    return fits
+    return match
 
 
-def by_name(stem: str) -> Labels:
-    """Return what a file's name says without a pattern: sub-01_ses-2_... as in BIDS, or the name is the subject."""
+def parse_name(stem: str) -> Labels:
+    """Return the labels of a file's name without a pattern: sub-01_ses-2_... as in BIDS, or the name is the subject."""
     found = {key: re.search(rf"(?:^|_){short}-([0-9A-Za-z]+)", stem) for key, short in ENTITY.items()}
     return {"subject": stem} | {key: match[1] for key, match in found.items() if match}
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Yield files in and below a folder, in order, without hidden ones; refuse links that lead out of it."""
+    """Yield files in and below a folder, in order, except hidden ones; refuse links that lead out of it."""
     root = folder.resolve()
-    for place, folders, files in os.walk(folder):  # which follows no link to a folder
+    for place, folders, files in os.walk(folder):  # follows no link to a folder
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             path = Path(place, name)

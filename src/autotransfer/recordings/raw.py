@@ -1,4 +1,4 @@
-"""Raw: what a reader returns, not yet validated."""
+"""Raw: the windows that a reader returns, before they are validated."""
 
 from __future__ import annotations
 
@@ -12,38 +12,39 @@ from ..errors import UserError
 
 Array = np.ndarray[Any, Any]
 Label = Any  # str, int or float
-# Training squares and sums values in float32, which ends at 3e38; no unit of a biosignal comes near this.
-LARGEST = 1e15
-# Squares of smaller values are lost in float32. Magnetic fields in tesla, the smallest numbers in use, are above 1e-15.
-SMALLEST_RANGE = 1e-18
+LARGEST = 1e15  # Training sums squares in float32, which ends at 3e38; no unit of a biosignal comes near this.
+SMALLEST_RANGE = 1e-18  # float32 loses squares of smaller values; magnetic fields in tesla are above 1e-15.
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class Raw:
-    """Arrays and names as a file holds them. Training needs y and subject, predicting does not."""
+    """Arrays and names as a file holds them. Training needs y and subject, prediction does not."""
 
-    X: Any  # (N, channels, times): an array or tensor, in a file of any layout
-    y: object = None  # (N,)
-    subject: object = None  # (N,)
-    session: object = None  # (N,)
-    columns: object = None  # name -> (N,): what else is known of each trial
-    sfreq: object = None
-    channels: object = None
-    classes: object = None  # names that y counts into
-    subjects: object = None  # names that subject counts into
+    X: Any  # (N, channels, times): an array or tensor, perhaps in a file
+    y: Any = None  # (N,)
+    subject: Any = None  # (N,)
+    session: Any = None  # (N,)
+    columns: Any = None  # name -> (N,): further values of each window
+    sfreq: Any = None  # Hz
+    channels: Any = None
+    classes: Any = None  # names that integers in y index
+    subjects: Any = None  # names that integers in subject index
     name: str = "recordings"
-    filter: object = None  # how the signals were filtered (see filters.py)
+    filter: Any = None  # how the signals were filtered (see filters.py)
+    unit: Any = None  # of X, such as V
     hints: Mapping[str, str] = field(default_factory=dict)  # by "y" or "subject": what to do if it is missing
-    notes: tuple[str, ...] = ()  # what a reader decided, such as which columns are no channels
+    notes: tuple[str, ...] = ()  # decisions of the reader, such as which columns are no channels
+    start: float | None = None  # s, first sample of windows relative to their event
+    events: dict[str, int] = field(default_factory=dict)  # count of each event of a continuous recording
 
     def labeled(self) -> dict[str, Any]:
-        """Return the arguments of Recordings; y and subject are required."""
+        """Return the arguments of Recordings; raise if y or subject is missing."""
         for name in ("y", "subject"):
             if getattr(self, name) is None:
-                hint = self.hints.get(name, f"{name} must give one label per trial")
+                hint = self.hints.get(name, f"{name} must give one label per window")
                 raise UserError(f"{self.name!r} holds no {name}; to train, {hint}")
         return {name: getattr(self, name) for name in STORED}
 
 
-# The fields that Recordings have too.
-STORED = tuple(name for name in Raw.__dataclass_fields__ if name not in ("hints", "notes"))
+# The fields that Recordings have, too.
+STORED = tuple(name for name in Raw.__dataclass_fields__ if name not in ("hints", "notes", "start", "events"))

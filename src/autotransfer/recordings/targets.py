@@ -1,7 +1,6 @@
-"""Targets: one number for each window, such as a force, an angle or a score, in place of a class.
+"""Continuous targets: one number for each window, such as a force or an angle, instead of a class.
 
-Recordings with numbers hold them as `targets`. Their classes are bins of the numbers, which are validated like any
-others and can be divided by person.
+Recordings hold the numbers as `targets`. Their classes are bins of the numbers.
 """
 
 from __future__ import annotations
@@ -17,71 +16,70 @@ from numpy.typing import NDArray
 
 from ..errors import UserError, shown
 from .container import Recordings
-from .labels import Column, as_list, is_empty, label_names, select_windows, unlabeled_warning
+from .labels import as_list, is_empty, label_names, select_windows, unlabeled_warning
 from .raw import Raw
 from .windows import as_window_array
 
 Floats = NDArray[np.float64]
 
-BINS = 5  # quantiles that stand for classes
+BINS = 5  # quantiles that serve as classes
 
 
 def recordings_with_targets(raw: Raw, column: str | None = None) -> Recordings:
-    """Validate what a reader returned; warn of windows without a number. column: as of `split_target`."""
+    """Validate windows with the target in y, a column or a channel; warn of windows without a number."""
     raw, values = split_target(raw, column)
     if values is None:
         hint = raw.hints.get("y", "y must give one number per window, or --target continuous:NAME name a channel")
         raise UserError(f"{raw.name!r} holds no y; to train, {hint}")
     known = np.isfinite(values)
     if not known.any():
-        raise UserError("no window has a target; y must give a number for those that train")
+        raise UserError("no window has a target; y must give a number for the windows to train on")
     if (warning := unlabeled_warning(int((~known).sum()), len(known))) is not None:
         warnings.warn(warning, stacklevel=2)
         raw, values = select_windows(raw, np.flatnonzero(known)), values[known]
     if values.min() == values.max():
         raise UserError(f"every target is {values[0]:g}; there is nothing to predict")
-    recordings = Recordings.from_raw(replace(raw, y=_bins(values), classes=None, hints={}))
+    recordings = Recordings.from_raw(replace(raw, y=_bin(values), classes=None, hints={}))
     object.__setattr__(recordings, "targets", torch.from_numpy(values))
     return recordings
 
 
 def split_target(raw: Raw, name: str | None = None) -> tuple[Raw, Floats | None]:
-    """Return the windows without the target among their columns and channels, and its values (N,), NaN where it is
-    missing; None where there is none, which a prediction does not need.
+    """Return the windows without the column or channel of the target, and the target (N,), NaN if missing.
 
-    name: of a column beside the data, or of a channel, whose mean over the window is the target; None: y
+    Without a name, the target is y, and None if there is no y. The target of a channel is its mean over the window.
     """
     X = as_window_array(raw.X)
+    n = int(X.shape[0])
     columns: dict[Any, Any] = dict(raw.columns) if isinstance(raw.columns, dict) else {}
-    channels = None if raw.channels is None else [str(channel) for channel in as_list(raw.channels, "channels")]
+    channels = [] if raw.channels is None else [str(channel) for channel in as_list(raw.channels, "channels")]
     if name is None:
-        y = raw.y if raw.y is None or raw.classes is None else label_names(raw.y, int(X.shape[0]), "y", raw.classes)
-        return raw, None if y is None else parse_targets(y, int(X.shape[0]))
+        y = raw.y if raw.y is None or raw.classes is None else label_names(raw.y, n, "y", raw.classes)
+        return raw, None if y is None else parse_targets(y, n)
     if name in columns:
-        column = columns.pop(name)
-        values = column.array() if isinstance(column, Column) else column
-        return replace(raw, columns=columns), parse_targets(values, int(X.shape[0]), f"the column {shown(name)}")
-    if channels is not None and name in channels:
+        values = columns.pop(name)
+        return replace(raw, columns=columns), parse_targets(values, n, f"the column {shown(name)}")
+    if name in channels:
         place = channels.index(name)
-        rest = [n for n in range(len(channels)) if n != place]
+        rest = [c for c in range(len(channels)) if c != place]
         if not rest:
             raise UserError(f"{shown(name)} is the only channel, and nothing is left to predict it from")
         means = np.asarray(X[:, place], dtype=np.float64).mean(-1)
-        return replace(raw, X=X[:, rest], channels=[channels[n] for n in rest]), means
-    there = ", ".join(map(shown, [*columns, *(channels or ())]))
+        return replace(raw, X=X[:, rest], channels=[channels[c] for c in rest]), means
+    there = ", ".join(map(shown, [*columns, *channels]))
     raise UserError(f"there is no column and no channel {shown(name)} for the target; there are {there[:400]}")
 
 
 def parse_targets(y: object, n_windows: int, what: str = "y") -> Floats:
-    """Return floats (N,) from numbers, or from text that is numbers; NaN where one is missing."""
+    """Return floats (N,) from numbers or from text, NaN if missing."""
     dtype = getattr(y, "dtype", None)
-    if getattr(dtype, "kind", None) in ("m", "M"):  # which would be taken for counts of its unit
+    if getattr(dtype, "kind", None) in ("m", "M"):  # which would become counts of a unit
         raise UserError(f"{what} holds times ({dtype}); give numbers, such as the seconds since a start")
     values = as_list(y, what, n_windows)
-    return np.array([_number(value, n, what) for n, value in enumerate(values)], dtype=np.float64)
+    return np.array([_parse_number(value, n, what) for n, value in enumerate(values)], dtype=np.float64)
 
 
-def _number(value: Any, row: int, what: str) -> float:
+def _parse_number(value: Any, row: int, what: str) -> float:
     if is_empty(value):
         return math.nan
     try:
@@ -93,7 +91,7 @@ def _number(value: Any, row: int, what: str) -> float:
     return number
 
 
-def _bins(values: Floats) -> NDArray[np.int64]:
+def _bin(values: Floats) -> NDArray[np.int64]:
     """Return places among quantiles (N,), at least two of which occur."""
     edges = np.unique(np.quantile(values, np.arange(1, BINS) / BINS))
     edges = edges[edges > values.min()]

@@ -11,12 +11,12 @@ from ..errors import UserError
 from .cutting import Continuous, Cutting, Event
 from .optional import need
 
-NOTES = ("+", '"', "~", "s", "T")  # symbols whose meaning is in the text beside them: rhythm, comment, ...
-UNDEFINED = "undefined"  # the name of an annotation whose code has no symbol: NaN, as wfdb has it
+SYMBOLS = ("+", '"', "~", "s", "T")  # symbols whose meaning is in the text of the annotation: rhythm, comment, ...
+UNDEFINED = "undefined"  # the name of an annotation whose code has no symbol: NaN in wfdb
 
 
 def open_wfdb(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
-    """Open a record. `options["annotator"]` is the ending of the file of annotations, atr unless given."""
+    """Open a record; `options["annotator"]` is the ending of the file of annotations (default: atr)."""
     wfdb = need("wfdb", "reading WFDB records", "wfdb")
     stem = str(path.absolute().with_suffix(""))
     header = wfdb.rdheader(stem)
@@ -24,20 +24,20 @@ def open_wfdb(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuo
         raise UserError(f"{str(path)!r} describes no signals; give records with signals")
     record = wfdb.rdrecord(stem, physical=True)
     values = np.asarray(record.p_signal, dtype=np.float32)  # (samples, channels)
-    names = [str(name) for name in record.sig_name or []]
-    distinct = len(set(names)) == len(names) == values.shape[1]
+    names, units = ([str(text) for text in texts or []] for texts in (record.sig_name, record.units))
+    is_distinct = len(set(names)) == len(names) == values.shape[1]
     return Continuous(
         read=lambda start, stop: values[start:stop].T,
         n_times=len(values),
-        channels=tuple(names) if distinct else tuple(f"ch{c}" for c in range(values.shape[1])),
+        channels=tuple(names) if is_distinct else tuple(f"ch{c}" for c in range(values.shape[1])),
         sfreq=float(record.fs),
+        unit=units[0] if len(set(units)) == 1 else None,
         events=_annotations(wfdb, path, stem, options.get("annotator"), float(record.fs)),
     )
 
 
 def _annotations(wfdb: Any, path: Path, stem: str, annotator: str | None, sfreq: float) -> list[Event]:
-    """Return the annotations, named by their symbol, such as N for a normal beat, or by the text where that says
-    more, such as (AFIB."""
+    """Return annotations named by their symbol, such as N for a normal beat, or by their text, such as (AFIB."""
     ending = annotator or "atr"
     file = path.with_suffix(f".{ending}")
     if not file.is_file():
@@ -46,8 +46,12 @@ def _annotations(wfdb: Any, path: Path, stem: str, annotator: str | None, sfreq:
         raise UserError(f"there is no file {str(file)!r}; give another ?annotator=ENDING")
     notes = wfdb.rdann(stem, ending)
     names = [
-        note.strip("\0 ") if symbol in NOTES and note.strip("\0 ") else symbol if isinstance(symbol, str) else UNDEFINED
-        for symbol, note in zip(notes.symbol, notes.aux_note, strict=True)
+        text.strip("\0 ")
+        if symbol in SYMBOLS and text.strip("\0 ")
+        else symbol
+        if isinstance(symbol, str)
+        else UNDEFINED
+        for symbol, text in zip(notes.symbol, notes.aux_note, strict=True)
     ]
     rate = float(notes.fs or sfreq)
     return [Event(int(sample) / rate, 0.0, name) for sample, name in zip(notes.sample, names, strict=True)]

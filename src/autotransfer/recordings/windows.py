@@ -1,7 +1,4 @@
-"""Validation of X: windows of finite numbers, converted to float32 without a second copy.
-
-All callers pass windows to a model through `validate_windows`, so that a mistake gives the same message everywhere.
-"""
+"""Validation of X: windows of finite numbers, converted to float32 without a second copy."""
 
 from __future__ import annotations
 
@@ -22,14 +19,15 @@ from .raw import SMALLEST_RANGE, Array
 
 MIN_TIMES = 8
 UNNAMED = re.compile(r"ch\d+")  # default names of channels
-BLANK = re.compile(r"[\s_]+|\.+$")  # in which two spellings of a name may differ; A'1 and A1 are two electrodes
+BLANK = re.compile(r"[\s_]+|\.+$")  # in which spellings of a name may differ; A'1 and A1 are two electrodes
 CLEANING = ", or load with --clean (in Python clean=True), which leaves out what is broken"
+AXES = "(windows, channels, times)"
 REAL = "give real numbers, such as float32"
-COMPLEX = "X holds {} values (Complex data not supported); " + REAL  # scikit-learn's check_estimator wants these words
+COMPLEX = "X holds {} values (Complex data not supported); " + REAL  # words of scikit-learn's check_estimator
 
 
 class ModelInput(Protocol):
-    """What a model takes: the card of a model, or the recordings that it is trained on."""
+    """Windows that a model takes: a model card, or the recordings of training."""
 
     @property
     def channels(self) -> Sequence[str]: ...
@@ -39,39 +37,40 @@ class ModelInput(Protocol):
     def sfreq(self) -> float | None: ...
 
 
-def validate_windows(X: object, made_for: ModelInput, channels: object = None, sfreq: float | None = None) -> Tensor:
-    """Return X (N, channels, times) float32, refused unless it is what a model was made for.
+def validate_windows(X: object, expected: ModelInput, channels: object = None, sfreq: float | None = None) -> Tensor:
+    """Return X (N, channels, times) float32 in the model's order of channels, or raise if it does not fit the model.
 
-    channels, sfreq: names and rate of the data; None where they are unknown
+    `channels` and `sfreq` are those of the data, None if unknown.
     """
     source = as_window_array(X)
-    expected = list(made_for.channels)
+    wanted = list(expected.channels)
     if channels is None:
-        check_channel_count(source.shape[1], expected)
+        check_channel_count(source.shape[1], wanted)
     else:
         names = channel_names(channels, source.shape[1])
-        places, missing = find_channels(names, expected)
-        if all(UNNAMED.fullmatch(name) for name in expected):  # numbers are no names: nothing is left out
-            check_channel_count(source.shape[1], expected)
+        places, missing = find_channels(names, wanted)
+        if all(UNNAMED.fullmatch(name) for name in wanted):  # default names select no channels
+            check_channel_count(source.shape[1], wanted)
         if missing:
             raise UserError(
-                f"the data have no channel {missing[0]!r}, which the model reads, but {', '.join(names[:8])}"
+                f"the model needs the channel {missing[0]!r}, and the data have {', '.join(names[:8])}"
                 f"{' …' * (len(names) > 8)}; if these are the same channels, give them the model's names"
             )
         if places != list(range(source.shape[1])):
             source = source[:, places]
-    check_rate(sfreq, made_for.sfreq, 1e-6)
-    if source.shape[2] != made_for.n_times:
+    check_rate(sfreq, expected.sfreq, 1e-6)
+    if source.shape[2] != expected.n_times:
         raise UserError(
-            f"windows of the data have {source.shape[2]} samples, the model expects {made_for.n_times}; cut them again"
+            f"windows of the data have {source.shape[2]} samples, the model expects {expected.n_times}; cut them again"
         )
-    return float32_windows(source, tuple(expected), allow_constant=True)
+    return float32_windows(source, tuple(wanted), allow_constant=True)
 
 
 def find_channels(names: Sequence[str], wanted: Sequence[str]) -> tuple[list[int], list[str]]:
-    """Return places of the wanted channels among those of the data, whatever their order and whatever else is there,
-    and the wanted ones that are missing. Names may differ in case, spaces and dots at their end (Fc5., FC5) where
-    that leaves no doubt."""
+    """Return the places of the wanted channels among names, and the wanted channels that are missing.
+
+    Names may differ in case, blanks and final dots (Fc5., FC5) if they stay distinct.
+    """
     plain, plain_wanted = ([BLANK.sub("", name.casefold()) for name in group] for group in (names, wanted))
     if len({*plain}) < len(plain) or len({*plain_wanted}) < len(plain_wanted) or "" in (*plain, *plain_wanted):
         plain, plain_wanted = list(names), list(wanted)
@@ -79,14 +78,14 @@ def find_channels(names: Sequence[str], wanted: Sequence[str]) -> tuple[list[int
     return [plain.index(key) for key in plain_wanted if key in plain], missing
 
 
-def check_channel_count(n_channels: int, expected: Sequence[str], listed: str = "") -> None:
-    """Raise unless the data have as many channels as the model. listed: what else is known of the data's channels."""
+def check_channel_count(n_channels: int, expected: Sequence[str], details: str = "") -> None:
+    """Raise unless the data have as many channels as the model; `details` end the message."""
     if n_channels != len(expected):
-        raise UserError(f"the model takes {len(expected)} channels, the data have {n_channels}{listed}")
+        raise UserError(f"the model takes {len(expected)} channels, the data have {n_channels}{details}")
 
 
 def check_rate(sfreq: float | None, expected: float | None, tolerance: float, what: str = "model") -> None:
-    """Raise if two rates in Hz differ, None where unknown; tolerance: a share of the rate; what: what expects it."""
+    """Raise if the rate of the data in Hz differs from what the model expects; the tolerance is relative."""
     if sfreq is not None and expected is not None and abs(sfreq - expected) > tolerance * expected:
         raise UserError(f"the data are sampled at {sfreq:g} Hz, the {what} expects {expected:g} Hz; resample them")
 
@@ -97,7 +96,7 @@ def encode_subjects(subjects: object, n_windows: int) -> Tensor | None:
 
 
 def as_window_array(X: object) -> Array | Tensor:
-    """Return X as an array or tensor of real numbers with three axes, none of them empty; values untouched."""
+    """Return X as an array or tensor of real numbers with three axes that are not empty."""
     if isinstance(X, Tensor) and X.is_complex():
         raise UserError(COMPLEX.format(str(X.dtype).removeprefix("torch.")))
     if isinstance(X, Tensor) and (X.is_quantized or X.is_nested or X.is_meta or X.layout is not torch.strided):
@@ -105,29 +104,23 @@ def as_window_array(X: object) -> Array | Tensor:
     source = X.detach().cpu() if isinstance(X, Tensor) else _numeric_array(X)
     shape = tuple(source.shape)
     if len(shape) != 3:
-        raise UserError(
-            f"X has the shape {shape}; it must have three axes. Reshape your data to (trials, channels, times)"
-        )
-    for size, axis in zip(shape, ("trials", "channels", "times"), strict=True):
-        if size == 0:
-            raise UserError(f"X has the shape {shape}, so it holds no {axis}; none of its axes may be empty")
+        raise UserError(f"X has the shape {shape}. Reshape your data to {AXES}")  # words of check_estimator
+    if 0 in shape:
+        raise UserError(f"X has the shape {shape}; none of the axes {AXES} may be empty")
     if shape[2] < MIN_TIMES:
-        raise UserError(
-            f"X has the shape {shape}, so {shape[2]} samples per window; at least {MIN_TIMES} are needed, "
-            f"on the last of the axes (trials, channels, times)"
-        )
+        raise UserError(f"X has the shape {shape}; the last of the axes {AXES} needs at least {MIN_TIMES} samples")
     return source
 
 
 def _numeric_array(X: object) -> Array:
     if hasattr(X, "toarray") and hasattr(X, "nnz"):  # of SciPy; NumPy would make one object of it
-        raise UserError("X is a sparse matrix; windows are dense: give an array (trials, channels, times)")
+        raise UserError(f"X is a sparse matrix; give a dense array {AXES}")
     if masked := _masked(X):
         raise UserError(f"X masks {masked} values; drop or interpolate them")
     try:
         source = np.asarray(X)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-        raise UserError(f"X is not an array of numbers ({one_line(error)}); give (trials, channels, times)") from None
+        raise UserError(f"X is not an array of numbers ({one_line(error)}); give {AXES}") from None
     if source.dtype.kind == "c":
         raise UserError(COMPLEX.format(source.dtype))
     if source.dtype.kind not in "biuf":
@@ -136,14 +129,14 @@ def _numeric_array(X: object) -> Array:
 
 
 def _masked(X: object, lists: int = 2) -> int:
-    """Count masked values, also in lists of windows or rows, of which NumPy would make an array without masks."""
+    """Count masked values, also in lists of arrays, whose masks NumPy would drop."""
     if isinstance(X, np.ma.MaskedArray):
         return int(np.ma.getmaskarray(X).sum())
     return sum(_masked(part, lists - 1) for part in X) if lists and isinstance(X, (list, tuple)) else 0
 
 
 def channel_names(channels: object, n_channels: int) -> tuple[str, ...]:
-    """Return names (channels,) as given, or ch0, ch1, ...; refused unless there is a different one for each channel."""
+    """Return the names of channels, by default ch0, ch1, ...; raise unless each channel has its own."""
     given = (f"ch{c}" for c in range(n_channels)) if channels is None else as_list(channels, "channels")
     names = [str(name) for name in given]
     if len(names) != n_channels:
@@ -153,7 +146,7 @@ def channel_names(channels: object, n_channels: int) -> tuple[str, ...]:
 
 
 def axes_concern(shape: tuple[int, ...], names: tuple[str, ...]) -> str | None:
-    """Return a warning where the channels of X (N, channels, times) are probably on the last axis."""
+    """Return a warning if the channels of X are probably on the last axis instead of the second."""
     if shape[1] <= shape[2] or not all(UNNAMED.fullmatch(name) for name in names):
         return None
     return (
@@ -163,15 +156,14 @@ def axes_concern(shape: tuple[int, ...], names: tuple[str, ...]) -> str | None:
 
 
 def float32_windows(source: Array | Tensor, names: tuple[str, ...], *, allow_constant: bool) -> Tensor:
-    """Return X (N, channels, times) float32 after every value is checked.
+    """Return X (N, channels, times) float32 after a check of every value; a float32 array is not copied.
 
-    allow_constant: whether a channel may have one value throughout, which is normal in a single trial but in a whole
-    study means a dead electrode. A float32 array is not copied: a memory-mapped file stays mapped.
+    Without `allow_constant`, a channel with one value throughout is refused as a dead electrode.
     """
     X = _as_float32(source)
     lowest = torch.full((X.shape[1],), float("inf"))
     highest = torch.full((X.shape[1],), float("-inf"))
-    unusable = []  # rows of (trial, channel)
+    unusable = []  # (n, 2) window and channel
     for rows in window_chunks(X):
         low, high = torch.aminmax(X[rows], dim=-1)  # (n, channels), NaN where a window holds one
         usable = (low >= -LARGEST) & (high <= LARGEST)
@@ -186,7 +178,7 @@ def float32_windows(source: Array | Tensor, names: tuple[str, ...], *, allow_con
     if dead:
         value = lowest[dead[0]].item()
         others = f" ({len(dead)} such channels)" if len(dead) > 1 else ""
-        raise UserError(f"channel {names[dead[0]]!r} is {value:g} in all recordings{others}; leave it out{CLEANING}")
+        raise UserError(f"channel {names[dead[0]]!r} is {value:g} in all windows{others}; leave it out{CLEANING}")
     widest = (highest - lowest).max().item()
     if not allow_constant and widest < SMALLEST_RANGE:
         raise UserError(f"no channel of X varies by more than {widest:.1g}, too little to square; give another unit")
@@ -199,7 +191,7 @@ def _as_float32(source: Array | Tensor) -> Tensor:
             return source
     elif source.dtype == np.float32 and source.flags.aligned and all(s >= 0 and s % 4 == 0 for s in source.strides):
         with warnings.catch_warnings():
-            # A file mapped for reading is not writable, and nothing writes to X.
+            # A memory-mapped file is not writable, and nothing writes to X.
             warnings.filterwarnings("ignore", "The given NumPy array is not writ", UserWarning)
             return torch.from_numpy(source)
     X = torch.empty(source.shape, dtype=torch.float32)
@@ -211,15 +203,13 @@ def _as_float32(source: Array | Tensor) -> Tensor:
 
 
 def _unusable(places: Tensor, source: Array | Tensor, names: tuple[str, ...], cleaning: str) -> UserError:
-    """Describe windows that cannot be used. places: (n, 2) trial and channel of windows that hold NaN, infinite or
-    too large values."""
+    """Describe NaN, infinite or too large values; places: (n, 2) window and channel."""
     lost = [not np.isfinite(np.asarray(source[t, c], np.float64)).all() for t, c in places.tolist()]
-    broken = any(lost)  # otherwise finite as given, so beyond what float32 or training can hold
-    places = places[torch.tensor(lost)] if broken else places
-    problem = "NaN or infinite values" if broken else f"values beyond ±{LARGEST:g}"
-    remedy = f"drop or interpolate them{cleaning}" if broken else "give X in another unit or drop them"
-    trial, channel = places[0].tolist()
+    places = places[torch.tensor(lost)] if any(lost) else places
+    problem = "NaN or infinite values" if any(lost) else f"values beyond ±{LARGEST:g}"
+    remedy = f"drop or interpolate them{cleaning}" if any(lost) else "give X in another unit or drop them"
+    window, channel = places[0].tolist()
     return UserError(
-        f"X has {problem} in {len(set(places[:, 0].tolist()))} of {source.shape[0]} trials, first in trial {trial}, "
+        f"X has {problem} in {len(set(places[:, 0].tolist()))} of {source.shape[0]} windows, first in window {window}, "
         f"channel {names[channel]!r}; {remedy}"
     )

@@ -1,4 +1,4 @@
-"""XDF, what LabRecorder writes: one stream of samples, and the events of all streams of markers."""
+"""XDF files, as LabRecorder writes them: one stream of samples, and the events of all streams of markers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from ..errors import UserError, shown
 from .cutting import Continuous, Cutting, Event
 from .optional import need
+from .raw import Array
 from .timestamps import AGREE, Clock, has_time, measure_rate
 
 
 def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
-    """Open a recording. `options["stream"]` names the stream of samples where there are several. Clocks are
-    synchronized by pyxdf; which samples are lost is found as in a stream, from the stamps as they were recorded."""
+    """Open a recording; `options["stream"]` names the stream of samples if there are several."""
     streams, signal, values = read_sampled_stream(path, options.get("stream"))
     stamps = np.asarray(signal["time_stamps"], dtype=np.float64)
     rate, notes = sampling_rate(signal, stamps)
@@ -37,7 +37,7 @@ def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
 
 
 def sampling_rate(signal: Any, stamps: NDArray[np.float64]) -> tuple[float, tuple[str, ...]]:
-    """Return the rate in Hz of a stream with stamps (n,), and a note if they contradict the rate that it states."""
+    """Return the rate of a stream in Hz, and a note if its stamps (n,) contradict the rate that it states."""
     stated, measured = _rate(signal), measure_rate(stamps)
     if measured is None or abs(measured - stated) <= AGREE * stated:
         return stated, ()
@@ -45,28 +45,24 @@ def sampling_rate(signal: Any, stamps: NDArray[np.float64]) -> tuple[float, tupl
     return measured, (note,)
 
 
-def read_sampled_stream(path: Path, wanted: str | None) -> tuple[list[Any], Any, np.ndarray[Any, Any]]:
-    """Return all streams of a file as pyxdf gives them, the stream of samples with this name, or the only one, and its
-    values (samples, channels). Stamps are as they were recorded: regular ones would hide gaps."""
+def read_sampled_stream(path: Path, wanted: str | None) -> tuple[list[Any], Any, Array]:
+    """Return all streams, the stream of samples with this name, or the only one, and its values (samples, channels)."""
     pyxdf = need("pyxdf", "reading .xdf files", "pyxdf")
-    logging.getLogger("pyxdf").setLevel(logging.ERROR)  # what it warns of, odd stamps, is told otherwise
-    streams, _ = pyxdf.load_xdf(str(path), dejitter_timestamps=False, verbose=None)
+    logging.getLogger("pyxdf").setLevel(logging.ERROR)
+    streams, _ = pyxdf.load_xdf(str(path), dejitter_timestamps=False, verbose=None)  # regular stamps would hide gaps
     sampled = [stream for stream in streams if _rate(stream) > 0 and len(stream["time_stamps"])]
-    signal = _chosen(path, sampled, wanted)
-    values = np.asarray(signal["time_series"])
-    if values.ndim != 2 or values.dtype.kind not in "iuf":
-        raise UserError(f"the stream {_name(signal)!r} of {str(path)!r} holds no numbers; choose another, ?stream=NAME")
-    return list(streams), signal, values
-
-
-def _chosen(path: Path, streams: list[Any], wanted: str | None) -> Any:
-    fitting = [stream for stream in streams if wanted in (None, _name(stream))]
+    fitting = [stream for stream in sampled if wanted in (None, _name(stream))]
     if len(fitting) != 1:
-        names = ", ".join(repr(_name(stream)) for stream in streams) or "none"
+        names = ", ".join(repr(_name(stream)) for stream in sampled) or "none"
         wrong = "no stream" if not fitting else f"{len(fitting)} streams"
         named = "" if wanted is None else f" named {shown(wanted)}"
         raise UserError(f"{str(path)!r} has {wrong} of samples{named}; it has {names}; choose one with ?stream=NAME")
-    return fitting[0]
+    values = np.asarray(fitting[0]["time_series"])
+    if values.ndim != 2 or values.dtype.kind not in "iuf":
+        raise UserError(
+            f"the stream {_name(fitting[0])!r} of {str(path)!r} holds no numbers; choose another, ?stream=NAME"
+        )
+    return list(streams), fitting[0], values
 
 
 def _name(stream: Any) -> str:
@@ -78,20 +74,16 @@ def _rate(stream: Any) -> float:
 
 
 def _markers(stream: Any, clock: Clock) -> list[Event]:
-    """Return events of a stream without a rate that have a time: its first channel of text or numbers."""
+    """Return the events of the first channel of a stream of markers; whole numbers are written without a point."""
     names = [row[0] if np.ndim(row) else row for row in stream["time_series"]]
+    texts = [str(name).strip() if isinstance(name, str) or name != int(name) else str(int(name)) for name in names]
     stamps = np.asarray(stream["time_stamps"], dtype=np.float64)
-    events = zip(clock.seconds(stamps).tolist(), names, has_time(stamps).tolist(), strict=True)
-    return [Event(onset, 0.0, _text(name)) for onset, name, usable in events if usable]
-
-
-def _text(name: Any) -> str:
-    """Return a marker as text: numbers are whole ones, whatever type they were sent as."""
-    return str(name).strip() if isinstance(name, str) or name != int(name) else str(int(name))
+    events = zip(clock.seconds(stamps).tolist(), texts, has_time(stamps).tolist(), strict=True)
+    return [Event(onset, 0.0, text) for onset, text, usable in events if usable]
 
 
 def get_channel_labels(info: Any, n_channels: int) -> tuple[str, ...] | None:
-    """Return names of the channels in the description of a stream, where all have one of their own."""
+    """Return the names of channels in the description of a stream; None unless they are complete and distinct."""
     try:
         labels = [str(channel["label"][0]) for channel in info["desc"][0]["channels"][0]["channel"]]
     except (KeyError, IndexError, TypeError):

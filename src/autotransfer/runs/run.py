@@ -25,7 +25,7 @@ from ..folds import held_out_groups, scorable_subjects, use_units, use_whole_sub
 from ..jobs import Job
 from ..model.encoders import Encoders
 from ..recordings import Recordings, absolute
-from ..recordings.concerns import Study, concerns
+from ..recordings.concerns import Study, find_concerns
 from ..training.packing import pack
 from ..training.progress import Progress
 from ..versions import versions
@@ -142,7 +142,7 @@ class Run:
 
     def warn_of_recordings(self) -> None:
         """Warn about suspicious properties of the recordings."""
-        for line in concerns(Study.from_raw(use_whole_subjects(self.recordings).raw())):
+        for line in find_concerns(Study.from_raw(use_whole_subjects(self.recordings).raw())):
             warnings.warn(line, stacklevel=user_stacklevel())
 
     @cached_property

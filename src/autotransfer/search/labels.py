@@ -45,7 +45,7 @@ def window_groups(recordings: Recordings, rows: Rows) -> Rows:
     """Return the number of each window's group (n,) for one subject; a window without a group is a group by itself."""
     column = recordings.columns.get(GROUP)
     alone = np.arange(len(rows))
-    if column is None or column.continuous:
+    if column is None or column.is_continuous:
         return alone
     group = np.asarray(column.values)[rows]
     session = np.zeros_like(alone) if recordings.session is None else recordings.session.numpy()[rows]

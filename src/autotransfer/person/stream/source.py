@@ -15,9 +15,8 @@ from ...errors import UserError, shown
 from ...models.model import Model
 from ...recordings import read_npz
 from ...recordings.container import check_sfreq
-from ...recordings.continuous import reading
 from ...recordings.labels import as_list
-from ...recordings.optional import need
+from ...recordings.optional import need, reading
 from ...recordings.timestamps import PIECE
 from ...recordings.windows import (
     UNNAMED,
