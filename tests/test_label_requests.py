@@ -103,7 +103,7 @@ def test_a_label_that_is_refused_leaves_no_trace() -> None:
         session.ask(X[0], at_least=-1)
     plain = single().model_
     bare = with_known(plain, effects=None)
-    with pytest.raises(UserError, match="how people differ"):
+    with pytest.raises(UserError, match="no subject effects"):
         at.Session(bare).ask(X[0])
 
 

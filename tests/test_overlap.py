@@ -76,7 +76,7 @@ def test_labels_that_no_run_tried_are_warned_of(model: Model) -> None:
     new, untried = raw_of(np.flatnonzero(NEW)), copy(model)
     assert of_training(model, new) == []
     untried.card = replace(model.card, adaptation_method=UNTRIED)
-    assert "not tried on held-out people" in of_training(untried, new)[0]
+    assert "not tried on held-out subjects" in of_training(untried, new)[0]
 
 
 def test_windows_of_a_calibration_are_counted_and_a_score_without_them_is_told(model: Model) -> None:

@@ -271,7 +271,7 @@ def test_adaptation_that_nobody_has_tried_is_said_to_be_so() -> None:
         warnings.simplefilter("error")
         fitted = at.Session(clf, adapt=True).model  # an estimator tries no adaptation, and its users expect none
     fitted.card = replace(fitted.card, adaptation_method=UNTRIED)
-    with pytest.warns(UserWarning, match="not tried on held-out people: the session follows its person by shift"):
+    with pytest.warns(UserWarning, match="not tried on held-out subjects.*shift"):
         assert at.Session(fitted, adapt=True).adapts
     with pytest.raises(UserError, match=r"no time to evaluate.*--time"):
         fitted.predict_proba(rec.X.numpy(), adapt="all")

@@ -56,20 +56,18 @@ class RecentWindows:
 
     def find(self, window: Tensor) -> ReadWindow | None:
         """Return the latest entry with this window (channels, times), or None."""
-        return next((reading for reading in reversed(self._windows) if torch.equal(reading.window, window)), None)
+        return next((record for record in reversed(self._windows) if torch.equal(record.window, window)), None)
 
-    def projected_latents(self, reading: ReadWindow) -> Tensor:
+    def projected_latents(self, record: ReadWindow) -> Tensor:
         """Return projected latents (P, R), computed window by window so that rounding does not depend on others."""
-        if reading.projected is None:
-            reading.projected = self._project(reading.latents)[0]
-        return reading.projected
+        if record.projected is None:
+            record.projected = self._project(record.latents)[0]
+        return record.projected
 
     def stack(self, more: ReadWindow | None = None) -> tuple[Tensor, Tensor]:
         """Return projected latents (n, P, R) and log-probabilities (n, C) of all windows and of one more."""
-        readings = [*self._windows, *([] if more is None else [more])]
-        return torch.stack([*map(self.projected_latents, readings)]), torch.stack(
-            [reading.log_p for reading in readings]
-        )
+        records = [*self._windows, *([] if more is None else [more])]
+        return torch.stack([*map(self.projected_latents, records)]), torch.stack([record.log_p for record in records])
 
 
 def expected_gain(labels: Labels, x: Tensor, log_p: Tensor, recent_x: Tensor, recent_log_p: Tensor) -> float:

@@ -22,7 +22,7 @@ from ..training.conformal import (
     least_probability,
     make_intervals,
     make_sets,
-)
+)  # fmt: skip
 
 Floats = NDArray[np.float64]
 

@@ -70,7 +70,7 @@ class Session:
         if not isinstance(adapt, (bool, np.bool_)):
             raise UserError(f"adapt is {shown(adapt)}; choose True or False")
         self.model, self.classes_ = _model_and_classes(model, encoders)
-        check_candidates(self.model.candidates, lambda part: check_online(part.setting.preprocessing))
+        check_candidates(self.model.candidates, lambda candidate: check_online(candidate.setting.preprocessing))
         self._ensemble = self.model.ensemble
         self._online: OnlineEnsemble | None = None
         if adapt and self.model.card.online is not None and self.model.card.online.is_used_in_sessions:
@@ -80,10 +80,8 @@ class Session:
         self.reset()
 
     def __repr__(self) -> str:
-        windows = f"{count(self.n_windows, 'window')} so far" + f", {count(self.n_labels, 'label')}" * (
-            self.n_labels > 0
-        )
-        return f"<Session: {windows}, {'adapts' if self.adapts else 'does not adapt'}; {self.model!r}>"
+        n_windows, n_labels = count(self.n_windows, "window"), count(self.n_labels, "label")
+        return f"<Session: {n_windows}, {n_labels}, {'adapts' if self.adapts else 'does not adapt'}; {self.model!r}>"
 
     def _has_adaptation(self) -> bool:
         """Tell whether the model has an adaptation method, and warn if it has none or it was not evaluated."""
@@ -129,9 +127,8 @@ class Session:
         if self._online is None or (self._labels is not None and self._labels.has_effect):
             probability = self._predict(windows)
         else:
-            log_p, self._online_state = self._online.predict_next(
-                self._online.predict_zero_shot(windows), self._online_state
-            )
+            zero_shot = self._online.predict_zero_shot(windows)
+            log_p, self._online_state = self._online.predict_next(zero_shot, self._online_state)
             probability = softmax(log_p)
             copies = windows[-N_RECENT:].clone()  # the caller may reuse the memory
             self._pending = [*self._pending, *copies][-N_RECENT:]
@@ -206,8 +203,8 @@ class Session:
         self._read_pending()
         classes = encode_labels(self.classes_.tolist(), [y] if single else y, len(windows))
         labels = self._get_labels()
-        readings = [self._recent.find(window) or self._next_window(window) for window in windows]
-        labels.add(torch.stack([*map(self._recent.projected_latents, readings)]), classes)
+        records = [self._recent.find(window) or self._next_window(window) for window in windows]
+        labels.add(torch.stack([*map(self._recent.projected_latents, records)]), classes)
         self._restart_adaptation()
 
     def expected_gain(self, window: object) -> float:
@@ -231,9 +228,10 @@ class Session:
         labels = self._get_labels()
         with torch.inference_mode():
             recent = self._recent.find(windows[0])
-            reading = recent or self._read_without_storing(windows[0])
-            of_recent, log_p = self._recent.stack(None if recent else reading)
-            return expected_gain(labels, self._recent.projected_latents(reading), reading.log_p, of_recent, log_p)
+            record = recent or self._read_without_storing(windows[0])
+            recent_x, recent_log_p = self._recent.stack(None if recent else record)
+            x = self._recent.projected_latents(record)
+            return expected_gain(labels, x, record.log_p, recent_x, recent_log_p)
 
     def ask(self, window: object, at_least: float = MIN_GAIN) -> bool:
         """Tell whether a label of this window is worth recording.
@@ -263,9 +261,9 @@ class Session:
         """Let adaptation start from the posterior of the labels, as for a calibrated model."""
         method = selected_adaptation(self.model.card)
         if self._labels is not None and self._adaptation is not None and method is not None:
-            known = self._adaptation.state
+            state = self._adaptation.state
             self._adaptation = Adaptation(*self._labels.split_posterior(), method)
-            self._adaptation.restore(known)
+            self._adaptation.restore(state)
 
     def _read_pending(self) -> None:
         """Read the windows that the online ensemble predicted, because labels need their latents."""
@@ -281,8 +279,8 @@ class Session:
     def _read_without_storing(self, window: Tensor) -> ReadWindow:
         """Read a window (channels, times) as the next one, without changing the session."""
         copies = self._ensemble.start_subject()
-        for copied, person in zip(copies, self._preprocessing, strict=True):
-            copied.restore({name: tensor.clone() for name, tensor in person.state().items()})
+        for copied, original in zip(copies, self._preprocessing, strict=True):
+            copied.restore({name: tensor.clone() for name, tensor in original.state().items()})
         latents, log_p = self._ensemble.predict_with_latents(window[None], copies)
         return ReadWindow(window, latents, log_p[0])
 
@@ -290,8 +288,8 @@ class Session:
         """Return the state as stacks.0.TRANSFORM.NAME, adaptation.NAME, labels.NAME and online.NAME."""
         state = {
             f"stacks.{k}.{name}": tensor
-            for k, person in enumerate(self._preprocessing)
-            for name, tensor in person.state().items()
+            for k, stack in enumerate(self._preprocessing)
+            for name, tensor in stack.state().items()
         }
         if self._adaptation is not None:
             state |= {f"adaptation.{name}": tensor for name, tensor in self._adaptation.state.items()}
@@ -311,8 +309,8 @@ class Session:
             self._adaptation.restore(check_state(state, self._adaptation.state, "adaptation."))
         online = check_state(state, with_prefix("online.", expected), "online.")
         self._online_state = {name: tensor.numpy() for name, tensor in online.items()}
-        for k, person in enumerate(self._preprocessing):
-            person.restore(with_prefix(f"stacks.{k}.", state))
+        for k, stack in enumerate(self._preprocessing):
+            stack.restore(with_prefix(f"stacks.{k}.", state))
 
     def save(self, path: str | Path) -> None:
         """Save the session as a file, which `load` opens with the same model.

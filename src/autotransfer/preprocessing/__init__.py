@@ -23,15 +23,8 @@ from .standardize import Standardize
 from .transform import Batch, FittedTransform, Rows, RunningTransform, Transform, TransformedWindows, with_prefix
 
 __all__ = [
-    "TRANSFORMS",
-    "Batch",
-    "FittedPreprocessing",
-    "FittedTransform",
-    "Preprocessing",
-    "RunningTransform",
-    "SubjectPreprocessing",
-    "Transform",
-    "TransformedWindows",
+    "TRANSFORMS", "Batch", "FittedPreprocessing", "FittedTransform", "Preprocessing", "RunningTransform",
+    "SubjectPreprocessing", "Transform", "TransformedWindows",
 ]  # fmt: skip
 
 # By keyword of a Setting, in the order in which they are applied.
@@ -162,9 +155,8 @@ class Preprocessing:
         """Fit the transforms in order on raw windows X (N, C, T) and rows of G groups; see TransformedWindows."""
         steps: list[tuple[Transform, FittedTransform]] = []
         for transform in self.transforms:
-            steps.append(
-                (transform, transform.fit(TransformedWindows(X, subject, steps, derived, like, ready), training))
-            )
+            windows = TransformedWindows(X, subject, steps, derived, like, ready)
+            steps.append((transform, transform.fit(windows, training)))
         return FittedPreprocessing(self, [fitted for _, fitted in steps])
 
     def restore(self, tensors: dict[str, Tensor]) -> FittedPreprocessing:

@@ -25,7 +25,7 @@ from ...recordings.windows import (
     check_channel_count,
     check_rate,
     find_channels,
-)
+)  # fmt: skip
 from ...recordings.xdf import get_channel_labels, read_sampled_stream, sampling_rate
 from .cutter import Chunk
 from .lsl import LslSource
