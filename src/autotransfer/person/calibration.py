@@ -37,11 +37,11 @@ def calibrate_model(model: Model, raw: Raw, X: Tensor) -> tuple[Model, dict[Any,
 
 def find_calibration_warnings(model: Model, raw: Raw, X: Tensor) -> list[str]:
     """Return warnings if windows X were used in training, or if labels were not tried on held-out subjects."""
-    whose = None if raw.subject is None else label_names(raw.subject, len(X), "subject", raw.subjects)
-    words = describe_training_overlap(model.card.seen, window_digests(X), whose)
+    names = None if raw.subject is None else label_names(raw.subject, len(X), "subject", raw.subjects)
+    lines = describe_training_overlap(model.card.seen, window_digests(X), names)
     if model.card.adaptation_method == UNTRIED and model.card.calibrates_with is None:
-        words.append("labels were not tried on held-out subjects, so their benefit is unknown; a longer run tries them")
-    return words
+        lines.append("labels were not tried on held-out subjects, so their benefit is unknown; a longer run tries them")
+    return lines
 
 
 def adapt_model(model: Model, X: Tensor) -> Model:

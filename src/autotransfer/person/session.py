@@ -99,7 +99,7 @@ class Session:
 
     def reset(self) -> None:
         """Forget the subject: the next window is the first one of a new subject."""
-        self.n_windows = 0  # predicted so far
+        self.n_windows = 0  # number of predicted windows
         self._unchecked: list[Tensor] | None = []  # first windows, until they are checked
         self._preprocessing = self._ensemble.start_subject()
         method = selected_adaptation(self.model.card) if self.adapts and self._online is None else None

@@ -27,7 +27,7 @@ from .transform import (
     RunningTransform,
     TransformedWindows,
     look_up,
-)  # fmt: skip
+)
 
 PRIOR_WINDOWS = 8  # weight of the prior, in windows
 # Share of the mean variance in every covariance. If windows have fewer independent samples than channels, R would have

@@ -29,7 +29,7 @@ from .transform import (
     Transform,
     TransformedWindows,
     look_up,
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

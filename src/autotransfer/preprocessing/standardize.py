@@ -28,7 +28,7 @@ from .transform import (
     RunningTransform,
     TransformedWindows,
     look_up,
-)  # fmt: skip
+)
 
 PRIOR_WINDOWS = 8  # m: weight of the prior, in windows
 ROUNDING = 1e-12  # times the sum of squares; smaller sums of squared deviations are rounding errors
@@ -148,10 +148,8 @@ class OnlineScale(OnlineMixin, SubjectScale):
         variance = torch.where(scale.inv_std > 0, scale.inv_std**-2, 0.0)
         spread = windows.group_means(variance, training)
         inv_std = torch.where(spread > 0, spread.rsqrt(), 0.0)
-        prior, table = (
-            Scale(windows.group_means(scale.shift, training), inv_std).cast_like(windows.like),
-            scale.cast_like(windows.like),
-        )
+        prior = Scale(windows.group_means(scale.shift, training), inv_std).cast_like(windows.like)
+        table = scale.cast_like(windows.like)
         return cls(**prior._asdict(), subject_shift=table.shift, subject_inv_std=table.inv_std)
 
     def start_subject(self) -> RunningTransform:
@@ -225,7 +223,7 @@ class PooledScale(nn.Module):
 # ---- sums over each window, from which all scales are computed -------------------------------------------------------
 
 
-class WindowSums(NamedTuple):
+class ChannelSums(NamedTuple):
     """Sums over each of N windows: (N, channels) each, float64."""
 
     total: Tensor
@@ -234,28 +232,28 @@ class WindowSums(NamedTuple):
     highest: Tensor
     times: int
 
-    def select(self, rows: Tensor) -> WindowSums:
+    def select(self, rows: Tensor) -> ChannelSums:
         total, squares, lowest, highest = (table[rows] for table in self[:4])
-        return WindowSums(total, squares, lowest, highest, self.times)
+        return ChannelSums(total, squares, lowest, highest, self.times)
 
 
-def compute_sums(x: Tensor) -> WindowSums:
+def compute_sums(x: Tensor) -> ChannelSums:
     """Return the sums of windows x (N, channels, times)."""
     total = x.sum(-1, dtype=torch.float64)
     squares = (x - (total / x.shape[-1])[..., None]).square().sum(-1)
-    return WindowSums(total, squares, *torch.aminmax(x, dim=-1), x.shape[-1])
+    return ChannelSums(total, squares, *torch.aminmax(x, dim=-1), x.shape[-1])
 
 
-def compute_all_sums(windows: TransformedWindows) -> WindowSums:
+def compute_all_sums(windows: TransformedWindows) -> ChannelSums:
     """Return the sums of all windows, computed once for the recordings."""
 
-    def measure() -> WindowSums:
+    def measure() -> ChannelSums:
         _, channels, times = windows.X.shape
         parts = [compute_sums(x) for _, x in windows.chunks(channels * times)]
         total, squares, lowest, highest = (torch.cat(tables) for tables in list(zip(*parts, strict=True))[:4])
-        return WindowSums(total, squares, lowest, highest, parts[0].times)
+        return ChannelSums(total, squares, lowest, highest, parts[0].times)
 
-    sums: WindowSums = windows.compute_once("window sums", measure)
+    sums: ChannelSums = windows.compute_once("window sums", measure)
     return sums
 
 
@@ -271,7 +269,7 @@ class Scale(NamedTuple):
         return Scale(self.shift.to(like), self.inv_std.clamp(max=largest).to(like))
 
 
-def compute_scale(sums: WindowSums, group: Tensor, n_groups: int) -> Scale:
+def compute_scale(sums: ChannelSums, group: Tensor, n_groups: int) -> Scale:
     """Return mean and inverse standard deviation of each group; group (N,) is the group of each window."""
     channels = sums.total.shape[1]
     zeros = torch.zeros(n_groups, channels, dtype=torch.float64, device=sums.total.device)

@@ -33,7 +33,7 @@ class LslSource:
     """Source that reads a stream found by its name; a stream that stops is searched again until it is back."""
 
     live = True
-    trial: int | None = None
+    stored_times: int | None = None
 
     def __init__(self, stream: str, timeout: float = CONNECT_SECONDS) -> None:
         self.stream, self.name, self.lsl = stream, f"the stream {stream!r}", import_lsl()

@@ -75,7 +75,7 @@ def check_hop(hop: float | None) -> None:
 class Stream:
     """Decoding of a source by an online session. Invalid options are refused before the first sample is read.
 
-    hop: seconds from one window to the next, by default half a window; one window per trial if only one fits
+    hop: seconds from one window to the next, by default half a window; one per window of the file if only one fits
     filtered: filter of the samples before they are cut
     by_position: match channels by order instead of name
     detector: detector of events in the probabilities
@@ -108,14 +108,15 @@ class Stream:
         if step < 1:
             raise UserError(f"hop is {hop:g} s; give at least one sample, {1 / self.sfreq:g} s")
         self.filter = parse_filter(filtered, self.sfreq)
-        if source.trial is not None:
-            if source.trial < card.n_times:
+        if source.stored_times is not None:
+            if source.stored_times < card.n_times:
+                seconds = source.stored_times / self.sfreq
                 raise UserError(
-                    f"{source.name}: windows last {source.trial / self.sfreq:g} s, the model needs {self.window:g} s; "
-                    "give windows that are at least as long"
+                    f"{source.name} has windows of {seconds:g} s, but the model needs {self.window:g} s; "
+                    "give longer windows"
                 )
-            if source.trial < card.n_times + step:  # one window per trial
-                step = source.trial
+            if source.stored_times < card.n_times + step:  # one per window of the file
+                step = source.stored_times
         self.hop = step / self.sfreq  # s
         self.cutter = Cutter(card.n_times, step, self.sfreq, CausalFilter(self.filter, self.sfreq, len(card.channels)))
         self.detector, self.number = detector, -1  # of the last decoded window
@@ -136,12 +137,13 @@ class Stream:
                 f"the training recordings were filtered {made_with}; add --filter auto to filter this stream too"
             )
         every = f"every {self.hop:g} s"
-        if self.source.trial is not None:
-            seconds = self.source.trial / self.sfreq
-            every = f"{every}, one per trial" if self.hop == seconds else f"{every} within each trial of {seconds:g} s"
+        if self.source.stored_times is not None:
+            seconds = self.source.stored_times / self.sfreq
+            place = "one per" if self.hop == seconds else "within each"
+            every = f"{every}, {place} window of the file ({seconds:g} s)"
             lines.append(
-                "all trials are of one subject and follow each other without a pause: votes for events continue "
-                "across trials of a session"
+                "the windows of the file are read as one signal without pauses, so votes for events continue across "
+                "windows of a session"
             )
         lines.append(f"{self.source.name}: windows of {self.window:g} s {every}, at {self.sfreq:g} Hz, {samples}")
         return lines

@@ -39,7 +39,7 @@ class Source(Protocol):
     n_channels: int
     sfreq: float | None  # None: not stated
     live: bool  # whether samples arrive in real time
-    trial: int | None  # samples per trial, whose ends no window crosses; None: no trials
+    stored_times: int | None  # samples per window of a file, whose ends no cut window crosses; None: continuous
 
     def chunks(self) -> Iterator[Chunk | None]:
         """Yield samples as they arrive, and None from time to time if none arrive."""
@@ -113,7 +113,7 @@ class StoredSource:
     """Source of stored samples: times (n,), values (n, channels)."""
 
     live = False
-    trial: int | None = None
+    stored_times: int | None = None
     times: NDArray[np.float64]
     values: NDArray[np.float32]
 
@@ -136,12 +136,10 @@ class NpzSource(StoredSource):
             raise UserError(f"{path} has {len(subjects)} subjects, a stream has one; keep the windows of one subject")
         self.name, self.X = str(path), np.asarray(as_window_array(raw.X))
         n_windows, self.n_channels, n_times = self.X.shape
-        self.trial = n_times if n_windows > 1 else None
+        self.stored_times = n_times if n_windows > 1 else None
         session = [None] * n_windows if raw.session is None else as_list(raw.session, "session")
-        self.continues_session = [
-            False,
-            *(before == after for before, after in pairwise(session)),
-        ]  # (n_windows,) whether each is in the same session as the one before
+        # (n_windows,) whether a window is of the previous one's session
+        self.continues_session = [False, *(before == after for before, after in pairwise(session))]
         self.channels = None if raw.channels is None else channel_names(raw.channels, self.n_channels)
         self.sfreq = check_sfreq(raw.sfreq)
 
@@ -149,9 +147,9 @@ class NpzSource(StoredSource):
         assert self.sfreq is not None, "match_rate sets it"
         step = 1 / self.sfreq
         index = 0
-        for trial, continues in zip(self.X, self.continues_session, strict=True):
-            for start in range(0, trial.shape[1], PIECE):
-                values = trial[:, start : start + PIECE].T.astype(np.float32)
+        for stored, continues in zip(self.X, self.continues_session, strict=True):
+            for start in range(0, stored.shape[1], PIECE):
+                values = stored[:, start : start + PIECE].T.astype(np.float32)
                 times = step * np.arange(index, index + len(values), dtype=np.float64)
                 yield Chunk(times, values, starts_recording=start == 0, continues_session=continues)
                 index += len(values)
