@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import autotransfer as at
 from autotransfer.recordings import Raw, save_npz
 from autotransfer.recordings import concerns as wrong
+from autotransfer.recordings.copies import find_near_copies
 from autotransfer.recordings.overview import describe, summarize
 from autotransfer.recordings.targets import recordings_with_targets
 from faults import call
@@ -202,6 +204,35 @@ def test_one_recording_under_two_names() -> None:
     X = np.asarray(raw().X).copy()
     X[::5] = 0
     assert concerns(raw(X=X)) == [], "what rests is nobody's copy"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: np.round(x, 3),
+        lambda x: x.astype(np.float16),
+        lambda x: -x,
+        lambda x: x[:, [2, 0, 1]],
+        lambda x: 7 * x + 2,
+        lambda x: x[::-1],
+    ],
+    ids=["rounded", "float16", "inverted", "permuted", "scaled", "reordered"],
+)
+def test_one_recording_in_another_form(change: Callable[[Any], Any]) -> None:
+    rng = np.random.default_rng(0)
+    mixing = rng.standard_normal((PEOPLE, 3, 3))
+    X = np.einsum("pcd,pndt->pnct", mixing, rng.standard_normal((PEOPLE, PER, 3, 32)))
+    X[3] = change(X[1])
+    told = concerns(raw(X=X.reshape(-1, 3, 32)))
+    (line,) = (line for line in told if "one recording" in line)
+    assert line.startswith("1 and 3 are")
+
+
+def test_average_reference_is_found_with_enough_channels() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((PEOPLE * PER, 16, 32))
+    X[:PER] = X[PER : 2 * PER] - X[PER : 2 * PER].mean(1, keepdims=True)
+    assert find_near_copies(X, np.repeat(np.arange(PEOPLE), PER)) == [(0, 1)]
 
 
 def test_sessions_that_share_samples() -> None:

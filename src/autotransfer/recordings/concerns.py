@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from ..errors import shown
-from .copies import find_shared_samples, fingerprint_windows
+from .copies import find_near_copies, find_shared_samples, fingerprint_windows
 from .labels import encode, without_unlabeled
 from .raw import Array, Label, Raw
 from .signals import Ints, clipped_share, signal_statistics
@@ -152,6 +152,13 @@ def _copy_concerns(study: Study) -> Iterator[str]:
             yield (
                 f"{first} and {second} share samples in {pair.windows} of their windows, so the test subject is partly "
                 "in the training data; find out whose windows they are"
+            )
+    for near in find_near_copies(study.X, subject):
+        if near not in {(pair.first, pair.second) for pair in between}:
+            first, second = (shown(subjects[place]) for place in near)
+            yield (
+                f"{first} and {second} are probably one recording, rounded, rescaled or with other channels: a test "
+                "subject would be among the training subjects; leave one of them out"
             )
     if session is None or between:
         return
