@@ -93,7 +93,7 @@ def test_a_step_that_tries_kernels_leaves_a_population_as_it_was(
     plain = trained(kernels=False)
     monkeypatch.setattr(Trainer, "_step", broken)
     if fails:
-        with pytest.warns(UserWarning, match="kernels are not used"):
+        with pytest.warns(UserWarning, match="without Triton kernels"):
             mended = trained(kernels=True)
     else:
         mended = trained(kernels=True)

@@ -1,7 +1,7 @@
-"""Functions that run as one compiled C kernel each on a CPU. `available()` says whether they can.
+"""Functions that run as one compiled C kernel each on a CPU; `available()` tells whether they can.
 
-torch's operations move the signal of a training step through memory a dozen times; these kernels work on a piece of it
-while it is in the cache. They have the names and meanings of the functions in `gpu`.
+Operations of torch move the signals of a training step through memory a dozen times; the kernels process a part of a
+signal while it is in the cache. The functions have the names and meanings of the functions in `gpu`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from torch import Tensor
 from ..gpu import DropoutDraws
 from .boundary import Argument, addresses, check_index, check_sizes, library, require_library
 
-MAX_TAPS = 1024  # taps of a filter; as in kernels.c
-MAX_POOL = 64  # neighbors that are pooled
-MEMBERS_PER_THREAD = 4  # members whose signals one thread lays out together
-MIN_PARALLEL_SAMPLES = 2**14  # samples below which one thread is quicker than several
+MAX_TAPS = 1024  # of a filter, as in kernels.c
+MAX_POOL = 64
+MEMBERS_PER_THREAD = 4  # members for which a thread packs shared signals once
+MIN_PARALLEL_SAMPLES = 2**14  # below, one thread is faster than several
 
 _forked = False
 
@@ -37,7 +37,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def available(tensor: Tensor, *, dtype: torch.dtype = torch.float32, pool: int = 1, taps: int = 1) -> bool:
-    """Tell whether there are kernels for this tensor, this width of pooling and this length of filters."""
+    """Tell whether there are kernels for a tensor, a pooling width and a filter length."""
     return (
         tensor.is_cpu
         and tensor.dtype is dtype
@@ -50,18 +50,18 @@ def available(tensor: Tensor, *, dtype: torch.dtype = torch.float32, pool: int =
 
 
 def _transformed(tensor: Tensor) -> bool:
-    """Tell whether torch records or replaces operations on a tensor: it would not see a kernel."""
+    """Tell whether torch records or replaces operations on a tensor, which it cannot do with kernels."""
     return (
         type(tensor) not in (Tensor, torch.nn.Parameter)
         or torch._C._is_tracing()
         or torch.compiler.is_compiling()
-        or torch._C._functorch.peek_interpreter_stack() is not None  # vmap and its like
+        or torch._C._functorch.peek_interpreter_stack() is not None  # for example vmap
     )
 
 
 @cache
 def _pool_of_threads() -> int | None:
-    """Return GOMP_parallel of the library that torch has its threads from; None if torch has another one."""
+    """Return the address of GOMP_parallel in torch's OpenMP library, None if torch has another library."""
     try:
         torch_library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
         return ctypes.cast(torch_library.GOMP_parallel, c_void_p).value
@@ -70,9 +70,9 @@ def _pool_of_threads() -> int | None:
 
 
 def structure(tensors: str, numbers: str, floats: str = "") -> type[ctypes.Structure]:
-    """Return a task as kernels.c declares it: addresses of tensors, then whole numbers, then floats, by their names."""
-    kinds = {c_void_p: tensors, c_long: numbers, c_float: floats}
-    fields = [(name, kind) for kind, names in kinds.items() for name in names.split()]
+    """Return the type of a task in kernels.c with the named addresses, integers and floats, in this order."""
+    types = {c_void_p: tensors, c_long: numbers, c_float: floats}
+    fields = [(name, ctype) for ctype, names in types.items() for name in names.split()]
     return type("Task", (ctypes.Structure,), {"_fields_": fields})
 
 
@@ -86,19 +86,19 @@ def run(
     count: int | None = None,
     operation: str | None = None,
 ) -> None:
-    """Check the tensors of a task and run a kernel on it without the interpreter's lock, on as many threads as torch
-    uses; on one in a forked process, which does not have its parent's.
+    """Check the tensors of a task and run a kernel without the interpreter's lock on as many threads as torch uses.
 
-    signal: tells how much work there is; count: of items, where they are not the first axis of the signal; operation:
-    as errors name the kernel
+    signal: a small one is processed by one thread; count: number of items, by default the length of the signal;
+    operation: name of the kernel in errors.
     """
-    given = task(**addresses(operation or name, **tensors), **numbers)
+    arguments = task(**addresses(operation or name, **tensors), **numbers)
     threads = 1 if signal.numel() < MIN_PARALLEL_SAMPLES else torch.get_num_threads()
+    # A forked process does not have the threads of its parent.
     parallel = None if _forked or threads == 1 else _pool_of_threads()
     function = getattr(require_library(name), name)
     if function.argtypes is None:
         function.restype, function.argtypes = None, [c_void_p, c_long, c_long, c_void_p]
-    function(parallel, threads, len(signal) if count is None else count, ctypes.byref(given))
+    function(parallel, threads, len(signal) if count is None else count, ctypes.byref(arguments))
 
 
 _NormPool = structure(
@@ -172,7 +172,7 @@ def _check_pool(operation: str, times: int, pool: int) -> None:
 
 
 def _dropout_arguments(operation: str, dropout: DropoutDraws, units: Tensor) -> dict[str, Argument]:
-    """Return the arguments of a kernel that say which units (P, F, B, T') are dropped."""
+    """Return the arguments of a kernel that determine which units (P, F, B, T') are dropped."""
     members = len(units)
     draws = dropout.draws.contiguous()
     group = torch.arange(members) if dropout.group is None else dropout.group.contiguous()
@@ -213,13 +213,13 @@ def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tenso
 def _check_filter(operation: str, taps: int, left: int) -> None:
     if not (1 <= taps <= MAX_TAPS and 0 <= left < taps):
         raise RuntimeError(
-            f"autotransfer::{operation}: expected 1 to {MAX_TAPS} taps and a padding below them, but there are {taps} "
-            f"with {left} on the left"
+            f"autotransfer::{operation}: expected 1 to {MAX_TAPS} taps and less padding than taps, but there are "
+            f"{taps} with {left} on the left"
         )
 
 
 def edge_sums(x: Tensor, left: int, right: int, size: int) -> Tensor:
-    """`model.moments.edge_sums` of rows (..., R, T): (..., size)."""
+    """Compute `model.moments.edge_sums`: rows (..., R, T) -> (..., size)."""
     *many, rows, times = x.shape
     check_sizes("edge_sums", rows=rows, times=times)
     check_sizes("edge_sums", 0, left=left, right=right, most=MAX_TAPS - max(left, right))
@@ -232,7 +232,7 @@ def edge_sums(x: Tensor, left: int, right: int, size: int) -> Tensor:
 
 
 def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
-    """Compute `gpu.product` in float32: b (G, k, n) has its rows, or its columns, one after the other in memory."""
+    """Compute `gpu.product` in float32 for b (G, k, n) with contiguous rows or columns."""
     members, rows, _ = a.shape
     straight = b.stride(2) == 1
     if group is None:
@@ -269,7 +269,7 @@ def log_scale(nearness: Tensor, wanted: Tensor, bracket: float, halvings: int, n
 
 
 def append_scale(x: Tensor, flat: float, quiet: float) -> Tensor:
-    """`preprocessing.append_scale` of windows (..., C, T): (..., 3C, T)."""
+    """Compute `preprocessing.append_scale`: windows (..., C, T) -> (..., 3C, T)."""
     x = x.contiguous()
     *many, channels, times = x.shape
     check_sizes("append_scale", channels=channels, times=times)
@@ -288,7 +288,7 @@ def append_scale(x: Tensor, flat: float, quiet: float) -> Tensor:
 
 
 def mix(words: Tensor) -> Tensor:
-    """`randomness.mix` of int32 words."""
+    """Compute `randomness.mix` of int32 words."""
     words = words.contiguous()
     out = torch.empty_like(words)
     places = addresses("mix", words=Argument(words, out.shape, torch.int32), out=Argument(out, out.shape, torch.int32))

@@ -16,8 +16,8 @@ from ..gpu import DropoutDraws
 from . import MAX_POOL, MAX_TAPS, _dropout_arguments, run, structure
 from .boundary import Argument, check_index, check_sizes
 
-MAX_LANES = 16  # windows, at most: so many numbers has the widest vector in kernels.c
-ROWS_PER_THREAD = 8  # signals of a member that one thread works on together
+MAX_LANES = 16  # numbers in the widest vector of kernels.c
+ROWS_PER_THREAD = 8  # signals of a member that a thread processes together
 
 
 _Block = structure(
@@ -33,46 +33,46 @@ _Interleave = structure("x out", "channels batch times")
 
 
 class BlockOptions(NamedTuple):
-    """What a block makes of its signals."""
+    """Padding, pooling and segments of a block."""
 
     left: int  # zeros before a window
-    pool: int  # neighbors that are averaged after ELU; 0: no units, power alone
-    segments: int  # of which the power is taken
-    length: int  # samples of each
+    pool: int  # neighbors that are averaged after ELU; 0: the block has power but no units
+    segments: int  # segments whose power is computed
+    length: int  # samples of a segment
     eps: float
 
 
 class Weights(NamedTuple):
-    """Of P members with F signals: in a first block filters along time are shared by as many as there are for one."""
+    """Weights of a block of P members with F signals; in a first block `depth` signals share a temporal filter."""
 
     spatial: Tensor  # (P, F, C)
-    constant: Tensor | None  # (P, F, B) added to mixtures of channels
+    constant: Tensor | None  # (P, F, B) added to the mixed channels
     w: Tensor  # (P, F / depth, K); in a second block (P, C, K)
-    gamma: Tensor  # (P, F) of the normalization behind them
+    gamma: Tensor  # (P, F) of the normalization after the filters
     beta: Tensor  # (P, F)
 
 
 class InterleavedWindows(NamedTuple):
-    """Windows of G groups, and which of them a member reads."""
+    """Windows of G groups with the samples of several windows interleaved."""
 
-    x: Tensor  # (G, W·C·T) as kernels.c has them; W is the number of windows, rounded up to MAX_LANES
-    group: Tensor  # (P,)
+    x: Tensor  # (G, W·C·T) in the layout of kernels.c; W is the number of windows, rounded up to MAX_LANES
+    group: Tensor  # (P,) index of the group that a member reads
     batch: int
     times: int
 
 
 class SavedTensors(NamedTuple):
-    """What the way back needs of the way there."""
+    """Tensors that a block saves for its backward pass."""
 
-    v: Tensor  # (P, F, W·T) signals that are normalized
-    level: Tensor | None  # (P, F, W·S) mean and mean square of segments, where there is power alone
-    square: Tensor | None
-    mean: Tensor  # (P, F) of the signals
+    v: Tensor  # (P, F, W·T) signals before normalization
+    level: Tensor | None  # (P, F, W·S) means of segments, if the block has power but no units
+    square: Tensor | None  # (P, F, W·S) mean squares of segments
+    mean: Tensor  # (P, F) of v
     variance: Tensor
 
 
 def lay_out(x: Tensor, group: Tensor | None) -> InterleavedWindows:
-    """Lay out windows x (G, C, B, T); group: (P,), None where G = P."""
+    """Interleave windows x (G, C, B, T); group: (P,), or None if G = P."""
     groups, channels, batch, times = x.shape
     check_sizes("lay_out", batch=batch, times=times)
     x, out = x.contiguous(), x.new_empty(groups, _rounded(batch) * channels * times)
@@ -89,8 +89,10 @@ def _rounded(batch: int) -> int:
 def block_forward(
     windows: InterleavedWindows, weights: Weights, options: BlockOptions, dropout: DropoutDraws | None
 ) -> tuple[Tensor | None, Tensor | None, SavedTensors]:
-    """Return units (P, F, B, T // pool) and the mean squares of segments (P, F, B, S), either None where there is none
-    of it. Beside units, mean squares are those of the filtered signals; alone, of the normalized ones."""
+    """Return units (P, F, B, T // pool) and mean squares of segments (P, F, B, S), either may be None.
+
+    Mean squares are those of the filtered signals if there are units, otherwise those of the normalized signals.
+    """
     members, features, _ = weights.spatial.shape
     new, wide = windows.x.new_empty, _rounded(windows.batch)
     units = new(members, features, windows.batch, windows.times // options.pool) if options.pool else None
@@ -109,7 +111,7 @@ def block_backward(
     """Return the gradients of all weights."""
     grad = None if grad is None else grad.contiguous()
     grad_power = None if grad_power is None else grad_power.contiguous()
-    grads = Weights(*(None if tensor is None else torch.empty_like(tensor) for tensor in weights))  # type: ignore[arg-type]  # None where it was
+    grads = Weights(*(None if tensor is None else torch.empty_like(tensor) for tensor in weights))  # type: ignore[arg-type]  # the constant is optional
     _run_block(
         "block_backward", windows, weights, options, saved, dropout, grad, grad=grad, grad_power=grad_power,
         **{f"grad_{name}": tensor for name, tensor in grads._asdict().items()},
@@ -120,7 +122,7 @@ def block_backward(
 def second_forward(
     x: Tensor, weights: Weights, options: BlockOptions, dropout: DropoutDraws
 ) -> tuple[Tensor, SavedTensors]:
-    """Signals (P, C, B, T), each filtered by its w, mixed by `spatial`: units (P, B, F, T // pool), like latents."""
+    """Filter signals (P, C, B, T) by w, mix them by `spatial` and return units (P, B, F, T // pool)."""
     members, features, _ = weights.spatial.shape
     batch, times = x.shape[2:]
     units = x.new_empty(members, batch, features, times // max(options.pool, 1))
@@ -135,9 +137,9 @@ def second_backward(
 ) -> tuple[Tensor, Weights]:
     """Return the gradients of x and of all weights."""
     grad, grad_x = grad.contiguous(), torch.empty_like(x)
-    grads = Weights(*(None if tensor is None else torch.empty_like(tensor) for tensor in weights))  # type: ignore[arg-type]  # None where it was
-    given = {f"grad_{name}": tensor for name, tensor in grads._asdict().items()}
-    _run_second("second_backward", x, weights, options, saved, dropout, grad, grad=grad, grad_x=grad_x, **given)
+    grads = Weights(*(None if tensor is None else torch.empty_like(tensor) for tensor in weights))  # type: ignore[arg-type]  # the constant is optional
+    named = {f"grad_{name}": tensor for name, tensor in grads._asdict().items()}
+    _run_second("second_backward", x, weights, options, saved, dropout, grad, grad=grad, grad_x=grad_x, **named)
     return grad_x, grads
 
 
@@ -145,12 +147,12 @@ def _run_second(
     operation: str, x: Tensor, weights: Weights, options: BlockOptions, saved: SavedTensors, dropout: DropoutDraws,
     units: Tensor, **others: Tensor | None,
 ) -> None:  # fmt: skip
-    """Check the arguments of a kernel and run it, as `_run_block` does."""
+    """Check the arguments of a kernel of second blocks and run it; `others` are outputs and gradients."""
     (members, features, channels), taps, (batch, times) = weights.spatial.shape, weights.w.shape[-1], x.shape[2:]
     _check_options(operation, options, taps, times)
     check_sizes(operation, batch=batch, channels=channels, features=features, pool=options.pool)
     if options.segments or weights.constant is not None:
-        raise RuntimeError(f"autotransfer::{operation}: there is no power, and nothing is added")
+        raise RuntimeError(f"autotransfer::{operation}: expected neither power nor a constant")
     per_signal, wide = (members, features), _rounded(batch)
     shapes = {
         "out": (members, batch, features, times // options.pool), "x": (members, channels, batch, times),
@@ -173,7 +175,7 @@ def _run_second(
 
 def _check_options(operation: str, options: BlockOptions, taps: int, times: int) -> None:
     if not (1 <= taps <= MAX_TAPS and 0 <= options.left < taps and 0 <= options.pool <= MAX_POOL):
-        raise RuntimeError(f"autotransfer::{operation}: {taps} taps and {options} do not fit")
+        raise RuntimeError(f"autotransfer::{operation}: {taps} taps do not fit {options}")
     check_sizes(operation, times=times, steps=times // max(options.pool, 1), made=options.pool + options.segments)
     check_sizes(operation, 0, segments=options.segments, beyond=times - options.segments * options.length)
     check_sizes(operation, length=options.length if options.segments else 1)
@@ -183,8 +185,7 @@ def _run_block(
     operation: str, windows: InterleavedWindows, weights: Weights, options: BlockOptions, saved: SavedTensors,
     dropout: DropoutDraws | None, units: Tensor | None, **others: Tensor | None,
 ) -> None:  # fmt: skip
-    """Check the arguments of a kernel and run it. units: (P, F, B, T'), of which some are dropped, in members of one
-    group the same; others: outputs and gradients."""
+    """Check the arguments of a kernel of first blocks and run it; `others` are outputs and gradients."""
     (members, features, channels), (_, filters, taps) = weights.spatial.shape, weights.w.shape
     batch, times, pool, segments = windows.batch, windows.times, options.pool, options.segments
     check_sizes(operation, batch=batch, filters=filters, channels=channels)
@@ -192,8 +193,9 @@ def _run_block(
     if features % filters:
         raise RuntimeError(f"autotransfer::{operation}: {features} signals do not share {filters} filters")
     power = others["power" if "power" in others else "grad_power"]
-    for there, *given in ((pool > 0, units, dropout), (segments > 0, power), (pool == 0, saved.level, saved.square)):
-        if any((tensor is not None) != there for tensor in given):
+    level, square = saved.level, saved.square
+    for is_needed, *several in ((pool > 0, units, dropout), (segments > 0, power), (pool == 0, level, square)):
+        if any((tensor is not None) != is_needed for tensor in several):
             raise RuntimeError(f"autotransfer::{operation}: expected the tensors of {options} and no others")
     check_index(operation, "group", windows.group, members, len(windows.x))
     per_signal, wide = (members, features), _rounded(batch)
@@ -214,11 +216,11 @@ def _run_block(
         "v": Argument(saved.v, (*per_signal, wide * times)),
         "mean": Argument(saved.mean, per_signal),
         "variance": Argument(saved.variance, per_signal),
-        "level": Argument(saved.level, (*per_signal, wide * segments)),
-        "square": Argument(saved.square, (*per_signal, wide * segments)),
+        "level": Argument(level, (*per_signal, wide * segments)),
+        "square": Argument(square, (*per_signal, wide * segments)),
     }
     depth = features // filters
-    most = max(1, members * filters // (2 * torch.get_num_threads()))  # so that every thread has something to do
+    most = max(1, members * filters // (2 * torch.get_num_threads()))  # so that every thread has work
     rows = depth * min(max(1, ROWS_PER_THREAD // depth), most)
     numbers = {
         "channels": channels, "features": features, "depth": depth, "batch": batch, "times": times, "taps": taps,
@@ -229,7 +231,7 @@ def _run_block(
 
 
 class SavedLatents(NamedTuple):
-    """What the way back needs of the way there."""
+    """Tensors that latents of power save for their backward pass."""
 
     logs: Tensor  # (P, F, B, S)
     mean: Tensor  # (P, F) of the logarithms
@@ -239,8 +241,7 @@ class SavedLatents(NamedTuple):
 def latents_forward(
     power: Tensor, gamma: Tensor, beta: Tensor, dropout: DropoutDraws, floor: float, eps: float
 ) -> tuple[Tensor, SavedLatents]:
-    """log(power + floor) of power (P, F, B, S), normalized by batch statistics, gamma and beta (P, F), with dropout:
-    latents (P, B, F·S)."""
+    """Return log(power + floor) after batch normalization and dropout: (P, F, B, S) -> latents (P, B, F·S)."""
     members, features, batch, segments = power.shape
     out = power.new_empty(members, batch, features * segments)
     saved = SavedLatents(torch.empty_like(power), *(power.new_empty(members, features) for _ in range(2)))
@@ -253,7 +254,7 @@ def latents_backward(
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Return the gradients of power, gamma and beta."""
-    grads = {f"grad_{name}": torch.empty_like(of) for name, of in (("power", power), ("gamma", gamma), ("beta", beta))}
+    grads = {f"grad_{name}": torch.empty_like(t) for name, t in (("power", power), ("gamma", gamma), ("beta", beta))}
     _run_latents("latents_backward", power, gamma, beta, dropout, saved, floor, eps, grad=grad.contiguous(), **grads)
     return grads["grad_power"], grads["grad_gamma"], grads["grad_beta"]
 
@@ -268,6 +269,6 @@ def _run_latents(
     shapes: dict[str, Sequence[int]] = dict.fromkeys(("gamma", "beta", "mean", "variance"), per_feature)
     shapes |= {"power": power.shape, "logs": power.shape, "out": latents, "grad": latents}
     tensors = {"power": power, "gamma": gamma, "beta": beta, **saved._asdict(), **others}
-    given = {name: Argument(one, shapes[name.removeprefix("grad_")]) for name, one in tensors.items()}
+    checked = {name: Argument(tensor, shapes[name.removeprefix("grad_")]) for name, tensor in tensors.items()}
     numbers = {"features": features, "batch": batch, "segments": segments, "floor": floor, "eps": eps}
-    run(operation, _Latents, power, _dropout_arguments(operation, dropout, power) | given, numbers)
+    run(operation, _Latents, power, _dropout_arguments(operation, dropout, power) | checked, numbers)

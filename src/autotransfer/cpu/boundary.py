@@ -36,7 +36,7 @@ def instruction_set() -> str:
 
 
 class Argument(NamedTuple):
-    """A tensor, and the shape and type that a kernel expects of it. None: an optional tensor that is not given."""
+    """Tensor argument of a kernel, None if it is optional, with its required shape and dtype."""
 
     tensor: Tensor | None
     shape: Sequence[int]
@@ -44,7 +44,7 @@ class Argument(NamedTuple):
 
 
 def address(operation: str, name: str, expected: Argument) -> int:
-    """The address of a tensor's first number, 0 for None; the caller keeps the tensor alive while it is in use."""
+    """Return the address of a checked tensor, 0 for None; the caller keeps the tensor alive."""
     tensor, shape, dtype = expected
     if tensor is None:
         return 0
@@ -54,12 +54,12 @@ def address(operation: str, name: str, expected: Argument) -> int:
 
 
 def addresses(operation: str, **tensors: Argument) -> dict[str, int]:
-    """Addresses of several tensors, by name."""
+    """Return the addresses of checked tensors by name."""
     return {name: address(operation, name, expected) for name, expected in tensors.items()}
 
 
 def check_index(operation: str, name: str, index: Tensor, size: int, bound: int) -> int:
-    """The address of index (size,) int64 with every entry from 0 up to, but not including, `bound`."""
+    """Return the address of an index (size,) int64 whose entries all lie in [0, bound)."""
     place = address(operation, name, Argument(index, (size,), torch.int64))
     outside = require_library(operation).outside
     if outside.argtypes is None:
@@ -70,14 +70,14 @@ def check_index(operation: str, name: str, index: Tensor, size: int, bound: int)
 
 
 def check_sizes(operation: str, least: int = 1, **sizes: int) -> None:
-    """Whole numbers that a kernel divides by or counts up to."""
+    """Raise RuntimeError if one of the sizes is below `least`."""
     for name, size in sizes.items():
         if size < least:
             raise RuntimeError(f"autotransfer::{operation}: expected {name} to be at least {least}, but it is {size}")
 
 
 def require_library(operation: str) -> CDLL:
-    """Return the kernels for an operation that has no other form."""
+    """Return the library of kernels; raise RuntimeError if there is none."""
     kernels = library()
     if kernels is None:
         raise RuntimeError(f"autotransfer::{operation}: there are no compiled kernels in this installation")

@@ -1,7 +1,7 @@
-"""Functions that run as one Triton kernel each on a GPU. `available()` says whether they can.
+"""Functions that run as one Triton kernel each on a GPU; `available()` tells whether they can.
 
-Libraries move the signal of a training step through memory a dozen times and reach half of its speed on thin
-matrices; these kernels read and write what has to be read and written.
+Operations of torch move the signals of a training step through memory a dozen times; the kernels read and write each
+signal once or twice. Products of thin matrices are twice as fast as in libraries.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from torch import Tensor
 
 from .loading import CONTIGUOUS, STRIDED, Argument, load_kernels
 
-MAX_TILE_SIDE = 64  # a side of a matrix that fits into one tile
-PROGRAMS = 4096  # of one warp, that keep a GPU busy
-TAPS = 64  # of a filter, worked on at once
-MAX_SOLVE_ROWS = 128  # rows of a matrix whose columns one program holds in part
+MAX_TILE_SIDE = 64  # side of a matrix that fits into one tile
+PROGRAMS = 4096  # programs of one warp that keep a GPU busy
+TAPS = 64  # taps of a filter per launch
+MAX_SOLVE_ROWS = 128  # rows of a matrix that one program holds
 
 
 @dataclass(frozen=True, eq=False)
 class DropoutDraws:
-    """Draws of units to drop: unit i of member p where draws[group[p], i] lies below the member's threshold."""
+    """Random draws for dropout: unit i of member p is dropped if draws[group[p], i] is below the member's threshold."""
 
     draws: Tensor  # (G, n) int16, uniform
     group: Tensor | None  # (P,); None: G = P
@@ -40,7 +40,7 @@ class DropoutDraws:
 
     @cached_property
     def keep_scale(self) -> Tensor:
-        """Return factors (P,) of the units that stay."""
+        """Return the factors (P,) by which kept units are multiplied."""
         return 1.0 / (1.0 - self.drop)
 
 
@@ -52,11 +52,10 @@ _enabled: ContextVar[bool] = ContextVar("kernels enabled", default=False)
 
 @contextmanager
 def use_kernels(*, enabled: bool) -> Iterator[None]:
-    """Inside, in this thread, kernels are `available` if wanted; outside never. They are compiled when first launched,
-    which takes longer than a short training, or a prediction."""
+    """Enable kernels in a context and thread. The first launch compiles them, which takes longer than a short fit."""
     token = _enabled.set(enabled)
     try:
-        # Backward passes run in this thread, too: in torch's threads the context variable is not set.
+        # Backward passes must run in this thread, because the context variable is not set in torch's threads.
         with torch.autograd.set_multithreading_enabled(False):
             yield
     finally:
@@ -64,7 +63,7 @@ def use_kernels(*, enabled: bool) -> Iterator[None]:
 
 
 def available(signal: Tensor, dtype: torch.dtype = torch.float32) -> bool:
-    """Tell whether there are kernels for this tensor."""
+    """Tell whether kernels are enabled and there are kernels for a tensor."""
     return (
         _enabled.get()
         and signal.device.type == "cuda"
@@ -76,19 +75,16 @@ def available(signal: Tensor, dtype: torch.dtype = torch.float32) -> bool:
 
 @cache
 def _modern(device: torch.device) -> bool:
-    """Tell whether the device's tensor cores know TF32 and bfloat16."""
+    """Tell whether the tensor cores of a device support TF32 and bfloat16."""
     return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
-    """torch.bmm, (P, m, k) × (P, k, n), of matrices with short sides; factors rounded as in TF32.
-
-    group: (P,) which of the G matrices b (G, k, n) a member takes.
-    """
+    """Multiply thin matrices (P, m, k) × (P, k, n) in TF32; group: (P,) index of a member's matrix in b (G, k, n)."""
     m, k, n = a.shape[1], a.shape[2], b.shape[2]
     if m > MAX_TILE_SIDE or (k > MAX_TILE_SIDE and n > MAX_TILE_SIDE):
         return torch.bmm(a, b if group is None else b[group])
-    wide = k <= MAX_TILE_SIDE  # many columns, in tiles; else one tile that sums over k
+    wide = k <= MAX_TILE_SIDE  # tiles over many columns, otherwise one tile that sums over k
     tile_n, tile_k = (128, tile(k)) if wide else (tile(n), 64)
     shares, share = (1, k) if wide else _shares(len(a), k, tile_k)
     out = a.new_empty(shares, len(a), m, n)
@@ -103,15 +99,17 @@ def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
 
 
 def _shares(members: int, k: int, least: int) -> tuple[int, int]:
-    """Return into how many sums a long one is cut to keep the device busy, and their length: a multiple of `least`."""
-    wanted = max(1, PROGRAMS // members)
-    share = -(-k // (wanted * least)) * least
+    """Return the number of partial sums that keep the device busy and their length, a multiple of `least`."""
+    most = max(1, PROGRAMS // members)
+    share = -(-k // (most * least)) * least
     return -(-k // share), share
 
 
 def sum_scaled_rows(table: Tensor, rows: Tensor, factors: Tensor, linear: Tensor) -> Tensor:
-    """table (N, C, n), rows (G, B), factors (G, B, C), linear (n,) bool -> (G, n): the sum over a group's rows and
-    their channels, times the channel's factor in linear columns and times its square in the others."""
+    """Sum rows (G, B) of a table (N, C, n) over windows and channels, times factors (G, B, C): (G, n).
+
+    Columns of the table in which `linear` (n,) is False are multiplied by the squared factors.
+    """
     (groups, batch), (channels, width) = rows.shape, table.shape[1:]
     tiles, least = -(-width // 256), 8
     shares = max(1, min(PROGRAMS // (8 * groups * tiles), batch * channels // least))
@@ -131,7 +129,7 @@ def _power(side: int) -> int:
 
 
 def tile(side: int) -> int:
-    """Return the side of a tile; tensor cores need 16 at least."""
+    """Return the side of a tile, at least 16 for tensor cores."""
     return max(16, _power(side))
 
 
@@ -145,10 +143,9 @@ def norm_pool_forward(
     eps: float,
     squared: bool = False,
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
-    """Normalization by batch statistics, ELU, mean over `pool` neighbors, dropout.
+    """Apply batch normalization, ELU, average pooling and dropout to v (P, F, B·T).
 
-    v (P, F, B·T), gamma and beta (P, F) -> output (P, F, B, T // pool), with `squared` the mean squares of v in the
-    same shape, mean and variance (P, F).
+    Return units (P, F, B, T // pool), mean squares of v or None unless `squared`, mean and variance (P, F).
     """
     members, features, n = v.shape
     batch = n // times
@@ -185,8 +182,10 @@ def norm_pool_backward(
 def elu_pool(
     v: Tensor, scale: Tensor, shift: Tensor, times: int, pool: int, squared: bool = False
 ) -> tuple[Tensor, Tensor | None]:
-    """ELU of scale · v + shift, (P, F) numbers, and its mean over `pool` neighbors: v (P, F, B·T) -> (P, F, B, T //
-    pool), with `squared` the mean squares of v in the same shape. Without a gradient."""
+    """Average ELU(scale · v + shift) over `pool` neighbors, without gradient: v (P, F, B·T) -> (P, F, B, T // pool).
+
+    scale, shift: (P, F). Also return the mean squares of v, None unless `squared`.
+    """
     members, features, n = v.shape
     out = v.new_empty(members, features, n // times, times // pool)
     squares = torch.empty_like(out) if squared else None
@@ -201,8 +200,7 @@ def elu_pool(
 
 
 def segments_forward(v: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Signals v (N, B, T), cut into S segments of `length` samples, less the mean (N,) of all of a signal's: mean and
-    mean square of every segment (N, B, S), and that mean. What does not fill a segment counts nowhere."""
+    """Return mean and mean square (N, B, S) of the segments of centered signals v (N, B, T), and their means (N,)."""
     rows, batch, times = v.shape
     level = v.new_empty(rows, batch, times // length)
     square, mean = torch.empty_like(level), v.new_empty(rows)
@@ -228,12 +226,12 @@ def segments_backward(
 
 
 def _per_feature(v: Tensor, *numbers: Tensor) -> Iterator[Argument]:
-    """Yield numbers (P, F) of members and features of a signal (P, F, n)."""
+    """Return arguments (P, F) of members and features of a signal (P, F, n)."""
     return (Argument(number, v.shape[:2]) for number in numbers)
 
 
 def _dropout_arguments(dropout: DropoutDraws, units: Tensor) -> tuple[Argument, Argument | Tensor, Argument]:
-    """Return the arguments that drop units (P, F, B, T // pool)."""
+    """Return the arguments of a kernel that determine which units (P, F, B, T // pool) are dropped."""
     members, *each = units.shape
     draws, group = dropout.draws, dropout.group
     return (
@@ -248,16 +246,15 @@ def _by_row(n: int, times: int, pool: int, dropout: DropoutDraws) -> dict[str, i
 
 
 def _in_units(n: int, width: int) -> dict[str, int]:
-    """Return the constants of a program that goes twice over a row of n samples, in units of `width`. The longer the
-    row, the more threads and the more samples of each: the fewer rows at a time, so that the second pass finds them in
-    the cache."""
+    """Return the constants of a program that reads a row of n samples twice in units of `width`."""
+    # Long rows get more threads and larger blocks, so that the second pass finds them in the cache.
     warps = min(max(_power(n // 512), 4), 16)
     block = (512 if n >= 16384 else 256) * warps
     return {"WIDTH": _power(width), "BLOCK": max(block, _power(width)), "num_warps": warps}
 
 
 def correlate(x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tensor:
-    """x (N, R, T), w (N, K) -> (N, R, T) with entries Σ_k w[k] x[t + k - left]; flipped: w from its end."""
+    """Filter x (N, R, T) by w (N, K): entries Σ_k w[k] x[t + k - left]; flipped: w is reversed."""
     x, out = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
     for part in _cut_filter(x, w.shape[1], left):
         load_kernels("filter_kernels").correlate[(len(x),)](
@@ -268,7 +265,7 @@ def correlate(x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tens
 
 
 def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tensor:
-    """Return the filters' gradient (N, K), Σ_rt x[r, t + k - left] grad[r, t]."""
+    """Return the gradient of the filters (N, K), Σ_rt x[r, t + k - left] grad[r, t]."""
     x, grad, out = x.contiguous(), grad.contiguous(), x.new_empty(len(x), kernel)
     for part in _cut_filter(x, kernel, left):
         load_kernels("filter_kernels").correlate_gradient[(len(x),)](
@@ -279,7 +276,7 @@ def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tenso
 
 
 class _FilterPart(NamedTuple):
-    """Some taps of a filter, and the arguments of its kernel."""
+    """Range of taps of a filter with the arguments of its kernel."""
 
     first: int
     taps: int
@@ -288,8 +285,7 @@ class _FilterPart(NamedTuple):
 
 
 def _cut_filter(x: Tensor, kernel: int, left: int) -> Iterator[_FilterPart]:
-    """Cut filters into pieces of up to TAPS taps. A tile of the signal is twice as long as one of the output, which is
-    room for as many taps and the lag."""
+    """Cut filters into parts of up to TAPS taps; a tile of the signal is twice as long as one of the output."""
     _, rows, times = x.shape
     unit = math.gcd(times, 4)
     first = 0
@@ -304,7 +300,7 @@ def _cut_filter(x: Tensor, kernel: int, left: int) -> Iterator[_FilterPart]:
 
 
 def sign(matrix: Tensor, steps: Sequence[tuple[float, float, float]]) -> Tensor:
-    """a x + b x³ + c x⁵ for every step, of symmetric matrices (P, N, N) with N ≤ 128 and entries below 1000."""
+    """Apply x -> a x + b x³ + c x⁵ for every step to symmetric x (P, N, N) with N ≤ 128 and entries below 1000."""
     out = torch.empty_like(matrix, memory_format=torch.contiguous_format)
     coefficients = _coefficients(tuple(steps), matrix.device)
     rows = matrix.shape[-1]
@@ -327,8 +323,10 @@ def solve_(matrix: Tensor, vectors: Tensor) -> Tensor:
 
 
 def accelerate(matrix: Tensor, vectors: Tensor, steps: Tensor, rates: Sequence[tuple[float, float]]) -> Tensor:
-    """x ← x + m (x − the one before) + ω (vectors − matrix x), from 0, each system as many times as `steps` (P,) says:
-    symmetric matrices (P, N, N) with N ≤ MAX_SOLVE_ROWS, (P, N, D) -> (P, N, D). rates: (m, ω) of every step."""
+    """Iterate x ← x + m (x − previous x) + ω (vectors − matrix x) from 0 and return x (P, N, D).
+
+    Matrices (P, N, N) are symmetric with N ≤ MAX_SOLVE_ROWS; steps: (P,) numbers of iterations; rates: (m, ω) of each.
+    """
     out = torch.empty_like(vectors, memory_format=torch.contiguous_format)
     (members, rows, width), across = vectors.shape, min(64, tile(vectors.shape[-1]))
     _kernels().accelerate[(members, -(-width // across))](
@@ -341,5 +339,5 @@ def accelerate(matrix: Tensor, vectors: Tensor, steps: Tensor, rates: Sequence[t
 
 @cache
 def _coefficients(steps: tuple[tuple[float, ...], ...], device: torch.device) -> Tensor:
-    """Return coefficients, made once: a copy from the host has no place in a captured program."""
+    """Return cached coefficients, because a captured CUDA graph cannot copy from the host."""
     return torch.tensor(steps, dtype=torch.float32, device=device)

@@ -1,4 +1,4 @@
-"""Launchers of the kernels for elementwise work of a step: one launch where torch's operations are ten or more."""
+"""Launchers of elementwise kernels, each of which replaces ten or more operations of torch."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _kernels = partial(load_kernels, "elementwise_kernels")
 
 
 def available(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
-    """Tell whether there are kernels for this tensor: on a GPU, and torch does not record or replace operations."""
+    """Tell whether there are kernels for a tensor on a GPU and torch does not record or replace operations."""
     return (
-        not torch.compiler.is_compiling()  # first: a compiler reads no further
+        not torch.compiler.is_compiling()  # first, so that a compiler stops here
         and has_kernels(tensor, dtype)
         and type(tensor) in (Tensor, torch.nn.Parameter)
-        and torch._C._functorch.peek_interpreter_stack() is None  # vmap and its like
+        and torch._C._functorch.peek_interpreter_stack() is None  # for example vmap
     )
 
 
 def fold_in(keys: Tensor, values: Tensor | int) -> Tensor:
-    """Compute randomness.fold_in of keys int32 and whole numbers, which are broadcast."""
+    """Compute randomness.fold_in of int32 keys and integers, which are broadcast."""
     if isinstance(values, int):
         return _folded(keys, keys, values, -1)
     single = values.numel() == 1

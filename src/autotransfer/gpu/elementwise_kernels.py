@@ -1,4 +1,4 @@
-"""Triton kernels for elementwise work of a step. Imported only where Triton is; `elementwise` launches them."""
+"""Elementwise Triton kernels, which `elementwise` launches. The import needs Triton."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import triton.language as tl
 
 @triton.jit
 def _mix(h):
-    """randomness.mix of unsigned words."""
+    """Compute randomness.mix of unsigned words."""
     h = (h ^ (h >> 16)) * 0x85EBCA6B
     h = (h ^ (h >> 13)) * 0xC2B2AE35
     return h ^ (h >> 16)
@@ -16,7 +16,7 @@ def _mix(h):
 
 @triton.jit
 def fold_in(keys, values, out, n, number, STRIDE: tl.constexpr, BLOCK: tl.constexpr):
-    """STRIDE: 1, or 0 where one value serves all keys; -1: `number` does."""
+    """Compute randomness.fold_in. STRIDE: 1; 0: all keys share one value; -1: the value is `number`."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     key = tl.load(keys + at, mask=at < n, other=0).to(tl.uint32, bitcast=True)
     if STRIDE < 0:
@@ -29,7 +29,7 @@ def fold_in(keys, values, out, n, number, STRIDE: tl.constexpr, BLOCK: tl.conste
 
 @triton.jit
 def bits(keys, out, n, BLOCK: tl.constexpr):
-    """out[g, i]: word i of key g."""
+    """Store word i of key g in out[g, i]."""
     key = tl.load(keys + tl.program_id(0)).to(tl.uint32, bitcast=True)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     counter = _mix((at + 1).to(tl.uint32) * 0x9E3779B9)
@@ -42,13 +42,13 @@ def adamw(
     values, first, second, steps, grads, lr, weight_decay, active, n, LOG_1: tl.constexpr, LOG_2: tl.constexpr,
     BETA_1: tl.constexpr, BETA_2: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """training.optimizer.update: nothing is read or written for members that take no step."""
+    """Compute training.optimizer.update for active members."""
     member = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = (at < n) & (tl.load(active + member) != 0)
     at += member * n
     step = tl.maximum(tl.load(steps + member), 1.0)
-    # In float64: powers of .999 over many steps.
+    # float64, because powers of .999 over many steps are inaccurate in float32.
     first_bias = (1.0 - tl.exp(step * LOG_1)).to(tl.float32)
     second_bias = tl.sqrt(1.0 - tl.exp(step * LOG_2)).to(tl.float32)
     rate = tl.load(lr + member)

@@ -1,6 +1,6 @@
-"""Triton kernels for a GPU. Imported only where Triton is; the functions of `gpu` launch them.
+"""Triton kernels of encoders and of linear systems, which functions of `gpu` launch. The import needs Triton.
 
-Each has a plain torch twin, which is its oracle in the tests.
+Tests compare each kernel with torch operations.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ def multiply(
     a, b, out, which, m, n, k, share, a_batch, a_row, a_column, b_batch, b_row, b_column,
     TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
-    """The sum over s of out[s, p] is a[p] @ b[which[p]], without SHARED b[p]; s counts shares of the k terms. A program
-    makes all m rows and TILE_N columns of one."""
+    """Store partial sums of a[p] @ b[which[p]], or b[p] unless SHARED, in out[s, p] for shares s of the k terms.
+
+    A program computes all m rows and TILE_N columns of a partial sum.
+    """
     batch = tl.program_id(0).to(tl.int64)
     source = tl.load(which + batch) if SHARED else batch
     rows = tl.arange(0, TILE_M)
@@ -40,7 +42,7 @@ def multiply(
 
 @triton.jit
 def _elu_of(v, mean, scale, shift):
-    """ELU of the normalized signal, and its slope."""
+    """Return ELU of the normalized signal and its derivative."""
     h = (v - mean) * scale + shift
     slope = tl.exp(tl.minimum(h, 0.0))
     return tl.maximum(h, 0.0) + slope - 1.0, slope
@@ -48,9 +50,9 @@ def _elu_of(v, mean, scale, shift):
 
 @triton.jit
 def _dropout(drop, member):
-    """The number from which on a unit's draw is kept, and what it is multiplied by then."""
+    """Return the smallest draw of a kept unit and the factor by which kept units are multiplied."""
     share = tl.load(drop + member)
-    # Adding and taking away 3·2²² leaves the nearest whole number, the even one of two.
+    # Adding and subtracting 3·2²² rounds to the nearest integer, half to even.
     return ((share * 65536.0 + 12582912.0) - 12582912.0).to(tl.int32) - 32768, 1.0 / (1.0 - share)
 
 
@@ -59,15 +61,15 @@ def norm_pool_forward(
     v, gamma, beta, draws, group, drop, out, squares, means, variances, features, batch, eps, TIMES: tl.constexpr,
     POOL: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SHARED: tl.constexpr, SQUARED: tl.constexpr,
 ):  # fmt: skip
-    """One program for a member and feature: statistics of its batch × TIMES samples, then the pooled units.
+    """Compute the statistics of batch × TIMES samples of a member's feature, then its pooled units, in one program.
 
-    WIDTH is the power of 2 from POOL upwards. BLOCK samples are worked on at once.
+    WIDTH is the smallest power of 2 that is at least POOL. BLOCK samples are processed at once.
     """
     row = tl.program_id(0).to(tl.int64)
     member, feature = row // features, row % features
     n = batch * TIMES
     lane = tl.arange(0, BLOCK)
-    # One pass: sums about the first sample, so that a large offset does not cancel.
+    # The first sample is subtracted before summing, so that a large offset does not cancel.
     middle = tl.load(v + row * n)
     total = tl.zeros((BLOCK,), dtype=tl.float32)
     spread = tl.zeros((BLOCK,), dtype=tl.float32)
@@ -110,8 +112,7 @@ def elu_pool(
     v, scales, shifts, out, squares, batch, TIMES: tl.constexpr, POOL: tl.constexpr, WIDTH: tl.constexpr,
     BLOCK: tl.constexpr, SQUARED: tl.constexpr,
 ):  # fmt: skip
-    """Compute what norm_pool_forward makes of a member's feature once scale and shift are known, without dropout. A
-    program makes BLOCK // WIDTH units."""
+    """Compute BLOCK // WIDTH units of norm_pool_forward with known scale and shift, without dropout."""
     row = tl.program_id(0).to(tl.int64)
     steps: tl.constexpr = TIMES // POOL
     n, units = batch * TIMES, batch * steps
@@ -133,9 +134,9 @@ def norm_pool_backward(
     batch, eps, TIMES: tl.constexpr, POOL: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
     SHARED: tl.constexpr, SQUARED: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of norm_pool_forward: sums over the row first, then every sample.
+    """Compute the gradients of norm_pool_forward: first sums over the row, then the gradient of every sample.
 
-    What pooling leaves over at the end of a window is a unit too, without a gradient from above.
+    Samples at the end of a window that are not pooled form a unit with gradient 0.
     """
     row = tl.program_id(0).to(tl.int64)
     member, feature = row // features, row % features
@@ -181,16 +182,16 @@ def norm_pool_backward(
 def segments_forward(
     v, level, square, means, batch, TIMES: tl.constexpr, LENGTH: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """One program for a signal: the mean of its samples, then mean and mean square of every segment less that.
+    """Compute the mean of a signal, then mean and mean square of its centered segments, in one program.
 
-    WIDTH is the power of 2 from LENGTH upwards. BLOCK samples are worked on at once.
+    WIDTH is the smallest power of 2 that is at least LENGTH. BLOCK samples are processed at once.
     """
     row = tl.program_id(0).to(tl.int64)
     steps: tl.constexpr = TIMES // LENGTH
     n, units = batch * TIMES, batch * steps
     lane = tl.arange(0, BLOCK // WIDTH)
     i = tl.arange(0, WIDTH)[None, :]
-    middle = tl.load(v + row * n)  # sums are about it, so that a large offset does not cancel
+    middle = tl.load(v + row * n)  # subtracted before summing, so that a large offset does not cancel
     total = tl.zeros((BLOCK // WIDTH,), dtype=tl.float32)
     for start in range(0, units, BLOCK // WIDTH):
         unit = start + lane
@@ -214,8 +215,7 @@ def segments_backward(
     grad_level, grad_square, v, level, means, grad_v, batch, TIMES: tl.constexpr, LENGTH: tl.constexpr,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of segments_forward. Centering takes the gradient's mean away, which the segments tell: the sum of
-    a segment's centered samples is known."""
+    """Compute the gradient of segments_forward; centering subtracts its mean, which follows from the segments."""
     row = tl.program_id(0).to(tl.int64)
     steps: tl.constexpr = TIMES // LENGTH
     places: tl.constexpr = (TIMES + LENGTH - 1) // LENGTH
@@ -242,7 +242,7 @@ def segments_backward(
 
 @triton.jit
 def _units(place, i, units, TIMES: tl.constexpr, POOL: tl.constexpr):
-    """The units at `place`, whether they were pooled, their samples and which of these there are."""
+    """Return the units at `place`, whether they were pooled, their samples and a mask of existing samples."""
     steps: tl.constexpr = TIMES // POOL
     if TIMES % POOL == 0:
         unit, pooled, first = place, place < units, place * POOL
@@ -258,7 +258,7 @@ def _units(place, i, units, TIMES: tl.constexpr, POOL: tl.constexpr):
 
 @triton.jit
 def _unit_gradient(grad, own_draws, unit, pooled, least, gain):
-    """A sample's share of what the pooled unit gets from above; 0 for units that dropout drops."""
+    """Return the gradient of a sample from that of its pooled unit, 0 for dropped units."""
     draw = tl.load(own_draws + unit, mask=pooled, other=0)
     g = tl.load(grad + unit, mask=pooled, other=0.0)
     return tl.where(pooled & (draw.to(tl.int32) >= least), g * gain, 0.0)
@@ -266,7 +266,7 @@ def _unit_gradient(grad, own_draws, unit, pooled, least, gain):
 
 @triton.jit
 def _halves(x):
-    """x to 22 bits as two float16, the second 2048 times what it stands for: small numbers keep their bits."""
+    """Split x into two float16 numbers with 22 bits; the second is scaled by 2048, so that it does not underflow."""
     high = x.to(tl.float16)
     return high, ((x - high.to(tl.float32)) * 2048.0).to(tl.float16)
 
@@ -279,7 +279,7 @@ def _multiply_halves(a_high, a_low, b_high, b_low):
 
 @triton.jit
 def sign(matrix, out, coefficients, rows, STEPS: tl.constexpr, TILE: tl.constexpr):
-    """Polynomials a x + b x³ + c x⁵ of a symmetric matrix, one after the other, without leaving the chip."""
+    """Apply polynomials a x + b x³ + c x⁵ to a symmetric matrix that stays on the chip."""
     batch = tl.program_id(0).to(tl.int64)
     i, j = tl.arange(0, TILE)[:, None], tl.arange(0, TILE)[None, :]
     place = batch * rows * rows + i * rows + j
@@ -299,7 +299,7 @@ def sign(matrix, out, coefficients, rows, STEPS: tl.constexpr, TILE: tl.constexp
 
 @triton.jit
 def _inverse(x, SIDE: tl.constexpr):
-    """Invert a positive definite matrix, one row and column after the other."""
+    """Invert a positive definite matrix by Gauss-Jordan elimination."""
     i, j = tl.arange(0, SIDE)[:, None], tl.arange(0, SIDE)[None, :]
     for k in range(SIDE):
         row = tl.sum(tl.where(i == k, x, 0.0), 0)[None, :]
@@ -312,9 +312,10 @@ def _inverse(x, SIDE: tl.constexpr):
 
 @triton.jit
 def solve(matrix, vectors, rows, width, TILE: tl.constexpr, BLOCK: tl.constexpr, ACROSS: tl.constexpr):
-    """matrix⁻¹ vectors in their place, by blocks: rows below are rid of a block's columns, then from the last block
-    backwards. The matrix is used up. A program solves one system, which stays in the caches; its threads wait for each
-    other where one reads what another has written."""
+    """Replace vectors by matrix⁻¹ vectors by blockwise elimination; the matrix is overwritten.
+
+    A program solves one system. Barriers separate writes of its threads from reads by other threads.
+    """
     batch = tl.program_id(0).to(tl.int64)
     matrix += batch * rows * rows
     vectors += batch * rows * width
@@ -359,8 +360,10 @@ def solve(matrix, vectors, rows, width, TILE: tl.constexpr, BLOCK: tl.constexpr,
 
 @triton.jit
 def accelerate(matrix, vectors, steps, rates, out, rows, width, TILE: tl.constexpr, ACROSS: tl.constexpr):
-    """x ← x + m (x − the one before) + ω (vectors − matrix x) from 0, as many steps as a system has, with their m and ω
-    from rates. A program holds one matrix, and ACROSS of the columns."""
+    """Iterate x ← x + m (x − previous x) + ω (vectors − matrix x) from 0 for `steps` of each system.
+
+    Rates holds (m, ω) of every step. A program holds one matrix and ACROSS columns.
+    """
     batch = tl.program_id(0).to(tl.int64)
     i, j = tl.arange(0, TILE)[:, None], tl.arange(0, TILE)[None, :]
     k = tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)[None, :]
@@ -382,8 +385,10 @@ def accelerate(matrix, vectors, steps, rates, out, rows, width, TILE: tl.constex
 def sum_scaled_rows(
     table, rows, factors, linear, out, batch, channels, width, share, TILE_B: tl.constexpr, TILE: tl.constexpr
 ):
-    """The sum over s of out[s, g] is that over b and c of table[rows[g, b], c], times f = factors[g, b, c] in linear
-    columns and f² in the others; s counts shares of the channels of a group's rows. TILE of the width columns."""
+    """Store partial sums over b and c of table[rows[g, b], c] · f in out[s, g], with f = factors[g, b, c].
+
+    In columns that are not linear f is squared. Shares s divide the channels of a group's rows.
+    """
     group = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * TILE + tl.arange(0, TILE)[None, :]
     once = tl.load(linear + column, mask=column < width, other=0) != 0

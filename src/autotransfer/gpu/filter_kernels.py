@@ -1,8 +1,8 @@
-"""Triton kernels that filter signals along time. Imported only where Triton is; the functions of `gpu` launch them.
+"""Triton kernels that filter signals along time, which functions of `gpu` launch. The import needs Triton.
 
-A tile of samples is multiplied by the filter's Toeplitz matrix, which is the same for every tile of every row and never
-leaves the chip. Tiles begin at multiples of 4 samples, so that memory is read 16 bytes at a time; `lag` is how much
-earlier than the filter a tile begins. The next tile is on its way while the present one is worked on.
+A tile of samples is multiplied by the Toeplitz matrix of the filter, which stays on the chip for all tiles and rows.
+Tiles begin at multiples of 4 samples, so that memory is read 16 bytes at a time, `lag` samples before the filter. The
+next tile is loaded while the current one is multiplied.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ HALF = tl.constexpr(tl.float16 if triton.knobs.runtime.interpret else tl.bfloat1
 
 @triton.jit
 def _tile(x, step, tiles, rows, times, r, i, BEGIN: tl.constexpr, TILE_R: tl.constexpr, TILE_T: tl.constexpr):
-    """Samples BEGIN + i of tile `step` of a signal (rows, times), 0 outside. The tiles of TILE_R rows come first."""
+    """Load samples BEGIN + i of tile `step` of a signal (rows, times), 0 outside. Tiles of TILE_R rows come first."""
     row = step // tiles * TILE_R + r
     sample = step % tiles * TILE_T + BEGIN + i
     return tl.load(x + row * times + sample, mask=(row < rows) & (sample >= 0) & (sample < times), other=0.0)
@@ -27,9 +27,9 @@ def correlate(
     x, w, out, rows, units, kernel, first, taps, lag, UNIT: tl.constexpr, BEGIN: tl.constexpr, FLIPPED: tl.constexpr,
     ADD: tl.constexpr, TILE_R: tl.constexpr, TILE_I: tl.constexpr, TILE_T: tl.constexpr,
 ):  # fmt: skip
-    """out[n, r, t] = sum over k < taps of w[n, first + k] x[n, r, t + k + BEGIN + lag], x being 0 outside.
+    """Store out[n, r, t] = sum over k < taps of w[n, first + k] x[n, r, t + k + BEGIN + lag], x being 0 outside.
 
-    FLIPPED: w from its end; ADD: to what is in out; times = units · UNIT. One program for a filter and all its rows.
+    FLIPPED: w is reversed; ADD: the sum is added to out; times = units · UNIT. A program computes all rows of a filter.
     """
     n = tl.program_id(0).to(tl.int64)
     times = units * UNIT
@@ -56,7 +56,7 @@ def correlate(
 
 @triton.jit
 def _halves(x):
-    """x to 16 bits as two numbers of half the width, which tensor cores, unlike float32, take in any order."""
+    """Split x into two 16-bit numbers, which tensor cores, unlike float32, accept in any memory order."""
     high = x.to(HALF)
     return high, (x - high.to(tl.float32)).to(HALF)
 
@@ -66,9 +66,9 @@ def correlate_gradient(
     x, grad, out, rows, units, kernel, first, taps, lag, UNIT: tl.constexpr, BEGIN: tl.constexpr, TILE_R: tl.constexpr,
     TILE_I: tl.constexpr, TILE_T: tl.constexpr, TAPS: tl.constexpr,
 ):  # fmt: skip
-    """out[n, first + k] = sum over r, t of x[n, r, t + k + BEGIN + lag] grad[n, r, t], for k < taps.
+    """Store out[n, first + k] = sum over r, t of x[n, r, t + k + BEGIN + lag] grad[n, r, t] for k < taps.
 
-    Products of all tiles add up in one matrix; a tap's gradient is one of its diagonals. One program for a filter.
+    The products of all tiles are summed in one matrix; the gradient of a tap is a diagonal. One program per filter.
     """
     n = tl.program_id(0).to(tl.int64)
     times = units * UNIT

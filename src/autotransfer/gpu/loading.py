@@ -1,7 +1,7 @@
-"""Files of Triton kernels, imported where Triton is, and the one place where kernels are launched.
+"""Import of Triton kernels and their checked launch.
 
-The tensors of a launch are checked first, because a kernel trusts addresses. Indices are not checked, which would make
-the host wait for the GPU: the trainer makes the rows of windows and the numbers of groups.
+The tensors of a launch are checked, because a kernel trusts addresses. Indices are not checked, because the host would
+have to wait for the GPU; the trainer makes them.
 """
 
 from __future__ import annotations
@@ -36,15 +36,14 @@ def load_kernels(name: str) -> Any:
     return None if file is None else _Kernels(file)
 
 
-# How a tensor that a kernel is given may lie in memory.
-COPIED = "as it likes: a copy is contiguous"
-CONTIGUOUS = "contiguous: it is written to, or too large for copies"
-STRIDED = "as it likes: the kernel knows its strides"
+# Memory layouts that a kernel accepts.
+COPIED = "any: a copy is contiguous"
+CONTIGUOUS = "contiguous: the tensor is written to, or too large for copies"
+STRIDED = "any: the kernel receives the strides"
 
 
 class Argument(NamedTuple):
-    """A tensor that a launcher was given, and the shape and type that its kernel expects. Tensors that the launcher has
-    made itself are passed without it. Masks are handed over as bytes."""
+    """Tensor argument of a kernel with its required shape, dtype and layout; a mask is passed as bytes."""
 
     tensor: Tensor
     shape: Sequence[int]
@@ -53,15 +52,15 @@ class Argument(NamedTuple):
 
     def checked(self, operation: str, name: str, device: torch.device) -> Tensor:
         tensor, shape, dtype, layout = self
-        lies_well = layout in (COPIED, STRIDED) or tensor.is_contiguous()
-        if tensor.dtype is not dtype or tensor.device != device or tensor.shape != tuple(shape) or not lies_well:
+        has_layout = layout in (COPIED, STRIDED) or tensor.is_contiguous()
+        if tensor.dtype is not dtype or tensor.device != device or tensor.shape != tuple(shape) or not has_layout:
             raise refusal(operation, name, tensor, shape, dtype, device)
         tensor = tensor.contiguous() if layout == COPIED else tensor
         return tensor.view(torch.uint8) if dtype is torch.bool else tensor
 
 
 class _Kernels:
-    """A file of kernels whose launches are checked."""
+    """Kernels of a file with checked launches."""
 
     def __init__(self, file: Any) -> None:
         self.file = file
@@ -78,7 +77,7 @@ class _Kernel:
         return partial(self._launch, self.kernel[grid])
 
     def _launch(self, launch: Callable[..., None], *arguments: object, **options: object) -> None:
-        """Check that all tensors are where the first of them is, and launch."""
+        """Check that all tensors are on the device of the first one, and launch."""
         device = next((one.tensor.device for one in arguments if isinstance(one, Argument)), torch.device("cpu"))
         names = self.kernel.arg_names[: len(arguments)]  # constants are options
         pairs = zip(names, arguments, strict=True)

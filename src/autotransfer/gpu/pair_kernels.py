@@ -1,7 +1,7 @@
-"""Triton kernels on the B×B pairs of rows of a batch. Imported only where Triton is; `pairs` launches them.
+"""Triton kernels on the B×B pairs of rows of a batch, which `pairs` launches. The import needs Triton.
 
-A mask is read and written as bytes. Where several masks share one matrix of distances, axis 1 of the grid counts the
-members and axis 2 the masks of a member, so that no size of the grid is an argument that a kernel is compiled for.
+Masks are bytes. If several masks share one matrix of distances, axis 1 of the grid counts members and axis 2 the masks
+of a member, so that kernels are not compiled again for other numbers of either.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import triton.language as tl
 
 @triton.jit
 def group_sizes(context, nuisance, sizes, rows, BLOCK: tl.constexpr):
-    """One program for a row: how many rows share both of its labels; 0 for padding."""
+    """Count the rows that share both labels of a row, 0 for padding; one program per row."""
     row = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, BLOCK)
     inside = lane < rows
@@ -29,7 +29,7 @@ def group_masks(
     context, nuisance, sizes, counts, context_mask, group_mask, context_rows, group_rows, context_groups, rows,
     min_rows, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One program for a row: the counting rule. All rows of a context see the same number of groups in it."""
+    """Compute masks and sizes of the context and group of a row; one program per row."""
     row = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, BLOCK)
     inside = lane < rows
@@ -39,7 +39,7 @@ def group_masks(
     theirs = tl.load(sizes + first + lane, mask=inside, other=0)
     shared = inside & (tl.load(context + first + lane, mask=inside, other=-1) == mine) & (mine >= 0)
     enough = shared & (theirs >= min_rows) & (theirs > 0)
-    # Every group adds n rows of 1/n.
+    # A group of n rows contributes n times 1/n.
     share = tl.where(enough, 1.0 / tl.maximum(theirs, 1).to(tl.float32), 0.0)
     groups = tl.floor(tl.sum(share, 0) + 0.5)
     counted = (mine >= 0) & (size >= min_rows) & (groups >= 2.0)
@@ -55,7 +55,7 @@ def group_masks(
 
 @triton.jit
 def score_matrices(d2, beta, mask, normal, pull, sums, sizes, rows, PAIRED: tl.constexpr, BLOCK: tl.constexpr):
-    """One program for a row of a mask. Rows of one block have the same n, so a row needs no other row's."""
+    """Compute the matrices of score estimators for one row of a mask; all rows of a block have equal n."""
     i = tl.program_id(0)
     member = tl.program_id(1).to(tl.int64)
     at = (tl.program_id(2) * tl.num_programs(1) + member) * rows  # the first row of this mask
@@ -79,14 +79,14 @@ def score_matrices(d2, beta, mask, normal, pull, sums, sizes, rows, PAIRED: tl.c
 
 @triton.jit
 def _sums(mask, x):
-    """Sums of the rows of x that a mask of zeros and ones takes. Factors are rounded to 11 bits: x is given in two."""
+    """Sum the masked rows of x, which is split in two because factors are rounded to 11 bits."""
     high = (x.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
     return tl.dot(mask, high, tl.dot(mask, x - high, input_precision="tf32"), input_precision="tf32")
 
 
 @triton.jit
 def _obeying(score, z, block, context):
-    """censoring.mige.stein_identity"""
+    """Compute censoring.mige.stein_identity."""
     size = tl.sum(block, 1)[:, None]
     n = tl.maximum(size, 1.0)
     z = tl.where(size > 0.0, z - _sums(block, z) / n, 0.0)
@@ -98,8 +98,7 @@ def _obeying(score, z, block, context):
 
 @triton.jit
 def score_differences(scores, z, group, context, counts, out, rows, width, TILE: tl.constexpr, ACROSS: tl.constexpr):
-    """One program for ACROSS columns of a member: the score in the groups less that in the contexts, over the number of
-    rows that count."""
+    """Compute (score in groups − score in contexts) / number of counted rows for ACROSS columns of a member."""
     member = tl.program_id(0).to(tl.int64)
     i, j = tl.arange(0, TILE)[:, None], tl.arange(0, TILE)[None, :]
     k = tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)[None, :]
@@ -121,10 +120,10 @@ def score_differences(scores, z, group, context, counts, out, rows, width, TILE:
 
 @triton.jit
 def medians(d2, mask, out, rows, BLOCK: tl.constexpr):
-    """One program for a mask: the median distance of every block, all blocks at once, all pairs in registers.
+    """Compute the median distance of every block of a mask with all pairs in registers; one program per mask.
 
-    Patterns of floats from 0 upwards are ordered as integers. Bit by bit from the top, a block keeps a bit where
-    too few of its pairs lie below the number that has it: what remains is the lower of the two middle values.
+    Nonnegative floats are ordered like their bit patterns. A binary search over the bits, from the highest on, finds
+    the lower of the two middle values of each block.
     """
     member = tl.program_id(0).to(tl.int64)
     at = (tl.program_id(1) * tl.num_programs(0) + member) * rows
@@ -132,15 +131,15 @@ def medians(d2, mask, out, rows, BLOCK: tl.constexpr):
     inside = (i < rows) & (j < rows)
     same = tl.load(mask + (at + i) * rows + j, mask=inside, other=0) != 0
     value = tl.load(d2 + (member * rows + i) * rows + j, mask=inside, other=0.0)
-    # The sign of a zero is no part of it. The largest pattern, a NaN, is kept free for what is no pair of a block.
+    # The sign of 0 is removed. The largest pattern, a NaN, marks pairs that do not belong to a block.
     pair = same & (i < j)
     pattern = tl.minimum(value.to(tl.int32, bitcast=True) & 0x7FFFFFFF, 0x7FFFFFFE)
     pattern = tl.where(pair, pattern, 0x7FFFFFFF)
-    # Sums run over axis 0, most of which a thread holds: column j stands for the block of row j.
+    # Sums run over axis 0, most of which one thread holds; column j belongs to the block of row j.
     size = tl.sum(tl.where(same, 1, 0), 0)
     pairs = size * (size - 1) // 2
     wanted = (tl.maximum(pairs - 1, 0) // 2 + 1).to(tl.float32)
-    # Bits that all pairs share need no search.
+    # Bits that are equal in all pairs are not searched.
     smallest = tl.min(tl.min(pattern, 0), 0)
     differing = smallest ^ tl.max(tl.max(tl.where(pair, pattern, 0), 0), 0)
     low = tl.zeros((BLOCK,), dtype=tl.int32)
@@ -148,8 +147,8 @@ def medians(d2, mask, out, rows, BLOCK: tl.constexpr):
     while bit > differing:
         low += bit & smallest
         bit = bit // 2
-    # Every column has counted pairs; a product with the mask tells all columns of a block the sum. Counts up to 128
-    # are exact in float16, and tensor cores want 16 rows.
+    # A product with the mask sums the counts of the columns of a block. Counts up to 128 are exact in float16, and
+    # tensor cores need 16 rows.
     blocks = same.to(tl.float16)
     ones = tl.full((16, BLOCK), 1.0, tl.float16)
     while bit > 0:
@@ -170,9 +169,9 @@ def medians(d2, mask, out, rows, BLOCK: tl.constexpr):
 
 @triton.jit
 def perplexity(d2, mask, out, rows, target, least, bracket, steps, BLOCK: tl.constexpr):
-    """One program for a row of a mask: halve the bracket of log β around the entropy that is wanted.
+    """Search log β for the target entropy of one row of a mask by bisection; one program per row.
 
-    Distances are taken from the nearest and in units of their mean.
+    The nearest distance is subtracted from distances, which are divided by their mean.
     """
     i = tl.program_id(0)
     member = tl.program_id(1).to(tl.int64)
@@ -202,7 +201,7 @@ def perplexity(d2, mask, out, rows, target, least, bracket, steps, BLOCK: tl.con
 
 @triton.jit
 def _rbf_row(d2, beta, row, first, lane, inside, rows, PAIRED: tl.constexpr):
-    """exp(−β d²) of one row with the others of its batch, 0 with itself, and β: both (BLOCK,) or β one number."""
+    """Return exp(−β d²) (BLOCK,) of a row with the other rows of its batch, 0 with itself, and β (BLOCK,) or ()."""
     scale = tl.load(beta + row)
     if PAIRED:
         scale = (scale + tl.load(beta + first + lane, mask=inside, other=0.0)) * 0.5
@@ -215,16 +214,16 @@ def mmd_rows(
     d2, beta, counts, context, group, context_rows, group_rows, context_groups, values, slopes, rows,
     PAIRED: tl.constexpr, SLOPES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One program for a row: what its pairs add to the estimate of MMD, and the derivatives in their distances.
+    """Compute the contribution of a row's pairs to MMD and its derivatives by the distances; one program per row.
 
-    The estimate is a sum of K_ij with weights: u_i for a pair of one context, and v_i more for one of one group.
+    MMD is a weighted sum of K_ij: pairs of one context have the weight u_i, pairs of one group u_i + v_i.
     """
     row = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, BLOCK)
     inside = lane < rows
     first = row // rows * rows
     gram, scale = _rbf_row(d2, beta, row, first, lane, inside, rows, PAIRED)
-    # Groups weigh the same, and a context as much as it has groups.
+    # All groups have equal weight; the weight of a context is its number of groups.
     counted = tl.load(counts + first + lane, mask=inside, other=0) != 0
     in_group = tl.load(group_rows + first + lane, mask=inside, other=1.0)
     in_context = tl.load(context_rows + first + lane, mask=inside, other=1.0)
@@ -250,9 +249,9 @@ def pairwise_rows(
     d2, beta, context, group, selection, group_rows, values, totals, slopes, rows,
     PAIRED: tl.constexpr, SLOPES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One program for a row: what its pairs add to the sum over selected pairs of groups, and the derivatives.
+    """Compute the contribution of a row to the sum over selected pairs of groups and its derivatives.
 
-    totals: its part of the number of selected pairs of groups, by which value and slopes are to be divided.
+    totals: the row's share of the number of selected pairs, by which value and slopes must be divided.
     """
     row = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, BLOCK)
@@ -280,7 +279,7 @@ def pairwise_rows(
 
 @triton.jit
 def distances(product, d2, rows, TILE: tl.constexpr, BLOCK: tl.constexpr):
-    """|z_i − z_j|² from the products z_i · z_j, for TILE rows: from 0 upwards, 0 on the diagonal, NaN stays."""
+    """Compute |z_i − z_j|² ≥ 0 from the products z_i · z_j for TILE rows, 0 on the diagonal; NaN is kept."""
     at = tl.program_id(1).to(tl.int64) * rows * rows
     i = tl.program_id(0) * TILE + tl.arange(0, TILE)[:, None]
     square_i = tl.load(product + at + i * (rows + 1), mask=i < rows, other=0.0)
@@ -294,7 +293,7 @@ def distances(product, d2, rows, TILE: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def distance_pulls(grad, d2, pull, sums, rows, TILE: tl.constexpr, BLOCK: tl.constexpr):
-    """H = 2 (G + Gᵀ) and its row sums, for TILE rows; G is the gradient where a distance is not held at 0."""
+    """Compute H = 2 (G + Gᵀ) and its row sums for TILE rows; G is the gradient, 0 for distances of 0."""
     member = tl.program_id(1).to(tl.int64)
     at = member * rows * rows
     row = tl.program_id(0) * TILE + tl.arange(0, TILE)

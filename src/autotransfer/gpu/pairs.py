@@ -1,4 +1,4 @@
-"""Launchers of the kernels on the B×B pairs of rows of a batch: the elementwise work of censors, in one pass each."""
+"""Launchers of the kernels of censors on the B×B pairs of rows of a batch."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from . import tile
 from .autograd import apply_one
 from .loading import Argument, load_kernels
 
-MAX_REGISTER_ROWS = 128  # rows of a batch whose pairs one program holds
-_TILE, _WIDTH = 16, 64  # rows of a program on distances, and columns at a time
+MAX_REGISTER_ROWS = 128  # rows of a batch whose pairs fit into the registers of a program
+_TILE, _WIDTH = 16, 64  # rows and columns of a tile of distances
 
 
 _kernels = partial(load_kernels, "pair_kernels")
 
 
 def _warps(block: int) -> int:
-    """Return the number of warps of a program that works on one row of pairs."""
+    """Return the number of warps of a program for one row of pairs."""
     return min(max(block // 256, 1), 8)
 
 
@@ -29,12 +29,12 @@ def _mask(mask: Tensor, *shape: int) -> Argument:
 
 
 def find_groups(context: Tensor, nuisance: Tensor, min_rows: int) -> tuple[Tensor, ...]:
-    """censoring.groups.find_groups for labels (P, B): its fields in their order, sizes in float32."""
+    """Compute censoring.groups.find_groups of labels (P, B); return its fields in order, sizes in float32."""
     members, rows = context.shape
     labels = Argument(context, context.shape, torch.int64), Argument(nuisance, context.shape, torch.int64)
     sizes = torch.empty(members, rows, dtype=torch.int32, device=context.device)
     counts = torch.empty(members, rows, dtype=torch.bool, device=context.device)
-    # One tensor each: a kernel is compiled anew for an address that is no multiple of 16.
+    # Separate tensors, because a kernel is compiled again for an address that is not a multiple of 16.
     masks = [torch.empty(members, rows, rows, dtype=torch.bool, device=context.device) for _ in range(2)]
     numbers = [torch.empty(members, rows, device=context.device) for _ in range(3)]
     grid, block = (members * rows,), tile(rows)
@@ -47,17 +47,17 @@ def find_groups(context: Tensor, nuisance: Tensor, min_rows: int) -> tuple[Tenso
 
 
 def _masks(mask: Tensor, d2: Tensor) -> Argument:
-    """Return several masks (R·P, B, B) for each matrix of distances (P, B, B)."""
+    """Return the argument of R masks per matrix of distances (P, B, B): (R·P, B, B)."""
     members, rows, _ = d2.shape
     return _mask(mask, len(mask) // members * members, rows, rows)
 
 
 def score_matrices(d2: Tensor, beta: Tensor, mask: Tensor, *, paired: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """For score estimators, from distances (P, B, B), inverse scales (R·P, B) and masks of blocks (R·P, B, B):
+    """Return the matrices of score estimators from distances (P, B, B), inverse scales (R·P, B) and masks (R·P, B, B).
 
-    the normalized kernel K̃ = D^{-1/2} K D^{-1/2} and the pulls D^{-1/2} W, W = 2βK (R·P, B, B), the sums of
-    the pulls' rows and the block sizes n (R·P, B). Masks r·P + p belong to the distances p. paired: a pair has the
-    mean of its rows' inverse scales; otherwise all rows of a block have the same.
+    These are the normalized kernel K̃ = D^{-1/2} K D^{-1/2} and the pulls D^{-1/2} W, W = 2βK (R·P, B, B), the row sums
+    of the pulls and the block sizes n (R·P, B). Masks r·P + p belong to distances p. paired: a pair has the mean of the
+    inverse scales of its rows; otherwise all rows of a block have one scale.
     """
     (members, rows, _), masks = d2.shape, len(mask)
     normal, pull = d2.new_empty(masks, rows, rows), d2.new_empty(masks, rows, rows)
@@ -71,9 +71,11 @@ def score_matrices(d2: Tensor, beta: Tensor, mask: Tensor, *, paired: bool) -> t
 
 
 def score_differences(scores: Tensor, z: Tensor, same: Tensor, counts: Tensor) -> Tensor:
-    """Return the gradient of censoring.mige from scores (2, P, B, D) at z (P, B, D) in groups and in contexts, masks
-    same (2, P, B, B), with counts (P, B) rows: stein_identity of both, and their difference over the number of rows,
-    (P, B, D). For at most MAX_REGISTER_ROWS rows."""
+    """Return the gradient (P, B, D) of censoring.mige from scores (2, P, B, D) in groups and in contexts.
+
+    Both scores are corrected by stein_identity; their difference is divided by the number of rows. z: (P, B, D);
+    same: (2, P, B, B) masks; counts: (P, B) mask of rows, at most MAX_REGISTER_ROWS.
+    """
     members, rows, width = z.shape
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
     across = min(32, tile(width))
@@ -86,7 +88,7 @@ def score_differences(scores: Tensor, z: Tensor, same: Tensor, counts: Tensor) -
 
 
 def median_distances(d2: Tensor, mask: Tensor) -> Tensor:
-    """`kernel_matrices.median_distances`: (P, B, B), (R·P, B, B) -> (R·P, B), for at most MAX_REGISTER_ROWS rows."""
+    """Compute kernel_matrices.median_distances: (P, B, B), (R·P, B, B) -> (R·P, B), B ≤ MAX_REGISTER_ROWS."""
     (members, rows, _), masks = d2.shape, len(mask)
     out = d2.new_empty(masks, rows)
     block = tile(rows)
@@ -97,9 +99,9 @@ def median_distances(d2: Tensor, mask: Tensor) -> Tensor:
 
 
 def perplexity_scales(d2: Tensor, mask: Tensor, target: float, *, least: float, bracket: float, steps: int) -> Tensor:
-    """censoring.kernel_matrices.perplexity_scales, (P, B, B) and (R·P, B, B) -> (R·P, B).
+    """Compute censoring.kernel_matrices.perplexity_scales: (P, B, B), (R·P, B, B) -> (R·P, B).
 
-    target and least: the largest and smallest perplexity; bracket, steps: of the search for log β.
+    target, least: largest and smallest perplexity; bracket, steps: of the search for log β.
     """
     (members, rows, _), masks = d2.shape, len(mask)
     out = d2.new_empty(masks, rows)
@@ -115,9 +117,9 @@ def groups_against_contexts(
     d2: Tensor, beta: Tensor, counts: Tensor, context: Tensor, group: Tensor, context_rows: Tensor, group_rows: Tensor,
     context_groups: Tensor, *, paired: bool,
 ) -> Tensor:  # fmt: skip
-    """censoring.mmd.groups_against_contexts from inverse scales of rows, (P, B, B) and (P, B) -> (P,).
+    """Compute censoring.mmd.groups_against_contexts: distances (P, B, B), inverse scales (P, B) -> (P,).
 
-    paired: a pair has the mean of its rows' inverse scales; otherwise all rows of a context have the same.
+    paired: a pair has the mean of the inverse scales of its rows; otherwise all rows of a context have one scale.
     """
     each, square = d2.shape[:2], d2.shape
     numbers = (Argument(number, each) for number in (context_rows, group_rows, context_groups))
@@ -128,14 +130,14 @@ def groups_against_contexts(
 def groups_against_groups(
     d2: Tensor, beta: Tensor, context: Tensor, group: Tensor, selection: Tensor, group_rows: Tensor, *, paired: bool
 ) -> Tensor:
-    """censoring.mmd.groups_against_groups from inverse scales of rows, (P, B, B) and (P, B) -> (P,)."""
+    """Compute censoring.mmd.groups_against_groups: distances (P, B, B), inverse scales (P, B) -> (P,)."""
     masks = (_mask(mask, *d2.shape) for mask in (context, group, selection))
     fields = (*masks, Argument(group_rows, d2.shape[:2]))
     return apply_one(_WeightedKernelSum, d2, beta, fields, d2.new_empty(d2.shape[:2]), paired)
 
 
 class _WeightedKernelSum(torch.autograd.Function):
-    """A weighted sum of the kernel's entries: the pass that makes it also makes its derivatives."""
+    """Weighted sum of the entries of a kernel matrix; the forward pass also computes the derivatives."""
 
     @staticmethod
     def forward(
@@ -164,10 +166,9 @@ class _WeightedKernelSum(torch.autograd.Function):
 
 
 def own_distances(z: Tensor) -> Tensor:
-    """|z_i − z_j|² of points near the origin, (P, B, D) -> (P, B, B), 0 on the diagonal.
+    """Return squared distances |z_i − z_j|² of points near the origin, (P, B, D) -> (P, B, B), 0 on the diagonal.
 
-    Lengths come from the same product as what is subtracted from them: where its factors are rounded, these are
-    the distances of the rounded points.
+    Lengths and inner products come from one product, so they are the distances of the rounded points.
     """
     return apply_one(_Distances, z)
 
@@ -194,5 +195,5 @@ class _Distances(torch.autograd.Function):
 
 
 def _tiles(matrices: Tensor) -> tuple[int, int]:
-    """Return the grid over (P, B, B) of programs that work on some rows each."""
+    """Return the grid over (P, B, B) of programs for _TILE rows each."""
     return -(-matrices.shape[1] // _TILE), len(matrices)
