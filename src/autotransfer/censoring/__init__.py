@@ -1,4 +1,4 @@
-"""Censoring: estimates of how much z tells about s, in three modes; see terms.py for the idea."""
+"""Censoring: penalties on the dependence between latents z and subjects s, in three modes (terms.py)."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ def make_censor(
     """Make a censor for one model, or for a stack of `members` models.
 
     options: options of the method, such as estimator, length_scale and regularization of MIGE; None is the default.
-        `seed` and the options in `Method.per_member` may be sequences with a value for each member
+        `seed` and the options in `Method.per_member` may be sequences with one value per member
     """
     check_choice("method", method, CENSORS)
     check_choice("mode", mode, MODES)
     kind = CENSORS[method]
-    read = [field.name for field in fields(kind.Options)]
+    accepted = [field.name for field in fields(kind.Options)]
     given = {name: value for name, value in options.items() if value is not None}
     for name, value in given.items():
-        if name not in read:
+        if name not in accepted:
             known = sorted({field.name for kind in CENSORS.values() for field in fields(kind.Options)})
             check_choice("option", name, known)
-            raise UserError(f"{method} does not read {name}={value!r}; it reads {', '.join(read) or 'no options'}")
+            raise UserError(f"{method} has no option {name}={value!r}; choose from {', '.join(accepted) or 'none'}")
     numbers = {name: _per_member(name, given[name], members) for name in kind.per_member if name in given}
     of_members = [
         kind.Options(**given | {name: values[member] for name, values in numbers.items()})
@@ -72,7 +72,7 @@ def make_censor(
     ]
     for name, value in given.items():
         if getattr(of_members[0], name) is None and value is not False:
-            raise UserError(f"{method} does not read {name}={value!r} with these options")
+            raise UserError(f"{method} does not use {name}={value!r} with these options; leave it out")
     return Censor(
         kind, mode, of_members, latent_dim=latent_dim, n_classes=n_classes, n_subjects=n_subjects,
         seeds=_per_member("seed", seed, members), members=members, min_rows=min_rows, checks_ids=True,
@@ -80,10 +80,10 @@ def make_censor(
 
 
 def _per_member(name: str, value: Any, members: int | None) -> list[Any]:
-    """Return one value per member from one value or a sequence of them."""
+    """Return one value per member from a value or a sequence."""
     count, value = members or 1, plain_value(value)
     if isinstance(value, (int, float)):
         return [value] * count
     if len(value) != count:
-        raise UserError(f"{name} has {len(value)} values for {count} members; give one, or one per member")
+        raise UserError(f"{name} has {len(value)} values for {count} members; give one value or one per member")
     return list(value)

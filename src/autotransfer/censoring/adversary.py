@@ -1,4 +1,4 @@
-"""Adversary: a critic reads the subject from z, and the encoder makes it fail."""
+"""Adversary: a critic predicts the subject from z, and the encoder is trained to make it fail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .terms import Term
 class Adversary(SubjectCritic):
     """dependence = −cross-entropy(critic(z, context), nuisance); the critic minimizes the cross-entropy.
 
-    I(z; s | context) ≥ H(s | context) − cross-entropy. Row weights let every context count the same.
+    I(z; s | context) ≥ H(s | context) − cross-entropy. All contexts weigh the same.
     """
 
     options: PrintedCriticOptions
@@ -31,14 +31,14 @@ class Adversary(SubjectCritic):
         return self.cross_entropy(term, term.z.detach(), frozen=False)
 
     def cross_entropy(self, term: Term, z: Tensor, *, frozen: bool) -> Tensor:
-        """Return the cross entropy (P,)."""
+        """Return the critic's cross-entropy (P,)."""
         logits: Tensor = self.critic(with_labels(z, (term.context, self.contexts)), frozen=frozen)
         target = term.nuisance.clamp(min=0)[..., None]
         nll = -logits.log_softmax(-1).gather(-1, target)[..., 0]
         return (self.weights(term) * nll).sum(-1)
 
     def weights(self, term: Term) -> Tensor:
-        """Return weights of rows, (P, B)."""
+        """Return row weights (P, B)."""
         if self.options.as_printed:
             sets = find_paper_sets(term)  # rows weigh 1 each, or 1/|S_c| where there is a set for every class
             return sets.present if self.contexts == 1 else sets.present / sets.context_rows

@@ -1,4 +1,4 @@
-"""BEGAN discriminator: an autoencoder that tells two distributions apart by how well it restores each."""
+"""BEGAN discriminator: an autoencoder that distinguishes two distributions by its reconstruction errors."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ from .method import Method, MethodOptions, member_numbers
 from .printed import find_paper_sets, paper_weights
 from .terms import Term, TermSpec
 
-# From k = 0 the labeled critic has no reason to tell subjects apart, and with γ = 1 nothing would ever move it.
+# With k = 0 and γ = 1 the labeled critic would have no gradient towards distinguishing subjects.
 LABELLED_START = 0.7
-# γ: the published value, and for the labeled variant the balance that independence has.
+# γ: the published value for "paper", and for "labelled" the value at which real = fake under independence
 DIVERSITY = {"labelled": 1.0, "paper": 0.7}
 
 
 @dataclass(frozen=True, kw_only=True)
 class BEGANOptions(PrintedCriticOptions):
+    """Options of BEGAN."""
+
     variant: str = "labelled"
     control_rate: float = 0.001  # β
-    diversity: float | None = None  # γ; None: the variant's own
+    diversity: float | None = None  # γ; None: the default of the variant
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,26 +49,26 @@ class BEGANOptions(PrintedCriticOptions):
 class BEGAN(Method):
     """The critic D minimizes real − k·fake; k ← clip(k + β(γ·real − fake), 0, 1) once per main step.
 
-    `labelled`: D sees the subject. real = mean |z − D(z, s)| with the row's own subject, fake = the same with
-    the subject of another group of the context, every group weighing the same. The two samples have the
-    same z and the same subjects and differ only in what belongs to what, so that the dependence
+    `labelled`: D receives the subject. real = mean |z − D(z, s)| with the row's subject, fake = this error with
+    the subject of another group of the context, every group weighing the same. Both samples have the same z and
+    the same subjects in different pairs, so that the dependence
 
         fake − real
 
-    has mean 0 when z ⟂ s, whatever D is: the encoder makes (z, s) look like independent draws. k starts at .7,
-    and γ = 1 aims at real = fake: the better D tells the two apart, the less it is pushed to. D works on z with
-    every dimension of the batch at mean 0 and variance 1, gradients included: errors are lengths, and an
-    encoder could otherwise shrink z, or inflate it in a term that preserves, and keep every subject readable.
+    has mean 0 for any D if z ⟂ s. k starts at .7, and γ = 1 aims at real = fake: the better D distinguishes the
+    pairs, the less it is trained to. D receives z with mean 0 and variance 1 in every dimension of the batch,
+    gradients included, because errors are lengths: an encoder could otherwise shrink z (or inflate it in a term
+    that preserves) while subjects stay predictable.
 
-    `paper`: D does not see the subject. real = mean of |z − D(z)| over contexts, fake = over nuisance groups,
-    and the dependence is fake, or −(real − k·fake) in a term that preserves. It only compresses z: see the
-    docs for the control that it fails.
+    `paper`: D does not receive the subject. real = mean of |z − D(z)| over contexts, fake = over nuisance groups,
+    and the dependence is fake, or −(real − k·fake) in a term that preserves. It only compresses z, and fails a
+    control (docs/method.md).
 
-    k moves by the losses of the latest penalty in training mode, so the number of critic steps is immaterial.
+    k is updated by the losses of the latest penalty in training mode, independently of the number of critic steps.
     """
 
     k: Tensor  # (P,) or ()
-    balance: Tensor  # γ·real − fake of the latest penalty, (P,) or (); 0: nothing measured since k moved
+    balance: Tensor  # γ·real − fake of the latest penalty, (P,) or (); 0 after an update of k
     rate: Tensor  # β
     diversity: Tensor  # γ
 
@@ -107,7 +109,7 @@ class BEGAN(Method):
         self.balance.zero_()
 
     def losses(self, term: Term, z: Tensor, key: Tensor, *, frozen: bool) -> tuple[Tensor, Tensor]:
-        """Return the losses of real and fake, (P,) each."""
+        """Return the losses of real and fake samples, (P,) each."""
         groups = find_groups(term, self.min_rows)
         per_group = term.compute_once("equal groups", lambda: equal_shares(groups.counts, groups.group_rows))
         if not self.labeled:
@@ -117,32 +119,31 @@ class BEGAN(Method):
                 per_context, per_group = paper_weights(find_paper_sets(term), self.nuisances)
             return (per_context * error).sum(-1), (per_group * error).sum(-1)
 
-        # Both samples in one pass through the critic: rows with their own subject, then the same rows with another's.
+        # One pass of the critic for both samples: rows with their subject, then rows with another subject
         def read() -> tuple[Tensor, Tensor]:
             subject = torch.cat([term.nuisance, another_subject(term, groups, key)], 1)
             labels = (term.context.repeat(1, 2), self.contexts), (subject, self.nuisances)
             return with_labels(z.detach()[..., :0], *labels), per_group.repeat(1, 2)
 
         z = to_unit_variance(z, per_group).repeat(1, 2, 1)
-        latents, weight = term.compute_once("trades", read)  # the key is the step's
+        latents, weight = term.compute_once("other subjects", read)  # the key depends on the step alone
         errors = weight * self.errors(torch.cat([z, latents], -1), z, frozen=frozen)
         real, fake = errors.view(len(z), 2, -1).sum(-1).unbind(1)
         return real, fake
 
     def errors(self, x: Tensor, z: Tensor, *, frozen: bool) -> Tensor:
-        """Return |z − D(x)|, mean over dimensions: (P, B, inputs), (P, B, D) -> (P, B)."""
+        """Return the mean of |z − D(x)| over dimensions: x (P, B, inputs), z (P, B, D) -> (P, B)."""
         restored: Tensor = self.critic(x, frozen=frozen)
         return (z - restored).abs().mean(-1)
 
 
 def another_subject(term: Term, groups: Groups, key: Tensor) -> Tensor:
-    """Return the subject of another group of its context for every row: (P, B).
+    """Return for every row the subject of another group of its context (P, B).
 
-    The context's groups stand in a random circle, drawn by hashing their ids, and each takes the id of the
-    next: as groups they trade ids, none keeps its own, and no row's place in the batch matters.
+    Groups of a context form a random cycle by hashes of their ids, and each group gets the id of the next one.
     """
     place = fold_in(key[:, None], term.nuisance).long()
-    # how far ahead of row i, around the circle of 2³² places, row j stands
+    # distance from row i to row j around a cycle of 2³² places
     ahead = (place[..., None, :] - place[..., :, None]) & 0xFFFFFFFF
     others = groups.context & ~groups.group
     nearest = torch.where(others, ahead, 2**32).argmin(-1)

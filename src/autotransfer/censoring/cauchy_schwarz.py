@@ -9,7 +9,7 @@ from .kernel_matrices import KernelMethod
 from .mmd import off_diagonal_kernel
 from .terms import Term
 
-_LEAST = 1e-12  # of a mean kernel value: rows that are far from each other have a logarithm, too
+_LEAST = 1e-12  # smallest mean kernel value, so that its logarithm is finite
 
 
 class CauchySchwarz(KernelMethod):
@@ -17,10 +17,9 @@ class CauchySchwarz(KernelMethod):
 
         −log [(∫pq)² / ∫p² ∫q²] = log within(g) + log within(c) − 2 · log cross(c, g)
 
-    (Principe et al. 2000) by kernel density estimates, with the means of K_ij that MMD has: a row's pair with itself
-    would make every group look more like itself than like its context. The logarithm of a noisy mean is too small by
-    half its relative variance. Over random groups of the context that variance is known, and put back: when z ⟂ s
-    the estimate has mean 0 to second order in the noise.
+    (Principe et al. 2000) by kernel density estimates, with means of K_ij over i ≠ j as in MMD. The logarithm of a
+    noisy mean is too small by half its relative variance. For random groups of the context this variance is known and
+    added, so that the estimate has mean 0 to second order in the noise if z ⟂ s.
     """
 
     label = "Cauchy–Schwarz"
@@ -33,7 +32,7 @@ class CauchySchwarz(KernelMethod):
         n, N = groups.group_rows, groups.context_rows
         group, context = groups.group.to(d2.dtype), groups.context.to(d2.dtype)
         kernel = context * off_diagonal_kernel(d2, beta)
-        # Mean kernel of row i with the others of its context and of its group, and means of these: (P, B)
+        # (P, B): mean kernel of row i with other rows of its context and of its group, and means of these
         to_context = kernel.sum(-1) / (N - 1).clamp(min=1)
         to_group = (kernel * group).sum(-1) / (n - 1).clamp(min=1)
         within_context = over_context(to_context, context) / N
@@ -44,10 +43,10 @@ class CauchySchwarz(KernelMethod):
 
 
 def bias(kernel: Tensor, context: Tensor, n: Tensor, N: Tensor) -> Tensor:
-    """Return how much too small noise makes the divergence of n rows drawn at random from the N of a context: (P, B).
+    """Return the bias of the divergence (P, B) of n rows drawn at random from the N rows of a context.
 
-    var within(g) / 2μ² − var cross(c, g) / μ², with μ = within(c), the mean of both over all draws. kernel, context
-    (P, B, B): K in a context without its diagonal.
+    It is var within(g) / 2μ² − var cross(c, g) / μ², with μ = within(c) the mean of both over all draws. kernel and
+    context (P, B, B): K within contexts, 0 on the diagonal.
     """
     N = N.clamp(min=4)  # a context has at least four rows
     row = kernel.sum(-1)
@@ -61,7 +60,7 @@ def bias(kernel: Tensor, context: Tensor, n: Tensor, N: Tensor) -> Tensor:
     none_shared = (total.square() - 4 * rows + 2 * squares) / quadruples
     of_pairs = (n * (n - 1)).clamp(min=1)
     within = (2 * same + 4 * (n - 2) * one_shared + (n - 2) * (n - 3) * none_shared) / of_pairs - mean2
-    spread = rows / N / (N - 1).square() - mean2  # variance of a row's mean in the context
+    spread = rows / N / (N - 1).square() - mean2  # variance of a row's mean kernel in the context
     cross = spread * (N - n) / (n * (N - 1))
     return (within / 2 - cross) / mean2
 

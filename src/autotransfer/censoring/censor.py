@@ -1,4 +1,4 @@
-"""Censor: a mode, and one instance of a method for each of its terms."""
+"""Censor: a mode and one instance of a method for each of its terms."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 
 def code_path(method: type[Method], options: MethodOptions) -> tuple[object, ...]:
-    """Return what members must agree in to run the same code; their other options are numbers per member."""
+    """Return the options in which stacked members must agree; other options are numbers per member."""
     return tuple((name, value) for name, value in asdict(options).items() if name not in method.per_member)
 
 
 class _LastResult(Generic[T]):
-    """Keeps what was made of tensors, as long as the same ones are given and unchanged."""
+    """Cache of the latest result, valid for the same unchanged tensors."""
 
     def __init__(self) -> None:
         self.forget()
@@ -44,7 +44,7 @@ class _LastResult(Generic[T]):
         return self.made[0]
 
     def __reduce__(self) -> tuple[type[_LastResult[T]], tuple[()]]:
-        return type(self), ()  # a copy has seen nothing
+        return type(self), ()  # a copy is empty
 
 
 class Censor(nn.Module):
@@ -54,11 +54,10 @@ class Censor(nn.Module):
         loss = censor.critic_loss(z, y, s)   # None: no critic; else minimize it with an optimizer of its own
         censor.after_step()                  # once per main step
 
-    z (B, D) and results () for a single model; z (P, B, D) and results (P,) with members; y and s integers,
-    (B,) or (P, B), tensors or arrays. A row with s < 0 is padding. Ids must lie below n_classes and n_subjects: with
-    `checks_ids`, every call on a CPU checks them, and the first one elsewhere, because the host waits for the device.
-    Gradients of the penalty reach z alone; those of the critic loss reach the critics alone. All state is parameters
-    and buffers, the member on axis 0.
+    z is (B, D) and results are () for a single model, (P, B, D) and (P,) with members. y and s are integers (B,) or
+    (P, B), tensors or arrays, below n_classes and n_subjects. Rows with s < 0 are padding. With `checks_ids` every call
+    on a CPU checks the ids, and the first call on a GPU, because a check waits for the device. The penalty has a
+    gradient in z alone, the critic loss in the critics alone. All state is parameters and buffers, member on axis 0.
     """
 
     keys: Tensor  # (P,) or () int32: a function of each member's seed
@@ -69,15 +68,18 @@ class Censor(nn.Module):
         n_subjects: int, seeds: Sequence[int], members: int | None = None, min_rows: int = 2,
         branches: Sequence[int] | None = None, checks_ids: bool = False,
     ) -> None:  # fmt: skip
-        """`options`, `seeds`: one per member; the options agree in everything but `method.per_member`.
+        """Make the methods of a mode.
 
-        branches: widths of the branches that z is made of, each of which a mode splits; None: z is one branch.
+        options, seeds: one per member; options may differ in `method.per_member` alone
+        branches: widths of the branches of z, each of which a mode splits; None: z is one branch
         """
         super().__init__()
         self.n_classes, self.n_subjects = n_classes, n_subjects
         self.checks_ids, self._checked_on = checks_ids, torch.device("cpu")
         if len(options) != (members or 1) or len(seeds) != len(options):
-            raise UserError(f"{len(options)} options and {len(seeds)} seeds for {members or 1} members")
+            raise UserError(
+                f"{len(options)} options and {len(seeds)} seeds do not match {members or 1} members; give one per member"
+            )
         for name, value, least in (
             ("latent_dim", latent_dim, 1), ("n_classes", n_classes, 1), ("n_subjects", n_subjects, 1),
             ("min_rows", min_rows, 2),
@@ -85,15 +87,15 @@ class Censor(nn.Module):
             if value < least:
                 raise UserError(f"{name} is {value}; it must be at least {least}")
         if len({code_path(method, of_member) for of_member in options}) > 1:
-            raise UserError(f"stacked members may differ in {', '.join(method.per_member) or 'nothing'} only")
+            raise UserError(f"stacked members may differ only in {', '.join(method.per_member) or 'their seeds'}")
         self.mode = mode
-        # In a step critics and penalty are given the same labels, and critics the same codes.
+        # Critics and penalty of a step share labels, and all critic updates share latents.
         self._labels, self._critics_see = _LastResult[dict[bool, Labels]](), _LastResult[list[Term]]()
         self.latent_dim = latent_dim
         self.branches = tuple(branches or (latent_dim,))
         if sum(self.branches) != latent_dim:
             widths = " + ".join(map(str, self.branches))
-            raise UserError(f"latent_dim is {latent_dim}; branches of {widths} do not add up to it")
+            raise UserError(f"latent_dim is {latent_dim}, but the branches are {widths}; give branches that sum to it")
         self.members = members
         contexts = [n_classes if rule.by_class else 1 for rule in MODES[self.mode]]
         dims = term_dims(self.mode, self.branches)
@@ -107,13 +109,13 @@ class Censor(nn.Module):
         self.register_buffer("step", torch.zeros_like(self.keys))
 
     def forward(self, z: Tensor, y: Tensor, s: Tensor) -> Tensor:
-        """Return the penalty, () or (P,): differentiable in z, critics frozen."""
+        """Return the penalty, () or (P,), differentiable in z with frozen critics."""
         terms, key = self._terms(z, y, s), self._key()
         parts = [term.sign * self._method(i).dependence(term, key) for i, term in enumerate(terms)]
         return self._shaped(sum(parts[1:], parts[0]))
 
     def critic_loss(self, z: Tensor, y: Tensor, s: Tensor) -> Tensor | None:
-        """Return the loss that critics minimize, () or (P,), or None without critics."""
+        """Return the loss to be minimized by the critics, () or (P,); None without critics."""
         terms, key = self._critics_see.get((z, y, s), lambda: self._for_critics(z, y, s)), self._key()
         losses = [self._method(i).critic_loss(term, key) for i, term in enumerate(terms)]
         parts = [loss for loss in losses if loss is not None]
@@ -121,7 +123,7 @@ class Censor(nn.Module):
 
     @torch.no_grad()
     def after_step(self, active: Tensor | None = None) -> None:
-        """Advance random draws and BEGAN's control to the next step. active (P,) bool: members that took a step."""
+        """Advance random keys and BEGAN's k to the next step of members active (P,) bool; default: all."""
         if active is None:
             active = torch.ones_like(self.step, dtype=torch.bool)
         self._labels.forget()
@@ -132,9 +134,9 @@ class Censor(nn.Module):
 
     @torch.no_grad()
     def select(self, keep: Tensor) -> None:
-        """Keep only the members `keep` (Q,), integers, in this order."""
+        """Keep only members keep (Q,), integers, in this order."""
         if self.members is None:
-            raise UserError("this censor has no members to select from; make it with members=P")
+            raise UserError("the censor is for a single model; make it with members=P")
         for tensor in (*self.parameters(), *self.buffers()):
             grad, tensor.grad = tensor.grad, None
             tensor.data = tensor.data.index_select(0, keep)
@@ -154,20 +156,24 @@ class Censor(nn.Module):
 
     def _terms(self, z: Tensor, y: Tensor, s: Tensor) -> list[Term]:
         if not isinstance(z, Tensor):
-            raise UserError(f"z is {_kind(z)}; give the encoder's output itself, a tensor, for gradients to go through")
+            raise UserError(f"z is {_kind(z)}; give the encoder's output as a tensor, for its gradient")
         lead = () if self.members is None else (self.members,)
         if z.ndim != len(lead) + 2 or z.shape[: len(lead)] != lead or z.shape[-1] != self.latent_dim:
             wanted = ", ".join([*map(str, lead), "B", str(self.latent_dim)])
-            raise UserError(f"z has the shape {tuple(z.shape)}; this censor needs ({wanted})")
+            raise UserError(f"z has shape {tuple(z.shape)}; it must be ({wanted})")
         if not z.is_floating_point():
-            raise UserError(f"z holds {str(z.dtype).removeprefix('torch.')} values; give real numbers, such as float32")
+            raise UserError(
+                f"z has dtype {str(z.dtype).removeprefix('torch.')}; give a real floating-point type such as float32"
+            )
         if (rows := z.shape[-2]) == 0:
-            raise UserError(f"z has the shape {tuple(z.shape)}; give at least one row, or leave an empty batch out")
+            raise UserError(f"z has shape {tuple(z.shape)}; give at least one row")
         z = z.reshape(-1, rows, self.latent_dim)
         labels = []
         for name, ids in (("y", _ids("y", y, z)), ("s", _ids("s", s, z))):
             if ids.is_floating_point() or ids.is_complex() or ids.shape not in ((rows,), z.shape[:2]):
-                raise UserError(f"{name} is {ids.dtype} {tuple(ids.shape)}; it must hold an integer for each row of z")
+                raise UserError(
+                    f"{name} has dtype {ids.dtype} and shape {tuple(ids.shape)}; give one integer per row of z"
+                )
             labels.append(ids.long().expand(z.shape[:2]))
         if self.checks_ids and not torch.compiler.is_compiling():
             self._check_ids(*labels)
@@ -175,12 +181,12 @@ class Censor(nn.Module):
         return make_terms(self.mode, z, labels[0], labels[1], branches=self.branches, labels=of_terms)
 
     def _for_critics(self, z: Tensor, y: Tensor, s: Tensor) -> list[Term]:
-        """Return terms of other codes than before; what critics have seen of those is forgotten with their labels."""
+        """Return terms of new latents, with labels that no earlier term has cached."""
         self._labels.forget()
         return self._terms(z, y, s)
 
     def _check_ids(self, y: Tensor, s: Tensor) -> None:
-        """Raise unless y and s (P, B) are ids that this censor was made for; others would silently be wrong groups."""
+        """Raise UserError unless y and s (P, B) are below n_classes and n_subjects."""
         if s.device.type != "cpu":
             if self._checked_on == s.device:
                 return
@@ -192,29 +198,29 @@ class Censor(nn.Module):
             outside = ids[(ids < 0) | (ids >= size)]
             if outside.numel():
                 raise UserError(
-                    f"{name} holds {int(outside[0])}, but this censor has {sizes}={size}; number them from 0 to "
-                    f"{size - 1}, as numpy.unique(ids, return_inverse=True) does"
+                    f"{name} contains {int(outside[0])}, but {sizes} is {size}; number ids from 0 to {size - 1}, as "
+                    "numpy.unique(ids, return_inverse=True) does"
                 )
 
 
 def _ids(name: str, ids: object, z: Tensor) -> Tensor:
-    """Return ids as a tensor; arrays and lists move to the device of z."""
+    """Return ids as a tensor; arrays and lists are moved to the device of z."""
     if isinstance(ids, Tensor):
         return ids
     if isinstance(ids, np.ma.MaskedArray) and np.ma.is_masked(ids):
-        raise UserError(f"{name} masks {int(np.ma.getmaskarray(ids).sum())} values; leave these rows out")
+        raise UserError(f"{name} has {int(np.ma.getmaskarray(ids).sum())} masked values; leave these rows out")
     try:
         array = np.asarray(ids)
         if array.dtype.kind not in "iub":
             raise UserError(
-                f"{name} is {_kind(ids)} of {array.dtype}; it must hold integers from 0 up, as "
-                "numpy.unique(ids, return_inverse=True) gives them"
+                f"{name} is {_kind(ids)} of {array.dtype}; give integers from 0, as "
+                "numpy.unique(ids, return_inverse=True) returns"
             )
         return torch.as_tensor(array.astype(np.int64), device=z.device)
     except UserError:
         raise
     except (ValueError, TypeError) as error:
-        raise UserError(f"{name} is {shown(ids)} ({one_line(error)}); it must hold an integer for each row") from None
+        raise UserError(f"{name} is {shown(ids)} ({one_line(error)}); give one integer per row") from None
 
 
 def _kind(value: object) -> str:

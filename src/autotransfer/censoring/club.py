@@ -1,4 +1,4 @@
-"""CLUB (Cheng et al. 2020): an upper bound on mutual information, from a critic that reads the subject from z."""
+"""CLUB (Cheng et al. 2020): an upper bound on mutual information from a critic that predicts the subject."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from .terms import Term
 
 
 class CLUB(ContrastMethod):
-    """dependence = E[log q(s | z)] over the joint distribution − the same over the product, inside each context.
+    """dependence = E[log q(s | z)] over the joint distribution − E[log q(s | z)] over the product, in each context.
 
-    The critic q(s | z, context) is trained by maximum likelihood, as the adversary's. With q = p(s | z) this is
+    The critic q(s | z, context) is trained by maximum likelihood as in the adversary. With q = p(s | z) this is
 
         I(z; s | context) + KL(product ‖ joint) ≥ I(z; s | context)
 
-    The normalizer of q is the same for every subject and drops out, so the values are the critic's logits. They have no
-    bound, unlike log q: an encoder could lower them by shrinking z, or raise them without end in a term that preserves.
-    So the critic works on z with mean 0 and variance 1 in every dimension.
+    The normalizer of q does not depend on the subject and cancels, so the values are the critic's logits. Unlike log q
+    they are unbounded: an encoder could lower them by shrinking z, or raise them in a term that preserves. Therefore
+    the critic receives z with mean 0 and variance 1 in every dimension.
     """
 
     label = "CLUB"

@@ -1,4 +1,4 @@
-"""Correlation alignment: covariance and mean of each nuisance group against those of its context."""
+"""Correlation alignment: covariance and mean of each nuisance group versus its context."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from .terms import Term
 
 @dataclass(frozen=True, kw_only=True)
 class CORALOptions(MethodOptions):
-    means: bool = True  # compare means as well: covariances hardly see a shift
+    """Options of CORAL."""
+
+    means: bool = True  # compare means in addition to covariances
 
 
 class CORAL(Method):
@@ -23,14 +25,13 @@ class CORAL(Method):
 
         ‖C_g − C_c‖² / (4 D²)  +  |m_g − m_c|² / D
 
-    (Sun & Saenko 2016), the second part, which CORAL does not have, unless `means` is off. Written out it is
-    MMD with the kernel ⟨z_i, z_j⟩²/(4 D²) + ⟨z_i, z_j⟩/D, z less m_c, and estimated as MMD is, without the pairs
-    of a row with itself: plain covariances of four rows in 64 dimensions would be far apart by chance alone. For
-    the same reason C_g is taken about m_c: it is the covariance plus (m_g − m_c)(m_g − m_c)ᵀ. With a group's own mean
-    there is no unbiased estimate from fewer than four rows.
+    (Sun & Saenko 2016). The second part is not in CORAL, and `means=False` omits it. The sum equals MMD with the kernel
+    ⟨z_i, z_j⟩²/(4 D²) + ⟨z_i, z_j⟩/D of z less m_c, and is estimated like MMD, without pairs of a row with itself,
+    because plain covariances of four rows in 64 dimensions differ by chance alone. C_g is computed about m_c, so it is
+    the covariance plus (m_g − m_c)(m_g − m_c)ᵀ: about m_g no unbiased estimate exists for fewer than four rows.
 
-    Every dimension has mean 0 and variance 1 in the context, gradients included: moments have units, and an encoder
-    could otherwise shrink z, or inflate it in a term that preserves, and keep every subject readable.
+    Every dimension has mean 0 and variance 1 in the context, gradients included, because moments depend on the scale:
+    an encoder could otherwise shrink z (or inflate it in a term that preserves) while subjects stay predictable.
     """
 
     options: CORALOptions
@@ -48,8 +49,8 @@ class CORAL(Method):
 
 
 def standardized(z: Tensor, groups: Groups) -> Tensor:
-    """Return z (P, B, D) with mean 0 and variance 1 in each dimension of each context; 0 in rows that do not count."""
+    """Return z (P, B, D) with mean 0 and variance 1 per dimension and context; 0 in rows that do not count."""
     context, rows = groups.context.to(z.dtype), groups.context_rows[..., None]
     centered = (z - context @ z / rows) * groups.counts[..., None]
     variance = context @ centered.square() / rows
-    return centered * (variance + 1e-6).rsqrt()  # a dead dimension stays at 0
+    return centered * (variance + 1e-6).rsqrt()  # a constant dimension is 0

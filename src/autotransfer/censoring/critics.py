@@ -1,4 +1,4 @@
-"""The network inside a critic: a multilayer perceptron with the member on axis 0."""
+"""Critics: multilayer perceptrons with the member on axis 0."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .terms import TermSpec
 class CriticOptions(MethodOptions):
     """Options of every method with a critic."""
 
-    critic_lr: float | None = 1e-2  # ten times the encoder's: a critic that lags behind teaches nothing; None: as its
+    critic_lr: float | None = 1e-2  # ten times the encoder's default, so that the critic keeps up; None: the encoder's
     critic_steps: int = 1  # critic updates per main step
     critic_hidden: int = 64  # width of the critic's hidden layer
 
@@ -32,7 +32,7 @@ class CriticOptions(MethodOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class PrintedCriticOptions(PrintedOptions, CriticOptions):
-    """Options of the paper's methods with a critic: as printed, encoder and critic learn at the same rate."""
+    """Options of the paper's methods with a critic; `as_printed` uses one learning rate for encoder and critic."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,8 +43,8 @@ class PrintedCriticOptions(PrintedOptions, CriticOptions):
 class MLP(nn.Module):
     """inputs → hidden → ReLU → outputs, one network per member.
 
-    Parameters: weights (P, outputs, inputs), biases (P, outputs), without P for a single network; drawn
-    from U(−1/√inputs, 1/√inputs) as nn.Linear does, as a function of the member's key alone.
+    Weights (P, outputs, inputs) and biases (P, outputs), without P for a single network, are drawn from
+    U(−1/√inputs, 1/√inputs) as in nn.Linear, as a function of the member's key alone.
     """
 
     def __init__(self, inputs: int, hidden: int, outputs: int, *, keys: Tensor, members: int | None) -> None:
@@ -59,7 +59,7 @@ class MLP(nn.Module):
         self.weight2, self.bias2 = draw(3, hidden, outputs, hidden), draw(4, hidden, outputs)
 
     def forward(self, x: Tensor, *, frozen: bool) -> Tensor:
-        """Map x (P, B, inputs) to (P, B, outputs); frozen: the parameters get no gradient."""
+        """Return outputs (P, B, outputs) of x (P, B, inputs); without gradient of the parameters if `frozen`."""
 
         def layer(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
             if frozen:
@@ -72,7 +72,7 @@ class MLP(nn.Module):
 
 
 def with_labels(z: Tensor, *labels: tuple[Tensor, int]) -> Tensor:
-    """Return z (P, B, D) with a one-hot code appended for each (ids (P, B), number of ids) that is not constant."""
+    """Return z (P, B, D) with one-hot columns appended for every (ids (P, B), number of ids) with several ids."""
     latents = [(ids[..., None] == torch.arange(n, device=z.device)).to(z.dtype) for ids, n in labels if n > 1]
     return torch.cat([z, *latents], -1)
 
@@ -83,14 +83,14 @@ def label_width(*counts: int) -> int:
 
 
 def to_unit_variance(z: Tensor, weight: Tensor) -> Tensor:
-    """Return z (P, B, D) with mean 0 and variance 1 in every dimension, under row weights (P, B) that sum to 1."""
+    """Return z (P, B, D) with mean 0 and variance 1 per dimension under row weights (P, B) that sum to 1."""
     centered = z - (weight[..., None] * z).sum(-2, keepdim=True)
     variance = (weight[..., None] * centered.square()).sum(-2, keepdim=True)
-    return centered * (variance + 1e-6).rsqrt()  # a dead dimension stays at 0
+    return centered * (variance + 1e-6).rsqrt()  # a constant dimension is 0
 
 
 class SubjectCritic(Method):
-    """A method whose critic maps (z, context) to a number for every subject."""
+    """Method whose critic maps (z, context) to one value per subject."""
 
     options: CriticOptions
     Options = CriticOptions

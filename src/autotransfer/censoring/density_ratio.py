@@ -1,4 +1,4 @@
-"""Density ratio: a critic tells pairs (z, s) that belong together from pairs that do not, by logistic regression."""
+"""Density ratio: a critic distinguishes observed pairs (z, s) from independent pairs by logistic regression."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ class DensityRatio(ContrastMethod):
 
         loss = ½ E[softplus(−T)] over the joint distribution + ½ E[softplus(T)] over the product
 
-    The best T is the log of the density ratio p(z, s) / (p(z) p(s)) inside the context, and with it the dependence is
-    the Jensen–Shannon divergence of joint and product, at most log 2. Means of T would estimate mutual information, but
-    their gradient is as large where T is sure as where it is in doubt, and drives the encoder round the point where the
-    subjects look alike. The gradient of the loss is damped: where the encoder has led T astray most rows pull it back.
-    The divergence has no scale, so z is taken as it is.
+    The optimal T is the log of the density ratio p(z, s) / (p(z) p(s)) in the context. With it the dependence is the
+    Jensen–Shannon divergence of joint and product, at most log 2. Means of T would estimate mutual information, but
+    their gradient does not decrease with the loss, so that the encoder oscillates around independence. The gradient of
+    the logistic loss decreases. The divergence does not depend on the scale of z, so z is not scaled.
     """
 
     label = "Density ratio"
@@ -39,6 +38,6 @@ class DensityRatio(ContrastMethod):
 def logistic_loss(contrast: Contrast) -> Tensor:
     """Return the logistic loss (P,)."""
     value, joint, product, weight = contrast
-    # log σ(T) = −softplus(−T), which torch rounds in one way for all places of a tensor, and softplus does not.
+    # log σ(T) = −softplus(−T); torch rounds logsigmoid equally at all places of a tensor, but not softplus.
     log_odds = joint * logsigmoid(value) + product * logsigmoid(-value)
     return -(weight * log_odds.sum(-1)).sum(-1) / 2

@@ -1,7 +1,4 @@
-"""Spectral filters: functions of a symmetric matrix with eigenvalues in [0, 1], applied to vectors.
-
-A filter g stands for an inverse that does not blow up where the eigenvalues μ are small.
-"""
+"""Spectral filters: regularized inverses of symmetric matrices with eigenvalues in [0, 1], applied to vectors."""
 
 from __future__ import annotations
 
@@ -15,20 +12,19 @@ from . import signs
 
 
 def ridge_solve_(matrix: Tensor, ridge: Tensor, vectors: Tensor) -> Tensor:
-    """Return (matrix + diag(ridge))⁻¹ vectors: (P, N, N), (P, N) or (P, 1), (P, N, D) -> (P, N, D). The matrix is used
-    up.
+    """Return (matrix + diag(ridge))⁻¹ vectors: (P, N, N), (P, N) or (P, 1), (P, N, D) -> (P, N, D).
 
-    The ridge is kept above the rounding error of the matrix, so that the factorization exists.
+    The matrix is overwritten. A smaller ridge than the matrix's rounding error is raised to it.
     """
     matrix.diagonal(dim1=-2, dim2=-1).add_(ridge.clamp(min=32 * torch.finfo(matrix.dtype).eps))
     return definite_solve_(matrix, vectors)
 
 
 def definite_solve_(matrix: Tensor, vectors: Tensor) -> Tensor:
-    """Return matrix⁻¹ vectors for positive definite matrices, which are used up: (P, N, N), (P, N, D) -> (P, N, D)."""
+    """Return matrix⁻¹ vectors, overwriting positive definite matrices: (P, N, N), (P, N, D) -> (P, N, D)."""
     if gpu.available(matrix) and matrix.shape[-1] <= gpu.MAX_SOLVE_ROWS:
         return gpu.solve_(matrix, vectors)
-    factor, _ = torch.linalg.cholesky_ex(matrix)  # the checked form would make the host wait for the device
+    factor, _ = torch.linalg.cholesky_ex(matrix)  # torch.linalg.cholesky would wait for the device
     if matrix.device.type == "cpu":
         return torch.cholesky_solve(vectors, factor)
     half = torch.linalg.solve_triangular(factor, vectors, upper=False)
@@ -45,20 +41,20 @@ def positive_part(matrix: Tensor) -> Tensor:
 
 
 def cutoff_solve(matrix: Tensor, threshold: Tensor, vectors: Tensor) -> Tensor:
-    """Apply the inverse on eigenvectors with μ > threshold, else 0: (P, N, N), (P, 1), (P, N, D) -> (P, N, D)."""
+    """Apply the inverse on eigenvectors with μ > threshold, and 0 elsewhere: (P, N, N), (P, 1), (P, N, D)."""
     if not uses_products(matrix):
         values, basis = _eigh(matrix)
-        mu = values.to(torch.float64)  # (P, N): costs nothing here
+        mu = values.to(torch.float64)  # (P, N)
         inverse = torch.where(mu > threshold, 1 / mu.clamp(min=1e-300), 0.0).to(matrix.dtype)
         return basis @ (inverse[..., None] * (basis.mT @ vectors))
     kept = signs.project_above(matrix, threshold[:, 0].to(matrix.dtype))
     inside = torch.baddbmm(kept, kept @ matrix, kept, beta=-1)
-    inside.diagonal(dim1=-2, dim2=-1).add_(1)  # where nothing is kept, so that it has an inverse
+    inside.diagonal(dim1=-2, dim2=-1).add_(1)  # 1 on the complement, so that the inverse exists
     return kept @ definite_solve_(inside, kept @ vectors)
 
 
 def uses_products(matrix: Tensor) -> bool:
-    """Tell whether eigenvalues are told apart by matrix products (GPU) or by a decomposition (CPU)."""
+    """Return whether eigenvalues are separated by matrix products (GPU) and not by a decomposition (CPU)."""
     return matrix.device.type != "cpu"
 
 
@@ -67,8 +63,7 @@ def nu_solve(matrix: Tensor, vectors: Tensor, regularization: Tensor, stops: Seq
 
         x_t = x_{t−1} + m_t (x_{t−1} − x_{t−2}) + ω_t (vectors − K x_{t−1})
 
-    (P, N, N), (P, N, D), (P, 1) -> (P, N, D). stops: the different t, where the caller knows them: reading them
-    from the device would make the host wait.
+    (P, N, N), (P, N, D), (P, 1) -> (P, N, D). stops: the distinct t if known, because reading them waits for the device.
     """
     t = nu_steps(regularization)[:, 0]
     stops = sorted(set(t.int().tolist())) if stops is None else stops
@@ -88,17 +83,17 @@ def nu_solve(matrix: Tensor, vectors: Tensor, regularization: Tensor, stops: Seq
 
 
 def _eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    # A member that has diverged holds NaN, for which LAPACK would raise and end the others' training too.
+    # LAPACK raises for NaN, so that one diverged member would end the training of all members.
     values, basis = torch.linalg.eigh(torch.nan_to_num(matrix))
     return values.clamp(0, 1), basis
 
 
 def nu_steps(regularization: Tensor) -> Tensor:
-    """Return t = ⌊1/√γ⌋ + 1 steps; the millionth keeps 1/√0.01 from falling to 9.99…"""
+    """Return t = ⌊1/√γ⌋ + 1 steps; 1e-6 keeps 1/√0.01 from being rounded to 9.99…"""
     return torch.floor(1 / regularization.sqrt() + 1e-6) + 1
 
 
 def nu_rates(t: int) -> tuple[float, float]:
-    """Return momentum and step length of the t-th step, ν = 1."""
+    """Return momentum m_t and step length ω_t for ν = 1."""
     momentum = (t - 1) * (2 * t - 3) * (2 * t + 1) / ((t + 1) * (2 * t + 3) * (2 * t - 1))
     return momentum, 4 * (2 * t + 1) * t / ((t + 1) * (2 * t + 3))

@@ -1,4 +1,4 @@
-"""Row algebra: groups as weights and masks on B rows, at a cost that does not depend on their number."""
+"""Groups of rows as masks and weights of B rows, at a cost that does not depend on the number of groups."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ from .terms import Term
 
 
 class Groups(NamedTuple):
-    """Masks of the rows that are compared with each other.
+    """Masks and sizes of the groups of each row.
 
-    A nuisance group counts when it has at least `min_rows` rows and its context holds at least two
-    groups that count. Rows that do not count are in no mask; their sizes are 1, so that dividing
-    is safe, and their weights are 0.
+    A nuisance group counts if it has at least `min_rows` rows and its context has at least two groups that count. Rows
+    of other groups are in no mask; their sizes are 1, for safe division, and their weights are 0.
     """
 
     counts: Tensor  # (P, B) bool
     context: Tensor  # (P, B, B) bool: both rows count and share their context
     group: Tensor  # (P, B, B) bool: both rows count and share their nuisance group
-    context_rows: Tensor  # (P, B) rows in row i's context
-    group_rows: Tensor  # (P, B) rows in row i's nuisance group
-    context_groups: Tensor  # (P, B) counting groups in row i's context
+    context_rows: Tensor  # (P, B) number of rows in row i's context
+    group_rows: Tensor  # (P, B) number of rows in row i's nuisance group
+    context_groups: Tensor  # (P, B) number of counting groups in row i's context
 
 
 def find_groups(term: Term, min_rows: int) -> Groups:
-    """Apply the counting rule: groups as masks and sizes in the dtype of z."""
+    """Return the groups of a term, with sizes in the dtype of z."""
 
     def find() -> Groups:
         if gpu.available(term.z):
@@ -45,7 +44,7 @@ def _find_groups(contexts: Tensor, nuisances: Tensor, min_rows: int, dtype: torc
     group = context & (nuisances[..., :, None] == nuisances[..., None, :])
     rows = group.sum(-1)
     enough = present & (rows >= min_rows)
-    # Every group adds n rows of 1/n: a count of groups without a matrix over groups.
+    # The n rows of a group contribute 1/n each, so the sum is the number of groups.
     one_each = enough.to(dtype) / rows.clamp(min=1)
     groups = (context * one_each[..., None, :]).sum(-1).round()
     counts = enough & (groups >= 2)
@@ -63,14 +62,14 @@ def _find_groups(contexts: Tensor, nuisances: Tensor, min_rows: int, dtype: torc
 
 
 def equal_shares(counts: Tensor, rows: Tensor) -> Tensor:
-    """Return row weights that sum to 1 and give every set the same share (all 0 where nothing counts).
+    """Return row weights (P, B) with equal sums in every set, in total 1, or all 0 if no row counts.
 
-    counts (P, B) bool, rows (P, B) the size of the set that holds row i -> (P, B).
+    counts: (P, B) bool; rows: (P, B) size of the set that contains row i
     """
     weight = counts.to(rows.dtype) / rows
     return weight / weight.sum(-1, keepdim=True).clamp(min=1)
 
 
 def over_context(values: Tensor, context: Tensor) -> Tensor:
-    """Return for every row the sum over its context: (P, B) and the mask (P, B, B) in the dtype of z -> (P, B)."""
+    """Return for every row the sum of values (P, B) over its context, a mask (P, B, B) in the dtype of z."""
     return (context * values[..., None, :]).sum(-1)

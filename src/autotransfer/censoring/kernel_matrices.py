@@ -1,10 +1,10 @@
-"""Distances, length scales and the RBF kernel: masked, batched, on the device, nothing read back.
+"""Distances, length scales and the RBF kernel, masked and batched, without waiting for the device.
 
-A length scale is kept as an inverse, one number β_i per row:
+A length scale is stored as its inverse, one number β_i per row:
 
     K_ij = exp(−β_ij d²_ij),   β_ij = (β_i + β_j) / 2
 
-A number σ and the median give all rows of a block β = 1/(2σ²); perplexity gives every row its own.
+For a number σ or the median all rows of a block have β = 1/(2σ²). For perplexity every row has its own β.
 """
 
 from __future__ import annotations
@@ -35,36 +35,37 @@ class KernelOptions(MethodOptions):
 
     @property
     def name_parts(self) -> list[str]:
+        """Return parts of a setting's name that distinguish settings of the method."""
         return [str(self.length_scale), *self._differing("length_scale")]
 
 
 PERPLEXITY = 30.0
 _SMALLEST_PERPLEXITY = 1.5  # (n−1)/3 falls to 1 at n = 4, a value that no finite β attains
-_BRACKET = math.log(1e6)  # β is sought within this factor of 1 / (mean squared distance)
-_STEPS = 28  # halvings of the bracket in log β: to 1e-7, far inside the 1e-5 that t-SNE asks of the entropy
-_HALVINGS, _NEWTONS = 6, 5  # the same in fewer steps
-_FAR = 1e30  # a distance at which nobody is a neighbor, and still a number
+_BRACKET = math.log(1e6)  # β is within this factor of 1 / (mean squared distance)
+_STEPS = 28  # bisections in log β, to a precision of 1e-7; t-SNE uses 1e-5
+_HALVINGS, _NEWTONS = 6, 5  # bisections and Newton steps with the same precision
+_FAR = 1e30  # finite distance beyond all neighbors
 
 
 class KernelMethod(Method):
-    """A method that compares rows by an RBF kernel of z, with one length scale in a context."""
+    """Method that compares rows by an RBF kernel of z with a length scale per context."""
 
     options: KernelOptions
     Options = KernelOptions
 
     def distances(self, z: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
-        """Return squared distances (P, B, B) of z (P, B, D), and inverse scales of pairs: see `pair_scales`."""
+        """Return squared distances (P, B, B) of z (P, B, D), and inverse scales of pairs as `pair_scales`."""
         d2, beta, _ = self.distances_and_scales(z, context)
         return d2, pair_scales(beta, self.options.length_scale)
 
     def distances_and_scales(self, z: Tensor, context: Tensor) -> tuple[Tensor, Tensor, bool]:
-        """Return distances, inverse scales of rows (P, B), and whether these differ within a context."""
+        """Return squared distances, inverse scales of rows (P, B), and whether these differ within a context."""
         d2, scale = own_distances(z), self.options.length_scale
         return d2, inverse_scales(d2, context, scale), scale == "perplexity"
 
 
 def check_length_scale(length_scale: str | float) -> str | float:
-    """Return one of the names, or a positive number as a float."""
+    """Return a valid name or a positive float; raise UserError for anything else."""
     if isinstance(length_scale, str):
         check_choice("length_scale", length_scale, (*LENGTH_SCALES, "a number"))
         return length_scale
@@ -74,7 +75,7 @@ def check_length_scale(length_scale: str | float) -> str | float:
 
 
 def centered(z: Tensor) -> Tensor:
-    """Return z (P, B, D) less a constant per member: distances are the same, and float32 keeps more of them."""
+    """Return z (P, B, D) less the mean of each member, for more precise distances in float32."""
     return z - z.detach().mean(-2, keepdim=True)
 
 
@@ -93,16 +94,16 @@ def own_distances(z: Tensor) -> Tensor:
 
 
 def diagonal(z: Tensor) -> Tensor:
-    """Map (P, B, ...) to (B, B) bool, True where i = j."""
+    """Return a mask (B, B) for z (P, B, ...), True where i = j."""
     return torch.eye(z.shape[1], dtype=torch.bool, device=z.device)
 
 
 @torch.no_grad()
 def inverse_scales(d2: Tensor, same: Tensor, length_scale: str | float) -> Tensor:
-    """Return β (R·P, B) from squared distances (P, B, B) and masks of the blocks that share a scale (R·P, B, B)."""
+    """Return β (R·P, B) from squared distances (P, B, B) and masks of blocks with one scale (R·P, B, B)."""
     if length_scale == "median":
         sigma = median_distances(d2, same)
-        # More than half of the pairs coincide: any finite scale will do.
+        # If more than half of the pairs coincide, the scale is arbitrary.
         return 0.5 / torch.where(sigma > 0, sigma, torch.ones_like(sigma)).square()
     if length_scale == "perplexity":
         if gpu.available(d2):
@@ -113,7 +114,7 @@ def inverse_scales(d2: Tensor, same: Tensor, length_scale: str | float) -> Tenso
 
 
 def pair_scales(beta: Tensor, length_scale: str | float) -> Tensor:
-    """Return β_ij = (β_i + β_j)/2: (P, B) -> (P, B, B), or (P, B, 1) where all rows of a block have the same."""
+    """Return β_ij = (β_i + β_j)/2: (P, B) -> (P, B, B), or (P, B, 1) if β is equal within blocks."""
     if length_scale != "perplexity":
         return beta[..., None]
     return (beta[..., :, None] + beta[..., None, :]) / 2
@@ -125,27 +126,20 @@ def rbf(d2: Tensor, beta: Tensor) -> Tensor:
 
 
 def median_distances(d2: Tensor, same: Tensor) -> Tensor:
-    """Return for every row the median distance over pairs i < j of its block: (P, B, B), (R·P, B, B) -> (R·P, B).
-
-    R masks may share their distances. 0 for a row without a partner.
-    """
+    """Return for every row the median distance of pairs in its block, 0 without pairs: (P, B, B), (R·P, B, B)."""
     if gpu.available(d2) and d2.shape[-1] <= pairs.MAX_REGISTER_ROWS:
         return pairs.median_distances(d2, same)
     return _median_distances(d2, same)
 
 
 def _median_distances(d2: Tensor, same: Tensor) -> Tensor:
-    """Find medians by sorting, which R masks of the same distances share.
-
-    All pairs are sorted by block, within a block by distance; the median of a block then lies at a
-    place known from its size.
-    """
+    """Return medians of blocks at their places among pairs sorted by block and distance."""
     rows = d2.shape[-1]
     if rows < 2:
         return d2.new_zeros(same.shape[:2])
     i, j = torch.triu_indices(rows, rows, 1, device=d2.device)
-    block = same.to(torch.uint8).argmax(-1)  # (P, B): the first row of a block names it
-    # Names are short integers, which a radix sort likes; a batch has far fewer than 32767 rows.
+    block = same.to(torch.uint8).argmax(-1)  # (P, B): index of the block's first row
+    # Short integers, because they are sorted faster
     name = torch.where(same[:, i, j], block[:, i], rows).to(torch.int16 if rows < 2**15 else torch.int64)
     value, order = (tensor.repeat(len(same) // len(d2), 1) for tensor in d2[:, i, j].sort(-1))
     name, by_block = name.gather(-1, order).sort(dim=-1, stable=True)
@@ -160,17 +154,17 @@ def _median_distances(d2: Tensor, same: Tensor) -> Tensor:
 
 
 def perplexity_scales(d2: Tensor, same: Tensor) -> Tensor:
-    """Return for every row the β_i at which its neighbors' entropy is log(perplexity): -> (P, B).
+    """Return for every row the β_i (P, B) at which the entropy of its neighbors is log(perplexity).
 
-    Neighbors are the other rows of the block, p_ij ∝ exp(−β_i d²_ij). The perplexity is 30, but at
-    most (n−1)/3 and at least 1.5; with one neighbor every β is right, and we take σ = its distance.
+    Neighbors are the other rows of the block, p_ij ∝ exp(−β_i d²_ij). The perplexity is 30, but at most (n−1)/3 and at
+    least 1.5. With one neighbor any β is valid, and σ is its distance.
     """
     others = (same & ~diagonal(d2)).to(d2.dtype)
     neighbors = others.sum(-1)
     wanted = (neighbors / 3).clamp(min=_SMALLEST_PERPLEXITY, max=PERPLEXITY).log()
     mean = (d2 * others).sum(-1) / neighbors.clamp(min=1)
     mean = torch.where(mean > 0, mean, torch.ones_like(mean))
-    # The entropy does not see a shift of a row's distances; without one all weights could underflow.
+    # A shift of a row's distances does not change the entropy and keeps weights from underflowing.
     nearest = torch.where(others > 0, d2, math.inf).amin(-1, keepdim=True)
     nearness = torch.where(others > 0, (nearest - d2) / mean[..., None], -_FAR)
     beta = _log_scale(nearness, wanted).exp() / mean
@@ -178,8 +172,7 @@ def perplexity_scales(d2: Tensor, same: Tensor) -> Tensor:
 
 
 def _log_scale(nearness: Tensor, wanted: Tensor) -> Tensor:
-    """Return log β (P, B) at which the weights exp(β · nearness) (P, B, B) have the entropy `wanted` (P, B): a few
-    halvings of the bracket, then Newton's steps, none of which may leave it."""
+    """Return log β (P, B) at which weights exp(β · nearness) (P, B, B) have the entropy `wanted` (P, B)."""
     if cpu.available(nearness):
         return cpu.log_scale(nearness, wanted, _BRACKET, _HALVINGS, _NEWTONS)
     low, high = torch.full_like(wanted, -_BRACKET), torch.full_like(wanted, _BRACKET)
@@ -190,12 +183,12 @@ def _log_scale(nearness: Tensor, wanted: Tensor) -> Tensor:
         total = weight.sum(-1).clamp(min=torch.finfo(nearness.dtype).tiny)
         weight = weight.mul_(scaled)
         mean = weight.sum(-1) / total
-        away = total.log() - mean - wanted  # of the entropy, which falls as β grows
+        away = total.log() - mean - wanted  # error of the entropy, which decreases with β
         low, high = torch.where(away > 0, place, low), torch.where(away > 0, high, place)
         if step < _HALVINGS:
             place = (low + high) / 2
             continue
-        falls = weight.mul_(scaled).sum(-1) / total - mean.square()  # with log β: the variance of log weights
-        place = place + away / falls.clamp(min=torch.finfo(nearness.dtype).tiny)
+        slope = weight.mul_(scaled).sum(-1) / total - mean.square()  # −d entropy / d log β: the variance of log weights
+        place = place + away / slope.clamp(min=torch.finfo(nearness.dtype).tiny)
         place = torch.where((place >= low) & (place <= high), place, (low + high) / 2)
     return place
