@@ -78,7 +78,7 @@ class Censor(nn.Module):
         self.checks_ids, self._checked_on = checks_ids, torch.device("cpu")
         if len(options) != (members or 1) or len(seeds) != len(options):
             raise UserError(
-                f"{len(options)} options and {len(seeds)} seeds do not match {members or 1} members; give one per member"
+                f"{len(options)} options and {len(seeds)} seeds for {members or 1} members; give one per member"
             )
         for name, value, least in (
             ("latent_dim", latent_dim, 1), ("n_classes", n_classes, 1), ("n_subjects", n_subjects, 1),

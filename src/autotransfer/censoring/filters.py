@@ -63,7 +63,7 @@ def nu_solve(matrix: Tensor, vectors: Tensor, regularization: Tensor, stops: Seq
 
         x_t = x_{t−1} + m_t (x_{t−1} − x_{t−2}) + ω_t (vectors − K x_{t−1})
 
-    (P, N, N), (P, N, D), (P, 1) -> (P, N, D). stops: the distinct t if known, because reading them waits for the device.
+    (P, N, N), (P, N, D), (P, 1) -> (P, N, D). stops: the distinct t if known, as reading them waits for the device.
     """
     t = nu_steps(regularization)[:, 0]
     stops = sorted(set(t.int().tolist())) if stops is None else stops

@@ -19,8 +19,8 @@ class HSIC(KernelMethod):
 
         HSIC = [ tr KL + (1ᵀK1)(1ᵀL1) / (m−1)(m−2) − 2 · 1ᵀKL1 / (m−2) ] / m(m−3)
 
-    HSIC(z, s) has mean 0 if z ⟂ s. It decreases as 1/M with the number M of subjects, and so does HSIC(s, s), which does
-    not depend on z, so that the strength does not depend on M. HSIC(s, s) is a mean of squares and positive.
+    HSIC(z, s) has mean 0 if z ⟂ s. It decreases as 1/M with the number M of subjects, and so does HSIC(s, s), which
+    does not depend on z, so that the strength does not depend on M. HSIC(s, s) is a mean of squares and positive.
     """
 
     label = "HSIC"

@@ -1,4 +1,4 @@
-"""Base class of censoring methods: options, search space, and an estimate of the dependence in one term."""
+"""Base class of censoring methods: options, search space and an estimate of the dependence in one term."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodOptions:
-    """Options of a method but for mode and strength. A subclass adds fields with defaults, and checks them."""
+    """Options of a method except mode and strength. A subclass adds fields with defaults and checks them."""
 
     def __post_init__(self) -> None:
         check_types(self)
 
     @property
     def name_parts(self) -> list[str]:
-        """Return parts of a setting's name that tell settings of this method apart."""
+        """Return parts of a setting's name that distinguish settings of the method."""
         return self._differing()
 
     def _differing(self, *without: str) -> list[str]:
-        """Return fields that differ from their defaults, without these."""
+        """Return words for fields that differ from their defaults, except those in `without`."""
         values = {field: getattr(self, field.name) for field in fields(self) if field.name not in without}
         differing = {field.name: value for field, value in values.items() if value not in (field.default, None)}
         return [name.replace("_", " ") if value is True else f"{name} {value}" for name, value in differing.items()]
 
 
 class Method(nn.Module, ABC):
-    """One per term. All state is parameters and buffers, with the member on axis 0 if there are members.
+    """Estimate of the dependence in one term. All state is parameters and buffers with the member on axis 0.
 
-    `key` (P,) int32 is a function of each member's seed and step and the only source of randomness.
+    `key` (P,) int32 is a function of each member's seed and step, and the only source of randomness.
     """
 
-    options: MethodOptions  # of the first member; a method names the type of its own
-    label: ClassVar[str]  # in reports
+    options: MethodOptions  # options of the first member; a method declares its own type
+    label: ClassVar[str]  # name in reports
     Options: ClassVar[type[MethodOptions]] = MethodOptions
-    per_member: ClassVar[tuple[str, ...]] = ()  # options that are numbers, one for each stacked member
-    # Strengths that are searched: the paper's grid; by mode, the grids few and quick; the extended grid; Optuna
+    per_member: ClassVar[tuple[str, ...]] = ()  # options that may differ between stacked members
+    # Strengths in the paper's grid, by mode in the grids few and quick, in the extended grid, and range for Optuna
     strengths: ClassVar[tuple[float, ...]] = (1.0, 0.3, 0.1, 0.03, 0.01)
     few_strengths: ClassVar[dict[str, float]] = {}
     quick_strengths: ClassVar[dict[str, float]] = {}
@@ -54,34 +54,34 @@ class Method(nn.Module, ABC):
     sampled_strengths: ClassVar[tuple[float, float]] = (0.01, 1.0)
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
-        """options: one for each member; they differ in `per_member` alone."""
+        """Store options, one for each member, which may differ in `per_member` alone."""
         super().__init__()
         self.options = options[0]
         self.contexts, self.nuisances, self.min_rows = spec.contexts, spec.nuisances, spec.min_rows
 
     @classmethod
     def variations(cls) -> list[MethodOptions]:
-        """Return the options that the published grid tries."""
+        """Return the options in the published grid."""
         return [cls.Options()]
 
     @classmethod
     def suggest(cls, trial: optuna.Trial) -> MethodOptions:
-        """Return options that Optuna samples."""
+        """Return options sampled by Optuna."""
         return cls.Options()
 
     @abstractmethod
     def dependence(self, term: Term, key: Tensor) -> Tensor:
-        """Return the estimate (P,), differentiable in term.z; the critic is frozen."""
+        """Return the estimate (P,), differentiable in term.z with a frozen critic."""
 
     def critic_loss(self, term: Term, key: Tensor) -> Tensor | None:
-        """Return what the critic minimizes, (P,), term.z held fixed; None: there is no critic."""
+        """Return the loss to be minimized by the critic, (P,), without gradient in term.z; None without a critic."""
         return None
 
     def after_step(self, active: Tensor) -> None:
-        """Move on after a main step; active (P,) bool: the members that took it."""
+        """Update state after a main step of members active (P,) bool."""
 
 
 def member_numbers(options: Sequence[MethodOptions], name: str, members: int | None) -> Tensor:
-    """Return an option of each member: (P,), or () for a single model; float64 so that 0.01 stays 0.01."""
+    """Return an option of each member (P,), or () for a single model, in float64."""
     values = torch.tensor([getattr(of_member, name) for of_member in options], dtype=torch.float64)
     return values[0] if members is None else values

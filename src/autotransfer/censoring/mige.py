@@ -1,4 +1,4 @@
-"""Mutual information gradient estimation: only the gradient of I(z; s) is estimated, from scores."""
+"""Mutual information gradient estimation (MIGE): the gradient of I(z; s) from score estimates."""
 
 from __future__ import annotations
 
@@ -30,9 +30,11 @@ PUBLISHED = (0.01, 0.001, 0.0001)  # γ of the published grid
 
 @dataclass(frozen=True, kw_only=True)
 class MIGEOptions(PrintedOptions):
+    """Options of MIGE."""
+
     estimator: str = "stein"
     length_scale: str | float = "median"
-    regularization: float | None = None  # what the number means depends on the estimator; None: its default
+    regularization: float | None = None  # its meaning depends on the estimator; None: the estimator's default
     projection: bool = True  # remove the components that I(z; s) cannot have
 
     def __post_init__(self) -> None:
@@ -53,7 +55,7 @@ class MIGEOptions(PrintedOptions):
 
 
 class MIGE(Method):
-    """The value means nothing; the gradient is an estimate of that of
+    """A penalty whose value has no meaning, and whose gradient estimates the gradient of
 
         I(z; s | context) = Σ_c p(c) [ H(z | c) − Σ_g p(g | c) H(z | g) ],   p(c) = n_c/N, p(g | c) = n_g/n_c
 
@@ -62,9 +64,9 @@ class MIGE(Method):
         g_i = (score of z_i in its nuisance group − score of z_i in its context) / N
 
     I does not change under z → a∘z + b, so in every context Σ_i g_i = 0 and Σ_i g_id z_id = 0 for each d.
-    With `projection` the scores obey Stein's identity, from which this follows: the estimators' shrinkage is
-    taken out where it arises. Taking the components out of g instead turns it against the true gradient when
-    groups are small and D is large (cosine −.1 against .7, 16 rows, D = 64).
+    With `projection` the scores satisfy Stein's identity, from which this follows. This corrects the estimators'
+    shrinkage. Projecting g instead gives a worse gradient if groups are small and D is large (cosine with the true
+    gradient −.1 versus .7, 16 rows, D = 64).
     """
 
     gamma: Tensor  # (P,) or ()
@@ -112,9 +114,9 @@ class MIGE(Method):
 
     @torch.no_grad()
     def gradient(self, z: Tensor, groups: Groups) -> Tensor:
-        """Return ∂I/∂z: (P, B, D) -> (P, B, D), 0 in rows that do not count."""
+        """Return ∂I/∂z (P, B, D), 0 in rows that do not count."""
         gamma = self.gamma.reshape(-1)
-        # The scores in the groups and in their contexts side by side: half the operations, one set of distances.
+        # Scores in groups and in contexts in one call, which shares distances
         same = torch.stack([groups.group, groups.context])
         score = self.estimator(z, same=same, length_scale=self.options.length_scale, regularization=gamma)
         if self.options.projection and gpu.available(z) and z.shape[1] <= pairs.MAX_REGISTER_ROWS:
@@ -136,11 +138,10 @@ class MIGE(Method):
 
 
 def stein_identity(score: Tensor, z: Tensor, block: Tensor, context: Tensor) -> Tensor:
-    """Return the score projected so that Σ_i s_i = 0 in every block, and Σ_i s_id z_id = −n in every context.
+    """Return the score projected such that Σ_i s_i = 0 in every block and Σ_i s_id z_id = −n in every context.
 
-    score, z: (..., B, D); block, context: (..., B, B) masks. The second sum runs over a context, so that it is
-    safe for groups of two rows. As both entropies of a context obey it, so does their difference obey
-    Σ_i g_i = 0 and Σ_i g_id z_id = 0.
+    score, z: (..., B, D); block, context: (..., B, B) masks. The second sum is over a context and not a block, because
+    blocks may have two rows. The difference g of two such scores has Σ_i g_i = 0 and Σ_i g_id z_id = 0.
     """
     same, whole = block.to(z.dtype), context.to(z.dtype)
     rows = same.sum(-1, keepdim=True).clamp(min=1)

@@ -1,4 +1,4 @@
-"""Maximum mean discrepancy: each nuisance group against its context, or against the other groups."""
+"""Maximum mean discrepancy: each nuisance group versus its context, or versus the other groups."""
 
 from __future__ import annotations
 
@@ -26,16 +26,21 @@ PAIRS = ("all", "bernoulli", "clique")
 
 @dataclass(frozen=True, kw_only=True)
 class MMDOptions(PrintedOptions, KernelOptions):
+    """Options of MMD."""
+
     @property
     def name_parts(self) -> list[str]:
+        """Return parts of a setting's name that distinguish settings of the method."""
         return [str(self.length_scale), *self._differing("length_scale", "pairs", "fraction", "size")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairwiseMMDOptions(MMDOptions):
+    """Options of pairwise MMD."""
+
     pairs: str = "all"
-    fraction: float | None = None  # of pairs="bernoulli"; .5 by default
-    size: int | None = None  # of pairs="clique"; 2 by default
+    fraction: float | None = None  # for pairs="bernoulli"; default .5
+    size: int | None = None  # for pairs="clique"; default 2
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,9 +51,9 @@ class PairwiseMMDOptions(MMDOptions):
         object.__setattr__(self, "size", size)
         check_positive(self, "fraction")
         if fraction is not None and fraction > 1:
-            raise UserError(f"fraction is {fraction}; it must lie in (0, 1]")
+            raise UserError(f"fraction is {fraction}; it must be above 0 and at most 1")
         if size is not None and size < 2:
-            raise UserError(f"size is {size}; a clique has at least 2 subjects")
+            raise UserError(f"size is {size}; it must be at least 2 subjects")
 
     @property
     def name_parts(self) -> list[str]:
@@ -58,7 +63,7 @@ class PairwiseMMDOptions(MMDOptions):
 
 
 def off_diagonal_kernel(d2: Tensor, beta: Tensor) -> Tensor:
-    """Return the RBF kernel with nothing on the diagonal: (P, B, B), β (P, B, B) or (P, B, 1) -> (P, B, B)."""
+    """Return the RBF kernel (P, B, B) with 0 on the diagonal, for β (P, B, B) or (P, B, 1)."""
     return rbf(d2, beta).masked_fill(diagonal(d2), 0.0)
 
 
@@ -67,14 +72,14 @@ class MMD(KernelMethod):
 
         within(c) + within(g) − 2 · cross(c, g)
 
-    with within = mean of K_ij over ordered pairs i ≠ j and cross = mean over i ∈ c, j ∈ g, i ≠ j. Leaving
-    out a row's pair with itself, also in the cross term, makes the estimate unbiased.
+    with within = mean of K_ij over ordered pairs i ≠ j and cross = mean over i ∈ c, j ∈ g, i ≠ j. Without pairs of a
+    row with itself, also in the cross term, the estimate is unbiased.
     """
 
     options: MMDOptions
     label = "MMD"
     Options = MMDOptions
-    strengths = (1.0, 3.0, 10.0, 30.0, 100.0)  # as published; averages make them strong
+    strengths = (1.0, 3.0, 10.0, 30.0, 100.0)  # published strengths
     few_strengths: ClassVar[dict[str, float]] = {"conditional": 1.0}
     quick_strengths: ClassVar[dict[str, float]] = {"marginal": 0.3, "conditional": 1.0, "complementary": 0.3}
     useful_strengths = (0.3, 1.0)
@@ -92,12 +97,12 @@ class MMD(KernelMethod):
 
 
 def mean_discrepancy(kernel: Tensor, groups: Groups) -> Tensor:
-    """Return the estimate of MMD (P,) for any kernel (P, B, B) with nothing on its diagonal."""
-    # Mean kernel of row i with the others of its context and of its group: (P, B)
+    """Return the estimate of MMD (P,) for a kernel (P, B, B) with 0 on the diagonal."""
+    # (P, B): mean kernel of row i with other rows of its context and of its group
     to_context = (kernel * groups.context).sum(-1) / (groups.context_rows - 1).clamp(min=1)
     to_group = (kernel * groups.group).sum(-1) / (groups.group_rows - 1).clamp(min=1)
     per_group = equal_shares(groups.counts, groups.group_rows)
-    # within(c) appears once for each group of c, so a context weighs as much as it has groups.
+    # within(c) is in the sum once for each group of c, so a context is weighted by its number of groups.
     per_context = equal_shares(groups.counts, groups.context_rows / groups.context_groups)
     within_context = (per_context * to_context).sum(-1)
     within_group = (per_group * to_group).sum(-1)
@@ -110,8 +115,8 @@ class PairwiseMMD(KernelMethod):
 
         within(g) + within(h) − 2 · cross(g, h)
 
-    Pairs of subjects are drawn anew at every step, alike in all contexts and terms: `all`, each with
-    probability `fraction` (`bernoulli`), or those among `size` subjects of the context (`clique`).
+    Pairs of subjects are drawn in every step, equally for all contexts and terms: all pairs (`all`), each pair with
+    probability `fraction` (`bernoulli`), or all pairs of `size` subjects of the context (`clique`).
     """
 
     options: PairwiseMMDOptions
@@ -126,7 +131,9 @@ class PairwiseMMD(KernelMethod):
         super().__init__(spec, options)
         size = self.options.size
         if size is not None and size > spec.nuisances:
-            raise UserError(f"size is {size}; a clique has 2 to {spec.nuisances} subjects, for that is all there are")
+            raise UserError(
+                f"size is {size}; a clique has 2 to {spec.nuisances} subjects, the number of training subjects"
+            )
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         if self.options.as_printed:
@@ -142,9 +149,9 @@ class PairwiseMMD(KernelMethod):
         return groups_against_groups(*self.distances(term.z, groups.context), groups, selection)
 
     def selection(self, term: Term, key: Tensor, rank: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """Tell whether the subjects of rows i and j, in this order, form a selected pair: (P, B, B) bool.
+        """Return whether the subjects of rows i and j, in this order, are a selected pair (P, B, B).
 
-        rank: of key (P,) and hashed subjects (P, B): the place of each row's subject in a random order, (P, B).
+        rank: function of key (P,) and hashed subjects (P, B) -> rank of each row's subject in a random order (P, B)
         """
         subject = fold_in(key[:, None], term.nuisance)  # (P, B): distinct for distinct subjects
         if self.options.fraction is not None:
@@ -156,14 +163,14 @@ class PairwiseMMD(KernelMethod):
         return torch.ones((*subject.shape, subject.shape[-1]), dtype=torch.bool, device=subject.device)
 
     def rank_of_present(self, groups: Groups, key: Tensor, subject: Tensor) -> Tensor:
-        """Return ranks among subjects that count: a clique needs subjects that are in the batch."""
+        """Return ranks among the counting subjects of the batch."""
         before = groups.context & (subject[..., None, :] < subject[..., :, None])
         return (before / groups.group_rows[..., None, :]).sum(-1).round()
 
     def rank_of_all(self, key: Tensor, subject: Tensor) -> Tensor:
-        """Return ranks among all subjects there are, as printed."""
-        everybody = fold_in(key[:, None], torch.arange(self.nuisances, device=key.device))  # (P, M)
-        return (everybody[:, None, :] < subject[..., None]).sum(-1)
+        """Return ranks among all subjects, as printed."""
+        all_subjects = fold_in(key[:, None], torch.arange(self.nuisances, device=key.device))  # (P, M)
+        return (all_subjects[:, None, :] < subject[..., None]).sum(-1)
 
 
 def groups_against_groups(d2: Tensor, beta: Tensor, groups: Groups, selection: Tensor) -> Tensor:
@@ -171,7 +178,7 @@ def groups_against_groups(d2: Tensor, beta: Tensor, groups: Groups, selection: T
     kernel = off_diagonal_kernel(d2, beta)
     selected = groups.context & ~groups.group & selection
     weight = 1 / groups.group_rows
-    # n·m pairs of rows, each 1/(n·m): a pair of groups is 1
+    # The n·m pairs of rows of two groups weigh 1/(n·m) each.
     pair = selected * weight[..., :, None] * weight[..., None, :]
     pair = pair / pair.sum(-1).sum(-1).round().clamp(min=1)[:, None, None]
     to_group = (kernel * groups.group).sum(-1) / (groups.group_rows - 1).clamp(min=1)

@@ -1,13 +1,13 @@
-"""The penalties as the paper prints them: sums in place of averages, self-pairs kept, every subject weighing 1/M.
+"""Penalties as printed in the paper: sums instead of averages, self-pairs included, every subject weighing 1/M.
 
-Our own forms differ where print cannot work, or makes a strength depend on the number of subjects (docs/method.md says
-where and why). With `as_printed` a method follows the pseudocode, so that published strengths mean what they meant.
-Where that would do the opposite, or nothing, it is repaired: the signs of the adversary and of MIGE's entropies, which
-would raise the dependence; and the second half of complementary pairwise MMD, printed as the first half once more.
-Where text and pseudocode contradict each other we follow the equations: conditional MIGE weighs every class 1/C, and
-the critics of complementary censoring do not see the class.
+The default penalties differ where the printed ones cannot work, or where their strength would depend on the number of
+subjects (docs/method.md). With `as_printed` a method follows the pseudocode, so that published strengths apply. Errors
+of the pseudocode are corrected: the signs of the adversary and of MIGE's entropies, which would raise the dependence,
+and the second half of complementary pairwise MMD, which repeats the first half. If text and pseudocode contradict each
+other, the equations decide: conditional MIGE weighs every class 1/C, and the critics of complementary censoring do not
+receive the class.
 
-A set that an estimate is not defined for is left out: an empty one, and for MMD one of a single row.
+Sets for which an estimate is undefined are left out: empty sets, and for MMD sets of one row.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .terms import Term
 
 @dataclass(frozen=True, kw_only=True)
 class PrintedOptions(MethodOptions):
-    """Options of the methods that the paper has."""
+    """Options of the methods in the paper."""
 
-    as_printed: bool | None = None  # None: our form
+    as_printed: bool | None = None  # None: the default penalty
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -34,7 +34,7 @@ class PrintedOptions(MethodOptions):
 
 
 class PaperSets(NamedTuple):
-    """S_c and S_cm of the pseudocode, for every row those that hold it. Rows that are padding weigh 0."""
+    """Sets S_c and S_cm of the pseudocode, as masks of rows. Padding rows are 0."""
 
     present: Tensor  # (P, B) 0 or 1
     context: Tensor  # (P, B, B) 0 or 1: both rows are in one S_c
@@ -44,7 +44,7 @@ class PaperSets(NamedTuple):
 
 
 def find_paper_sets(term: Term) -> PaperSets:
-    """Return every set there is, however small, in the dtype of z."""
+    """Return all sets of a term, of any size, in the dtype of z."""
 
     def find() -> PaperSets:
         present = term.context >= 0
@@ -57,17 +57,17 @@ def find_paper_sets(term: Term) -> PaperSets:
 
 
 def paper_weights(sets: PaperSets, nuisances: int) -> tuple[Tensor, Tensor]:
-    """Return weights of rows in Σ_c mean over S_c, and in Σ_c Σ_m 1/M mean over S_cm: two (P, B)."""
+    """Return row weights of Σ_c mean over S_c and of Σ_c Σ_m 1/M mean over S_cm, (P, B) each."""
     return sets.present / sets.context_rows, sets.present / (nuisances * sets.group_rows)
 
 
 def mmd(d2: Tensor, beta: Tensor, sets: PaperSets) -> Tensor:
-    """Return Σ over S_cm of at least two rows of MMD²(S_c, S_cm), self-pairs kept in the cross term: (P,)."""
+    """Return Σ MMD²(S_c, S_cm) (P,) over S_cm of at least two rows, with self-pairs in the cross term."""
     kernel = rbf(d2, beta)
     to_context, to_group = (kernel * sets.context).sum(-1), (kernel * sets.group).sum(-1)
     self_pairs = kernel.diagonal(dim1=-2, dim2=-1)
     per_group = sets.present * (sets.group_rows >= 2) / sets.group_rows
-    n_groups = (sets.context * per_group[..., None, :]).sum(-1)  # that S_c is compared with
+    n_groups = (sets.context * per_group[..., None, :]).sum(-1)  # number of sets S_cm of S_c
     per_context = sets.present * n_groups / sets.context_rows
     within_context = (per_context * (to_context - self_pairs) / (sets.context_rows - 1).clamp(min=1)).sum(-1)
     within_group = (per_group * (to_group - self_pairs) / (sets.group_rows - 1).clamp(min=1)).sum(-1)
@@ -76,14 +76,14 @@ def mmd(d2: Tensor, beta: Tensor, sets: PaperSets) -> Tensor:
 
 
 def pairwise_mmd(d2: Tensor, beta: Tensor, sets: PaperSets, selection: Tensor) -> Tensor:
-    """Return Σ over the selected ordered pairs (r, t) of subjects, and classes c, of MMD²(S_cr, S_ct): (P,).
+    """Return Σ MMD²(S_cr, S_ct) (P,) over classes c and selected ordered pairs (r, t) of subjects.
 
-    selection: (P, B, B) bool, whether the subjects of rows i and j, in this order, are selected.
+    selection: (P, B, B) bool, whether the subjects of rows i and j, in this order, are a selected pair
     """
     kernel = rbf(d2, beta)
     self_pairs = kernel.diagonal(dim1=-2, dim2=-1)
     weight = sets.present * (sets.group_rows >= 2) / sets.group_rows
-    # n·m pairs of rows, each 1/(n·m): a pair of sets is 1
+    # The n·m pairs of rows of two sets weigh 1/(n·m) each.
     pair = (sets.context - sets.group) * selection * weight[..., :, None] * weight[..., None, :]
     to_group = ((kernel * sets.group).sum(-1) - self_pairs) / (sets.group_rows - 1).clamp(min=1)
     within = ((pair + pair.mT).sum(-1) * to_group).sum(-1)

@@ -1,22 +1,22 @@
-"""Score estimators: ∇ log p at the points of a sample, by kernel_matrices.
+"""Score estimators: ∇ log p at the points of a sample, by kernels.
 
 With the kernel k = exp(−d²/2σ²), b_i = Σ_j ∇_j k(z_i, z_j), block sizes n and the normalized kernel
-K̃ = D^{-1/2} K D^{-1/2}, D = diag(n), every estimator is one formula with another spectral filter:
+K̃ = D^{-1/2} K D^{-1/2}, D = diag(n), the estimators differ in the spectral filter of one formula:
 
     score = −D^{-1/2} · filter(K̃) · D^{-1/2} b
 
     tikhonov   1/(μ + γ)                            Zhou, Shi and Zhu 2020
-    stein      1/(μ + nγ), useful γ fall as 1/n     Li and Turner 2018
+    stein      1/(μ + nγ), useful γ ∝ 1/n           Li and Turner 2018
     ssge       1/μ where μ > γ, else 0              Shi, Sun and Zhu 2018
     nu_method  the t-step accelerated polynomial, t = ⌊1/√γ⌋ + 1      Zhou, Shi and Zhu 2020
 
-All take z (..., N, D) and return scores of the same shape, without a gradient of their own.
+All take z (..., N, D) and return scores of the same shape without a gradient.
 
-    same            (..., N, N) bool: rows i and j belong to one block; every block is fitted by itself, and a row
-                    in no block, not even with itself, gets 0. None: all rows are one block. Several masks of the
-                    same points may stand on axes before those of z
+    same            (..., N, N) bool: rows i and j belong to one block. Blocks are fitted separately, and rows in no
+                    block get 0. None: all rows are one block. Several masks of the same points are on axes before
+                    the axes of z
     length_scale    "median" of each block's distances, "perplexity" (a scale per row as in t-SNE), or a number σ
-    regularization  γ: a number, or a tensor (...) with one for each leading index
+    regularization  γ: a number, or a tensor (...) with one value per leading index
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from .filters import cutoff_solve, nu_solve, positive_part, ridge_solve_
 
 
 class FilterInput(NamedTuple):
-    """The input of a filter."""
+    """Input of a spectral filter."""
 
-    kernel: Tensor  # (P, N, N) K̃, which the filter may use up
+    kernel: Tensor  # (P, N, N) K̃, which the filter may overwrite
     zeta: Tensor  # (P, N, D) D^{-1/2} b
     rows: Tensor  # (P, N) n
     gamma: Tensor  # (P, 1) regularization, float64
@@ -56,7 +56,7 @@ def tikhonov(
     z: Tensor, *, same: Tensor | None = None, length_scale: str | float = "median",
     regularization: float | Tensor = 0.01,
 ) -> Tensor:  # fmt: skip
-    """Estimate by ridge regression of the score in the kernel's space; γ is the ridge on K/n."""
+    """Estimate scores by ridge regression in the kernel's space; γ is the ridge on K/n."""
     return _estimate(z, same, length_scale, regularization, lambda fit: fit.solve_ridge(1.0))
 
 
@@ -64,7 +64,7 @@ def stein(
     z: Tensor, *, same: Tensor | None = None, length_scale: str | float = "median",
     regularization: float | Tensor = 0.001,
 ) -> Tensor:  # fmt: skip
-    """Estimate by Stein's identity, inverted with a ridge n²γ on K: Tikhonov's estimate with nγ in place of γ."""
+    """Estimate scores by Stein's identity with a ridge n²γ on K: Tikhonov's estimate with nγ instead of γ."""
     return _estimate(z, same, length_scale, regularization, lambda fit: fit.solve_ridge(fit.rows))
 
 
@@ -72,7 +72,7 @@ def ssge(
     z: Tensor, *, same: Tensor | None = None, length_scale: str | float = "median",
     regularization: float | Tensor = 0.01,
 ) -> Tensor:  # fmt: skip
-    """Estimate by Stein's identity in the leading eigenfunctions of the kernel: those with eigenvalue above γ."""
+    """Estimate scores by Stein's identity in the eigenfunctions of the kernel with eigenvalues above γ."""
     return _estimate(z, same, length_scale, regularization, lambda fit: cutoff_solve(fit.kernel, fit.gamma, fit.zeta))
 
 
@@ -80,9 +80,9 @@ def nu_method(
     z: Tensor, *, same: Tensor | None = None, length_scale: str | float = "median",
     regularization: float | Tensor = 0.01, stops: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
-    """Estimate by the accelerated iteration for the same regression, stopped after t steps: no matrix is inverted.
+    """Estimate scores by t accelerated iterations of the regression, without inverting a matrix.
 
-    stops: all the t that occur (filters.nu_steps), if known; spares a look at a regularization on the device.
+    stops: all distinct t (filters.nu_steps) if known, so that the host does not wait for the device
     """
     return _estimate(
         z, same, length_scale, regularization, lambda fit: nu_solve(fit.positive_kernel(), fit.zeta, fit.gamma, stops)
@@ -97,12 +97,12 @@ def _estimate(
     z: Tensor, same: Tensor | None, length_scale: str | float, regularization: float | Tensor,
     filtered: Callable[[FilterInput], Tensor],
 ) -> Tensor:  # fmt: skip
-    """Compute the formula; filtered: filter(K̃) ζ."""
+    """Return the scores; `filtered` returns filter(K̃) ζ."""
     leading, sample, mask, gamma = _flatten(z, same, length_scale, regularization)
     sample = kernel_matrices.centered(sample)
     d2 = kernel_matrices.own_distances(sample)
     beta = kernel_matrices.inverse_scales(d2, mask, length_scale)
-    masks = len(mask) // len(sample)  # of the same points, one after the other
+    masks = len(mask) // len(sample)  # number of masks of the same points
     sample = sample.repeat(masks, 1, 1)
     if gpu.available(d2):
         normal, pull, sums, rows = pairs.score_matrices(d2, beta, mask, paired=length_scale == "perplexity")
@@ -126,14 +126,11 @@ def _normalized(z: Tensor, d2: Tensor, beta: Tensor, mask: Tensor) -> tuple[Tens
 def _flatten(
     z: Tensor, same: Tensor | None, length_scale: str | float, regularization: float | Tensor
 ) -> tuple[torch.Size, Tensor, Tensor, Tensor]:
-    """Return the scores' leading axes, z's and before them any more that the mask has, and with all of them as one:
-
-    z (P, N, D), mask (M, N, N), γ (M, 1) in float64, M = P or R·P.
-    """
+    """Return the leading axes of the scores, z (P, N, D), mask (M, N, N) and γ (M, 1) in float64, M = P or R·P."""
     if not isinstance(z, Tensor):
         raise UserError(f"z is a {type(z).__name__}; give a tensor (..., N, D)")
     if z.ndim < 2 or z.shape[-2] == 0 or not z.is_floating_point():
-        raise UserError(f"z has the shape {tuple(z.shape)} and type {z.dtype}; it must be (..., N, D), real, N from 1")
+        raise UserError(f"z has shape {tuple(z.shape)} and dtype {z.dtype}; give real numbers (..., N, D) with N ≥ 1")
     kernel_matrices.check_length_scale(length_scale)
     if not isinstance(regularization, Tensor) and not regularization > 0:
         raise UserError(f"regularization is {regularization!r}; it must be a positive number")

@@ -1,7 +1,7 @@
-"""Parts of a symmetric matrix by the sign of its eigenvalues, from matrix products alone.
+"""Positive part and projector of a symmetric matrix by matrix products alone.
 
 A GPU multiplies small matrices a thousand times faster than it decomposes them. With S = sign(A), which has A's
-eigenvectors and ±1 for its eigenvalues, (A + S A)/2 keeps the positive part and (I + S)/2 projects onto it.
+eigenvectors and eigenvalues ±1, (A + S A)/2 is the positive part and (I + S)/2 the projector onto its eigenvectors.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from torch import Tensor
 
 from .. import gpu
 
-# x (a + b x² + c x⁴): each the best approximation of 1 on the interval that its predecessors leave, the first on
-# [1e-5, 1], and each on 2% more at the upper end: beyond it they diverge, and rounding must not carry a value there.
-# The last is a Newton–Schulz step. Eigenvalues of 1e-5 are told from 0 as sharply as float32 can.
+# Polynomials x (a + b x² + c x⁴). Each is the best approximation of 1 on the image of [1e-5, 1] under the earlier ones,
+# extended by 2 % at the upper end, beyond which rounding errors would diverge. The last is a Newton–Schulz step.
+# Eigenvalues of 1e-5 are distinguished from 0, the precision of float32.
 STEPS = (
     (8.3469, -23.8219, 16.9970), (4.1731, -2.9776, 0.5312), (4.1709, -2.9761, 0.5310), (4.1626, -2.9708, 0.5305),
     (4.1276, -2.9476, 0.5280), (3.9894, -2.8560, 0.5182), (3.5225, -2.5397, 0.4846), (2.5683, -1.8417, 0.4123),
     (1.9248, -1.2812, 0.3600), (15 / 8, -10 / 8, 3 / 8),
 )  # fmt: skip
-ON_CHIP = 128  # rows of a matrix that the kernel can hold
+ON_CHIP = 128  # largest number of rows for the GPU kernel
 
 
 def sign(matrix: Tensor) -> Tensor:

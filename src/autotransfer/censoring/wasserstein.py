@@ -1,4 +1,4 @@
-"""Wasserstein: how far each subject's latents have to be carried to lie as those of its context do."""
+"""Wasserstein distance between each subject's latents and the latents of its context."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .terms import Term
 
 
 class Wasserstein(ContrastMethod):
-    """dependence = E[f(z, s)] over the joint distribution − the same over the product, f 1-Lipschitz in z.
+    """dependence = E[f(z, s)] over the joint distribution − E[f(z, s)] over the product, f 1-Lipschitz in z.
 
-    The critic f maximizes it. The largest value is the mean over rows, g their group and c their context, of the
-    Wasserstein-1 distance W(p(z | g), p(z | c)), and any f gives a lower bound. Distances have the scale of z, so the
-    critic works on z with mean 0 and variance 1 in every dimension: an encoder could otherwise shrink z, or inflate it
-    in a term that preserves, and keep every subject readable.
+    The critic f maximizes it. The maximum is the mean over rows with group g and context c of the Wasserstein-1
+    distance W(p(z | g), p(z | c)), and any f gives a lower bound. Distances have the scale of z, so the critic receives
+    z with mean 0 and variance 1 in every dimension: an encoder could otherwise shrink z (or inflate it in a term that
+    preserves) while subjects stay predictable.
     """
 
     label = "Wasserstein"
@@ -39,9 +39,9 @@ class Wasserstein(ContrastMethod):
 def steepest_slopes(critic: MLP, dim: int) -> Tensor:
     """Return a Lipschitz constant of each output in the first `dim` inputs: (P, outputs).
 
-    Output o is Σ_h w2[o, h] · relu(w1[h] · x + b1[h]) + b2[o], and a hidden unit is no steeper than |w1[h]|, so the
-    output is no steeper than Σ_h |w2[o, h]| · |w1[h]|: in closed form, with an ordinary gradient, and reached where the
-    units of an output point one way. Divided by it a critic is 1-Lipschitz at any weights; their scale is immaterial.
+    Output o is Σ_h w2[o, h] · relu(w1[h] · x + b1[h]) + b2[o]. A hidden unit has slopes up to |w1[h]|, so an output has
+    slopes up to Σ_h |w2[o, h]| · |w1[h]|, which is reached if the units of an output are parallel. A critic divided by
+    it is 1-Lipschitz for any weights.
     """
     first, second = (weight.reshape(-1, *weight.shape[-2:]) for weight in (critic.weight1, critic.weight2))
     units: Tensor = torch.linalg.vector_norm(first[..., :dim], dim=-1, keepdim=True)
