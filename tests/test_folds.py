@@ -47,4 +47,4 @@ def test_mistakes() -> None:
 
 def test_the_split_can_be_printed() -> None:
     text = describe(at.leave_one_subject_out(recordings()))
-    assert text.splitlines()[0] == "fold 0: test s0 (6 trials), validation s4 (6), training 18"
+    assert text.splitlines()[0] == "fold 0: test s0 (6 windows), validation s4 (6), training 18"

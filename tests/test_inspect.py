@@ -116,7 +116,7 @@ def test_subjects_that_are_trials(tmp_path: Path) -> None:
     np.savez(source, X=raw().X, y=raw().y, subject=np.arange(PEOPLE * PER), meta='{"sfreq": 32}')
     result = call("run", source, "--out", tmp_path / "run")
     assert (result.code, len(result.err.splitlines())) == (2, 1)
-    assert "subject must name the person" in result.err
+    assert "windows has a different subject" in result.err
     assert not (tmp_path / "run").exists()
 
 

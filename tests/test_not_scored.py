@@ -109,7 +109,7 @@ def test_weights_do_not_depend_on_them() -> None:
 def test_too_few_to_decide_by_are_refused_before_any_work(tmp_path: Path) -> None:
     rec = with_people_of_one_class({1: 3, 2: 3, 3: 1, 4: 1, 5: 2})
     assert scorable_subjects(rec) == [0]
-    with pytest.raises(UserError, match="only 1 of 6 subjects have trials of two classes; at least 2 are needed"):
+    with pytest.raises(UserError, match="only 1 of 6 subjects have windows of two classes; at least 2 are needed"):
         check_scorable(rec)
     save_npz(tmp_path / "few.npz", rec)
     for more in ((), ("--dry-run",)):

@@ -171,7 +171,7 @@ def test_records_in_records_are_refused(depth: int) -> None:
         ("validation_q25", {"a": True}, "validation_q25.a"),
         ("validation_q25", 0.5, "validation_q25"),
         ("ensemble", 0.5, "ensemble"),
-        ("ensemble", ensemble_with(candidates=[{"name": "x", "kind": "eegnet", "share": 1.0}]), "weight is missing"),
+        ("ensemble", ensemble_with(candidates=[{"name": "x", "family": "eegnet", "share": 1.0}]), "weight is missing"),
         ("ensemble", ensemble_with(candidates=[]), "weights"),
         ("ensemble", ensemble_with(nested={"ann": {"rich": math.inf}}), "weights"),
         ("alternatives", {"best_single": {"ann": 2.0}}, "outside"),

@@ -1,4 +1,4 @@
-"""Folds: rows to train on, to choose the snapshot by, and to test on."""
+"""Folds: windows for training, for validation and for testing, split by subject."""
 
 from __future__ import annotations
 
@@ -22,61 +22,58 @@ from .words import count, printable
 Rows = NDArray[np.int64]
 
 
-FEWEST_FOLDS = 3  # one group of people tests, one validates, the rest train
-MANY_SUBJECTS = 20  # above this many, leaving out one at a time costs more than it tells
-DEFAULT_FOLDS = 10  # for more than MANY_SUBJECTS
-MIN_SCORABLE = 2  # people: one is measured, and decided about without themselves
-NOBODY: Rows = np.empty(0, dtype=np.int64)
+FEWEST_FOLDS = 3  # for testing, validation and training
+MANY_SUBJECTS = 20  # number of subjects above which DEFAULT_FOLDS replace one fold per subject
+DEFAULT_FOLDS = 10
+MIN_SCORABLE = 2  # subjects with a score: a model for one of them is selected on the other
+NO_WINDOWS: Rows = np.empty(0, dtype=np.int64)
 SUBJECT = "subject"
 SESSION = "session"
-MOST_NAMES = 5  # in a message
+MOST_NAMES = 5  # names in a message
 
 
 def name_of(subject: Hashable) -> str:
-    """Write the name of one subject, or of several."""
+    """Return the name of one subject, or the names of several."""
     return ", ".join(map(str, subject)) if isinstance(subject, tuple) else str(subject)
 
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """Disjoint sets of rows: those to train on, and up to two held-out sets, one to validate on and one to test on.
+    """Disjoint positions of windows for training, validation and testing.
 
-    Without validation rows the weights of the last epoch are kept. Without test rows there is no test score.
+    Without validation windows the weights of the last epoch are kept. Without test windows there is no test score.
     """
 
     train: Rows
-    validation: Rows = field(default_factory=NOBODY.copy)
-    test: Rows = field(default_factory=NOBODY.copy)
+    validation: Rows = field(default_factory=NO_WINDOWS.copy)
+    test: Rows = field(default_factory=NO_WINDOWS.copy)
     validation_subject: Hashable = None
     test_subject: Hashable = None
 
     @property
     def held_out(self) -> tuple[Rows, Rows]:
-        """Return the held-out sets in an order that is the same for the swapped fold: by first row, empty ones last."""
+        """Return validation and test windows ordered by first window, which is equal for the swapped fold."""
         sets = (self.validation, self.test)
         first, second = sorted(sets, key=lambda rows: (len(rows) == 0, rows[0] if len(rows) else 0))
         return first, second
 
     @property
     def held_out_rows(self) -> Rows:
-        """Return the rows of both held-out sets, in the order of the data."""
+        """Return validation and test windows in the order of the recordings."""
         return np.union1d(self.validation, self.test).astype(np.int64)
 
     def swapped(self) -> Fold:
-        """Return the fold with the validation and the test subject exchanged."""
+        """Return the fold with validation and test exchanged."""
         return Fold(self.train, self.test, self.validation, self.test_subject, self.validation_subject)
 
     @cached_property
     def trajectory(self) -> str:
-        """Return a digest of the training rows, which are all that weights and minibatches may depend on.
-
-        A fold and its swapped twin agree in it, so that one fit serves both.
-        """
+        """Return a digest of the training windows, equal for the swapped fold: one fit serves both."""
         return hashlib.blake2b(self.train.tobytes(), digest_size=8).hexdigest()
 
     @cached_property
     def key(self) -> str:
-        """Return a digest of all three sets of rows."""
+        """Return a digest of the windows of all three sets."""
         digest = hashlib.blake2b(digest_size=8)
         for rows in (self.train, self.validation, self.test):
             digest.update(len(rows).to_bytes(8, "little"))
@@ -86,7 +83,7 @@ class Fold:
     def __str__(self) -> str:
         test, validation = (printable(name_of(who)) for who in (self.test_subject, self.validation_subject))
         return (
-            f"test {test} ({len(self.test)} trials), "
+            f"test {test} ({len(self.test)} windows), "
             f"validation {validation} ({len(self.validation)}), training {len(self.train)}"
         )
 
@@ -94,41 +91,42 @@ class Fold:
 
 
 def make_fold(recordings: Recordings, validation: int | Sequence[int], test: int | Sequence[int]) -> Fold:
-    """Leave two subjects out, or two groups of them, given as positions in recordings.subjects."""
+    """Return the fold of two subjects, or groups of subjects, given as positions in recordings.subjects."""
     validates, tests = (sorted({held} if isinstance(held, int) else set(held)) for held in (validation, test))
     if both := set(validates) & set(tests):
         name = recordings.subjects[min(both)]
         raise UserError(f"subject {name!r} cannot be both the validation and the test subject")
     subject = recordings.subject.numpy()
-    chosen, measured = np.isin(subject, validates), np.isin(subject, tests)
+    is_validation, is_test = np.isin(subject, validates), np.isin(subject, tests)
     return Fold(
-        train=np.flatnonzero(~chosen & ~measured).astype(np.int64),
-        validation=np.flatnonzero(chosen).astype(np.int64),
-        test=np.flatnonzero(measured).astype(np.int64),
+        train=np.flatnonzero(~is_validation & ~is_test).astype(np.int64),
+        validation=np.flatnonzero(is_validation).astype(np.int64),
+        test=np.flatnonzero(is_test).astype(np.int64),
         validation_subject=_named(recordings, validates),
         test_subject=_named(recordings, tests),
     )
 
 
-def _named(recordings: Recordings, people: Sequence[int]) -> Hashable:
-    """Return the name of a subject, or those of several."""
-    names = tuple(recordings.subjects[person] for person in people)
+def _named(recordings: Recordings, positions: Sequence[int]) -> Hashable:
+    """Return the name of one subject, or the names of several."""
+    names = tuple(recordings.subjects[position] for position in positions)
     return names[0] if len(names) == 1 else names
 
 
 def divide_subjects(n_subjects: int, folds: int | None = None) -> list[list[int]]:
-    """Return positions of people in groups that are held out together: everybody alone or, with `folds`, every
-    folds-th one. So neighbors in a list of people, who may share a place or a device, are in different groups."""
+    """Return groups of subjects, as positions: single subjects or, with `folds`, every folds-th subject.
+
+    Neighbors in a list of subjects, who may share a laboratory or a device, are then in different groups.
+    """
     folds = n_subjects if folds is None else min(folds, n_subjects)
     return [list(range(first, n_subjects, folds)) for first in range(folds)]
 
 
 def held_out_groups(n_subjects: int, units: Units | None, folds: int | None = None) -> list[list[int]]:
-    """Return positions in recordings.subjects of those that are held out together: each group tests once, and the group
-    before it validates.
+    """Return groups that are held out together, as positions in recordings.subjects: each tests once.
 
-    Sessions: those of one part, once of every second person and once of the others. So a fold leaves out one session of
-    everybody, half of them to validate and half to test, and trains on everybody's other sessions.
+    If sessions are held out, a fold leaves out one session of each subject: half of them validate and half test, and
+    the model is trained on the other sessions of all subjects.
     """
     if units is None:
         return divide_subjects(n_subjects, folds)
@@ -144,14 +142,15 @@ def held_out_groups(n_subjects: int, units: Units | None, folds: int | None = No
 
 
 def groups_of(recordings: Recordings, folds: int | None = None) -> list[list[int]]:
+    """Return groups of recordings that are held out together, as positions in recordings.subjects."""
     return held_out_groups(recordings.n_subjects, recordings.units, folds)
 
 
 def use_units(recordings: Recordings, hold_out: str) -> Recordings:
-    """Return recordings whose `subject` is the unit that is held out: each person's sessions, or their windows of each
-    value of a column. To hold out people, they stay as they are.
+    """Return recordings whose `subject` is the held-out unit: a session of a subject, or a value of a column.
 
-    Everything that is fitted to a person, or must not know who is tested, then works on units without a change.
+    All that is fitted by subject, or must not see test subjects, then works on units. To hold out subjects, the
+    recordings are returned unchanged.
     """
     if hold_out == SUBJECT or recordings.units is not None:
         return recordings
@@ -170,7 +169,7 @@ def use_units(recordings: Recordings, hold_out: str) -> Recordings:
 
 
 def use_whole_subjects(recordings: Recordings) -> Recordings:
-    """Return the recordings with people in `subject` again."""
+    """Return recordings whose `subject` is the subject again, not the held-out unit."""
     units = recordings.units
     if units is None:
         return recordings
@@ -189,23 +188,22 @@ def _with_subjects(recordings: Recordings, subject: Tensor, names: tuple[str, ..
 def _sessions(recordings: Recordings) -> tuple[Rows, list[str]]:
     if recordings.session is None:
         raise UserError(
-            "the recordings have no sessions to hold out; give the session of every window as session, or leave "
-            "--hold-out out"
+            "hold_out is 'session', but the recordings have no sessions; "
+            "give the session of every window, or leave hold_out out"
         )
     labels, values = np.unique(recordings.session.numpy(), return_inverse=True)
     return values.astype(np.int64), [str(label) for label in labels]
 
 
 def _session_parts(recordings: Recordings, people: Rows) -> list[int]:
-    """Return the part of each unit, in the order of people (n,) and their sessions: everybody's first sessions are one
-    part, and so on; people with more sessions than others have several in a part."""
+    """Return the part of each unit, from the subject of each (n,): part 0 has all first sessions, and so on."""
     counts = np.bincount(people, minlength=recordings.n_subjects)
     single = [str(recordings.subjects[person]) for person in np.flatnonzero(counts < 2).tolist()]
     if single:
         more = f" and {len(single) - MOST_NAMES} more" if len(single) > MOST_NAMES else ""
         raise UserError(
-            f"{len(single)} of {recordings.n_subjects} subjects have one session only "
-            f"({', '.join(map(shown, single[:MOST_NAMES]))}{more}); to hold out sessions, everybody must have two"
+            f"{len(single)} of {recordings.n_subjects} subjects have only one session "
+            f"({', '.join(map(shown, single[:MOST_NAMES]))}{more}); hold out subjects, or record two sessions of each"
         )
     return [rank % int(counts.min()) for n in counts.tolist() for rank in range(n)]
 
@@ -213,64 +211,63 @@ def _session_parts(recordings: Recordings, people: Rows) -> list[int]:
 def _values(recordings: Recordings, name: str) -> tuple[Rows, list[str]]:
     if name not in recordings.columns:
         known = [SUBJECT, *([SESSION] if recordings.session is not None else []), *recordings.columns]
-        raise UserError(f"the recordings have no column {shown(name)} to hold out; choose from {', '.join(known)}")
+        raise UserError(f"hold_out is {shown(name)}, which is not a column; choose from {', '.join(known)}")
     column = recordings.columns[name]
     if column.labels is None:
-        raise UserError(f"the column {shown(name)} is continuous; to hold out its values, give whole numbers or text")
+        raise UserError(f"hold_out is {shown(name)}, which is a continuous column; give whole numbers or text in it")
     if missing := int((column.values < 0).sum()):
         raise UserError(
-            f"the column {shown(name)} has no value for {missing} of {recordings.n_windows} windows; fill it in, or "
-            "leave these windows out"
+            f"the column {shown(name)} has no value for {missing} of {recordings.n_windows} windows; "
+            "add the values, or remove these windows"
         )
     present, values = np.unique(column.values, return_inverse=True)
     if len(present) < FEWEST_FOLDS:
         raise UserError(
-            f"the column {shown(name)} has {count(len(present), 'value')}; at least {FEWEST_FOLDS} are needed: one "
-            "tests, one validates, the rest train"
+            f"the column {shown(name)} has {count(len(present), 'value')}; "
+            f"hold_out needs at least {FEWEST_FOLDS}: for testing, validation and training"
         )
     return values.astype(np.int64), [str(column.labels[value]) for value in present.tolist()]
 
 
 def leave_groups_out(recordings: Recordings, folds: int | None = None) -> list[Fold]:
-    """Make one fold per group of people: each group tests once, and the group before it validates."""
+    """Return one fold per group of subjects: each group tests once, and the group before it validates."""
     groups = groups_of(recordings, folds)
     return [make_fold(recordings, groups[place - 1], group) for place, group in enumerate(groups)]
 
 
 def leave_one_subject_out(recordings: Recordings) -> list[Fold]:
-    """Make one fold per subject, in order of the test subject; the subject before it, in a circle, validates."""
+    """Return one fold per test subject, in order; the subject before it, in a circle, validates."""
     check_recordings(recordings, "leave_one_subject_out")
     return [make_fold(recordings, (test or recordings.n_subjects) - 1, test) for test in range(recordings.n_subjects)]
 
 
 def scorable_subjects(recordings: Recordings) -> list[int]:
-    """Return positions of the people who can have a score: with trials of two classes, or different numbers."""
+    """Return positions of subjects that can be scored: with windows of two classes, or different target values."""
     subject, y = recordings.subject.numpy(), recordings.truth.numpy()
-    return [person for person in range(recordings.n_subjects) if len(np.unique(y[subject == person])) > 1]
+    return [position for position in range(recordings.n_subjects) if len(np.unique(y[subject == position])) > 1]
 
 
 def unscored_subjects(recordings: Recordings) -> list[str]:
-    """Return names of the people who cannot have a score."""
+    """Return names of subjects that cannot be scored."""
     known = set(scorable_subjects(recordings))
-    return [str(name) for person, name in enumerate(recordings.subjects) if person not in known]
+    return [str(name) for position, name in enumerate(recordings.subjects) if position not in known]
 
 
 def check_scorable(recordings: Recordings) -> None:
-    """Raise where too few people can have a score for anything to be decided."""
+    """Raise if too few subjects can be scored to select a model."""
     if recordings.n_subjects == recordings.n_windows:
         raise UserError(
-            f"every trial has a subject of its own ({recordings.n_windows} of them); subject must name the person of "
-            "each trial"
+            f"each of the {recordings.n_windows} windows has a different subject; "
+            "give the subject who was recorded as subject of each window"
         )
-    left_out = unscored_subjects(recordings)
-    if recordings.n_subjects - len(left_out) < MIN_SCORABLE:
-        needed = "trials of two classes" if recordings.targets is None else "a target that changes"
+    n_scored = len(scorable_subjects(recordings))
+    if n_scored < MIN_SCORABLE:
+        needed = "windows of two classes" if recordings.targets is None else "a target that changes"
         raise UserError(
-            f"only {recordings.n_subjects - len(left_out)} of {recordings.n_subjects} subjects have {needed}; at least "
-            f"{MIN_SCORABLE} are needed, on whom candidates are measured"
+            f"only {n_scored} of {recordings.n_subjects} subjects have {needed}; at least {MIN_SCORABLE} are needed"
         )
 
 
 def describe(folds: list[Fold]) -> str:
-    """Describe each fold in a line."""
+    """Return one line per fold."""
     return "\n".join(f"fold {index}: {fold}" for index, fold in enumerate(folds))

@@ -1,4 +1,4 @@
-"""Grids: the settings that a search tries. The strengths of each method are in its own file."""
+"""Grids: lists of settings that a run tries. Strengths of a penalty are in the file of its method."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .errors import UserError, check_choice, one_line, shown
 from .files import read_plain
 from .settings import Setting
 
-PUBLISHED = ("adversary", "began", "mmd", "pairwise_mmd", "mige")  # the methods of the paper
-BALANCED = ("balanced", "people")  # batches that penalties have: conditional ones, and others
+PUBLISHED = ("adversary", "began", "mmd", "pairwise_mmd", "mige")  # methods of the paper
+BALANCED = ("balanced", "people")  # batches of conditional and of other penalties
 
 
 def _paper() -> list[Setting]:
-    """Return the published search. A run adds the network without a penalty in both kinds of batches."""
+    """Return the settings of the paper; a run adds the network without a penalty with both kinds of batches."""
     return [
         Setting(),
         *(
@@ -31,24 +31,24 @@ def _paper() -> list[Setting]:
 
 
 def _few() -> list[Setting]:
-    """Return penalties that have gained something on people left out: those of networks that are averaged."""
+    """Return the network without a penalty and penalties that improved scores on held-out subjects."""
     return [Setting(), *_penalties({method: kind.few_strengths for method, kind in CENSORS.items()})]
 
 
 def _quick() -> list[Setting]:
-    """Return every method that names strengths for it, and the network without a penalty in the batches of each."""
+    """Return all methods with a strength for this grid, and the network without a penalty in all kinds of batches."""
     plain = [Setting(), *(Setting(batches=kind) for kind in BALANCED)]
     return plain + _penalties({method: kind.quick_strengths for method, kind in CENSORS.items()})
 
 
 def _penalties(strengths: dict[str, dict[str, float]]) -> list[Setting]:
-    """Return settings of penalties. strengths: by method and mode."""
+    """Return settings with a penalty. strengths: by method and mode"""
     pairs = [(method, mode, strength) for method, modes in strengths.items() for mode, strength in modes.items()]
     return [Setting(method=method, mode=mode, strength=strength) for method, mode, strength in pairs]
 
 
 def _uncensored() -> list[Setting]:
-    """Return the settings of a run that only finds out how windows are best preprocessed."""
+    """Return settings without a penalty, for a run that only compares preprocessing."""
     return [setting for setting in _few() if setting.penalty is None]
 
 
@@ -62,8 +62,7 @@ def grid(name: str) -> list[Setting]:
 
 
 def grid_text(grid: object) -> str:
-    """Write a grid as options store it: its name or, if the user lists settings or names a .json file of them, those
-    settings as canonical JSON text."""
+    """Return the name of a grid, or a user's list or .json file of settings as canonical JSON text."""
     if isinstance(grid, str) and grid in GRIDS:
         return grid
     if isinstance(grid, str) and grid.endswith(".json"):
@@ -72,13 +71,10 @@ def grid_text(grid: object) -> str:
         return _text(settings_of(grid))
     if isinstance(grid, str) or not isinstance(grid, Sequence):
         listed = ", ".join(map(repr, GRIDS))
-        raise UserError(
-            f"unknown grid {shown(grid)}; choose from {listed}, or give settings of your own: FILE.json or, in "
-            "Python, a list"
-        )
+        raise UserError(f"unknown grid {shown(grid)}; choose from {listed}, or give a list of settings or FILE.json")
     for setting in grid:
         if not isinstance(setting, Setting):
-            raise UserError(f"a grid holds {shown(setting)}; it must be a list of settings, such as at.Setting()")
+            raise UserError(f"a grid contains {shown(setting)}; give a list of settings, such as at.Setting()")
     return _text(grid)
 
 
@@ -87,9 +83,9 @@ def settings_of(text: str) -> list[Setting]:
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):
-        raise UserError("the settings of a grid are stored as text that is not JSON") from None
+        raise UserError("the stored settings of a grid are not JSON") from None
     if not isinstance(values, list) or not all(isinstance(keywords, dict) for keywords in values):
-        raise UserError('a grid is a JSON list of settings, such as [{"method": "mmd", "strength": 1}]')
+        raise UserError('a grid is not a list of settings; give JSON such as [{"method": "mmd", "strength": 1}]')
     return [Setting(**keywords) for keywords in values]
 
 
@@ -102,5 +98,5 @@ def _read(path: Path) -> list[Setting]:
 
 def _text(settings: Sequence[Setting]) -> str:
     if not settings:
-        raise UserError("the grid holds no setting; give at least one, such as at.Setting()")
+        raise UserError("the grid is empty; give at least one setting, such as at.Setting()")
     return json.dumps([setting.to_dict() for setting in settings], sort_keys=True)

@@ -1,4 +1,4 @@
-"""Job: a setting on a fold with a seed. Record: the result of its training. Outcome: the same with the weights."""
+"""Job: a setting, a fold and a seed. Record: scores of its fit. Outcome: scores with weights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HISTORY = ("train_loss", "penalty", "validation_loss", "validation_score")
 
 
 def check_seed(seed: Any) -> int:
-    """Return a seed as generators and the database can take it; refuse anything else."""
+    """Return a seed as an int; raise unless it fits into 63 bits."""
     try:
         value = -1 if isinstance(seed, bool) else operator.index(seed)
     except TypeError:
@@ -32,7 +32,7 @@ def check_seed(seed: Any) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One fit to be trained. Its outcome depends only on the data, setting, fold and seed."""
+    """Setting, fold and seed of one fit. Its outcome depends only on them and on the data."""
 
     setting: Setting
     fold: Fold
@@ -40,11 +40,9 @@ class Job:
 
     def __post_init__(self) -> None:
         if not isinstance(self.setting, Setting):
-            raise UserError(f"the setting of a job is {shown(self.setting)}; give at.Setting(...)")
+            raise UserError(f"setting of a job is {shown(self.setting)}; give at.Setting(...)")
         if not isinstance(self.fold, Fold):
-            raise UserError(
-                f"the fold of a job is {shown(self.fold)}; give one of at.leave_one_subject_out(recordings)"
-            )
+            raise UserError(f"fold of a job is {shown(self.fold)}; give one of at.leave_one_subject_out(recordings)")
         object.__setattr__(self, "seed", check_seed(self.seed))
 
     @cached_property
@@ -53,7 +51,7 @@ class Job:
 
     @cached_property
     def trajectory(self) -> tuple[str, str, frozenset[bytes], int]:
-        """Return what jobs that are one fit agree in: twins with validation and test subject exchanged."""
+        """Return a key that two jobs share if they are one fit with validation and test subject exchanged."""
         held_out = frozenset((self.fold.validation.tobytes(), self.fold.test.tobytes()))
         return self.setting.key, self.fold.trajectory, held_out, self.seed
 
@@ -62,30 +60,29 @@ class Job:
 class Record:
     """Scores of a fit, with one of its two held-out subjects as the test subject.
 
-    The snapshot is the epoch of lowest validation loss, with checkpoint="last" the last one, and with "averaged" the
-    mean of the weights over the last half of all steps. `history` holds one entry per epoch of "train_loss", "penalty",
-    "validation_loss" and "validation_score", and nothing of the test subject. `swapped` is the record of the same fit
-    with the two held-out subjects exchanged; with checkpoint="best" it has another snapshot. Scores are balanced
-    accuracies, NaN if nobody was held out, or only windows of one class.
+    Scores are balanced accuracies of the snapshot, NaN without held-out windows of two classes. The snapshot is the
+    epoch of lowest validation loss (checkpoint="best"), the last epoch ("last"), or the mean of the weights over the
+    second half of all steps ("averaged"). `history` has one value per epoch of "train_loss", "penalty",
+    "validation_loss" and "validation_score". `swapped` is the record of the fit with validation and test exchanged.
     """
 
-    best_epoch: int  # the snapshot's, counted from 1; 0 if training failed before the first epoch ended
+    best_epoch: int  # epoch of the snapshot, from 1; 0 if training failed in the first epoch
     epochs: int
-    validation_score: float  # of the snapshot
+    validation_score: float
     test_score: float
     validation_confusion: Counts  # (C, C) counts: true class × predicted class
     test_confusion: Counts
     history: dict[str, list[float]]
-    seconds: float  # this member's share of the time its population took
-    population: int  # how many members were stacked with it at the start
-    failure: str | None = None  # why training ended early, if it did
-    # By the position of a person, where there are several test subjects: test_score is of all their trials.
+    seconds: float  # share of the time that the population of this member took
+    population: int  # number of members that were stacked at the start
+    failure: str | None = None  # reason if training failed
+    # By position of a subject if there are several test subjects; test_score is then the score of all their windows.
     test_scores: dict[str, float] = field(default_factory=dict)
     swapped: Record | None = field(default=None, repr=False)
 
-    def score_on(self, person: int) -> float:
-        """Return the score of one of the test subjects."""
-        return self.test_scores.get(str(person), self.test_score)
+    def score_on(self, position: int) -> float:
+        """Return the score of one of the test subjects, by its position."""
+        return self.test_scores.get(str(position), self.test_score)
 
     def __post_init__(self) -> None:
         for name in ("best_epoch", "epochs", "population"):
@@ -102,18 +99,18 @@ class Record:
         if set(self.history) != set(HISTORY):
             raise UserError(f"the history has {shown(sorted(self.history))}; it must have {sorted(HISTORY)}")
         if self.swapped is not None and self.swapped.swapped is not None:
-            raise UserError("a record has two held-out subjects, not three")
+            raise UserError("a swapped record has a swapped record")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Outcome(Record):
-    """Record of a finished fit with its job and its weights."""
+    """Record of a finished fit with its job and weights."""
 
     job: Job
-    # (validation rows + test rows, C) log-probabilities, each row by the snapshot that the other subject chose
+    # log-probabilities (n_validation + n_test, C), of each subject by the snapshot selected on the other subject
     held_out_log_probs: Tensor = field(repr=False)
     state: dict[str, Tensor]  # encoder and classifier of the snapshot, without a member axis
-    final_state: dict[str, Tensor]  # the same at the last epoch, critics included
+    final_state: dict[str, Tensor]  # encoder, classifier and critics of the last epoch
     swapped: Outcome | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Classification: the class of each window, predicted as probabilities of all classes."""
+"""Classification: probabilities of the classes of each window."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .base import Floats, Metric, Task, Weights
 
 Classes = NDArray[np.int64]
 
-CLASSIFICATION = "classes"  # as --target names it
-BALANCED_ACCURACY = "balanced_accuracy"  # the default metric
+CLASSIFICATION = "classes"  # value of --target
+BALANCED_ACCURACY = "balanced_accuracy"  # default metric
 
 
 def _macro(name: str) -> Callable[[Classes, Floats, Weights], float]:
-    """A score of scikit-learn's, the mean over the classes that occur."""
+    """Return a measure: the mean over occurring classes of a scikit-learn score."""
 
     def measure(y: Classes, probability: Floats, weight: Weights) -> float:
         from sklearn import metrics
@@ -30,7 +30,7 @@ def _macro(name: str) -> Callable[[Classes, Floats, Weights], float]:
 
 
 def _roc_auc(y: Classes, probability: Floats, weight: Weights) -> float:
-    """Each class that occurs against the rest, the mean over classes."""
+    """Return the mean AUC of each occurring class versus the rest."""
     from sklearn.metrics import roc_auc_score
 
     return float(np.mean([roc_auc_score(y == k, probability[:, k], sample_weight=weight) for k in np.unique(y)]))
@@ -46,37 +46,35 @@ def _accuracy(y: Classes, probability: Floats, weight: Weights) -> float:
     return float(np.average(probability.argmax(1) == y, weights=weight))
 
 
-def _evenly(shares: Floats) -> float:
+def _uniform_chance(shares: Floats) -> float:
+    """Return 1 / C, the accuracy of guessing classes with equal probability."""
     return float(1 / shares.shape[1])
 
 
 def _guessed_f1(shares: Floats) -> float:
-    """Precision is the share of a class, recall 1/C."""
+    """Return the macro F1 of guessing, with the share of a class as precision and 1 / C as recall."""
     f1 = 2 * shares / (1 + shares.shape[1] * shares)
     return float(np.mean(f1.sum(1) / (shares > 0).sum(1)))
 
 
 METRICS = {
-    BALANCED_ACCURACY: Metric("balanced accuracy", _macro("recall_score"), _evenly),
+    BALANCED_ACCURACY: Metric("balanced accuracy", _macro("recall_score"), _uniform_chance),
     "roc_auc": Metric("AUC", _roc_auc, lambda _: 0.5, short="auc"),
     "cohen_kappa": Metric("Cohen's kappa", _cohen_kappa, lambda _: 0.0, lowest=-1.0, short="kappa"),
     "f1_macro": Metric("macro F1", _macro("f1_score"), _guessed_f1, short="f1"),
-    "accuracy": Metric("accuracy", _accuracy, _evenly, one_value=True),
+    "accuracy": Metric("accuracy", _accuracy, _uniform_chance, one_value=True),
 }
 
 
 def weighted_nll(logits: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return weighted negative log-likelihood and weight of every row.
-
-    logits: (P, B, C); y: (P, B); weight: (P, C) -> two (P, B)
-    """
+    """Return weighted negative log-likelihood and weight (P, B) for logits (P, B, C), y (P, B), weight (P, C)."""
     nll = -F.log_softmax(logits, -1).gather(-1, y[..., None])[..., 0]
     w = weight.gather(-1, y)
     return w * nll, w
 
 
 class Classification(Task):
-    """Classes of windows, as probabilities (N, C)."""
+    """Task of predicting probabilities (N, C) of classes."""
 
     metrics = METRICS
     row_loss = staticmethod(weighted_nll)

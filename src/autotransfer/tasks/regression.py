@@ -1,4 +1,4 @@
-"""Regression: one number for each window, such as a force, an angle or a workload score."""
+"""Regression: one number per window, such as a force, an angle or a workload score."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from ..recordings import Recordings, load_with_targets
 from .base import Floats, Metric, Task, Weights
 
-REGRESSION = "continuous"  # as --target names it
+REGRESSION = "continuous"  # value of --target
 R2 = "r2"
 
 
@@ -19,19 +19,19 @@ def _mean(values: Floats, weight: Weights) -> float:
 
 
 def r2(y: Floats, predicted: Floats, weight: Weights = None) -> float:
-    """1 − Σ(y − ŷ)² / Σ(y − ȳ)²: 1 is perfect, 0 as good as a person's own mean, which nobody knows beforehand."""
+    """Return R² = 1 − Σ(y − ŷ)² / Σ(y − ȳ)²; 0 is the score of the subject's own mean, which is unknown in use."""
     return 1 - _mean(np.square(y - predicted), weight) / _mean(np.square(y - _mean(y, weight)), weight)
 
 
 def correlation(y: Floats, predicted: Floats, weight: Weights = None) -> float:
-    """Pearson's; 0 where predictions never change."""
+    """Return Pearson's correlation; 0 for constant predictions."""
     a, b = y - _mean(y, weight), predicted - _mean(predicted, weight)
     size = math.sqrt(_mean(a * a, weight) * _mean(b * b, weight))
-    return max(-1.0, min(1.0, _mean(a * b, weight) / size)) if size > 0 else 0.0  # rounding may pass 1
+    return max(-1.0, min(1.0, _mean(a * b, weight) / size)) if size > 0 else 0.0  # rounding errors may exceed 1
 
 
 def negative_rmse(y: Floats, predicted: Floats, weight: Weights = None) -> float:
-    """Root mean squared error, negative so that more is better."""
+    """Return minus the root mean squared error, so that higher is better."""
     return -math.sqrt(_mean(np.square(y - predicted), weight))
 
 
@@ -45,16 +45,16 @@ METRICS = {
 
 
 class Regression(Task):
-    """Numbers (N,), predicted by linear models alone."""
+    """Task of predicting numbers (N,) by linear models."""
 
     metrics = METRICS
-    guess = "a constant"  # the mean of the training people's targets
+    guess = "a constant"  # mean target of the training subjects
     chance_name = "a constant"
     one_value = "the target is the same"
     notes = (
-        "R² is computed for each person against their own mean: an offset lowers it even if ups and downs are "
-        "predicted well. Correlation does not depend on offsets.",
-        "Intervals are calibrated by person: errors on other held-out people give their half-width.",
+        "R² of a subject is relative to the subject's own mean, so an offset lowers it even if changes are predicted "
+        "well. Correlation does not depend on offsets.",
+        "The half-width of intervals comes from errors on other held-out subjects.",
     )
     is_numeric = True
     rule = "least squares"
