@@ -1,8 +1,7 @@
-"""CSV files of samples: a row for each sample, a column for each channel. pandas reads the numbers.
+"""CSV files of samples: a row for each sample, a column for each channel; pandas reads the numbers.
 
-A first row of text names the columns. Names and options say which column is the time, which one holds labels and which
-ones are channels, and one note says what was taken for what. A file that can be read in two ways is refused, with the
-option that settles it.
+Names of columns and options determine the roles of columns, which one note lists. A file that can be read in two ways
+is refused, and the error names the option to give.
 """
 
 from __future__ import annotations
@@ -31,41 +30,40 @@ UNIT = re.compile(r"(?:^|[\s_\[(])(s|sec|seconds|ms|us|µs|ns|min|h)[\])]?$", re
 SECONDS = {
     "s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0,
 }  # fmt: skip
-SLOWEST, FASTEST = 10.0, 2e4  # Hz: between them, times whose unit is not known are seconds
-AGREE = 0.05  # relative difference between the rate of the times and the one that is given
+SLOWEST, FASTEST = 10.0, 2e4  # Hz: between them, times of unknown unit are seconds
+AGREE = 0.05  # relative difference between the rate of the times and the user's rate
 JITTER = 0.5  # of the median step: nine in ten steps differ from it by less
-STEADY = 0.01  # of a step: a column whose steps differ less is a clock or a counter
-LONG = 0.05  # share of rows in which labels change at most
-DECIMALS = re.compile(r"\.(?!\d{3}(?!\d))|\b0+\.|\d{4}\.")  # points that separate no thousands
-MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None")  # a number that was not taken
+STEADY = 0.01  # of a step: the steps of clocks and counters differ by less
+LONG = 0.05  # largest share of rows in which labels change
+DECIMALS = re.compile(r"\.(?!\d{3}(?!\d))|\b0+\.|\d{4}\.")  # points that cannot separate thousands
+MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None")
 OPTIONS = ("label", "channels")
 LISTING = "list the channels with ?channels=NAME,NAME after the path"
 Floats = NDArray[np.float64]
 
 
 class Table(NamedTuple):
-    """A file's text and how to read it."""
+    """Text of a file, and how to read it."""
 
-    path: str  # as messages show it
+    path: str  # as in messages
     names: list[str]
-    values: str  # what follows the names
+    values: str  # the text below the names
     sep: str
     decimal: str
 
     def place(self, name: str, option: str) -> int:
-        """Return the column with a name that the user gave."""
+        """Return the index of a column that an option names."""
         if name not in self.names:
-            raise UserError(f"{self.path} has no column {shown(name)} for {option}; there are {self.listed()}")
+            raise UserError(f"{self.path} has no column {shown(name)} for {option}; there are {self.list_names()}")
         return self.names.index(name)
 
-    def listed(self, places: list[int] | None = None) -> str:
-        """Return the names of columns, of all unless places are given."""
+    def list_names(self, places: list[int] | None = None) -> str:
         names = self.names if places is None else [self.names[n] for n in places]
         return shown(", ".join(name or "(no name)" for name in names), 200)
 
 
 class Roles(NamedTuple):
-    """What the columns hold, by their place."""
+    """Indices of columns by their role."""
 
     channels: list[int]
     time: int | None
@@ -73,16 +71,16 @@ class Roles(NamedTuple):
 
 
 def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
-    table = _table(path, cutting)
-    roles = _roles(table, cutting, options)
-    columns = _columns(table, roles)
+    table = _read_table(path, cutting)
+    roles = _find_roles(table, cutting, options)
+    columns = _read_columns(table, roles)
     values = np.stack([columns[n] for n in roles.channels], axis=1).astype(np.float32)  # (samples, channels)
     if "channels" not in options:
         _check_channels(table, roles, columns)
     sfreq, clock, unit = cutting.sfreq, None, None
     if roles.time is not None:
         stamps = columns[roles.time]
-        sfreq, unit = _rate(stamps, table.names[roles.time], cutting.sfreq, table.path)
+        sfreq, unit = _find_rate(stamps, table.names[roles.time], cutting.sfreq, table.path)
         clock = Clock(unit * stamps, sfreq, cutting.window)
         values[clock.untimed] = np.nan
     events = []
@@ -92,8 +90,8 @@ def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
         for name, rows in groupby(label.strip() for label in columns[roles.label]):
             begin, end = end, end + len(list(rows))
             events += [Event(float(times[begin]), float(times[end - 1] - times[begin] + step), name)] if name else []
-    note = _note(table, roles, sfreq, unit, cutting)
-    gaps = "there are gaps in the times, which no window spans"
+    breaks = () if clock is None else clock.breaks
+    gaps = ("there are gaps in the times, which no window spans",) * bool(breaks)
     return Continuous(
         read=lambda start, stop: values[start:stop].T,
         n_times=len(values),
@@ -101,12 +99,12 @@ def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
         sfreq=sfreq,
         events=events,
         times=None if clock is None else clock.times,
-        breaks=() if clock is None else clock.breaks,
-        notes=(note, gaps) if clock is not None and clock.breaks else (note,),
+        breaks=breaks,
+        notes=(_describe_roles(table, roles, sfreq, unit, cutting), *gaps),
     )
 
 
-def _table(path: Path, cutting: Cutting) -> Table:
+def _read_table(path: Path, cutting: Cutting) -> Table:
     """Find names, separator and the first row of values."""
     where, lines = repr(str(path)), list(io.StringIO(_text(path), newline=None))
     begin = next((n for n, line in enumerate(lines) if line.strip() and line.lstrip()[0] not in "#%"), None)
@@ -120,10 +118,7 @@ def _table(path: Path, cutting: Cutting) -> Table:
     if all(_is_number(cell.replace(decimal, ".")) for cell in names):
         names, first = [f"ch{n}" for n in range(len(names))], begin
         if cutting.sep is None and sep == "," and len(names) % 2 == 0 and not any("." in line for line in lines):
-            raise UserError(
-                f"{where} has no names of columns, and its commas can separate columns or be decimal marks; give "
-                "--sep , or --decimal ,"
-            )
+            raise UserError(f"commas of {where} can be separators or decimal marks; give --sep , or --decimal ,")
     named = [name for name in names if name]
     if twice := next((name for n, name in enumerate(named) if name in named[:n]), None):
         raise UserError(f"{where} has two columns named {shown(twice)}; give each its own name")
@@ -131,16 +126,14 @@ def _table(path: Path, cutting: Cutting) -> Table:
     if wrong := next((cells for cells in reader if cells and len(cells) != len(names)), None):
         raise UserError(
             f"line {first + reader.line_num} of {where} has {count(len(wrong), 'field')}, and there are {len(names)} "
-            "columns; give every column a name and every row all fields, or say with --sep what separates them and "
-            "with --decimal , that commas are decimal marks"
+            "columns; name every column, or give --sep, or --decimal , if commas are decimal marks"
         )
     if not values.strip():
         raise UserError(f"{where} holds no samples; leave it out")
     small = rf"(?:^|{re.escape(sep)})[ +-]*\d{{1,3}}\s*(?:$|{re.escape(sep)})"
     if cutting.decimal is None and "." in values and not DECIMALS.search(values) and re.search(small, values, re.M):
         raise UserError(
-            f"the points of {where} can separate thousands or be decimal marks; write thousands without a separator, "
-            "or give --decimal ."
+            f"points of {where} can separate thousands or be decimal marks; give --decimal . or --decimal ,"
         )
     return Table(where, names, values, sep, decimal)
 
@@ -159,14 +152,11 @@ def _text(path: Path) -> str:
 
 
 def _separator(line: str, decimal: str, where: str) -> str:
-    """Return the separator of the first row: the only one of comma, semicolon and tab that it has."""
+    """Return the only comma, semicolon or tab of the first row."""
     plain = re.sub(r'"[^"]*"', "", line)
     found = [mark for mark in ",;\t" if mark in plain and mark != decimal]
     if len(found) > 1:
-        raise UserError(
-            f"the first row of {where} has {' and '.join(map(repr, found))}; say with --sep which separates columns, "
-            "and with --decimal , where commas are decimal marks"
-        )
+        raise UserError(f"the first row of {where} has {' and '.join(map(repr, found))}; give the separator, --sep")
     return found[0] if found else ";" if decimal == "," else ","
 
 
@@ -178,7 +168,7 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _roles(table: Table, cutting: Cutting, options: dict[str, str]) -> Roles:
+def _find_roles(table: Table, cutting: Cutting, options: dict[str, str]) -> Roles:
     names, listed = table.names, options.get("channels", "")
     stated = [table.place(name, "?channels=") for name in listed.split(",") if listed]
     free = [n for n, name in enumerate(names) if name and n not in stated]
@@ -189,15 +179,15 @@ def _roles(table: Table, cutting: Cutting, options: dict[str, str]) -> Roles:
     labels = [table.place(options["label"], "?label=")] if "label" in options else by_name
     for found, option in ((times, "--time-column NAME"), (labels, "?label=NAME after the path")):
         if len(found) > 1:
-            raise UserError(f"{table.path} has the columns {table.listed(found)}; choose one with {option}")
+            raise UserError(f"{table.path} has the columns {table.list_names(found)}; choose one with {option}")
     channels = stated or [n for n in free if n not in (*times, *labels, *by_name)]
     if not channels:
-        raise UserError(f"{table.path} has no column of samples; it has {table.listed()}")
+        raise UserError(f"{table.path} has no column of samples; it has {table.list_names()}")
     return Roles(channels, next(iter(times), None), next(iter(labels), None))
 
 
-def _columns(table: Table, roles: Roles) -> dict[int, Any]:
-    """Read the columns that are used, by their place: text (n,) of labels, and numbers (n,)."""
+def _read_columns(table: Table, roles: Roles) -> dict[int, Any]:
+    """Read the columns that are used, by their index: text (n,) of labels, and numbers (n,)."""
     import pandas as pd
 
     missing: dict[Any, tuple[str, ...]] = {n: MISSING for n in range(len(table.names)) if n != roles.label}
@@ -216,47 +206,47 @@ def _columns(table: Table, roles: Roles) -> dict[int, Any]:
         if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
             cell = next((text for text in values.dropna().astype(str) if not _is_number(text)), values.iloc[0])
             raise UserError(
-                f"{table.path} has {shown(cell)} in the column {shown(name)}, which is no number: decimal commas need "
-                f"--decimal , and thousands no separator; for labels give ?label={name}, or {LISTING}"
+                f"{table.path} has {shown(cell)} in the column {shown(name)}, which is no number; give --decimal , for "
+                f"decimal commas, thousands no separator, ?label={name} for labels, or {LISTING}"
             )
         columns[n] = values.to_numpy(np.float64)
     return columns
 
 
 def _check_channels(table: Table, roles: Roles, columns: dict[int, Any]) -> None:
-    """Refuse channels that are probably none: clocks, counters and labels beside signals."""
+    """Refuse columns that are probably clocks, counters or labels."""
     signals = [n for n in roles.channels if not _is_ramp(columns[n])]
     for n in roles.channels:
-        name = table.names[n]
+        name = shown(table.names[n])
         if signals and n not in signals:
-            why, remedy = "rises evenly, as times and counters do", f"--time-column {shown(name)}"
+            problem, remedy = "rises evenly, as times and counters do", f"--time-column {name}"
         elif _is_label(columns[n]):
-            why, remedy = "holds whole numbers that stay for long, as labels do", f"?label={name}"
+            problem, remedy = "holds whole numbers that seldom change, as labels do", f"?label={table.names[n]}"
         else:
             continue
-        raise UserError(f"the column {shown(name)} of {table.path} {why}; give {remedy}, or {LISTING}")
+        raise UserError(f"the column {name} of {table.path} {problem}; give {remedy}, or {LISTING}")
 
 
 def _is_ramp(values: Floats) -> bool:
-    """Tell whether values rise in steps so even that no signal is like it."""
+    """Return whether values rise in equal steps, which no signal does."""
     steps = np.diff(values)
     middle = float(np.median(steps)) if len(steps) else 0.0
     return middle > 0 and bool(np.mean(np.abs(steps - middle) <= STEADY * middle) >= 0.95)
 
 
 def _is_label(values: Floats) -> bool:
-    """Tell whether whole numbers, not all of them 0, change in few rows."""
+    """Return whether values are whole numbers, not all 0, that change in few rows."""
     known = values[np.isfinite(values)]
     return bool(known.any() and (known == np.rint(known)).all() and np.mean(np.diff(known) != 0) <= LONG)
 
 
-def _rate(stamps: Floats, name: str, sfreq: float | None, where: str) -> tuple[float, float]:
-    """Return the rate in Hz and the unit of times in seconds; with `sfreq`, the times have to agree."""
+def _find_rate(stamps: Floats, name: str, sfreq: float | None, where: str) -> tuple[float, float]:
+    """Return the rate in Hz and the unit of times in seconds; times must agree with `sfreq` if it is given."""
     steps = np.diff(stamps[np.isfinite(stamps)])
     middle = float(np.median(steps)) if len(steps) else 0.0
     if not middle > 0 or np.mean(np.abs(steps - middle) > JITTER * middle) > 0.1:
         raise UserError(
-            f"the times of {where} in {shown(name)} do not rise evenly; resample it, or give --sfreq and {LISTING}"
+            f"times of {where} in {shown(name)} do not rise evenly; resample it, or give --sfreq and {LISTING}"
         )
     longest = (1.5 if np.quantile(np.abs(steps - middle), 0.9) < 0.2 * middle else 2.5) * middle
     period = float(steps[(steps >= 0) & (steps <= longest)].mean())
@@ -270,20 +260,20 @@ def _rate(stamps: Floats, name: str, sfreq: float | None, where: str) -> tuple[f
         unit = stated or 1.0
         return round_rate(1 / (period * unit)), unit
     raise UserError(
-        f"the times of {where} in {shown(name)} are {period:.4g} apart: {1 / period:.4g} Hz if they are seconds, "
+        f"times of {where} in {shown(name)} are {period:.4g} apart, {1 / period:.4g} Hz if they are seconds, "
         f"{1e3 / period:.4g} Hz if milliseconds; give the rate, --sfreq HZ, or the unit in the name, {name}_ms"
     )
 
 
-def _note(table: Table, roles: Roles, sfreq: float | None, unit: float | None, cutting: Cutting) -> str:
-    """Say what was taken for what, in one line."""
-    parts = [f"channels {table.listed(roles.channels)}"]
+def _describe_roles(table: Table, roles: Roles, sfreq: float | None, unit: float | None, cutting: Cutting) -> str:
+    """Write the roles of columns in one line."""
+    parts = [f"channels {table.list_names(roles.channels)}"]
     if roles.time is not None:
         units = next((known for known, seconds in SECONDS.items() if seconds == unit), "s")
-        parts.append(f"time {table.listed([roles.time])} in {units}")
+        parts.append(f"time {table.list_names([roles.time])} in {units}")
     if roles.label is not None:
-        parts.append(f"labels {table.listed([roles.label])}")
+        parts.append(f"labels {table.list_names([roles.label])}")
     if ignored := [n for n in range(len(table.names)) if n not in (*roles.channels, roles.time, roles.label)]:
-        parts.append(f"left out {table.listed(ignored)}")
+        parts.append(f"left out {table.list_names(ignored)}")
     source = "" if sfreq is None else " by the time" if cutting.sfreq is None else " by --sfreq"
     return f"columns: {'; '.join(parts)}; rate {'unknown' if sfreq is None else f'{sfreq:g} Hz'}{source}"

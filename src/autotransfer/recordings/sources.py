@@ -89,26 +89,11 @@ def load(
     """Load recordings from a file (.npz, or MNE epochs), a folder, a MOABB dataset (`moabb:NAME`), or a set by name.
 
     Continuous recordings are cut into windows: a BIDS folder, or files or a folder of .edf, .bdf, .gdf, .xdf, .csv or
-    WFDB's .hea.
-
-    Parameters
-    ----------
-    source
-        Path or name.
-    window, hop, offset
-        Seconds: length of windows, distance between them, and delay after an event.
-    events
-        Classes of events, such as {'T1': 'left', 'T2': 'right'}.
-    pattern
-        Pattern of file names, such as '{subject}/{session}_{class}_*.csv'.
-    sfreq
-        Sampling rate in Hz of files that do not state it.
-    sep, decimal, time_column
-        Format of CSV files: ',', ';' or 'tab'; '.' or ','; a name.
-    filter
-        Causal filter that is applied before cutting: '5-45,notch:50', or {'highpass': 5, 'lowpass': 45, 'notch': [50]}.
-    clean
-        Leave out clearly broken data, with a warning that lists them.
+    WFDB's .hea. `window`, `hop` and `offset` are seconds; `events` maps names of events to classes, {'T1': 'left'};
+    `pattern` is a pattern of file names, '{subject}/{session}_{class}_*.csv'; `sfreq` is the sampling rate in Hz of
+    files that do not state it. `sep` (',', ';' or 'tab'), `decimal` ('.' or ',') and `time_column` describe CSV files.
+    `filter` is a causal filter, applied before cutting: '5-45,notch:50', or {'highpass': 5, 'lowpass': 45,
+    'notch': [50]}. `clean` leaves out clearly broken data, with a warning that lists them.
     """
     cutting = Cutting.from_options(
         window=window, hop=hop, offset=offset, events=events, pattern=pattern, sfreq=sfreq, sep=sep, decimal=decimal,
