@@ -1,4 +1,4 @@
-"""AutoTransferClassifier: the whole procedure as a classifier, from the first job to the report."""
+"""AutoTransferClassifier: a run of AutoTransfer as a scikit-learn classifier."""
 
 from __future__ import annotations
 
@@ -16,41 +16,72 @@ from ..settings import Setting
 from ..tasks import Metric, Task, task_of
 from ..tasks.classification import CLASSIFICATION
 from ..training.packing import resolve_device
-from .inputs import encoder_of, seed_of
+from .inputs import resolve_encoder, resolve_seed
 from .run_estimator import DATA, RunEstimator
 from .window_classifier import WindowClassifier
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class AutoTransferClassifier(RunEstimator, WindowClassifier):
-    """Weighted ensemble of networks and linear models, each evaluated on held-out people.
+    """Classifier of new subjects: a weighted ensemble of networks and linear models, selected on held-out subjects.
 
-        auto = AutoTransferClassifier(grid="quick").fit(X, y, subjects=ids)    # at least 3 subjects
+    `fit` performs a run, as `autotransfer run` does; it needs at least 3 subjects. Parameters that are None have the
+    defaults of that command.
 
-    None is the default of `autotransfer run`.
+    Parameters
+    ----------
+    grid : str or list of Setting, optional
+        Grid of candidates: "quick" or "paper" (the paper's procedure), or settings, as in `settings`.
+    settings : list of Setting, optional
+        Candidates in place of a grid. The first one without a penalty is EEGNet (paper).
+    encoder : str, class or function, optional
+        "eegnet", "shallow", or a factory (n_channels, n_times) -> nn.Module that maps windows to latent features.
+    adaptation : str, optional
+        Data of a new subject that the model uses: "zero-shot" none, "online" earlier windows, "transductive" all
+        windows, unlabeled; "none": the settings of the grid are not changed.
+    metric : str, optional
+        Metric of the run and of `score`: "balanced_accuracy", "f1", "auc", "kappa" or "accuracy".
+    folds : int or "all", optional
+        Number of groups of held-out subjects; "all": each subject alone.
+    seeds : int, optional
+        Number of seeds of each network.
+    max_epochs : int, optional
+        Number of epochs of each network; by default it depends on the number of windows.
+    time : str, optional
+        Time limit of `fit`, such as "30m" (default) or "2h"; "none": no limit.
+    device : str, optional
+        "auto", "cpu" or "cuda". Predictions are made on the CPU.
+    sfreq : float, optional
+        Sampling rate in Hz, for temporal kernels and features; MNE epochs have it.
+    random_state : int, RandomState or None
+        Random seed.
+    run_folder : str or path, optional
+        Folder of the run; by default it is not kept. A run with the same data and options is continued.
+    options : dict, optional
+        Other options of `autotransfer run` and fields of `Setting` by name, such as
+        {"kinds": "linear", "hold_out": "session", "lr": 3e-4, "verbose": True}.
 
-    grid, settings: the name of a grid ("paper": the paper's procedure), or a list of `at.Setting`, which are averaged;
-        the first without a penalty is the paper's network. Give one of the two
-    encoder: "eegnet", "shallow", or a class or function (n_channels, n_times) -> nn.Module that maps windows to z
-    adaptation: what models may use of a new person: "zero-shot", nothing; "online", the windows so far;
-        "transductive", all windows at once, unlabeled; "none": the settings of the grid as they are
-    metric: metric of the run and of `score`: "balanced_accuracy", "f1", "auc", "kappa" or "accuracy"
-    folds: groups of people who are held out in turn: a number, or "all" for each person alone
-    seeds: number of seeds of each network
-    max_epochs: epochs of each network; by default they follow from the number of windows
-    time: time limit of fit, such as "30m" (default) or "2h"; "none": train everything
-    device: "auto", "cpu" or "cuda"; predictions are made on the CPU
-    sfreq: sampling rate in Hz, for temporal kernels and representations; read from MNE epochs
-    random_state: random seed
-    run_folder: folder of the run. An existing run is continued if its data and options are the same, and refused
-        otherwise. None: a temporary folder
-    options: other options of `autotransfer run` and fields of `at.Setting`, by name, such as
-        {"kinds": "linear", "hold_out": "session", "lr": 3e-4, "verbose": True}
+    Attributes
+    ----------
+    verdict_ : str
+        Score on new subjects, compared with the best baseline, in one sentence.
+    next_subject_ : tuple of float
+        90 % prediction interval (low, high) of the score of one more subject.
+    classes_ : array of shape (classes,)
+        Classes in the order of the columns of `predict_proba`.
+    n_features_in_, feature_names_in_ : int, array
+        Number of channels, and their names if X has them.
+    choice_, results_ : dict, DataFrame
+        Contents of choice.json and results.csv.
+    best_setting_ : Setting
+        Setting of the candidate with the largest weight.
+    summary_, model_ : Summary, Model
+        Content of the report, and the model.
 
-    After fit: `verdict_`, the score on unseen people compared with the best baseline, in a sentence; `next_subject_`
-    (low, high), a 90 % prediction interval for the score of one more person; `classes_`, `n_features_in_` (channels),
-    `feature_names_in_` (if X named them), `choice_` (choice.json), `results_` (results.csv, a DataFrame),
-    `best_setting_` (of the candidate with the largest weight), `summary_` (of the report) and `model_`.
+    Examples
+    --------
+    >>> classifier = at.AutoTransferClassifier(grid="quick").fit(X, y, subjects=ids)
+    >>> classifier.predict(X_new)
     """
 
     grid: str | Sequence[Setting] | None = field(default=None, kw_only=False)
@@ -69,48 +100,45 @@ class AutoTransferClassifier(RunEstimator, WindowClassifier):
     options: Mapping[str, Any] | None = None
 
     @property
-    def scoring(self) -> str | None:  # type: ignore[override]  # a parameter of the other classifier
+    def scoring(self) -> str | None:  # type: ignore[override]  # a parameter of CensoredClassifier
         return self.metric
 
     @property
     def _task(self) -> Task:
-        return task_of(str(self._further().get("target", CLASSIFICATION)))
+        return task_of(str(self._other_options().get("target", CLASSIFICATION)))
 
     def _metric(self) -> Metric:
         return self._task.metric(self.metric or self._task.default_metric)
 
     def _check_options(self) -> None:
-        described = self._described()
-        if described.task.is_numeric:
-            raise UserError(
-                f"target is {described.target!r}, and a classifier tells classes apart; use AutoTransferRegressor"
-            )
+        options = self._resolve_options()
+        if options.task.is_numeric:
+            raise UserError(f"target is {options.target!r}, which is regression; use AutoTransferRegressor")
 
     def _train(self, recordings: Recordings) -> Model:
-        verbose = bool(self._further().get("verbose"))
-        return self._perform(recordings, self._described(), encoder_of(self.encoder)[1], verbose=verbose)
+        verbose = bool(self._other_options().get("verbose"))
+        return self._perform_run(recordings, self._resolve_options(), resolve_encoder(self.encoder)[1], verbose=verbose)
 
-    def _further(self) -> Mapping[str, Any]:
-        """Return the options that have no parameter of their own."""
+    def _other_options(self) -> Mapping[str, Any]:
         if not isinstance(self.options, Mapping | None):
             raise UserError(f"options is {shown(self.options)}; give a dict, such as {{'kinds': 'linear'}}")
         return self.options or {}
 
-    def _described(self) -> RunOptions:
-        """Return the description of the run that fit performs."""
+    def _resolve_options(self) -> RunOptions:
+        """Return the options of the run that `fit` performs."""
         if self.grid is not None and self.settings is not None:
-            raise UserError("grid and settings are two names for what is tried; give one of them")
+            raise UserError("grid and settings are both given, and each of them lists the candidates; give one of them")
         names = ("adaptation", "metric", "folds", "seeds", "max_epochs", "time", "device")
         given = {name: getattr(self, name) for name in names}
-        given |= {"source": DATA, "seed": seed_of(self.random_state), "encoder": encoder_of(self.encoder)[0]}
+        given |= {"source": DATA, "seed": resolve_seed(self.random_state), "encoder": resolve_encoder(self.encoder)[0]}
         given["grid"] = self.grid if self.settings is None else self.settings
-        further = {name: value for name, value in self._further().items() if name != "verbose"}
+        other = {name: value for name, value in self._other_options().items() if name != "verbose"}
         own = {"source", "seed", *self.get_params(deep=False)}
-        if twice := [name for name in further if name in own]:
-            raise UserError(f"{twice[0]} is a parameter of its own; leave it out of options")
-        if unread := [name for name in further if name in (*CUTTING, "clean")]:
-            raise UserError(f"{unread[0]} says how files are read, and X is an array; give it to at.load")
-        described = build_options(given | further)
-        resolve_device(described.device)
-        check_packages(described)
-        return described
+        if twice := [name for name in other if name in own]:
+            raise UserError(f"options has {twice[0]!r}, which is a parameter; give {twice[0]}=...")
+        if unread := [name for name in other if name in (*CUTTING, "clean")]:
+            raise UserError(f"options has {unread[0]!r}, which applies to files only; give it to at.load")
+        options = build_options(given | other)
+        resolve_device(options.device)
+        check_packages(options)
+        return options

@@ -1,4 +1,4 @@
-"""CensoredClassifier: one encoder with a penalty on what its codes reveal about people, for scikit-learn."""
+"""CensoredClassifier: one network with a penalty on subject information, as a scikit-learn classifier."""
 
 from __future__ import annotations
 
@@ -28,52 +28,85 @@ from ..training.conformal import MIN_SUBJECTS, Thresholds
 from ..training.packing import resolve_device
 from ..training.train import train
 from ..versions import versions
-from .inputs import encoder_of, seed_of
+from .inputs import resolve_encoder, resolve_seed
 from .window_classifier import WindowClassifier
 
 PRESETS = ("recommended", "paper")
-# This penalty cost nothing on held-out people (docs/results.md, "What each part adds").
+# This penalty does not lower scores on held-out subjects (docs/results.md).
 RECOMMENDED = ("mmd", "marginal")
 PUBLISHED = ("adversary", "marginal")
-# Masked channels gain if many electrodes carry nearly equal signals, and nothing if they are few.
+# Masked channels raise scores if many electrodes carry similar signals.
 CHANNEL_MASK, ENOUGH_CHANNELS = 0.1, 8
-# Parameters that are no fields of a setting, or are handled by themselves.
-NOT_OF_THE_SETTING = {
+NOT_IN_SETTING = {
     "_", "setting", "preset", "encoder", "sfreq", "validation_subjects", "random_state", "device", "scoring", "verbose",
 }  # fmt: skip
 
 
 @dataclass(eq=False, repr=False)
 class CensoredClassifier(WindowClassifier):
-    """Classifier of windows (N, channels, times): one network, trained with a penalty on subject information.
+    """Classifier of new subjects: one network, trained with a penalty on subject information.
 
-        clf = CensoredClassifier(method="mmd", mode="conditional", strength=1.0).fit(X, y, subjects=ids)
+    One or more subjects are held out for validation. Pass the subjects to cross_val_score as params={"subjects": ids},
+    to `fit` of GridSearchCV as subjects=ids, and to `fit` of a pipeline as STEP__subjects=ids. Under scikit-learn's
+    metadata routing, `fit` requests `subjects`.
 
-    One or several subjects are held out for validation. They give `validation_score_` and, with checkpoint="best", the
-    epoch whose weights are kept. Pass ids to cross_val_score as params={"subjects": ids}, to
-    GridSearchCV(...).fit as subjects=ids, and to a pipeline's fit as STEP__subjects=ids. Under scikit-learn's metadata
-    routing they are requested as `subjects`.
+    Parameters
+    ----------
+    method : str, optional
+        Penalty: "adversary", "mige", "mmd", "pairwise_mmd", "began" or another name in `censoring.CENSORS`; "none".
+    mode : str, optional
+        "marginal", "conditional" or "complementary".
+    strength : float, optional
+        Weight of the penalty relative to the classification loss.
+    setting : Setting, optional
+        Setting in place of the training parameters, which are then refused, except a user-defined encoder.
+    preset : str, optional
+        Values of parameters that are None: "recommended" (default) or "paper", the published protocol.
+    estimator, length_scale, regularization, pairs, fraction, size, variant, critic_lr, as_printed : see `Setting`
+        Options of the methods that use them; other methods ignore them.
+    max_epochs, checkpoint, patience, batch_size, lr, schedule, weight_decay, dropout, warm_up : see `Setting`
+        Training of the network.
+    standardize, align, append_scale, log_power : see `Setting`
+        Preprocessing, and features of the encoder.
+    channel_mask : float, optional
+        Probability with which a channel of a training window is set to zero.
+    encoder : str, class or function, optional
+        "eegnet", "shallow", or a factory (n_channels, n_times) -> nn.Module that maps windows to latent features.
+    sfreq : float, optional
+        Sampling rate in Hz, for temporal kernels; MNE epochs have it.
+    validation_subjects : str or list, optional
+        "last" of the sorted subjects (default), "random", or a list of subjects. `predict_set` and
+        `predict(abstain=...)` need at least three.
+    random_state : int, RandomState or None
+        Random seed.
+    device : str, optional
+        "auto", "cpu" or "cuda". Predictions are made on the CPU.
+    scoring : str, optional
+        Metric of `score`: "balanced_accuracy", "roc_auc", "cohen_kappa", "f1_macro" or "accuracy".
+    verbose : bool
+        Whether to show progress.
 
-    setting: a `Setting` in place of the other parameters of training, which are then refused, except an encoder of
-        your own
-    preset: "recommended" (default) or "paper", the published protocol; the source of parameters that are None
-    method, mode, strength: the penalty, as in `Setting`; "none": no penalty
-    estimator, length_scale, regularization, pairs, fraction, size, variant, critic_lr, as_printed: options of the
-        methods that read them, as in `Setting`; other methods ignore them
-    warm_up, max_epochs, checkpoint, patience, batch_size, lr, schedule, weight_decay, dropout: as in `Setting`
-    standardize, align, append_scale, log_power: preprocessing and encoding, as in `Setting`
-    channel_mask: probability that a channel of a training window is set to zero
-    encoder: "eegnet", "shallow", or a class or function (n_channels, n_times) -> nn.Module that maps windows to z
-    sfreq: sampling rate in Hz, for temporal kernels; read from MNE epochs
-    validation_subjects: "last" of the subjects in sorted order (default), "random", or a list of subjects in the data;
-        at least three are needed for `predict_set` and `predict(abstain=...)`
-    random_state: random seed
-    device: "auto", "cpu" or "cuda"; predictions are made on the CPU
-    scoring: the metric of `score`: "balanced_accuracy", "roc_auc", "cohen_kappa", "f1_macro" or "accuracy"
-    verbose: show progress
+    Attributes
+    ----------
+    classes_ : array of shape (classes,)
+        Classes in the order of the columns of `predict_proba`.
+    n_features_in_, feature_names_in_ : int, array
+        Number of channels, and their names if X has them.
+    setting_ : Setting
+        Setting of the network.
+    subjects_, validation_subjects_ : list
+        Subjects of the data, and those held out for validation.
+    best_epoch_, history_ : int, dict
+        Epoch whose weights are kept, and values by epoch.
+    validation_score_ : float
+        Balanced accuracy on the validation subjects.
+    model_ : Model
+        The model.
 
-    After fit: `classes_`, `n_features_in_` (channels), `feature_names_in_` (if X named them), `setting_`, `subjects_`,
-    `validation_subjects_`, `best_epoch_`, `validation_score_` (balanced accuracy), `history_` (by epoch) and `model_`.
+    Examples
+    --------
+    >>> classifier = at.CensoredClassifier(method="mmd", mode="conditional", strength=1.0)
+    >>> classifier.fit(X, y, subjects=ids).predict(X_new)
     """
 
     method: str | None = None
@@ -114,12 +147,12 @@ class CensoredClassifier(WindowClassifier):
     verbose: bool = False
 
     def _check_options(self) -> None:
-        self._setting(encoder_of(self.encoder)[0])
-        seed_of(self.random_state)
+        self._setting(resolve_encoder(self.encoder)[0])
+        resolve_seed(self.random_state)
         resolve_device(self.device or "auto")
 
     def _train(self, recordings: Recordings) -> Model:
-        seed, encoders = seed_of(self.random_state), encoder_of(self.encoder)[1]
+        seed, encoders = resolve_seed(self.random_state), resolve_encoder(self.encoder)[1]
         fold = validation_fold(recordings, self.validation_subjects, seed)
         setting = self.setting_for(len(fold.train), recordings.n_channels)
         job, shown = Job(setting, fold, seed), bool(self.verbose)
@@ -141,19 +174,19 @@ class CensoredClassifier(WindowClassifier):
         return model
 
     def _setting(self, encoder: str) -> Setting:
-        """Return the setting before the data are known: epochs may still depend on their size."""
-        names = [field.name for field in fields(self) if field.name not in NOT_OF_THE_SETTING]
+        """Return the setting without values that depend on the data."""
+        names = [field.name for field in fields(self) if field.name not in NOT_IN_SETTING]
         asked = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if self.setting is not None:
-            return self._given_setting(encoder, asked)
+            return self._user_setting(encoder, asked)
         preset = PRESETS[0] if self.preset is None else self.preset
         check_choice("preset", preset, PRESETS)
         if "patience" in asked:
-            asked.setdefault("checkpoint", "best")  # nothing else has patience
-        usual = training_of(preset, encoder)
+            asked.setdefault("checkpoint", "best")  # other checkpoints have no patience
+        usual = preset_training(preset, encoder)
         if asked.get("standardize", usual["standardize"]) == "trial":
-            usual["append_scale"] = False  # a scale is not left
-        # What an encoder does not read is left out, except a log_power that was asked for: it is refused.
+            usual["append_scale"] = False  # the scale of a standardized window is constant
+        # Parameters that an encoder does not have are left out, except log_power=True, which is refused.
         read = ENCODERS[encoder].__dataclass_fields__ if encoder in ENCODERS else {}
         unread = {name for name in ("dropout", "log_power") if name not in read}
         if asked.get("log_power"):
@@ -162,34 +195,33 @@ class CensoredClassifier(WindowClassifier):
         given |= {"encoder": encoder, "channel_mask": self.channel_mask or None}
         return Setting(**{name: value for name, value in given.items() if name not in unread})
 
-    def _given_setting(self, encoder: str, asked: dict[str, Any]) -> Setting:
-        """Return the user's setting and refuse other parameters of the training, because they would be ignored."""
+    def _user_setting(self, encoder: str, asked: dict[str, Any]) -> Setting:
+        """Return the parameter `setting`; refuse other training parameters, which would be ignored."""
         if not isinstance(self.setting, Setting):
             raise UserError(f"setting is {shown(self.setting)}; give an at.Setting(...), or None")
         if self.preset is not None:
-            raise UserError("preset is given in addition to a setting; leave one of them out")
+            raise UserError(f"preset={self.preset!r} and setting are both given; leave one of them out")
         if asked:
             name = next(iter(asked))
-            raise UserError(f"{name} is given in addition to a setting; use setting.replace({name}=...)")
+            raise UserError(f"{name} and setting are both given; use setting.replace({name}=...)")
         if encoder == DEFAULT_ENCODER:
             return self.setting
         return self.setting.replace(encoder=encoder, network=None)
 
-    def setting_for(self, rows: int, channels: int) -> Setting:
-        """Return the setting for so many training rows and channels, which decide what neither user nor preset
-        gives."""
-        setting = self._setting(encoder_of(self.encoder)[0])
+    def setting_for(self, windows: int, channels: int) -> Setting:
+        """Return the setting for a number of training windows, which determines epochs, and of channels."""
+        setting = self._setting(resolve_encoder(self.encoder)[0])
         if self.preset == "paper" or self.setting is not None:
             return setting
         if self.channel_mask is None and channels >= ENOUGH_CHANNELS:
             setting = setting.replace(channel_mask=CHANNEL_MASK)
         if self.max_epochs is not None:
             return setting
-        return setting.replace(max_epochs=epochs_for(rows, setting.training.batch_size))
+        return setting.replace(max_epochs=epochs_for(windows, setting.training.batch_size))
 
 
 def penalty_from_preset(preset: str, method: str | None, mode: str | None, strength: float | None) -> dict[str, Any]:
-    """Return method, mode and strength; None takes the preset's, and the method's own strength."""
+    """Return method, mode and strength; None: the value of the preset, and the method's largest useful strength."""
     usual, usual_mode = RECOMMENDED if preset == "recommended" else PUBLISHED
     method = usual if method is None else method
     if strength is None and method != "none":
@@ -199,9 +231,8 @@ def penalty_from_preset(preset: str, method: str | None, mode: str | None, stren
     return penalty if strength is None else penalty | {"strength": strength}
 
 
-def training_of(preset: str, encoder: str) -> dict[str, Any]:
-    """Return how windows are preprocessed and networks trained, as fields of `Setting`. A user's own encoder gets no
-    channels in addition to its own."""
+def preset_training(preset: str, encoder: str) -> dict[str, Any]:
+    """Return fields of `Setting` for preprocessing and training; a user-defined encoder gets no additional channels."""
     plain = Setting()
     if preset == "paper":
         return {
@@ -214,19 +245,19 @@ def training_of(preset: str, encoder: str) -> dict[str, Any]:
 
 
 def _thresholds(model: Model, recordings: Recordings, fold: Fold) -> Thresholds | None:
-    """Return the thresholds of sets and abstention from the validation subjects; None if they are too few."""
+    """Return thresholds of sets and abstention from the validation subjects; None if there are too few."""
     rows = fold.validation
-    who, y = recordings.subject[rows], recordings.y.numpy()[rows]
-    people = who.unique()  # type: ignore[no-untyped-call]  # torch's
-    if len(people) < MIN_SUBJECTS:
+    subject, y = recordings.subject[rows], recordings.y.numpy()[rows]
+    subjects = subject.unique()  # type: ignore[no-untyped-call]  # torch's
+    if len(subjects) < MIN_SUBJECTS:
         return None
-    probability = model.predict_checked(recordings.X[rows], who)
-    masks = [(who == person).numpy() for person in people]
+    probability = model.predict_checked(recordings.X[rows], subject)
+    masks = [(subject == one).numpy() for one in subjects]
     return Thresholds.fit([y[mask] for mask in masks], [probability[mask] for mask in masks])
 
 
 def validation_fold(recordings: Recordings, subjects: object, seed: int) -> Fold:
-    """Return a fold in which all other subjects train and nobody is tested."""
+    """Return a fold with validation subjects and without a test subject; all other subjects train."""
     known = recordings.subjects
     subjects = "last" if subjects is None else subjects
     if isinstance(subjects, str):
@@ -240,7 +271,8 @@ def validation_fold(recordings: Recordings, subjects: object, seed: int) -> Fold
         chosen = set(map(known.index, listed))
     if not chosen or len(known) - len(chosen) < 2:
         raise UserError(
-            f"{len(chosen)} of {len(known)} subjects validate; name at least one, and leave at least 2 to train on"
+            f"validation_subjects names {len(chosen)} of {len(known)} subjects; name at least 1, and leave at least 2 "
+            "for training"
         )
     validates = np.isin(recordings.subject.numpy(), sorted(chosen))
     validation, names = np.flatnonzero(validates), tuple(known[place] for place in sorted(chosen))

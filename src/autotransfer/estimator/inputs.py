@@ -1,4 +1,4 @@
-"""Inputs of fit and predict: windows of any type, and subject ids under one of three names."""
+"""Checks of the inputs of fit and predict: windows, labels, subjects, columns, encoders and seeds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..runs.options import DEFAULT_ENCODER
 
 
 def raw_windows(X: object) -> Raw:
-    """Return X as real numbers (N, channels, times), with channels, rate and subjects if X are epochs."""
+    """Return windows (N, channels, times), with channels, sampling rate and subjects if X are MNE epochs."""
     if hasattr(X, "get_data") and hasattr(X, "info"):
         from ..recordings.epochs import raw_from_epochs
 
@@ -31,36 +31,35 @@ def raw_windows(X: object) -> Raw:
 def training_recordings(
     X: object, y: object, *, subjects: object, groups: object, sfreq: float | None, columns: object = None
 ) -> tuple[Recordings, NDArray[Any], bool]:
-    """Return checked recordings, the classes in the values and dtype of y, and whether X named its channels."""
+    """Return recordings, the classes in the dtype of y, and whether X has names of channels."""
     raw = raw_windows(X)
     n_windows = raw.X.shape[0]
-    ids = ids_of(subjects, groups, raw.subject, n_windows)
+    ids = subject_ids(subjects, groups, raw.subject, n_windows)
     if y is None:
-        raise UserError("fit requires y to be passed, but the target y is None; give one class per trial")
-    labels = column_of(y)
+        raise UserError("fit requires y to be passed, but the target y is None; give one class per window")
+    labels = label_column(y)
     check_length(len(labels), n_windows, "y")
     session, others = _columns(columns, raw, n_windows)
-    if any(label is None for label in labels):  # which scikit-learn's check does not survive
-        raise UserError("y has no label for some trials (None, or masked); drop those or give them one")
-    _check_kind(labels)
+    if any(label is None for label in labels):  # scikit-learn's check fails on None
+        raise UserError("y has no label for some windows (None, or masked); drop these windows or label them")
+    _check_type(labels)
     check_classification_targets(labels)
-    rate = agreed_rate(sfreq, raw.sfreq)
-    how = {"sfreq": rate, "channels": raw.channels, "filter": raw.filter, "columns": others}
-    recordings = Recordings(raw.X, labels, ids, session, **how)
+    rate = resolve_sfreq(sfreq, raw.sfreq)
+    facts = {"sfreq": rate, "channels": raw.channels, "filter": raw.filter, "columns": others}
+    recordings = Recordings(raw.X, labels, ids, session, **facts)
     return recordings, np.array(recordings.classes, dtype=labels.dtype), raw.channels is not None
 
 
-def column_of(y: object) -> NDArray[Any]:
-    """Return y (N,) from anything scikit-learn takes, with None where a mask hides a value."""
-    if isinstance(y, np.ma.MaskedArray) and y.dtype.kind not in "mM":  # times would become counts of their unit
+def label_column(y: object) -> NDArray[Any]:
+    """Return y as an array (N,), with None for masked values."""
+    if isinstance(y, np.ma.MaskedArray) and y.dtype.kind not in "mM":  # times would become integers
         y = np.where(y.mask, np.array(None), y.data) if np.ma.is_masked(y) else y.data
     column: NDArray[Any] = column_or_1d(y, warn=True)
     return column
 
 
-def _check_kind(labels: NDArray[Any]) -> None:
-    """Raise where labels (N,) are times, of which no value says "no answer", or cannot be compared with each other, as
-    scikit-learn does."""
+def _check_type(labels: NDArray[Any]) -> None:
+    """Raise if labels (N,) are times, which have no value for unanswered windows, or cannot be sorted."""
     if labels.dtype.kind in "mM":
         raise UserError(f"y holds times ({labels.dtype}); give numbers or text, such as y.astype(str)")
     if labels.dtype == object:
@@ -71,15 +70,13 @@ def _check_kind(labels: NDArray[Any]) -> None:
 
 
 def _columns(of_user: object, raw: Raw, n_windows: int) -> tuple[list[Any] | None, dict[str, list[Any]]]:
-    """Return the session of each trial, if known, and other columns, from the epochs' metadata and from the user."""
+    """Return the session of each window, if known, and other columns, from the epochs' metadata and the user."""
     columns: dict[Any, object] = dict(raw.columns) if isinstance(raw.columns, dict) else {}
     columns |= {} if raw.session is None else {"session": raw.session}
     if of_user is not None:
         items = getattr(of_user, "items", None)
         if not callable(items):
-            raise UserError(
-                f"columns are {shown(of_user)}; give a dict or a DataFrame with one value per trial in each"
-            )
+            raise UserError(f"columns are {shown(of_user)}; give a dict or a DataFrame with one value per window")
         columns |= dict(items())
     lists = {name: as_list(values, f"the column {shown(name)}") for name, values in columns.items()}
     for name, values in lists.items():
@@ -87,33 +84,33 @@ def _columns(of_user: object, raw: Raw, n_windows: int) -> tuple[list[Any] | Non
     return lists.pop("session", None), lists
 
 
-def ids_of(subjects: object, groups: object, of_epochs: object, n_windows: int) -> list[Any]:
-    """Return the subject id of each trial, from the argument that was given or from the epochs' metadata."""
+def subject_ids(subjects: object, groups: object, of_epochs: object, n_windows: int) -> list[Any]:
+    """Return the subject of each window, from the argument that is given or from the metadata of the epochs."""
     if subjects is not None and groups is not None:
-        raise UserError("subjects and groups were given, but they mean the same here; pass one of them")
+        raise UserError("subjects and groups are both given, and both name the subjects; pass one of them")
     known = {"subjects": subjects, "groups": groups, "the column 'subject' of the epochs' metadata": of_epochs}
     name = next((name for name, ids in known.items() if ids is not None), None)
     if name is None:
         raise UserError(
-            "subject ids are missing; pass fit(X, y, subjects=ids) with one id per trial; "
-            "in cross_val_score: params={'subjects': ids}, in a pipeline: STEP__subjects=ids"
+            "subject ids are missing; pass fit(X, y, subjects=ids) with one id per window (in cross_val_score: "
+            "params={'subjects': ids}, in a pipeline: STEP__subjects=ids)"
         )
     ids = as_list(known[name], name)
     check_length(len(ids), n_windows, name)
     if n_windows == 1:
-        raise UserError("X holds 1 sample, a single trial; training needs trials of at least two subjects")
+        raise UserError("X holds 1 sample, a single window; training needs windows of at least two subjects")
     return ids
 
 
-def agreed_rate(asked: float | None, of_epochs: Any) -> Any:
-    """Return the sampling rate that the user or the epochs give; refuse two different ones."""
+def resolve_sfreq(asked: float | None, of_epochs: Any) -> Any:
+    """Return the sampling rate from the parameter or the epochs; refuse two different ones."""
     if asked is not None and of_epochs is not None and abs(float(asked) - float(of_epochs)) > 1e-6 * float(asked):
         raise UserError(f"sfreq is {asked!r}, but the epochs are sampled at {of_epochs} Hz; leave sfreq out")
     return of_epochs if asked is None else asked
 
 
-def encoder_of(encoder: object) -> tuple[str, Encoders | None]:
-    """Return the name by which a setting knows the encoder, and the user's own factory under that name."""
+def resolve_encoder(encoder: object) -> tuple[str, Encoders | None]:
+    """Return the name of an encoder in a setting, and the factory of a user-defined encoder by that name."""
     encoder = DEFAULT_ENCODER if encoder is None else encoder
     if isinstance(encoder, str) and encoder in ENCODERS:
         return encoder, None
@@ -122,13 +119,13 @@ def encoder_of(encoder: object) -> tuple[str, Encoders | None]:
             f"encoder is {shown(encoder)}; give {', '.join(map(repr, ENCODERS))}, or a class or function "
             "(n_channels, n_times) -> nn.Module"
         )
-    # As --encoder names it on the command line, so that a run's folder tells one factory from another.
+    # The name is that of --encoder on the command line.
     name = f"{getattr(encoder, '__module__', '')}:{getattr(encoder, '__qualname__', type(encoder).__qualname__)}"
     return name, {name: encoder}
 
 
-def seed_of(random_state: object) -> int:
-    """Return an integer as it is, one drawn from a generator, or a random one for None."""
+def resolve_seed(random_state: object) -> int:
+    """Return an integer seed: random_state itself, or a number drawn from a generator."""
     if isinstance(random_state, Integral):
         if random_state < 0:
             raise UserError(f"random_state is {random_state}; it must be at least 0")

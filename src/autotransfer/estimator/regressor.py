@@ -1,4 +1,4 @@
-"""AutoTransferRegressor: a continuous target as a scikit-learn regressor, measured on people left out."""
+"""AutoTransferRegressor: a run of AutoTransfer as a scikit-learn regressor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..search.evaluation import delivered_predictions
 from ..search.regression_evidence import RegressionEvidence
 from ..tasks.regression import REGRESSION
 from ..training.conformal import interval_radius, make_intervals
-from .inputs import agreed_rate, column_of, ids_of, raw_windows
+from .inputs import label_column, raw_windows, resolve_sfreq, subject_ids
 from .run_estimator import DATA, RunEstimator
 
 Floats = NDArray[np.float64]
@@ -28,28 +28,49 @@ Floats = NDArray[np.float64]
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Regressor of one number for each window, such as a force, an angle or a workload score, on unseen people.
-
-        regressor = AutoTransferRegressor().fit(X, y, subjects=ids)    # at least 3 subjects
+    """Regressor of one number per window for new subjects, such as a force, an angle or a workload score.
 
     The model is a weighted ensemble of ridge regressions on several representations of a window. Regularization
-    strengths and weights are selected on held-out people.
+    strengths and weights are selected on held-out subjects. `fit` needs at least 3 subjects.
 
-    adaptation: what the model may use of a new person: "zero-shot" (default), nothing; "online", the windows so far;
-        "transductive", all windows at once, without their targets
-    kinds: signals (emg, eeg, …) or representations to try in addition, separated by commas. Arrays have no
-        channel names by which the signal is recognized, so give it
-    folds: groups of people who are held out in turn: a number, or "all" for each person alone; by default all, and 10
-        for more than 20 people
-    at_least: required R² of every person; `choice_` and the report list people below it
-    run_folder: folder for choice.json, results.csv, report.html and the model; by default they are not kept
-    sfreq: sampling rate in Hz, for representations of rhythms and bands; read from MNE epochs
-    verbose: show progress
+    Parameters
+    ----------
+    adaptation : str, optional
+        Data of a new subject that the model uses: "zero-shot" (default) none, "online" earlier windows,
+        "transductive" all windows, without their targets.
+    kinds : str, optional
+        Signals (emg, eeg, …) or representations to add, separated by commas. Arrays have no channel names from which
+        the signal is recognized.
+    folds : int or "all", optional
+        Number of groups of held-out subjects; "all": each subject alone, the default for up to 20 subjects.
+    at_least : float, optional
+        Required R² of every subject. `choice_` and the report list the subjects below it.
+    run_folder : str or path, optional
+        Folder of the run; by default it is not kept.
+    sfreq : float, optional
+        Sampling rate in Hz, for features of rhythms and bands; MNE epochs have it.
+    verbose : bool
+        Whether to show progress.
 
-    After fit: `verdict_`, R² on unseen people compared with a baseline, in a sentence; `next_subject_` (low, high), a
-    90 % prediction interval for the R² of one more person; `choice_` (choice.json), `results_` (results.csv, a
-    DataFrame), `held_out_` (N,), predictions of the training windows without their person; `n_features_in_` (channels),
-    `feature_names_in_` (if X named them) and `model_`.
+    Attributes
+    ----------
+    verdict_ : str
+        R² on new subjects, compared with a baseline, in one sentence.
+    next_subject_ : tuple of float
+        90 % prediction interval (low, high) of the R² of one more subject.
+    held_out_ : array of shape (N,)
+        Predictions of the training windows by models that were not trained on their subject.
+    n_features_in_, feature_names_in_ : int, array
+        Number of channels, and their names if X has them.
+    choice_, results_ : dict, DataFrame
+        Contents of choice.json and results.csv.
+    model_ : Model
+        The model.
+
+    Examples
+    --------
+    >>> regressor = at.AutoTransferRegressor(kinds="emg").fit(X, y, subjects=ids)
+    >>> regressor.predict(X_new)
     """
 
     adaptation: str | None = None
@@ -65,11 +86,23 @@ class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]
     __metadata_request__score = {"subjects": True}  # noqa: RUF012
 
     def fit(self, X: object, y: object, *, subjects: object = None, groups: object = None) -> Self:
-        """Fit to windows X, an array or tensor (N, channels, times) or mne.Epochs, and numbers y (N,), NaN where one is
-        missing.
+        """Perform a run on the windows.
 
-        subjects (N,): the subject of each window; `groups` is another name for it. Epochs whose metadata have a column
-        "subject" need neither.
+        Parameters
+        ----------
+        X : array or tensor of shape (N, channels, times), or mne.Epochs
+            Raw windows.
+        y : array of shape (N,)
+            Targets; windows with NaN are left out.
+        subjects : array of shape (N,)
+            Subject of each window. Not needed for epochs whose metadata have a column "subject".
+        groups : array of shape (N,)
+            Another name for `subjects`.
+
+        Returns
+        -------
+        AutoTransferRegressor
+            The fitted regressor.
         """
         asked = {name: getattr(self, name) for name in ("adaptation", "kinds", "folds", "at_least")}
         options = build_options({"source": DATA, "target": REGRESSION} | asked)
@@ -77,49 +110,81 @@ class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]
         n_windows = raw.X.shape[0]
         if y is None:
             raise UserError("fit requires y to be passed, but the target y is None; give one number per window")
-        values = parse_targets(column_of(y), n_windows)
-        ids = ids_of(subjects, groups, raw.subject, n_windows)
-        rate = agreed_rate(self.sfreq, raw.sfreq)
+        values = parse_targets(label_column(y), n_windows)
+        ids = subject_ids(subjects, groups, raw.subject, n_windows)
+        rate = resolve_sfreq(self.sfreq, raw.sfreq)
         recordings = recordings_with_targets(
             replace(raw, y=values, classes=None, subject=ids, subjects=None, sfreq=rate)
         )
-        self.model_ = self._perform(recordings, options, None, verbose=self.verbose)
+        self.model_ = self._perform_run(recordings, options, None, verbose=self.verbose)
         predicted: Floats = self.held_out_
         self.held_out_: Floats = np.full(n_windows, np.nan)
         self.held_out_[np.isfinite(values)] = predicted
         self._keep_features(recordings, raw.channels is not None)
         return self
 
-    def _keep(self, run: Run, choice: Choice) -> None:
+    def _set_attributes(self, run: Run, choice: Choice) -> None:
         evidence = RegressionEvidence.from_run(run, choice.shortlist)
         self.held_out_ = np.empty(len(evidence.y))
         for subject, predicted in delivered_predictions(choice, evidence).items():
             self.held_out_[evidence.rows[subject]] = predicted
 
     def predict(self, X: object, subjects: object = None) -> Floats:
-        """Return the target of each window (N,).
+        """Return the predicted target of each window.
 
-        subjects (N,): the subject of each window, if the model adapts to people; without it they are one person's, in
-        the order of recording.
+        Parameters
+        ----------
+        X : array or tensor of shape (N, channels, times), or mne.Epochs
+            Raw windows, in the order of recording.
+        subjects : array of shape (N,), optional
+            Subject of each window, if the model adapts; by default all windows belong to one subject.
+
+        Returns
+        -------
+        array of shape (N,)
+            Predicted targets.
         """
-        windows, people = self._windows_of_people(X, subjects)
-        return self.model_.predict_checked(windows, people)
+        windows, subject = self._windows_and_subjects(X, subjects)
+        return self.model_.predict_checked(windows, subject)
 
     def predict_interval(self, X: object, coverage: float = 0.9, subjects: object = None) -> Floats:
-        """Return low and high end (N, 2) of an interval for each window.
+        """Return a prediction interval of each window.
 
-        It holds the target with about the probability `coverage`, in the mean over people like those held out in fit.
+        Parameters
+        ----------
+        X, subjects
+            As in `predict`.
+        coverage : float
+            Probability with which an interval holds the target of a new subject's window, in the mean over subjects.
+
+        Returns
+        -------
+        array of shape (N, 2)
+            Low and high end.
         """
         check_is_fitted(self)
         radius = interval_radius(self.model_.card.intervals, coverage)
         return make_intervals(self.predict(X, subjects), radius)
 
     def score(self, X: object, y: object, sample_weight: object = None, subjects: object = None) -> float:
-        """Return R² of all windows together, as scikit-learn's regressors do."""
+        """Return R² of all windows together, as scikit-learn's regressors do.
+
+        Parameters
+        ----------
+        X, subjects
+            As in `predict`.
+        y, sample_weight : array of shape (N,)
+            Targets of the windows, and their weights.
+
+        Returns
+        -------
+        float
+            R².
+        """
         from sklearn.metrics import r2_score
 
         predicted = self.predict(X, subjects)
-        values = parse_targets(column_of(y), len(predicted))
+        values = parse_targets(label_column(y), len(predicted))
         if not np.isfinite(values).all():
-            raise UserError(f"y[{int(np.isnan(values).argmax())}] is missing; score the windows that have a target")
+            raise UserError(f"y[{int(np.isnan(values).argmax())}] is missing; give only windows with a target")
         return float(r2_score(values, predicted, sample_weight=sample_weight))

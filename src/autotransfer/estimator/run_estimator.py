@@ -1,4 +1,4 @@
-"""RunEstimator: a whole run behind `fit`, in the user's folder or a temporary one, begun or continued."""
+"""RunEstimator: base class of estimators whose `fit` performs a run."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ from ..search.planning import begin
 from ..search.procedure import perform_plan, results_of
 from .window_classifier import WindowEstimator
 
-DATA = "recordings.npz"  # the arrays handed to fit, so that a run can be resumed from its folder alone
+DATA = "recordings.npz"  # arguments of fit, so that a run can be resumed from its folder alone
 IMMATERIAL = {"source", "device", "at_least"}  # options that a resumed run may differ in
 
 
 class RunEstimator(WindowEstimator):
-    """An estimator whose `fit` performs a run and keeps what it found."""
+    """Estimator whose `fit` performs a run."""
 
     run_folder: str | os.PathLike[str] | None
 
-    def _perform(
+    def _perform_run(
         self, recordings: Recordings, options: RunOptions, encoders: Encoders | None, *, verbose: bool
     ) -> Model:
-        """Perform what is left of the run, set the attributes that say what it found, and return the model."""
+        """Begin or continue the run, set the fitted attributes of its results, and return the model."""
         if recordings.sfreq is None:
             warnings.warn(
-                "the sampling rate is unknown: representations of rhythms, bands and beats are left out, and networks "
-                f"filter over 64 samples, however long these last; give it in Hz, {type(self).__name__}(sfreq=200)",
+                "the sampling rate is unknown: features of rhythms, bands and beats are left out, and networks filter "
+                f"over 64 samples; give it in Hz, as {type(self).__name__}(sfreq=200)",
                 stacklevel=user_stacklevel(),
             )
         kept = self.run_folder is not None
         if kept:
-            import_plotly()  # the report is drawn when all is done
+            import_plotly()  # raises before training if the report cannot be drawn
         with (
             _folder(self.run_folder) as folder,
             Lock(folder),
@@ -64,7 +64,7 @@ class RunEstimator(WindowEstimator):
                 choice = perform_plan(run, print if verbose else lambda _: None, shown=verbose)
             model = load_model(folder / "model", encoders)
             self.summary_ = replace(
-                collect(run), source="the arrays handed to fit", command=f"{self!r}.fit(X, y, subjects=subjects)"
+                collect(run), source="arrays given to fit", command=f"{self!r}.fit(X, y, subjects=subjects)"
             )
             if kept:
                 try:
@@ -72,7 +72,7 @@ class RunEstimator(WindowEstimator):
                 except Exception as error:  # the fit itself succeeded
                     warnings.warn(f"the report could not be drawn ({one_line(error)})", stacklevel=3)
             self.results_ = results_of(run)
-            self._keep(run, choice)
+            self._set_attributes(run, choice)
         self.choice_, self.verdict_ = schema.to_values(choice), choice.headline
         metric, expected = choice.task.metric(choice.metric), choice.next_subject
         limits = (metric.lowest, metric.highest)
@@ -80,11 +80,22 @@ class RunEstimator(WindowEstimator):
         self.best_setting_ = model.candidates[int(np.argmax(model.card.weights))].setting
         return model
 
-    def _keep(self, run: Run, choice: Choice) -> None:
-        """Keep what only this estimator has of a finished run."""
+    def _set_attributes(self, run: Run, choice: Choice) -> None:
+        """Set fitted attributes that only this estimator has."""
 
     def report(self, path: str | os.PathLike[str]) -> Path:
-        """Write the report, one self-contained HTML file."""
+        """Write the report as one self-contained HTML file.
+
+        Parameters
+        ----------
+        path : str or path
+            File to write.
+
+        Returns
+        -------
+        Path
+            The file.
+        """
         check_is_fitted(self)
         return write(self.summary_, path)
 
@@ -113,7 +124,7 @@ def _run(
 ) -> Iterator[Run]:  # fmt: skip
     """Yield the run in the folder, continued if there is one; its database is closed afterwards.
 
-    kept: the folder outlives fit, so the arrays are put there, and `autotransfer resume` can go on with it.
+    kept: whether the folder is kept after fit; the arrays are then saved in it for `autotransfer resume`.
     """
     if is_run(folder):
         run = Run.open(folder, encoders)
@@ -134,9 +145,11 @@ def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
     """Raise if the folder holds a run on other data or with other options."""
     known, asked = run.recordings, use_units(recordings, run.options.hold_out)
     same_names = (known.classes, known.subjects, known.sfreq) == (asked.classes, asked.subjects, asked.sfreq)
-    digests = {name: digest for name, digest in column_digests(asked).items() if digest}  # those left out are the run's
+    digests = {
+        name: digest for name, digest in column_digests(asked).items() if digest
+    }  # columns that are not given are the run's
     stored = run.database.recall("requested_options", RunOptions)
-    if stored is None:  # it was begun in another way
+    if stored is None:  # the run was begun by the command line
         stored, options = run.options, resolve_options(options, run.recordings)
     begun, wanted = stored.to_dict(), options.to_dict()
     differing = [name for name in {**wanted, **begun} if name not in IMMATERIAL and begun.get(name) != wanted.get(name)]

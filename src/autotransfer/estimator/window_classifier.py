@@ -1,4 +1,4 @@
-"""WindowClassifier: prediction, calibration and adaptation, shared by both classifiers."""
+"""WindowClassifier: base class of both classifiers, with prediction, calibration and adaptation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Array = NDArray[Any]
 
 
 class WindowEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """An estimator of raw windows (N, channels, times) with a fitted `model_`; channels are the features."""
+    """Estimator of raw windows (N, channels, times) with a fitted `model_`; its features are the channels."""
 
     model_: Model
 
@@ -43,23 +43,25 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
         return tags
 
     def _keep_features(self, recordings: Recordings, named: bool) -> None:
-        """Set the fitted attributes of the features. named: whether X named its channels."""
+        """Set the fitted attributes of the features. named: whether X has names of channels."""
         self.n_features_in_ = recordings.n_channels
         if named:
             self.feature_names_in_ = np.array(recordings.channels, dtype=object)
         elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_  # of an earlier fit
+            del self.feature_names_in_  # from an earlier fit
 
     def _windows(self, X: object) -> tuple[Tensor, object]:
-        """Return checked windows (N, channels, times), and the subject of each (N,) if X says it."""
+        """Return checked windows (N, channels, times), and the subject of each (N,) if X has them."""
         check_is_fitted(self)
         raw = raw_windows(X)
         channels = raw.channels if hasattr(self, "feature_names_in_") else None
         windows = self.model_.check(raw.X, channels, check_sfreq(raw.sfreq))
         return self.model_.warn_if_unlike_training(windows), raw.subject
 
-    def _windows_of_people(self, X: object, subjects: object, adapt: str | None = None) -> tuple[Tensor, Tensor | None]:
-        """Return checked windows, and the subject of each (N,) if the model needs it and it is known."""
+    def _windows_and_subjects(
+        self, X: object, subjects: object, adapt: str | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return checked windows, and the subject of each (N,) if the model adapts and it is known."""
         windows, known = self._windows(X)
         if subjects is None and (adapt is not None or self.model_.adaptation != "none"):
             subjects = known
@@ -67,16 +69,16 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
 
 
 class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, WindowEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Classifier of raw windows (N, channels, times) with a fitted `model_`; only fit needs ids.
+    """Classifier of raw windows (N, channels, times) with a fitted `model_`.
 
-    If a setting adapts to people ("online" or "transductive"), the windows of one call are one person's, in the order
-    of recording, unless `subjects` (N,) or the epochs' metadata have the subject of each window. Every call starts with
-    new people; `at.Session` is for windows that arrive one by one.
+    If a model adapts ("online" or "transductive"), the windows of one call belong to one subject, in the order of
+    recording, unless `subjects` (N,) or the metadata of epochs name the subject of each window. Each call starts with
+    new subjects. `at.Session` predicts windows that arrive one by one.
     """
 
-    # Under metadata routing fit requests `subjects`, and `groups` belong to the splitter. MOABB passes windows of the
-    # target subject under these names.
-    __metadata_request__fit = {  # noqa: RUF012  # scikit-learn reads it off the class
+    # Under metadata routing, fit requests `subjects`, and `groups` belong to the splitter. MOABB passes the X_target
+    # arguments.
+    __metadata_request__fit = {  # noqa: RUF012  # scikit-learn reads it from the class
         "subjects": True, "groups": False, "columns": True,
         "X_target_unlabeled": True, "X_target_labeled": True, "y_target_labeled": True,
     }  # fmt: skip
@@ -107,14 +109,28 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         X_target_labeled: object = None,
         y_target_labeled: object = None,
     ) -> Self:
-        """Fit to windows X, an array or tensor (N, channels, times) or mne.Epochs, of classes y (N,).
+        """Fit the model to labeled windows of several subjects.
 
-        subjects (N,): the subject of each window; `groups` is another name for it. Epochs whose metadata have a column
-        "subject" need neither.
-        columns: other columns of the windows, such as "session" or "age": a DataFrame or a dict of arrays (N,).
-        Cross-validation splits a DataFrame together with X, but not a dict.
-        X_target_labeled (n, channels, times), y_target_labeled (n,), X_target_unlabeled (m, channels, times): windows
-        of one new person, for `calibrate` and `adapt` after training. MOABB's cross-subject modes pass them.
+        Parameters
+        ----------
+        X : array or tensor of shape (N, channels, times), or mne.Epochs
+            Raw windows.
+        y : array of shape (N,)
+            Classes of the windows.
+        subjects : array of shape (N,)
+            Subject of each window. Not needed for epochs whose metadata have a column "subject".
+        groups : array of shape (N,)
+            Another name for `subjects`.
+        columns : DataFrame or dict of array, optional
+            Other columns of the windows, such as "session" or "age". Cross-validation splits a DataFrame together with
+            X, but not a dict.
+        X_target_labeled, y_target_labeled, X_target_unlabeled : array, optional
+            Windows of one new subject, for `calibrate` and `adapt` after training, as MOABB passes them.
+
+        Returns
+        -------
+        estimator
+            The fitted classifier.
         """
         self._metric()
         self._check_options()
@@ -122,20 +138,20 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
             X, y, subjects=subjects, groups=groups, sfreq=self.sfreq, columns=columns
         )
         if (X_target_labeled is None) != (y_target_labeled is None):
-            raise UserError("give both X_target_labeled and y_target_labeled, or neither of them")
+            raise UserError("X_target_labeled or y_target_labeled is missing; give both of them, or neither")
         self.model_, self.classes_ = self._train(recordings), classes
         self._keep_features(recordings, named)
-        self._meet(X_target_labeled, y_target_labeled, X_target_unlabeled)
+        self._adapt_to_target(X_target_labeled, y_target_labeled, X_target_unlabeled)
         return self
 
-    def _meet(self, X_labeled: object, y_labeled: object, X_unlabeled: object) -> None:
-        """Calibrate and adapt the model to a person who was not trained on, as far as fit is given their windows."""
+    def _adapt_to_target(self, X_labeled: object, y_labeled: object, X_unlabeled: object) -> None:
+        """Calibrate the model with labeled windows of a new subject, and adapt it to unlabeled ones."""
         if X_labeled is None and X_unlabeled is None:
             return
         try:
             check_effects(self.model_.candidates)
-        except UserError:  # members may have been trained on one person each
-            warnings.warn("too few people: the target's windows are not used; train on more people", stacklevel=3)
+        except UserError:  # each member may have been trained on one subject
+            warnings.warn("too few subjects to use the target's windows; train on more subjects", stacklevel=3)
             return
         if X_labeled is not None:
             self.model_ = self.calibrate(X_labeled, y_labeled).model_
@@ -144,29 +160,49 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
 
     @abstractmethod
     def _check_options(self) -> None:
-        """Refuse options that cannot be, before any work."""
+        """Raise if parameters are invalid, before any work."""
 
     @abstractmethod
     def _train(self, recordings: Recordings) -> Model:
-        """Train the model of everybody, and set the fitted attributes that only this classifier has."""
+        """Return the fitted model, and set the fitted attributes that only this classifier has."""
 
     def predict_proba(self, X: object, subjects: object = None, *, adapt: str | None = None) -> NDArray[np.float64]:
-        """Return probabilities (N, classes), columns in the order of `classes_`.
+        """Return the probability of each class for each window.
 
-        adapt: "all" uses all unlabeled windows of each person if this raised the scores of people held out in fit.
-        Without `subjects` all windows are one person's.
+        Parameters
+        ----------
+        X : array or tensor of shape (N, channels, times), or mne.Epochs
+            Raw windows, in the order of recording.
+        subjects : array of shape (N,), optional
+            Subject of each window, which is used by models that adapt; by default all windows belong to one subject.
+        adapt : "all", optional
+            Adapt to all unlabeled windows of each subject, if this raised the scores of subjects held out in fit.
+
+        Returns
+        -------
+        array of shape (N, classes)
+            Probabilities; the columns are in the order of `classes_`.
         """
-        windows, people = self._windows_of_people(X, subjects, adapt)
-        return self.model_.predict_checked(windows, people, adapt)
+        windows, subject = self._windows_and_subjects(X, subjects, adapt)
+        return self.model_.predict_checked(windows, subject, adapt)
 
     def predict(
         self, X: object, subjects: object = None, abstain: float | None = None, *, adapt: str | None = None
     ) -> Array:
-        """Return the likeliest class of each window (N,), one of `classes_`.
+        """Return the likeliest class of each window.
 
-        abstain: the share of a person's windows to leave unanswered, such as 0.2: those with the lowest confidence, by
-        a threshold from held-out people. Their prediction is `unanswered_`.
-        adapt: as in `predict_proba`.
+        Parameters
+        ----------
+        X, subjects, adapt
+            As in `predict_proba`.
+        abstain : float, optional
+            Share of a subject's windows to leave unanswered, such as 0.2: those with the lowest confidence, by a
+            threshold from held-out subjects.
+
+        Returns
+        -------
+        array of shape (N,)
+            Values of `classes_`, and `unanswered_` for unanswered windows.
         """
         check_is_fitted(self)
         least = least_confidence(self.model_.card.thresholds, abstain)
@@ -174,10 +210,19 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         return predicted
 
     def predict_set(self, X: object, coverage: float = 0.9, subjects: object = None) -> NDArray[np.bool_]:
-        """Return whether each class is in the prediction set of each window (N, classes).
+        """Return the prediction set of each window, which holds the true class with about a given probability.
 
-        A set holds the true class with about the probability `coverage`, in the mean over people like those held out
-        in fit. It always holds the likeliest class.
+        Parameters
+        ----------
+        X, subjects
+            As in `predict_proba`.
+        coverage : float
+            Probability with which a set holds the true class, in the mean over subjects like those held out in fit.
+
+        Returns
+        -------
+        array of bool of shape (N, classes)
+            Whether each class is in the set. The likeliest class always is.
         """
         check_is_fitted(self)
         least = least_probability(self.model_.card.thresholds, coverage)
@@ -185,24 +230,37 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
 
     @property
     def unanswered_(self) -> Any:
-        """Return the prediction of windows left unanswered: "unanswered" or, for numbers, -1 or less."""
+        """Return the value of unanswered windows: "unanswered", or a number of at most -1 if classes are numbers."""
         check_is_fitted(self)
         return unanswered_value(self.classes_.tolist())
 
     def score(self, X: object, y: object, sample_weight: object = None, subjects: object = None) -> float:
-        """Return the metric of the estimator, balanced accuracy by default.
+        """Return the metric of the estimator, by default the balanced accuracy.
 
-        scikit-learn's own classifiers return accuracy here. Balanced accuracy is the mean over classes of the share of
-        windows that is predicted correctly, so chance is 1/C whatever the frequency of the classes. Classes that were
-        not in fit are never predicted, and y must hold at least one that was. If y holds one class and the metric is
-        not defined for it, the score is NaN, with a warning.
+        Balanced accuracy is the mean over classes of the share of correct predictions, so that chance is 1/C. `score`
+        of scikit-learn's classifiers is the accuracy. Classes of y that were not in fit count as errors. If y holds one
+        class and the metric is not defined for it, the score is NaN, with a warning.
+
+        Parameters
+        ----------
+        X, subjects
+            As in `predict_proba`.
+        y : array of shape (N,)
+            Classes of the windows, of which at least one was in fit.
+        sample_weight : array of shape (N,), optional
+            Weights of the windows.
+
+        Returns
+        -------
+        float
+            The score.
         """
         metric = self._metric()
         probability = self.predict_proba(X, subjects)
         weight = None if sample_weight is None else np.asarray(sample_weight)
         value = metric.score(*encode_with_unknown_classes(self.classes_.tolist(), y, probability), weight)
         if math.isnan(value):
-            message = f"y holds one class alone, so {metric.label} is not defined; leave such people out"
+            message = f"y holds one class, for which {metric.label} is not defined; leave such subjects out"
             warnings.warn(message, UndefinedMetricWarning, stacklevel=2)
         return value
 
@@ -211,32 +269,67 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         return self._task.metric(self.scoring or self._task.default_metric, "scoring")
 
     def transform(self, X: object, subjects: object = None) -> NDArray[np.float32]:
-        """Return latent features z of all members of all candidates, concatenated (N, members · D)."""
-        windows, people = self._windows_of_people(X, subjects)
-        return self.model_.features(windows, people).numpy()
+        """Return the latent features of all members.
+
+        Parameters
+        ----------
+        X, subjects
+            As in `predict_proba`.
+
+        Returns
+        -------
+        array of shape (N, members · D)
+            Latent features.
+        """
+        windows, subject = self._windows_and_subjects(X, subjects)
+        return self.model_.features(windows, subject).numpy()
 
     def calibrate(self, X: object, y: object) -> Self:
-        """Return a new estimator for one person, from a few labeled windows X (n, channels, times), y (n,).
+        """Return a classifier for one subject, calibrated with a few labeled windows.
 
-        If this number of labels did not raise the scores of people held out in fit, it predicts as this one, and warns.
+        If this number of labels did not raise the scores of subjects held out in fit, its predictions do not change,
+        with a warning.
+
+        Parameters
+        ----------
+        X : array or tensor of shape (n, channels, times), or mne.Epochs
+            Raw windows of the subject.
+        y : array of shape (n,)
+            Their classes.
+
+        Returns
+        -------
+        estimator
+            A new classifier.
         """
         windows = self._own_windows(X)
         labels = encode_labels(self.classes_.tolist(), y, len(windows))
         for warning in describe_training_overlap(self.model_.card.seen, window_digests(windows), None):
             warnings.warn(warning, stacklevel=2)
-        return self._with(self.model_.calibrate_checked(windows, labels))
+        return self._with_model(self.model_.calibrate_checked(windows, labels))
 
     def adapt(self, X: object) -> Self:
-        """Return a new estimator for one person, from unlabeled windows X (n, channels, times)."""
-        return self._with(adapt_model(self.model_, self._own_windows(X)))
+        """Return a classifier for one subject, adapted to unlabeled windows.
+
+        Parameters
+        ----------
+        X : array or tensor of shape (n, channels, times), or mne.Epochs
+            Raw windows of the subject.
+
+        Returns
+        -------
+        estimator
+            A new classifier.
+        """
+        return self._with_model(adapt_model(self.model_, self._own_windows(X)))
 
     def _own_windows(self, X: object) -> Tensor:
-        """Return checked windows of one person."""
+        """Return checked windows of one subject."""
         windows, known = self._windows(X)
         check_single_subject(known, len(windows))
         return windows
 
-    def _with(self, model: Model) -> Self:
+    def _with_model(self, model: Model) -> Self:
         estimator = copy.copy(self)
         estimator.model_ = model
         return estimator
