@@ -26,7 +26,7 @@ class AsWritten(Extension):
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         if obj.docstring is not None:
-            obj.docstring = Docstring(as_markdown(obj.docstring.value), parent=obj, lineno=obj.docstring.lineno)
+            obj.docstring.value = as_markdown(obj.docstring.value)  # a new Docstring would have no parser
 
     def on_class(self, *, cls: Class, **_: Any) -> None:
         if cls.name in OWN_PAGE or not any("dataclass" in str(decorator.value) for decorator in cls.decorators):

@@ -148,6 +148,7 @@ MEANING = {
     "center": "subtract a person's mean of the representation: `online`: of a new person's windows so far; "
     "`transductive`: of all of them; `none`",
     "shrinkage": "share of the identity in the classes' common covariance, in [0, 1]; `auto`: by Ledoit and Wolf",
+    "trees": "number of trees",
     "template_filters": "spatial filters of xDAWN for each class; 32 in all at most, and not more than channels",
     "mixup": "mix every training window with another person's window of its class, from the same minibatch; the "
     "share of that window is uniform between 0 and this number, at most .5",
@@ -319,6 +320,7 @@ CHOICE = {
     "skipped_baselines": "by name of a baseline: why it has no scores",
     "confusions": "by subject: counts of true × predicted class of the delivered model, nested",
     "reliability": "by subject: mean `confidence`, `accuracy` and expected calibration `error`, nested",
+    "fingerprint": "digest of the recordings when the scores were computed",
     "hold_out": "the held-out unit: subject, session or the name of a column; scores are by person",
     "at_least": "the value of `--at-least`, or null",
     "headline": "the headline of the report",

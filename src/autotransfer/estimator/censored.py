@@ -62,11 +62,11 @@ class CensoredClassifier(WindowClassifier):
         Setting in place of the training parameters, which are then refused, except a user-defined encoder.
     preset : str, optional
         Values of parameters that are None: "recommended" (default) or "paper", the published protocol.
-    estimator, length_scale, regularization, pairs, fraction, size, variant, critic_lr, as_printed : see `Setting`
+    estimator, length_scale, regularization, pairs, fraction, size, variant, critic_lr, as_printed : see Setting
         Options of the methods that use them; other methods ignore them.
-    max_epochs, checkpoint, patience, batch_size, lr, schedule, weight_decay, dropout, warm_up : see `Setting`
+    max_epochs, checkpoint, patience, batch_size, lr, schedule, weight_decay, dropout, warm_up : see Setting
         Training of the network.
-    standardize, align, append_scale, log_power : see `Setting`
+    standardize, align, append_scale, log_power : see Setting
         Preprocessing, and features of the encoder.
     channel_mask : float, optional
         Probability with which a channel of a training window is set to zero.
