@@ -193,7 +193,7 @@ def test_groups_is_another_name(fitted: at.CensoredClassifier) -> None:
     ("arguments", "message"),
     [
         ({}, r"subject ids are missing; pass fit\(X, y, subjects=ids\)"),
-        ({"subjects": SUBJECTS, "groups": SUBJECTS}, "subjects and groups were given"),
+        ({"subjects": SUBJECTS, "groups": SUBJECTS}, "subjects and groups are both given"),
         ({"subjects": SUBJECTS[:-1]}, "subjects has 47 entries but X has 48 trials"),
         ({"subjects": np.where(SUBJECTS == "Ada", "Ada", "Bo")}, "there are 2 subjects"),
         ({"subjects": SUBJECTS, "y": np.full(48, "left")}, "every trial is of the class 'left'"),
@@ -391,7 +391,7 @@ def test_score_is_the_reports_metric_unless_another_is_named(fitted: at.Censored
     for name, value in expected.items():
         own = copy.copy(fitted).set_params(scoring=name)
         assert own.score(X[few], truth) == pytest.approx(value), name
-    with pytest.warns(UndefinedMetricWarning, match="one class alone"):
+    with pytest.warns(UndefinedMetricWarning, match="y holds one class"):
         assert np.isnan(fitted.score(X[few[:3]], truth[:3]))
     with pytest.raises(at.UserError, match="unknown scoring 'recall'; choose from 'balanced_accuracy'"):
         clone(fitted).set_params(scoring="recall").fit(X, Y, subjects=SUBJECTS)

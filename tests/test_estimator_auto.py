@@ -204,12 +204,12 @@ def test_an_encoder_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_none_is_the_default_of_a_parameter() -> None:
-    assert auto_classifier(time=None)._described() == at.AutoTransferClassifier()._described()
-    assert auto_classifier()._described().seconds == 1800
-    assert auto_classifier(time="none")._described().seconds is None
-    assert auto_classifier(rule="published")._described().seconds is None
-    with pytest.raises(UserError, match="parameter of its own"):
-        at.AutoTransferClassifier(seeds=1, options={"seeds": 2})._described()
+    assert auto_classifier(time=None)._resolve_options() == at.AutoTransferClassifier()._resolve_options()
+    assert auto_classifier()._resolve_options().seconds == 1800
+    assert auto_classifier(time="none")._resolve_options().seconds is None
+    assert auto_classifier(rule="published")._resolve_options().seconds is None
+    with pytest.raises(UserError, match="which is a parameter"):
+        at.AutoTransferClassifier(seeds=1, options={"seeds": 2})._resolve_options()
 
 
 @pytest.mark.parametrize(
@@ -217,8 +217,8 @@ def test_none_is_the_default_of_a_parameter() -> None:
     [
         ({"options": 3}, "options is 3; give a dict"),
         ({"options": [("kinds", "linear")]}, "options is .*; give a dict"),
-        ({"options": {"window": 2}}, "window says how files are read, and X is an array"),
-        ({"options": {"clean": True}}, r"clean says how files are read, .* at\.load"),
+        ({"options": {"window": 2}}, "options has .window., which applies to files only"),
+        ({"options": {"clean": True}}, r"options has .clean., .* at\.load"),
         ({"metric": "r2"}, "unknown metric 'r2'"),
         ({"run_folder": ""}, "run_folder is ''; give the path of a folder, or None"),
         ({"run_folder": 3}, "run_folder is 3; give the path of a folder, or None"),

@@ -280,7 +280,7 @@ def test_a_file_that_differs_is_not_written(monkeypatch: pytest.MonkeyPatch, tmp
     saved, other = random_model("trial"), random_model("trial", members=2)
     form = FORMATS["safetensors"]
     monkeypatch.setitem(FORMATS, "safetensors", form._replace(write=lambda _: form.write(other)))
-    with pytest.raises(UserError, match=r"differs from predict_proba by .* was not written"):
+    with pytest.raises(UserError, match=r"differs from predict_proba by .* not written"):
         export_model(saved, "safetensors", tmp_path / "m.safetensors")
     assert not list(tmp_path.iterdir())
 

@@ -95,9 +95,9 @@ def test_an_option_means_the_same_everywhere(name: str, tmp_path: Path, monkeypa
     assert described_by_command([f"--config={path}"], monkeypatch) == expected
     if name in (*CUTTING, "clean") and name != "sfreq":
         with pytest.raises(UserError, match=r"give it to at\.load"):
-            auto_classifier(**given)._described()
+            auto_classifier(**given)._resolve_options()
     elif name not in ("target", "sfreq", "seed"):  # which a classifier has by other names
-        found = auto_classifier(**given)._described().to_dict()
+        found = auto_classifier(**given)._resolve_options().to_dict()
         assert found | {"source": "x.npz"} == expected.to_dict()
 
 
@@ -172,6 +172,6 @@ def test_every_entry_of_a_registry_can_be_asked_for(tmp_path: Path, monkeypatch:
     path = tmp_path / "grid.json"
     path.write_text(json.dumps([one.to_dict() for one in settings]))
     assert set(settings) <= set(described_by_command([f"--grid={path}"], monkeypatch).settings())
-    assert set(settings) <= set(at.AutoTransferClassifier(settings=settings)._described().settings())
+    assert set(settings) <= set(at.AutoTransferClassifier(settings=settings)._resolve_options().settings())
     for name in REPRESENTATIONS:
         assert described_by_command([f"--kinds={name}"], monkeypatch).kinds == name

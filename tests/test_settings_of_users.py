@@ -52,9 +52,9 @@ def test_a_run_of_listed_settings() -> None:
     listed = [SETTING, at.Setting(encoder="templates", standardize="train")]
     auto = auto_classifier(settings=listed, seeds=1, time="none", device="cpu")
     assert clone(auto).get_params()["settings"] == listed
-    options = auto._described()
+    options = auto._resolve_options()
     assert options.settings() == [listed[1], SETTING], "the first without a penalty is the baseline"
-    assert auto.set_params(settings=None, grid=listed)._described() == options
+    assert auto.set_params(settings=None, grid=listed)._resolve_options() == options
     found = clone(auto).fit(X, Y, subjects=SUBJECTS)
     results = found.results_
     assert set(results["encoder"]) == {"eegnet", "templates"}
@@ -91,7 +91,7 @@ def test_settings_with_penalties_alone_have_a_baseline() -> None:
 def test_what_is_no_grid_is_refused(grid: Any, rest: dict[str, Any]) -> None:
     with pytest.raises(UserError):
         described(source="x", grid=grid, **rest)
-    with pytest.raises(UserError, match="two names"):
+    with pytest.raises(UserError, match="both given"):
         auto_classifier("quick", settings=[SETTING]).fit(X, Y, subjects=SUBJECTS)
 
 
@@ -128,3 +128,6 @@ def test_save_model_takes_estimators_and_refuses_what_is_none(tmp_path: Path) ->
     (tmp_path / "run" / "run.sqlite").write_text("")
     with pytest.raises(UserError, match="folder of a run"):
         at.save_model(clf, tmp_path / "run")
+    for use in (lambda: at.save_model(clf, None), lambda: at.load_model(None), lambda: at.from_pretrained(None)):  # type: ignore[arg-type]
+        with pytest.raises(UserError, match="the path is None; give "):
+            use()

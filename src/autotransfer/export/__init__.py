@@ -83,16 +83,7 @@ def export_model(
     say = (lambda _: None) if tell is None else tell
     check_choice("format", format, FORMATS)
     writer = FORMATS[format]
-    if isinstance(source, Model):
-        if out is None:
-            raise UserError("out is None, and a model in memory has no folder; give the file to write as out=")
-        target, model = Path(out), source
-    else:
-        run = Path(source)
-        if run.is_dir():
-            refuse_links(run)
-        target = run / f"model{writer.suffix}" if out is None else Path(out)
-        model = load_classifier(run, encoders)
+    model, target = _open_source(source, out, writer.suffix, encoders)
     if format != "safetensors":
         model.graph()  # raises if the model cannot be a graph
     check_target(target, format)
@@ -101,15 +92,7 @@ def export_model(
     difference = None
     if format != "onnx" or find_spec(writer.runtime) is not None:
         say(f"checking it on {sum(BATCHES):,} windows against predict_proba")
-        others = " or ".join(name for name in FORMATS if name != format)
-        with attempt(model, f"{writer.runtime} cannot run the {format} file", others):
-            predict = writer.open(content, encoders)
-            difference = largest_difference(model, predict)
-        if not difference <= tolerance(model):
-            raise UserError(
-                f"the {format} file differs from predict_proba by {difference:.1e}, more than {tolerance(model):g}; "
-                f"{target} was not written"
-            )
+        difference = _check_content(model, content, format, encoders)
     try:
         write_atomically(target, content)
     except OSError as error:
@@ -117,9 +100,36 @@ def export_model(
     return ExportedFile(target, format, model.card.members, len(content), difference, len(model.candidates))
 
 
+def _open_source(
+    source: Model | str | Path, out: str | Path | None, suffix: str, encoders: Encoders | None
+) -> tuple[Model, Path]:
+    """Return the model and the file to write."""
+    if isinstance(source, Model):
+        if out is None:
+            raise UserError("out is None, and a model in memory has no folder; give the file to write as out=")
+        return source, Path(out)
+    run = Path(source)
+    if run.is_dir():
+        refuse_links(run)
+    return load_classifier(run, encoders), run / f"model{suffix}" if out is None else Path(out)
+
+
+def _check_content(model: Model, content: bytes, format: str, encoders: Encoders | None) -> float:
+    """Return the largest difference of a file's content from the model; raise if it is more than rounding."""
+    others = " or ".join(name for name in FORMATS if name != format)
+    with attempt(model, f"{FORMATS[format].runtime} cannot run the {format} file", others):
+        difference = largest_difference(model, FORMATS[format].open(content, encoders))
+    if not difference <= tolerance(model):
+        raise UserError(
+            f"the {format} file differs from predict_proba by {difference:.1e}, more than {tolerance(model):g}; it was "
+            f"not written; use the format {others}"
+        )
+    return difference
+
+
 def check_target(target: Path, format: str) -> None:
     """Raise if the file cannot be written. Only an earlier export may be replaced."""
-    others = {form.suffix: name for name, form in FORMATS.items() if name != format}
+    others = {other.suffix: name for name, other in FORMATS.items() if name != format}
     if target.suffix in others:
         raise UserError(
             f"{target} has the ending of the format {others[target.suffix]}, not of {format}; "
