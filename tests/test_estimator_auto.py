@@ -100,7 +100,7 @@ def test_the_folder_holds_what_a_run_leaves(fitted: at.AutoTransferClassifier) -
 def test_fit_of_a_finished_run_trains_nothing(
     fitted: at.AutoTransferClassifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "conduct", _interrupt)
+    monkeypatch.setattr(module, "perform_plan", _interrupt)
     again = clone(fitted).fit(X, Y, subjects=SUBJECTS)
     assert timeless(again.choice_) == timeless(fitted.choice_)
     np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
@@ -124,7 +124,7 @@ def test_fit_continues_and_trains_nothing_twice(
     partial.fit(X, Y, subjects=SUBJECTS)
     assert timeless(partial.choice_) == timeless(fitted.choice_)
     np.testing.assert_array_equal(partial.predict_proba(X), fitted.predict_proba(X))
-    monkeypatch.setattr(module, "conduct", _interrupt)  # a finished run needs none of it
+    monkeypatch.setattr(module, "perform_plan", _interrupt)  # a finished run needs none of it
     again = clone(partial).fit(X, Y, subjects=SUBJECTS)
     assert {entry.starts for entry in RunDatabase(tmp_path / "run" / "run.sqlite").entries()} == {1}
     assert timeless(again.choice_) == timeless(fitted.choice_)
