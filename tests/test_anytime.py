@@ -285,7 +285,7 @@ def test_a_stage_that_time_ends_is_not_delivered_and_completed_by_resume(tmp_pat
     assert [stage.scores for stage in choice.stages] == [stage.scores for stage in read_choice(whole).stages[:2]]
     assert choice.end_reason == OUT_OF_TIME
     assert choice.undelivered_stages == STAGES[2:]
-    assert any(line.startswith(f"{STAGES[2]} takes too long") for line in told_lines)
+    assert any(line.startswith(f"{STAGES[2]}: stopped at the time limit") for line in told_lines)
     assert all(entry.setting.network.closed_form for entry in run.database.entries())
     hidden = [entry for entry in run.database.entries(hidden=True) if entry.stage == UNDELIVERED]
     assert {entry.setting.encoder for entry in hidden} == {"eegnet"}

@@ -234,7 +234,7 @@ def _skeleton(text: str) -> list[str]:
         flags=re.MULTILINE | re.IGNORECASE,
     )
     # Which stages there are depends on how long each takes.
-    text = re.sub(r"^(#   \d+\. |stage \d+ of |answer after ).*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^(#   \d+\. |stage \d+ of |interim result after ).*\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"^data = .*", "data = …", text, flags=re.MULTILINE)
     text = re.sub(r"\d+ of \d+ fits done", "# of # fits done", text)
     text = re.sub(r" \(it is busy with other work; alone about [\d:]+\)", "", text)

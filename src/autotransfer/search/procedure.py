@@ -1,7 +1,7 @@
-"""AutoTransfer from the first job to the choice: a plan performed stage by stage, each ending in an interim result.
+"""Perform the plan of a run stage by stage. Each stage ends in an interim result that can be used.
 
-Time decides how far a run gets, and nothing else. A stage is begun if there is time for it. At the deadline it is
-stopped, and then it is not delivered: the result of the stage before it is the result of the run.
+Time decides only how far a run gets. A stage begins if there is time for it. A stage that is stopped at the deadline is
+not delivered: the interim result of the stage before it is the result of the run.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from ..runs.results import finished_fits, results_table
 from ..runs.run import Run, Tell
 from ..settings import Setting
 from ..training.progress import show_work
-from ..words import clock
-from .average import find_online_weights
+from ..words import clock, count
+from .average import OnlineWeights, find_online_weights
 from .baselines import baseline_scores
 from .candidates import find_candidates, shortlist_key
 from .diagnosis import diagnose
@@ -52,101 +52,95 @@ ResultCallback = Callable[[Run, Choice], None]
 
 
 def perform_plan(run: Run, tell: Tell, *, shown: bool | None = None, on_result: ResultCallback | None = None) -> Choice:
-    """Perform the rest of the plan. Leaves results.csv, choice.json, plan.json and model/ in the run's folder after
-    each stage. on_result: called when all of these are written."""
+    """Perform the rest of the plan, and write results.csv, choice.json, plan.json and model/ after each stage.
+
+    on_result: called after each result is written.
+    """
     check_packages(run.options)
     with threads(cores()):
         plan = run.database.recall("plan", Plan)
         plan = make_plan(run.prepared) if plan is None else plan
         if plan.searched:
-            shortlist = search_stage(run, tell, shown=shown)
+            settings = search_settings(run, tell, shown=shown)
             if not plan.stages:
-                plan = with_candidate_stages(plan, shortlist)
+                plan = with_candidate_stages(plan, settings)
         return PlanRunner(run, plan, tell, shown=shown, on_result=on_result).perform()
 
 
-def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
-    """Train every setting on one fixed split. Returns the shortlist of networks, the paper's network first."""
-    options, split = run.options, run.search_fold()
-    by_network = options.has_stages  # networks of several kinds, each with the grid
+def search_settings(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
+    """Train every setting on one fold and return the shortlists of all networks, the paper's network first."""
+    options, fold = run.options, run.search_fold()
     if options.search == "tpe":
         from .tpe import tpe_search
 
         settings = tpe_search(run, tell, shown=shown)
     else:
         settings = find_candidates(run.prepared).networks
-        run.database.add(Entry.build("search", setting, *split, options.seed) for setting in settings)
-        tell(f"stage one: {len(settings)} setting{'s' * (len(settings) != 1)} on one split")
+        run.database.add(Entry.build("search", setting, *fold, options.seed) for setting in settings)
+        tell(f"stage one: {count(len(settings), 'setting')} on one fold")
         run.train(shown=shown)
-    first = [entry for entry in finished_entries(run, settings, [split]) if entry.seed == options.seed]
+    entries = [entry for entry in finished_entries(run, settings, [fold]) if entry.seed == options.seed]
     if options.rule == "average":
-        scores = held_out_scores(run, first, validation_only=True)
+        scores = held_out_scores(run, entries, validation_only=True)
     else:
-        scores = validation_scores(first, run.groups, swapped=False)
+        scores = validation_scores(entries, run.groups, swapped=False)
     by_key = {setting.key: setting for setting in settings}
-    # A shortlist for every network: the best one must not crowd out the settings of another.
-    kept = []
-    for network in dict.fromkeys(shortlist_key(setting, by_network=by_network) for setting in settings):
-        kept += shortlist(
-            scores, {k: s.method for k, s in by_key.items() if shortlist_key(s, by_network=by_network) == network}
-        )
-    return [by_key[key] for key in kept]
+    competing: dict[object, dict[str, str | None]] = {}  # methods by key of a setting; each network has a shortlist
+    for key, setting in by_key.items():
+        competing.setdefault(shortlist_key(setting, by_network=options.has_stages), {})[key] = setting.method
+    return [by_key[key] for methods in competing.values() for key in shortlist(scores, methods)]
 
 
 class PlanRunner:
-    """Performer of a plan. The run database keeps every interim result, and how much time was spent."""
+    """Runner of a plan, with its state: delivered stages, their interim results and the time that was spent."""
 
     def __init__(
         self, run: Run, plan: Plan, tell: Tell, *, shown: bool | None, on_result: ResultCallback | None
     ) -> None:
-        self.run, self.plan, self.tell, self.shown = run, plan, tell, shown
-        self.on_result = on_result
-        self.start = time.monotonic() - (run.database.recall("seconds_spent", float) or 0.0)
+        self.run, self.plan, self.tell, self.shown, self.on_result = run, plan, tell, shown, on_result
+        known = run.database.recall
+        self.start = time.monotonic() - (known("seconds_spent", float) or 0.0)
         limit = None if plan.fixed else run.options.seconds
-        self.allowed = run.database.recall("seconds_allowed", float) or limit or math.inf  # seconds
-        self.stops = run.options.has_stages and math.isfinite(self.allowed)  # before the limit, if no gain is expected
-        self.delivered = run.database.recall("delivered_stages", int) or 0  # stages
-        self.answers = run.database.recall("stage_scores", list[StageScore]) or []
-        self.nested = (
-            run.database.recall("nested_weights", list[dict[str, dict[str, float]]]) or []
-        )  # weights after each stage
-        self.answering = 0.0  # seconds that the slowest interim result took
-        self.chosen: tuple[Choice, Predictions] | None = None  # after the last completed stage
+        self.seconds_allowed = known("seconds_allowed", float) or limit or math.inf
+        self.may_stop_early = run.options.has_stages and math.isfinite(self.seconds_allowed)  # if no gain is expected
+        self.n_delivered = known("delivered_stages", int) or 0
+        self.stage_scores = known("stage_scores", list[StageScore]) or []
+        self.nested_weights = known("nested_weights", list[dict[str, dict[str, float]]]) or []  # after each stage
+        self.result_seconds = 0.0  # that the slowest interim result took
+        self.selected: tuple[Choice, Predictions] | None = None  # after the last completed stage
         run.database.remember(plan=plan)
 
     @property
-    def spent(self) -> float:
+    def seconds_spent(self) -> float:
         return time.monotonic() - self.start
 
     @property
     def seconds_left(self) -> float:
         """Return the seconds until the last result must be begun."""
-        kept = RESERVED * self.allowed if math.isfinite(self.allowed) else 0.0
-        return self.allowed - self.spent - max(kept, self.answering)
+        reserved = RESERVED * self.seconds_allowed if math.isfinite(self.seconds_allowed) else 0.0
+        return self.seconds_allowed - self.seconds_spent - max(reserved, self.result_seconds)
 
     def perform(self) -> Choice:
-        staged, stages = self.run.options.has_stages, self.plan.stages
-        for number in range(len(stages)):
-            if number < self.delivered:
+        for number in range(len(self.plan.stages)):
+            if number < self.n_delivered:
                 self.run.database.add(self._entries(number))  # jobs are numbered in the order in which they are added
                 continue
             if not self._train(number):
                 break
-            self.delivered = number + 1
-            if staged:
-                choice = self._answer()
+            self.n_delivered = number + 1
+            if self.run.options.has_stages:
+                choice = self._deliver()
                 if choice.end_reason is not None:
                     return choice
-        if not staged:
-            return self._answer()
-        return self._answer(since=self.answers[-1].seconds)  # the last one, as no stage follows
+        return self._deliver(is_last=True)
 
     def _entries(self, number: int) -> list[Entry]:
+        """Return the jobs of a stage."""
         stage = self.plan.stages[number]
         return [
-            Entry.build(name, training.setting, *fold, training.seed)
-            for name, every in (("folds", stage.fits), ("sessions", stage.online))
-            for training in every
+            Entry.build(name, fit.setting, *fold, fit.seed)
+            for name, fits in (("folds", stage.fits), ("sessions", stage.online))
+            for fit in fits
             for fold in self.run.folds()
         ]
 
@@ -156,28 +150,29 @@ class PlanRunner:
         if not self._has_time(number):
             self._set_aside(number)
             return False
-        always = number == 0 or stage.always
         run.database.add(entries)
-        until = math.inf if always else time.monotonic() + self.seconds_left
-        run.database.remember(limit=[until - time.monotonic(), time.time()] if math.isfinite(until) else [])
+        seconds = math.inf if number == 0 or stage.always else self.seconds_left
+        run.database.remember(limit=[seconds, time.time()] if math.isfinite(seconds) else [])
         self.tell(f"stage {number + 1} of {len(self.plan.stages)}: {stage.name} on {len(run.folds())} folds")
+        start = time.monotonic()
         if isinstance(run.executor, LocalExecutor):
-            run.executor.until = until
-        began = time.monotonic()
+            run.executor.until = start + seconds
         try:
             run.train(shown=self.shown, label=stage.name, counted=entries)
         except TimeLimitReached:
             self._set_aside(number)
-            spent, whole = clock(time.monotonic() - began), clock(self.spent)
-            self.tell(f"{stage.name} takes too long and is not delivered: {spent} of {whole} were spent on it")
+            spent, whole = clock(time.monotonic() - start), clock(self.seconds_spent)
+            self.tell(f"{stage.name}: stopped at the time limit and not delivered, after {spent} of {whole}")
             return False
         finally:
-            run.database.remember(seconds_spent=self.spent)
+            run.database.remember(seconds_spent=self.seconds_spent)
         return True
 
     def _has_time(self, number: int) -> bool:
-        """Return whether a stage may begin: if time is left, and as much as its fits take if they take as long as
-        finished ones of the same kind. Kinds without finished fits, and stages that were begun before, need 0 s."""
+        """Return whether the time left suffices for a stage, if its fits take as long as finished fits of their family.
+
+        Families without finished fits, and stages that were begun before, are assumed to take no time.
+        """
         statuses, entries = self.run.database.statuses(), self._entries(number)
         of_stage = {statuses.get(entry.key) for entry in entries}
         if number == 0 or self.plan.stages[number].always or of_stage <= {*FINISHED}:
@@ -191,80 +186,88 @@ class PlanRunner:
 
     def _set_aside(self, number: int) -> None:
         """Hide the fits of a stage that was not completed. They stay in the run database for `resume`."""
-        delivered = {entry.key for n in range(self.delivered) for entry in self._entries(n)}
+        delivered = {entry.key for n in range(self.n_delivered) for entry in self._entries(n)}
         keys = [entry.key for entry in self._entries(number) if entry.key not in delivered]
         self.run.database.set_aside(keys)
 
-    def _scores_baselines(self, *, last: bool) -> bool:
-        """Whether baselines that need fits of their own are scored: they wait for the first network or, in a run
-        without networks, for the last result."""
-        trains = [any(not setting.network.closed_form for setting in stage.settings) for stage in self.plan.stages]
-        return any(trains[: self.delivered]) or (last and not any(trains))
+    def _fits_baselines(self, *, is_last: bool) -> bool:
+        """Return whether baselines that need fits of their own are scored: from the first network on, or at the end."""
+        has_network = [any(not s.network.closed_form for s in stage.settings) for stage in self.plan.stages]
+        return any(has_network[: self.n_delivered]) or (is_last and not any(has_network))
 
-    def _answer(self, since: float | None = None) -> Choice:
-        """Return the result of everything that is delivered. since: seconds of an interim result, which is made again
-        as the last one."""
-        began = time.monotonic()
+    def _deliver(self, *, is_last: bool = False) -> Choice:
+        """Return the result of all delivered stages after writing it. is_last: no stage follows."""
+        start = time.monotonic()
         with threads(min(FEW, cores())):
-            choice = self._decided(since)
-        self.answering = max(self.answering, time.monotonic() - began)
+            choice, online = self._make_choice(is_last=is_last)
+            with show_work("building models", shown=self.shown):
+                build_models(self.run, choice, None if online is None else online.weights)
+        if self.run.options.has_stages and not is_last:  # predict can use the model from now on
+            self.stage_scores[-1] = replace(self.stage_scores[-1], seconds=self.seconds_spent)
+            choice = replace(choice, stages=self.stage_scores)
+        self._write(choice, is_last=is_last)
+        self.result_seconds = max(self.result_seconds, time.monotonic() - start)
         return choice
 
-    def _decided(self, since: float | None) -> Choice:
-        run, staged = self.run, self.run.options.has_stages
+    def _make_choice(self, *, is_last: bool) -> tuple[Choice, OnlineWeights | None]:
+        """Select, evaluate and diagnose; with the last result also replay held-out subjects."""
+        run, has_stages = self.run, self.run.options.has_stages
         digest = run.check_data()  # files that are larger than memory may have been written to
-        candidates = list(dict.fromkeys(s for stage in self.plan.stages[: self.delivered] for s in stage.settings))
+        stages = self.plan.stages[: self.n_delivered]
+        candidates = list(dict.fromkeys(setting for stage in stages for setting in stage.settings))
         with show_work("weights and estimates", shown=self.shown):
-            if since is None or self.chosen is None:
-                self.chosen = self._chosen(since, candidates)
-            choice, predictions = self.chosen
-        ended = self._ended(since) if staged else None
+            if not is_last or self.selected is None:
+                self.selected = self._select(candidates, is_last=is_last)
+            choice, predictions = self.selected
+        end_reason = self._end_reason(is_last=is_last) if has_stages else None
+        is_last |= end_reason is not None
         write_results(run)
-        last, online = ended is not None or not staged, None
         with show_work("scoring baselines", shown=self.shown):
-            scored, skipped = baseline_scores(run, every=self._scores_baselines(last=last))
+            scored, skipped = baseline_scores(run, every=self._fits_baselines(is_last=is_last))
         baselines = {name: run.by_person(scores) for name, scores in scored.items()}
         choice = replace(choice, baselines=baselines, skipped_baselines=skipped, fingerprint=digest)
-        if choice.ensemble is not None and last and not run.options.task.is_numeric:
-            centered = [training.setting for stage in self.plan.stages[: self.delivered] for training in stage.online]
+        online = None
+        if choice.ensemble is not None and is_last and not run.options.task.is_numeric:
+            centered = list(dict.fromkeys(fit.setting for stage in stages for fit in stage.online))
             with show_work("weights for online sessions", shown=self.shown):
-                online = find_online_weights(run, candidates, list(dict.fromkeys(centered)))
+                online = find_online_weights(run, candidates, centered)
             with show_work("replaying held-out subjects", shown=self.shown):
                 choice = replace(choice, replay=replay_subjects(run, choice, predictions, online))
-        if ended == OUT_OF_TIME or not staged:
-            choice = replace(choice, undelivered_stages=[stage.name for stage in self.plan.stages[self.delivered :]])
-        if staged:
-            choice = replace(choice, stages=self.answers, end_reason=ended)
-        with show_work("building models", shown=self.shown):
-            build_models(run, choice, None if online is None else online.weights)
-        if staged and since is None:  # predict can use it from now on
-            self.answers[-1] = replace(self.answers[-1], seconds=self.spent)
-            choice = replace(choice, stages=self.answers)
+        if end_reason == OUT_OF_TIME or not has_stages:
+            choice = replace(choice, undelivered_stages=[stage.name for stage in self.plan.stages[self.n_delivered :]])
+        if has_stages:
+            choice = replace(choice, stages=self.stage_scores, end_reason=end_reason)
+        return choice, online
+
+    def _write(self, choice: Choice, *, is_last: bool) -> None:
+        """Write choice.json, the plan and the state of the run; then call `on_result`."""
+        run, is_last = self.run, is_last or choice.end_reason is not None
         write_atomically(run.folder / "choice.json", json.dumps(schema.to_values(choice), indent=1))
-        write_plan(run.folder, self.plan.as_performed(self.delivered))
-        facts: dict[str, Any] = {"complete": True, "end_reason": ended or ""} if last else {}
-        facts |= {"stage_scores": self.answers, "nested_weights": self.nested, "delivered_stages": self.delivered}
-        run.database.remember(seconds_spent=self.spent, choice=choice, **facts)
+        write_plan(run.folder, self.plan.as_performed(self.n_delivered))
+        facts: dict[str, Any] = {"complete": True, "end_reason": choice.end_reason or ""} if is_last else {}
+        facts |= {"stage_scores": self.stage_scores, "nested_weights": self.nested_weights}
+        facts |= {"delivered_stages": self.n_delivered, "seconds_spent": self.seconds_spent}
+        run.database.remember(choice=choice, **facts)
         if self.on_result is not None:
             self.on_result(run, choice)
-        if staged and not last:
-            stage = self.answers[-1]
-            whom = "people" if run.data.units is None else f"each {run.options.hold_out}"
-            self.tell(f"answer after {clock(stage.seconds)}: {stage.score:.3f} on {whom} left out; predict can use it")
-        return choice
+        if not is_last:
+            stage = self.stage_scores[-1]
+            held_out = "subjects" if run.data.units is None else f"{run.options.hold_out}s"
+            score = f"{stage.score:.3f} on held-out {held_out}"
+            self.tell(f"interim result after {clock(stage.seconds)}: {score}; predict can use it")
 
-    def _ended(self, since: float | None) -> str | None:
-        """Return why no other stage follows; None if one may. If time is over, an interim result comes first."""
-        if self.delivered == len(self.plan.stages):
+    def _end_reason(self, *, is_last: bool) -> str | None:
+        """Return why no other stage follows; None if one may."""
+        if self.n_delivered == len(self.plan.stages):
             return "everything in its plan was trained"
-        if since is not None:
+        if is_last:
             return OUT_OF_TIME
-        if self.stops and not expects_gain([answer.scores for answer in self.answers]):
+        if self.may_stop_early and not expects_gain([stage.scores for stage in self.stage_scores]):
             return "no more gain was expected"
         return None
 
-    def _chosen(self, since: float | None, candidates: Sequence[Setting]) -> tuple[Choice, Predictions]:
-        """Select from the candidates, then evaluate and diagnose what was selected. Return its predictions, too."""
+    def _select(self, candidates: Sequence[Setting], *, is_last: bool) -> tuple[Choice, Predictions]:
+        """Select from the candidates, then evaluate and diagnose the selection. Return its predictions, too."""
         run, name_of = self.run, self.run.options.name_of
         named = [NamedSetting(name_of(setting), setting) for setting in candidates]
         paper = next((one for one in named if one.setting == run.options.reference), None)
@@ -278,24 +281,27 @@ class PlanRunner:
         selection = select(evidence, run.options.task.rule or run.options.rule, paper)
         if run.options.has_stages and selection.ensemble is not None:
             scores = evidence.score(run.options.scoring, delivered_predictions(selection, evidence))
-            number, seconds = self.delivered - 1, self.spent if since is None else since
-            name, by_person = self.plan.stages[number].name, run.by_person(scores)
-            self.answers = [*self.answers[:number], StageScore.from_scores(name, number, seconds, scores, by_person)]
-            self.nested = [*self.nested[:number], selection.ensemble.nested]
-            if self.stops:
-                selection = self._as_stopped(selection, selection.ensemble)
+            number = self.n_delivered - 1
+            seconds = self.stage_scores[-1].seconds if is_last else self.seconds_spent
+            score = StageScore.from_scores(
+                self.plan.stages[number].name, number, seconds, scores, run.by_person(scores)
+            )
+            self.stage_scores = [*self.stage_scores[:number], score]
+            self.nested_weights = [*self.nested_weights[:number], selection.ensemble.nested]
+            if self.may_stop_early:
+                selection = self._with_earlier_weights(selection, selection.ensemble)
         evaluation = evaluate(run, selection, evidence, entries)
         facts = {name: getattr(run.options, name) for name in ("target", "at_least", "hold_out")}
         choice = Choice.combine(selection, evaluation, diagnose(run, selection, evidence), **facts)
         return choice, delivered_predictions(selection, evidence)
 
-    def _as_stopped(self, selection: Selection, ensemble: Ensemble) -> Selection:
-        """Give each person, without whom the run would have stopped earlier, the weights of that time."""
-        subjects, nested = list(map(str, self.run.recordings.subjects)), dict(ensemble.nested)
+    def _with_earlier_weights(self, selection: Selection, ensemble: Ensemble) -> Selection:
+        """Give each subject the weights of the stage after which the run would have stopped without the subject."""
+        names, nested = list(map(str, self.run.recordings.subjects)), dict(ensemble.nested)
         for group in self.run.groups:
-            people = {subjects[person] for person in group} & set(nested)
-            earlier = self.nested[stages_without(self.answers, people) - 1]
-            nested |= {person: earlier[person] for person in people}
+            subjects = {names[subject] for subject in group} & set(nested)
+            earlier = self.nested_weights[stages_without(self.stage_scores, subjects) - 1]
+            nested |= {subject: earlier[subject] for subject in subjects}
         return replace(selection, ensemble=replace(ensemble, nested=nested))
 
 
@@ -304,7 +310,7 @@ def results_of(run: Run) -> pd.DataFrame:
     table = results_table(finished_fits(run.database.entries(), run.data.subjects, run.options.name_of, run.groups))
     if (
         scores := run.database.recall("candidate_scores", dict[str, Scores])
-    ) is not None:  # which records of numbers have not
+    ) is not None:  # records of regressions have no scores
         pairs = zip(table["setting"], table["test_subject"].astype(str), strict=True)
         table["test_score"] = [scores.get(setting, {}).get(subject, math.nan) for setting, subject in pairs]
     return table
