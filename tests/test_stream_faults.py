@@ -43,7 +43,7 @@ NO_TIMES = [np.nan, np.inf, -np.inf, 1e300, -1e13]
 class Script:
     """A source that hands over what it was told, with channels in an order of its own."""
 
-    name, live, stored_times = "script", False, None
+    name, is_live, stored_times = "script", False, None
 
     def __init__(self, chunks: list[Chunk], sfreq: float | None = RATE, channels: tuple[str, ...] = NAMES) -> None:
         self.given, self.sfreq, self.channels, self.n_channels = chunks, sfreq, channels, len(channels)

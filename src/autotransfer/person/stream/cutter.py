@@ -30,7 +30,7 @@ class Window(NamedTuple):
     time: float  # of the last sample
     number: int  # including missed windows
     values: NDArray[np.float32]  # (channels, times)
-    first: bool  # of a recording session or after a restart
+    is_first: bool  # of a recording session or after a restart
 
 
 class Gap(NamedTuple):
@@ -56,8 +56,8 @@ class Cutter:
     def __init__(self, n_times: int, hop: int, sfreq: float, causal: CausalFilter) -> None:
         self.n_times, self.hop, self.causal, self.gaps = n_times, hop, causal, GapDetector(sfreq)
         self.number = 0  # of the next window
-        self.waiting: list[Chunk] = []  # first samples, from which jitter is learned
-        self.learned = False
+        self.first_chunks: list[Chunk] = []  # first samples, from which jitter is learned
+        self.has_learned_jitter = False
         self._begin()
 
     def _begin(self) -> None:
@@ -67,26 +67,26 @@ class Cutter:
         self.end = 0  # number of samples, including lost ones
         self.start = 0  # start of the next window
         self.lost = 0  # unusable samples since the last usable one
-        self.first = True
+        self.is_first = True
         self.causal.reset()
 
     def feed(self, chunk: Chunk) -> Iterator[Event]:
         if chunk.starts_recording:
             yield from self.finish()
             self.gaps.expected = None
-            is_first = self.first  # no window was cut since the recording session began
+            was_first = self.is_first  # no window was cut since the recording session began
             self._begin()
-            self.first = is_first or not chunk.continues_session
-        if not self.learned:
-            self.waiting.append(chunk)
-            if sum(len(waiting.times) for waiting in self.waiting) >= self.n_times:
+            self.is_first = was_first or not chunk.continues_session
+        if not self.has_learned_jitter:
+            self.first_chunks.append(chunk)
+            if sum(len(waiting.times) for waiting in self.first_chunks) >= self.n_times:
                 yield from self._learn_jitter()
         else:
             yield from self._process(chunk)
 
     def _learn_jitter(self) -> Iterator[Event]:
         """Learn the jitter of time stamps from the first samples, then process them."""
-        chunks, self.waiting, self.learned = self.waiting, [], True
+        chunks, self.first_chunks, self.has_learned_jitter = self.first_chunks, [], True
         if chunks:
             self.gaps.learn(np.concatenate([chunk.times for chunk in chunks]))
         for chunk in chunks:
@@ -132,8 +132,8 @@ class Cutter:
         while self.start + self.n_times <= self.end:
             place = self.start - (self.end - len(self.times))
             columns = slice(place, place + self.n_times)
-            yield Window(float(self.times[columns][-1]), self.number, self.values[:, columns].copy(), self.first)
-            self.first = False
+            yield Window(float(self.times[columns][-1]), self.number, self.values[:, columns].copy(), self.is_first)
+            self.is_first = False
             self.number += 1
             self.start += self.hop
         used = max(0, self.start - (self.end - len(self.times)))

@@ -32,7 +32,7 @@ def import_lsl() -> Any:
 class LslSource:
     """Source that reads a stream found by its name; a stream that stops is searched again until it is back."""
 
-    live = True
+    is_live = True
     stored_times: int | None = None
 
     def __init__(self, stream: str, timeout: float = CONNECT_SECONDS) -> None:

@@ -171,7 +171,7 @@ class Stream:
                     is_silent, last_sample = False, now
                     usable = has_time(chunk.times)
                     first = float(chunk.times[usable][0]) if first is None and usable.any() else first
-                    if seconds is not None and first is not None and not self.source.live:
+                    if seconds is not None and first is not None and not self.source.is_live:
                         late = np.flatnonzero(usable & (chunk.times >= first + seconds - 0.5 / self.sfreq))
                         has_ended = len(late) > 0
                         kept = slice(late[0] if has_ended else None)
@@ -182,7 +182,7 @@ class Stream:
                     if len(usable):
                         for event in self.cutter.feed(chunk._replace(values=chunk.values[:, self.places])):
                             self._handle(event)
-                if self.source.live:
+                if self.source.is_live:
                     has_ended = seconds is not None and now - begun >= seconds
                 if interrupted.is_set() or has_ended:
                     break
@@ -211,7 +211,7 @@ class Stream:
         self.on_window(window.values)
         activation = None
         if self.detector is not None:
-            if window.first:
+            if window.is_first:
                 self.detector.reset()
             activation = self.detector.feed(probability, window.time, gap=window.number != self.number + 1)
             self.summary.activations += activation is not None

@@ -38,7 +38,7 @@ class Source(Protocol):
     channels: tuple[str, ...] | None  # None: no names
     n_channels: int
     sfreq: float | None  # None: not stated
-    live: bool  # whether samples arrive in real time
+    is_live: bool  # whether samples arrive in real time
     stored_times: int | None  # samples per window of a file, whose ends no cut window crosses; None: continuous
 
     def chunks(self) -> Iterator[Chunk | None]:
@@ -112,7 +112,7 @@ def _open_source(text: str) -> Source:
 class StoredSource:
     """Source of stored samples: times (n,), values (n, channels)."""
 
-    live = False
+    is_live = False
     stored_times: int | None = None
     times: NDArray[np.float64]
     values: NDArray[np.float32]

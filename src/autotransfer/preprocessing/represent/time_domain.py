@@ -103,7 +103,7 @@ def root_mean_square(x: Tensor) -> Tensor:
 
 def crossings(x: Tensor) -> Tensor:
     """Return the share of steps of (..., T) at which the sign changes: (...)."""
-    positive, negative = x > 0, x < 0
+    positive, negative = x > 0, x < 0  # products of tiny samples would underflow
     changes = (positive[..., 1:] & negative[..., :-1]) | (negative[..., 1:] & positive[..., :-1])
     return changes.to(x.dtype).mean(-1)
 
