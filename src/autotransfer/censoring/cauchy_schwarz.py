@@ -13,13 +13,13 @@ _LEAST = 1e-12  # smallest mean kernel value, so that its logarithm is finite
 
 
 class CauchySchwarz(KernelMethod):
-    """Mean over counting nuisance groups g, c their context, of the divergence of their densities p and q,
+    """Mean over counting nuisance groups g of the divergence of their density p and the density q of their context c.
 
         −log [(∫pq)² / ∫p² ∫q²] = log within(g) + log within(c) − 2 · log cross(c, g)
 
-    (Principe et al. 2000) by kernel density estimates, with means of K_ij over i ≠ j as in MMD. The logarithm of a
-    noisy mean is too small by half its relative variance. For random groups of the context this variance is known and
-    added, so that the estimate has mean 0 to second order in the noise if z ⟂ s.
+    The divergence (Principe et al. 2000) is estimated by kernel densities, with means of K_ij over i ≠ j as in MMD. The
+    logarithm of a noisy mean is too small by half its relative variance. For random groups of the context this variance
+    is known and added, so that the estimate has mean 0 to second order in the noise if z ⟂ s.
     """
 
     label = "Cauchy–Schwarz"

@@ -21,11 +21,11 @@ class CORALOptions(MethodOptions):
 
 
 class CORAL(Method):
-    """Mean over counting nuisance groups g, c their context, of
+    """Mean over counting nuisance groups g of the distance of their covariance and mean from those of their context c.
 
         ‖C_g − C_c‖² / (4 D²)  +  |m_g − m_c|² / D
 
-    (Sun & Saenko 2016). The second part is not in CORAL, and `means=False` omits it. The sum equals MMD with the kernel
+    The first part is CORAL (Sun & Saenko 2016); `means=False` omits the second part. The sum equals MMD with the kernel
     ⟨z_i, z_j⟩²/(4 D²) + ⟨z_i, z_j⟩/D of z less m_c, and is estimated like MMD, without pairs of a row with itself,
     because plain covariances of four rows in 64 dimensions differ by chance alone. C_g is computed about m_c, so it is
     the covariance plus (m_g − m_c)(m_g − m_c)ᵀ: about m_g no unbiased estimate exists for fewer than four rows.

@@ -59,7 +59,7 @@ def uses_products(matrix: Tensor) -> bool:
 
 
 def nu_solve(matrix: Tensor, vectors: Tensor, regularization: Tensor, stops: Sequence[int] | None = None) -> Tensor:
-    """Return the ν-method's iterates for K x = vectors, ν = 1, after each member's number of steps t:
+    """Return the ν-method's iterates for K x = vectors, ν = 1, after each member's number of steps t.
 
         x_t = x_{t−1} + m_t (x_{t−1} − x_{t−2}) + ω_t (vectors − K x_{t−1})
 
@@ -89,7 +89,7 @@ def _eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def nu_steps(regularization: Tensor) -> Tensor:
-    """Return t = ⌊1/√γ⌋ + 1 steps; 1e-6 keeps 1/√0.01 from being rounded to 9.99…"""
+    """Return t = ⌊1/√γ⌋ + 1 steps; 1e-6 keeps 1/√0.01 from being rounded to 9.99."""
     return torch.floor(1 / regularization.sqrt() + 1e-6) + 1
 
 

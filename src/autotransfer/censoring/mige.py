@@ -55,11 +55,11 @@ class MIGEOptions(PrintedOptions):
 
 
 class MIGE(Method):
-    """A penalty whose value has no meaning, and whose gradient estimates the gradient of
+    """Penalty whose gradient estimates the gradient of mutual information, and whose value has no meaning.
 
         I(z; s | context) = Σ_c p(c) [ H(z | c) − Σ_g p(g | c) H(z | g) ],   p(c) = n_c/N, p(g | c) = n_g/n_c
 
-    over the N rows that count. As ∇H = −E[score · ∂z], it is with N rows
+    Sums are over the N rows that count. As ∇H = −E[score · ∂z], the gradient is
 
         g_i = (score of z_i in its nuisance group − score of z_i in its context) / N
 

@@ -68,11 +68,11 @@ def off_diagonal_kernel(d2: Tensor, beta: Tensor) -> Tensor:
 
 
 class MMD(KernelMethod):
-    """Mean over counting nuisance groups g, c their context, of
+    """Mean over counting nuisance groups g of the squared MMD between g and its context c.
 
         within(c) + within(g) − 2 · cross(c, g)
 
-    with within = mean of K_ij over ordered pairs i ≠ j and cross = mean over i ∈ c, j ∈ g, i ≠ j. Without pairs of a
+    `within` is the mean of K_ij over ordered pairs i ≠ j, `cross` the mean over i ∈ c, j ∈ g, i ≠ j. Without pairs of a
     row with itself, also in the cross term, the estimate is unbiased.
     """
 
@@ -111,7 +111,7 @@ def mean_discrepancy(kernel: Tensor, groups: Groups) -> Tensor:
 
 
 class PairwiseMMD(KernelMethod):
-    """Mean over selected ordered pairs (g, h) of counting groups of one context of
+    """Mean over selected ordered pairs (g, h) of counting groups of one context of the squared MMD between g and h.
 
         within(g) + within(h) − 2 · cross(g, h)
 

@@ -72,13 +72,13 @@ class BalancedBatches:
         self.rows, self.group = np.concatenate(rows), np.repeat(np.arange(len(rows)), self.sizes)
         self.place = np.concatenate([np.arange(size) for size in self.sizes])  # place of a row in its group
         label, who = y[self.rows], np.concatenate([s[chosen] for s, chosen in zip(subject, rows, strict=True)])
-        people, first, self.owner = np.unique(
+        subjects, first, self.owner = np.unique(
             self.group * (who.max() + 2) + who, return_index=True, return_inverse=True
         )
         self.label = label if balance.by_class else np.zeros_like(label)
         self.subjects = np.bincount(self.group[first])  # (G,)
         self.first = np.cumsum(self.subjects) - self.subjects
-        self.people = len(people)
+        self.n_subjects = len(subjects)
         classes = np.bincount(np.unique(self.group * (label.max() + 1) + label) // (label.max() + 1))
         counts = zip(classes.tolist(), self.subjects.tolist(), strict=True)
         self.present = np.array([n_subjects_per_batch(balance, batch_size, n_classes, n) for n_classes, n in counts])
@@ -99,7 +99,7 @@ class BalancedBatches:
         owner = np.repeat((self.first[:, None, None] + turns).ravel(), share.ravel())  # subject of every block
         order = np.argsort(owner, kind="stable")
         taken = np.empty(owner.size, dtype=np.int64)  # number of earlier blocks of this subject
-        taken[order] = np.arange(owner.size) - np.searchsorted(owner[order], np.arange(self.people))[owner[order]]
+        taken[order] = np.arange(owner.size) - np.searchsorted(owner[order], np.arange(self.n_subjects))[owner[order]]
         chosen = blocks[starts[owner] + taken % counts[owner]]
         batches = chosen.reshape(len(keys), steps, per_batch * self.balance.block)[..., : self.batch_size]
         return np.where((np.arange(steps) < self.steps[:, None])[..., None], batches, 0)

@@ -90,13 +90,13 @@ def fit_centering(logits: Tensor, reference: Tensor, y: Tensor, subjects: Tensor
     count = torch.bincount(cell, minlength=size).double()
     means = u.new_zeros(size, n_classes).index_add_(0, cell, u) / count.clamp(min=1)[:, None]
     within = u.new_zeros(size).index_add_(0, cell, (u - means[cell]).square().sum(1)) / count.clamp(min=1)
-    there = (count > 0).double().view(len(unique_subjects), n_classes)
+    has_windows = (count > 0).double().view(len(unique_subjects), n_classes)
     means = means.view(len(unique_subjects), n_classes, n_classes)
-    of_person = (means * there[..., None]).sum(1) / there.sum(1)[:, None]
-    apart = (means - of_person[:, None]).square().sum(-1)
-    of_class = (means * there[..., None]).sum(0) / there.sum(0).clamp(min=1)[:, None]
-    scatter = [(distance.view_as(there) * there).sum() / there.sum() for distance in (within, apart)]
-    tensors = (reference, of_class, *scatter, u.norm(dim=1).amax())
+    subject_means = (means * has_windows[..., None]).sum(1) / has_windows.sum(1)[:, None]
+    between = (means - subject_means[:, None]).square().sum(-1)
+    class_means = (means * has_windows[..., None]).sum(0) / has_windows.sum(0).clamp(min=1)[:, None]
+    scatter = [(part.view_as(has_windows) * has_windows).sum() / has_windows.sum() for part in (within, between)]
+    tensors = (reference, class_means, *scatter, u.norm(dim=1).amax())
     return Centering(*(tensor[None] for tensor in tensors))
 
 

@@ -40,7 +40,7 @@ class ClosedFormTrainer(Trainer):
     @torch.no_grad()
     def train_epoch(self, most: int | None = None) -> None:
         self.epoch += 1
-        self.clock.fill_(self.epoch)
+        self.epoch_index.fill_(self.epoch)
         self.losses.zero_()
         groups: dict[bytes, list[int]] = {}  # by training rows, because seeds make no difference
         for group, job in enumerate(self.groups.jobs):

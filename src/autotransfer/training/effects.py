@@ -79,15 +79,15 @@ class Effects(NamedTuple):
         e, b = self.interaction[..., None, :], self.shift  # (P, 1, R), (P, R)
         precise = 1 / (1 + n * e)
         residual = (sums.sums / design_effect - n * self.means) * precise  # (mean − μ_c) / (e + 1/n)
-        left = 1 / (1 / b + (n * precise).sum(-2))  # variance of the shift
-        shift = (residual.sum(-2) * left)[..., None, :]
+        shift_variance = 1 / (1 / b + (n * precise).sum(-2))  # variance of the shift
+        shift = (residual.sum(-2) * shift_variance)[..., None, :]
         if not classes:
-            return self._replace(means=self.means + shift, shift=left)
+            return self._replace(means=self.means + shift, shift=shift_variance)
         known = n * e * precise
         means = self.means + shift + e * residual - known * shift
-        unknown = (1 - known).mean(-2)
+        remaining = (1 - known).mean(-2)
         return self._replace(
-            means=means, shift=(1 - known).square().mean(-2) * left, interaction=self.interaction * unknown
+            means=means, shift=(1 - known).square().mean(-2) * shift_variance, interaction=self.interaction * remaining
         )
 
     def correction(self, posterior: Effects) -> tuple[Tensor, Tensor]:
@@ -104,25 +104,26 @@ def fit_effects(latents: Tensor, y: Tensor, subjects: Tensor, n_classes: int) ->
     n_subjects = int(who.max()) + 1
     cells = ClassMoments(latents, who * n_classes + y, n_subjects * n_classes)
     count = torch.bincount(who * n_classes + y, minlength=n_subjects * n_classes).view(n_subjects, n_classes).double()
-    there = (count > 0).double()[..., None]
+    has_windows = (count > 0).double()[..., None]
     means = cells.means.view(n_subjects, n_classes, -1)
-    of_class = (means * there).sum(0) / there.sum(0).clamp(min=1)  # (C, D)
-    seen = there.sum(0) > 0
-    center = (of_class * seen).sum(0) / seen.sum()
-    of_class = torch.where(seen, of_class, center)
+    class_means = (means * has_windows).sum(0) / has_windows.sum(0).clamp(min=1)  # (C, D)
+    class_is_present = has_windows.sum(0) > 0
+    center = (class_means * class_is_present).sum(0) / class_is_present.sum()
+    class_means = torch.where(class_is_present, class_means, center)
     root = torch.linalg.cholesky(cells.covariance(max(cells.shrinkage(), RIDGE)))
-    white = torch.linalg.solve_triangular(root, ((means - center) * there).flatten(0, 1).T, upper=False).T
-    _, spread, axes = torch.linalg.svd(white, full_matrices=False)
+    whitened = torch.linalg.solve_triangular(root, ((means - center) * has_windows).flatten(0, 1).T, upper=False).T
+    _, spread, axes = torch.linalg.svd(whitened, full_matrices=False)
     kept = min(DIRECTIONS, len(spread))
     projection = torch.linalg.solve_triangular(root.T, axes[:kept].T, upper=True)  # (D, R)
-    away = ((means - of_class) @ projection) * there
-    of_person = away.sum(1) / there.sum(1)  # (S, R)
-    freedom = (there.sum(1) - 1).sum().clamp(min=1)
+    residuals = ((means - class_means) @ projection) * has_windows
+    subject_shifts = residuals.sum(1) / has_windows.sum(1)  # (S, R)
+    freedom = (has_windows.sum(1) - 1).sum().clamp(min=1)
     noise = (1 / count[count > 0]).mean()
-    within = ((away - of_person[:, None]) * there).square().sum((0, 1)) / freedom
+    within = ((residuals - subject_shifts[:, None]) * has_windows).square().sum((0, 1)) / freedom
     interaction = (within - noise).clamp(min=LEAST)
-    shift = (of_person.square().sum(0) / max(n_subjects - 1, 1) - within / there.sum(1).mean()).clamp(min=LEAST)
-    member = Effects(projection, of_class @ projection, _pooled(shift), _pooled(interaction))
+    n_seen = has_windows.sum(1).mean()  # classes per subject
+    shift = (subject_shifts.square().sum(0) / max(n_subjects - 1, 1) - within / n_seen).clamp(min=LEAST)
+    member = Effects(projection, class_means @ projection, _pooled(shift), _pooled(interaction))
     return Effects(*(tensor[None].float() for tensor in member))
 
 

@@ -44,8 +44,7 @@ def free_memory(device: torch.device) -> int:
 def free_values_per_window(
     recordings: Recordings, device: torch.device, dtype: torch.dtype, preprocessing: Preprocessing
 ) -> float:
-    """Return how many values per window fit on the device in addition to the preprocessed windows, with room for
-    training; negative if the windows do not fit."""
+    """Return how many more values per window fit on the device; negative if windows and training do not fit."""
     channels, times = preprocessing.shape(recordings.n_channels, recordings.n_times)
     size = max(channels * times, recordings.n_channels * recordings.n_times)
     return SHARE * free_memory(device) / (recordings.n_windows * dtype.itemsize) - size

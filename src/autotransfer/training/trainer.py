@@ -85,8 +85,8 @@ class Trainer:
             2, members, dtype=dtype, device=device
         )  # task loss and penalty, summed over the epoch
         # Numbers that change between steps are tensors with a fixed address, for CUDA graphs.
-        self.clock = torch.zeros((), dtype=torch.long, device=device)  # epoch
-        self.tick = torch.zeros((), dtype=torch.long, device=device)  # step of the epoch
+        self.epoch_index = torch.zeros((), dtype=torch.long, device=device)  # epoch
+        self.step_index = torch.zeros((), dtype=torch.long, device=device)  # step of the epoch
         self.decay = torch.ones(members, dtype=dtype, device=device)  # factor of the learning rate
         self.finished_members: set[int] = set()  # finished members that are still in the stack
         self._plan: tuple[int, Tensor] | None = None
@@ -114,9 +114,9 @@ class Trainer:
         self.epoch += 1
         self.net.train()
         plan = self._plan_of(self.epoch)
-        self.clock.fill_(self.epoch)
+        self.epoch_index.fill_(self.epoch)
         self.decay.fill_(1.0).masked_fill_(self.options.falls, self.epoch**-0.5)
-        self.tick.zero_()
+        self.step_index.zero_()
         self.losses.zero_()
         if self.step.captured and self.kernels and not self.kernels_tried:
             self.kernels, self.kernels_tried = self._can_use_kernels(plan[0].to(self.device)), True
@@ -155,7 +155,7 @@ class Trainer:
                 _kernels_work[kind] = False
             for name, tensor in changing.items():
                 tensor.copy_(before[name])
-            self.tick.zero_()
+            self.step_index.zero_()
             self.losses.zero_()
         return _kernels_work[kind]
 
@@ -166,7 +166,7 @@ class Trainer:
         return self._plan[1]
 
     def _next_step(self) -> None:
-        rows = self.plan.index_select(0, self.tick.view(1))[0]
+        rows = self.plan.index_select(0, self.step_index.view(1))[0]
         self._step(rows, self._gather(rows))
 
     def _gather(self, rows: Tensor) -> Tensor | SplitWindows:
@@ -195,10 +195,10 @@ class Trainer:
     def _step(self, rows: Tensor, x: Tensor | SplitWindows) -> None:
         """Take one step of every member with a batch left: rows (G, B), windows x (G, B, channels, times)."""
         group = self.groups.group_of_member
-        active = (self.tick < self.groups.steps)[group]
+        active = (self.step_index < self.groups.steps)[group]
         batch = TrainingBatch(self.y[rows], self.groups.rank.gather(1, rows), self.signals)
         y, s = batch.y[group], batch.s[group]
-        noise = fold_in(fold_in(self.groups.keys, self.clock), self.tick)
+        noise = fold_in(fold_in(self.groups.keys, self.epoch_index), self.step_index)
         if self.augmentation:
             x, moments = self._augment(x, noise, rows, batch)
         else:
@@ -212,7 +212,7 @@ class Trainer:
         self.censors.train_critics(z, y, s, active, self.decay)
         task = mean_loss(self.row_loss, self.classifier(z), y, self.weights)
         penalty = self.censors.penalty(z, y, s)
-        loss = task + self.options.strength_in(self.clock) * penalty
+        loss = task + self.options.strength_in(self.epoch_index) * penalty
         grad, *classifier = torch.autograd.grad(loss.sum(), [z, *self.classifier.parameters()])
         with allow_tf32(rows.device):
             started = attach_gradient(latents, grad)
@@ -223,7 +223,7 @@ class Trainer:
             self.average.update(self.flat.values, self.optimizer.steps, active)
         self.censors.after_step(active)
         self.losses += torch.where(active, torch.stack([task, penalty]).detach(), 0.0)
-        self.tick += 1
+        self.step_index += 1
 
     @torch.no_grad()
     def _finish_averages(self, plan: Tensor) -> None:
@@ -256,7 +256,7 @@ class Trainer:
         loss, confusion, log_probs = self.held_out.measure(self._logits, self.y, group, self.weights, self.row_loss)
         train_loss, penalty = self.losses / self.groups.steps[group]
         side = self.held_out.side.transpose(0, 1)[group]
-        self.snapshots.update(self.clock, train_loss, penalty, loss, confusion, log_probs, side)
+        self.snapshots.update(self.epoch_index, train_loss, penalty, loss, confusion, log_probs, side)
 
     def _logits(self, rows: Tensor) -> Tensor:
         """Return logits (P, B, C) of held-out rows (G, B)."""
