@@ -48,7 +48,7 @@ def test_page_and_methods_have_the_headline_first(make: Any) -> None:
     lines, text = headline(of(run)), page(run)
     places = [place(line, text) for line in lines]
     assert places == sorted(places)
-    assert places[-1] < text.index("Score of every unseen subject")
+    assert places[-1] < text.index("Score of every held-out subject")
     assert " ".join(lines) in methods_paragraph(run)
     assert run.command in text
     assert all(place(note, text) > places[-1] for note in notes(of(run)))
@@ -85,7 +85,7 @@ def test_the_terminal_prints_at_most_seven_lines_and_the_report() -> None:
     for line, start in zip(lines, starts, strict=False):
         assert line.startswith(start)
     best, replayed = choice.best_baseline, choice.replay
-    assert f"{np.mean(list(choice.estimate.values())):.3f} balanced accuracy on 12 unseen subjects" in lines[0]
+    assert f"{np.mean(list(choice.estimate.values())):.3f} balanced accuracy on 12 held-out subjects" in lines[0]
     assert "chance .25" in lines[0]
     assert best.name in lines[1]
     assert signed(best.difference) in lines[1]

@@ -61,6 +61,7 @@ def check_packages(tensorboard: Path | None = None) -> None:
 def execute_run(opened: Run, executor: Executor | None) -> None:
     """Perform a run, write its report after every interim result, and print the final result."""
     from ..cpu.boundary import library
+    from ..report.terminal import result_lines
     from ..runs.progress import resume_hint
     from ..search.procedure import perform_plan
 
@@ -68,19 +69,25 @@ def execute_run(opened: Run, executor: Executor | None) -> None:
         print_progress("There are no compiled kernels: torch computes, which takes two to three times as long on a CPU")
     if executor is not None:
         opened.executor = executor
-    has_report = False
-
-    def draw_report(run: Run, _: Choice) -> None:
-        nonlocal has_report
-        has_report = _try_write_report(run)
-
     with handle_interrupts(opened.folder), closing(opened.database):
-        choice = perform_plan(opened, print_progress, shown=not CONSOLE.quiet, on_result=draw_report)
+        choice = perform_plan(opened, print_progress, shown=not CONSOLE.quiet, on_result=_try_write_report)
     if choice.end_reason is not None:
         print_progress(f"ended: {choice.end_reason}{resume_hint(choice.end_reason, opened.folder)}")
-    print_result(choice, opened.folder)
-    if has_report:
-        print_lines(f"report: {(opened.folder / 'report.html').resolve()}")
+    print_lines(*result_lines(choice, opened.folder))
+    if (report := opened.folder / "report.html").exists():
+        print_lines(f"report: {report.resolve()}")
+
+
+def _try_write_report(opened: Run, _: Choice) -> None:
+    """Write the report of an interim result. A failure is printed and does not end the run."""
+    try:
+        write_report(opened)
+    except (OSError, MemoryError):  # handle_interrupts prints how to continue
+        raise
+    except Exception as error:
+        (opened.folder / "report.html").unlink(missing_ok=True)  # it shows an earlier result
+        remedy = f"all other files are written; try again with: autotransfer report {opened.folder}"
+        print_error(f"the report could not be drawn ({one_line(error)}); {remedy}")
 
 
 @contextmanager
@@ -103,27 +110,12 @@ def handle_interrupts(folder: Path | None) -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
-def _try_write_report(opened: Run) -> bool:
-    """Return whether the report was written. A failure is printed and does not end the run."""
-    try:
-        write_report(opened)
-    except (OSError, MemoryError):  # handle_interrupts prints how to continue
-        raise
-    except Exception as error:
-        remedy = f"all other files are written; try again with: autotransfer report {opened.folder}"
-        print_error(f"the report could not be written ({one_line(error)}); {remedy}")
-        return False
-    return True
-
-
-def print_result(choice: Choice, folder: Path) -> None:
+def print_finished(choice: Choice, folder: Path) -> None:
+    """Print the result of a finished run."""
     from ..report.terminal import result_lines
+    from ..runs.progress import resume_hint
 
-    print_lines(*result_lines(choice, folder))
-
-
-def print_finished(folder: Path, more: str = "") -> None:
-    """Print that a run has finished. more: end of the sentence."""
-    print_lines(f"{folder} is finished; its report is {folder / 'report.html'}{more}")
+    more = resume_hint(choice.end_reason, folder)
+    print_lines(*result_lines(choice, folder), f"{folder} is finished; its report is {folder / 'report.html'}{more}")
     if not (folder / "model" / "model.json").exists():
         print_error(f"{folder} has no model; restore {folder / 'model'} from a copy or start a new run")

@@ -17,7 +17,6 @@ from .execution import (
     handle_interrupts,
     open_workers,
     print_finished,
-    print_result,
     write_events,
 )
 from .options import (
@@ -102,8 +101,10 @@ def run(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Train, evaluate on held-out subjects, and write model and report to OUT. The first result takes about a minute;
-    later stages usually improve it."""
+    """Train, evaluate on held-out subjects, and write model and report to OUT.
+
+    The first result takes about a minute. Later stages usually improve it.
+    """
     asked = {
         "source": data, "time": time, "adaptation": adaptation, "encoder": encoder, "target": target, "metric": metric,
         "at_least": at_least, "grid": grid, "kinds": kinds, "hold_out": hold_out, "folds": folds, "seeds": seeds,
@@ -182,6 +183,7 @@ def _print_plan(
         check_unused(out)
     from ..folds import describe, use_whole_subjects
     from ..recordings.concerns import Study, find_concerns
+    from ..recordings.overview import describe as describe_recordings
     from ..runs.preparation import prepare
     from ..runs.study import study_text
     from ..search.plan import limit_words, stage_lines, why_folds, work_words
@@ -190,11 +192,8 @@ def _print_plan(
     prepared = prepare(options, encoders)
     recordings = prepared.recordings
     plan = make_plan(prepared) if again is None else again.for_recordings(prepared)
-    lines = [
-        repr(recordings),
-        describe(prepared.folds),
-        *find_concerns(Study.from_raw(use_whole_subjects(recordings).raw())),
-    ]
+    found = find_concerns(Study.from_raw(use_whole_subjects(recordings).raw()))
+    lines = [describe_recordings(recordings), describe(prepared.folds), *found]
     lines += why_folds(recordings, options.folds, plan)
     lines += [work_words(plan), *stage_lines(plan), *(limit_words(options) if again is None else [])]
     # --config reads the options back, so everything else is printed as comments.
@@ -215,7 +214,6 @@ def resume(
     from ..runs.choice import read_choice
     from ..runs.lock import Lock
     from ..runs.options import NO_TIME_LIMIT, parse_time
-    from ..runs.progress import resume_hint
     from ..runs.run import Run, check_is_run
     from ..search.planning import extend_time
 
@@ -233,8 +231,7 @@ def resume(
             with closing(opened.database):
                 if not (folder / "report.html").exists():  # interrupted after the last fit
                     write_report(opened)
-            print_result(choice, folder)
-            print_finished(folder, resume_hint(choice.end_reason, folder))
+            print_finished(choice, folder)
             return
         with write_events(folder, tensorboard):
             execute_run(opened, executor)
@@ -245,9 +242,6 @@ def status(folder: Folder) -> None:
     from ..runs.progress import status_lines
 
     print_lines(*status_lines(folder))
-
-
-DEMO_TIME = "85s"
 
 
 def demo(
@@ -264,5 +258,5 @@ def demo(
         return
     # Few epochs need a high learning rate. The limit makes a slow machine train fewer stages. MiniRocket is left out
     # because it would take as long as all other stages.
-    asked = {"time": DEMO_TIME, "networks": "main", "kinds": "statistics", "seeds": 1, "max_epochs": epochs, "lr": 1e-2}
+    asked = {"time": "85s", "networks": "main", "kinds": "statistics", "seeds": 1, "max_epochs": epochs, "lr": 1e-2}
     start_run({"source": "watch"} | asked, out)

@@ -222,7 +222,7 @@ def tabulate_intervals(summary: Summary) -> Table | None:
         for who, value in choice.estimate.items()
     ]  # fmt: skip
     heads = ("subject", summary.metric, *map(label_of, others), choice.task.guess, "in 90 % interval")
-    return Table("Scores of every unseen subject", heads, rows)
+    return Table("Scores of every held-out subject", heads, rows)
 
 
 SECTIONS = (

@@ -19,7 +19,6 @@ ACCENT, SOFT, GREY, GREY_SOFT = "var(--accent)", "var(--accent-soft)", "var(--gr
 LOSS = "var(--c1)"
 DOT = 8  # diameter of a dot, in pixels
 NARROW = 300  # pixels between the ends of an axis on a phone
-LETTER = 7  # pixels of a letter of a label
 LOWEST_SHOWN = -1.0  # lowest drawn R² if others are above 0: R² has no lower end
 MOST_LEVELS = 7  # levels of dots above and below the middle of a row; further dots overlap
 
@@ -118,8 +117,7 @@ def swarm(values: Sequence[float], ends: Sequence[float]) -> list[int]:
 def dot_rows(
     rows: Sequence[Sequence[float]], across: Json, titles: Sequence[str], numbers: Sequence[str]
 ) -> tuple[list[list[float]], Json, int]:
-    """Return the heights of dots in rows, the layout with a title above each row and a number to its right, and the
-    height of the figure in pixels."""
+    """Return heights of dots, a layout with a title above each row and a number beside it, and a height in pixels."""
     levels = [swarm(values, across["range"]) for values in rows]
     reach = DOT // 2 + DOT * max((abs(level) for row in levels for level in row), default=0)
     height = 2 * reach + 26  # of a row

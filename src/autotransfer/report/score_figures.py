@@ -29,8 +29,10 @@ def draw_subjects(summary: Summary) -> Figure | None:
     values = [[max(value, lowest) for value in row.scores.values()] for row in shown]
     across = plot.score_axis(f"{summary.metric} on the test subject", chain(*values), summary.chance)
     titles, means = [plot_text(row.label, 40) for row in shown], [score(row.mean) for row in shown]
-    titles[0], means[0] = "<b>AutoTransfer, as delivered</b>", f"<b>{means[0]}</b>"
-    heights, layout, height = plot.dot_rows(values, across, titles, means)
+    worst = plot_text(min(shown[0].scores, key=shown[0].scores.__getitem__), 12)
+    titles[0], means[0] = "<b>AutoTransfer, delivered</b>", f"<b>{means[0]}</b>"
+    names = [f"{titles[0]}; worst: subject {worst}", *titles[1:]]
+    heights, layout, height = plot.dot_rows(values, across, names, means)
     data, bands = [], []
     for i, row in enumerate(shown):
         fill, soft = (ACCENT, SOFT) if row is first else (GREY, plot.GREY_SOFT)
@@ -42,14 +44,11 @@ def draw_subjects(summary: Summary) -> Figure | None:
         )
     metrics = summary.choice.other_metrics.items()
     others = {label_of(name): finite_scores(scores) for name, scores in metrics}
-    worst = min(shown[0].scores, key=shown[0].scores.__getitem__)
-    marked = _mark_worst(worst, values[0], heights[0], across) if len(values[0]) > 1 else []
-    head = {"annotations": [plot.note("mean", x=1, y=-0.5, fill=MUTED, xshift=12), *marked], "shapes": bands}
+    head = {"annotations": [plot.note("mean", x=1, y=-0.5, fill=MUTED, xshift=12)], "shapes": bands}
     return Figure(
         key="subjects",
-        title="Score of every unseen subject" if summary.options.hold_out == SUBJECT else "Score of every subject",
-        caption="Dots are subjects, lines are means, bands are 95 % intervals of the means. "
-        f"The delivered model scores lowest on subject {worst}.",
+        title="Score of every held-out subject" if summary.options.hold_out == SUBJECT else "Score of every subject",
+        caption="Dots are subjects, lines are means, bands are 95 % intervals of the means.",
         data=data,
         layout=plot.merge_layouts(layout, plot.dashed_line(summary.chance, vertical=True), head),
         columns=("subject", *(row.label for row in shown), *others),
@@ -59,18 +58,6 @@ def draw_subjects(summary: Summary) -> Figure | None:
         ],
         height=height,
     )
-
-
-def _mark_worst(name: str, values: list[float], heights: list[float], across: Json) -> list[Json]:
-    """Return the name of the worst subject beside its dot, if there is room on a phone."""
-    text, (begin, end), (low, second) = plot_text(f"subject {name}", 16), across["range"], sorted(values)[:2]
-    pixels = plot.NARROW / (end - begin)
-    sides = {"right": (low - begin) * pixels, "left": (second - low) * pixels}
-    side = max(sides, key=sides.__getitem__)
-    if sides[side] < plot.LETTER * len(text):
-        return []
-    look: Json = {"xref": "x", "xanchor": side, "xshift": -7 if side == "right" else 7, "size": 11, "fill": ACCENT}
-    return [plot.note(text, x=low, y=heights[values.index(low)], **look)]
 
 
 def _band(mean: float, limits: tuple[float, float] | None, fill: str, soft: str, **across: float) -> list[Json]:

@@ -32,7 +32,7 @@ def result_lines(choice: Choice, folder: Path | str = "RUN") -> list[str]:
 
 
 def _score_line(choice: Choice) -> str:
-    n_subjects = count(len(choice.estimate), "unseen subject")
+    n_subjects = count(len(choice.estimate), "held-out subject")
     if choice.hold_out != SUBJECT:
         n_subjects = f"{count(len(choice.estimate), 'subject')}, each {short_name(choice.hold_out)} held out"
     limits = (

@@ -106,6 +106,6 @@ def _describe_subjects(hold_out: str, subjects: str) -> str:
 
 
 def short_name(text: str, most: int = LETTERS) -> str:
-    """Return a user's name for something on one line, at most so many letters long."""
-    shown = printable(text)
-    return shown if len(shown) <= most else shown[: most - 1] + "…"
+    """Return a name of the user's on one line, shortened to at most `most` letters."""
+    name = printable(text)
+    return name if len(name) <= most else name[: most - 1] + "…"
