@@ -245,7 +245,7 @@ def grids() -> str:
 
 
 def datasets() -> str:
-    rows = [(f"`{name}`", known.description, known.obtained) for name, known in SETS.items()]
+    rows = [(f"`{name}`", known.description, known.origin) for name, known in SETS.items()]
     return _table(("name", "what it is", "where it comes from"), rows)
 
 

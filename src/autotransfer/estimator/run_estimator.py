@@ -32,7 +32,7 @@ from ..search.procedure import perform_plan, results_of
 from .window_classifier import WindowEstimator
 
 DATA = "recordings.npz"  # arguments of fit, so that a run can be resumed from its folder alone
-IMMATERIAL = {"source", "device", "at_least"}  # options that a resumed run may differ in
+CHANGEABLE = {"source", "device", "at_least"}  # options that may differ when a run is continued
 
 
 class RunEstimator(WindowEstimator):
@@ -54,9 +54,9 @@ class RunEstimator(WindowEstimator):
         if kept:
             import_plotly()  # raises before training if the report cannot be drawn
         with (
-            _folder(self.run_folder) as folder,
+            _open_folder(self.run_folder) as folder,
             Lock(folder),
-            _run(folder, recordings, options, encoders, print if verbose else None, kept=kept) as run,
+            _open_run(folder, recordings, options, encoders, print if verbose else None, kept=kept) as run,
         ):
             if run.database.recall("complete", bool):
                 choice = read_choice(folder)
@@ -101,8 +101,8 @@ class RunEstimator(WindowEstimator):
 
 
 @contextmanager
-def _folder(run_folder: str | os.PathLike[str] | None) -> Iterator[Path]:
-    """Yield the user's folder, or a temporary one."""
+def _open_folder(run_folder: str | os.PathLike[str] | None) -> Iterator[Path]:
+    """Yield the folder, or a temporary one if it is None."""
     if run_folder is None:
         with TemporaryDirectory(prefix="autotransfer-") as name:
             yield Path(name)
@@ -118,17 +118,17 @@ def _folder(run_folder: str | os.PathLike[str] | None) -> Iterator[Path]:
 
 
 @contextmanager
-def _run(
+def _open_run(
     folder: Path, recordings: Recordings, options: RunOptions, encoders: Encoders | None, tell: Tell | None, *,
     kept: bool,
 ) -> Iterator[Run]:  # fmt: skip
-    """Yield the run in the folder, continued if there is one; its database is closed afterwards.
+    """Yield the run of a folder, which is begun if there is none, and close its database afterwards.
 
     kept: whether the folder is kept after fit; the arrays are then saved in it for `autotransfer resume`.
     """
     if is_run(folder):
         run = Run.open(folder, encoders)
-        _check_same(run, recordings, options)
+        _check_same_run(run, recordings, options)
     else:
         check_unused(folder)
         if kept:
@@ -141,19 +141,17 @@ def _run(
         run.database.close()
 
 
-def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
+def _check_same_run(run: Run, recordings: Recordings, options: RunOptions) -> None:
     """Raise if the folder holds a run on other data or with other options."""
     known, asked = run.recordings, use_units(recordings, run.options.hold_out)
     same_names = (known.classes, known.subjects, known.sfreq) == (asked.classes, asked.subjects, asked.sfreq)
-    digests = {
-        name: digest for name, digest in column_digests(asked).items() if digest
-    }  # columns that are not given are the run's
+    digests = {name: digest for name, digest in column_digests(asked).items() if digest}  # of given columns
     stored = run.database.recall("requested_options", RunOptions)
     if stored is None:  # the run was begun by the command line
         stored, options = run.options, resolve_options(options, run.recordings)
     begun, wanted = stored.to_dict(), options.to_dict()
-    differing = [name for name in {**wanted, **begun} if name not in IMMATERIAL and begun.get(name) != wanted.get(name)]
-    differing.sort(key=lambda name: name == "max_epochs")  # may follow from another
+    differing = [name for name in {**wanted, **begun} if name not in CHANGEABLE and begun.get(name) != wanted.get(name)]
+    differing.sort(key=lambda name: name == "max_epochs")  # its default depends on other options
     if not same_names or fingerprint(known) != fingerprint(asked):
         what = "on other data"
     elif (column := changed_column(digests, known)) is not None:

@@ -1,7 +1,7 @@
 """Overlap of new data with the windows that a model was trained or calibrated on.
 
 Scores on such windows are not scores on new subjects. A card holds short digests of the windows, from which neither
-signals nor names can be recovered; whoever has a window can find out whether the model was trained on it.
+signals nor names can be recovered. A known window can be compared with them.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def describe_training_overlap(
     rows = np.flatnonzero(find_overlap(seen, TRAINING, digests)).tolist()
     if not rows:
         return []
-    whose = "" if subject is None else f" of {_list_names(subject[row] for row in rows)}"
-    return [f"the model was trained on windows{whose} in these data; their scores are not scores on new subjects"]
+    names = "" if subject is None else f" of {_list_names(subject[row] for row in rows)}"
+    return [f"the model was trained on windows{names} in these data; their scores are not scores on new subjects"]
 
 
 def describe_overlap(seen: dict[str, Any], digests: Sequence[bytes], subject: Sequence[Any] | None) -> list[str]:
