@@ -1,4 +1,4 @@
-"""Labelled windows of several subjects: where they come from, and what must hold for them."""
+"""Labeled windows of several subjects: their readers, and their validation."""
 
 from .sources import *  # noqa: F403
 from .sources import __all__ as __all__

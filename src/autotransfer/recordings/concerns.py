@@ -58,7 +58,7 @@ class Study(NamedTuple):
 
 
 def find_concerns(study: Study) -> list[str]:
-    """Return a line for each concern, the gravest first, except those that Recordings warn of."""
+    """Return a line for each concern, the gravest first; Recordings warn of further ones."""
     lines: list[str] = []
     if study.raw.subject is not None:
         n_subjects, n = len(study.subjects), len(study.X)
@@ -151,7 +151,7 @@ def _copy_concerns(study: Study) -> Iterator[str]:
         else:
             yield (
                 f"{first} and {second} share samples in {pair.windows} of their windows, so the test subject is partly "
-                "in the training data; find out whose windows they are"
+                "in the training data; find out which subject they belong to"
             )
     for near in find_near_copies(study.X, subject):
         if near not in {(pair.first, pair.second) for pair in between}:

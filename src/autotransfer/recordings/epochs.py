@@ -17,12 +17,9 @@ from .labels import plain_values
 from .optional import need
 from .raw import Array, Label, Raw
 
+PURPOSE = "reading MNE epochs"
 SUBJECT_COLUMNS = ("subject", "participant_id")
 HINTS = {"subject": "give the epochs a metadata column 'subject': epochs.metadata = DataFrame({'subject': [...]})"}
-
-
-def import_mne() -> Any:
-    return need("mne", "reading MNE epochs", "mne")
 
 
 @contextmanager
@@ -59,7 +56,7 @@ def epochs_block(
 
     Without `subject`, all windows are of `owner`. Without both, the subject is in one of SUBJECT_COLUMNS, or unknown.
     """
-    if not isinstance(epochs, import_mne().BaseEpochs):
+    if not isinstance(epochs, need("mne", PURPOSE, "mne").BaseEpochs):
         raise UserError(f"{name}: {shown(epochs)} is no mne.Epochs; give mne.Epochs, or a list or dict of them")
     if not epochs.preload:
         epochs = epochs.copy().drop_bad(verbose="ERROR")  # apply the rejection criteria, which MNE has not done yet
@@ -99,13 +96,13 @@ def epochs_block(
 def data_channels(info: Any) -> list[int]:
     """Return the indices of MNE's data channels, also bad ones, or of all but triggers if there are none (EMG)."""
     kinds = dict.fromkeys(("meg", "eeg", "csd", "seeg", "ecog", "dbs", "fnirs"), True)
-    brain: list[int] = import_mne().pick_types(info, **kinds, exclude=[]).tolist()
+    brain: list[int] = need("mne", PURPOSE, "mne").pick_types(info, **kinds, exclude=[]).tolist()
     return brain or [index for index, kind in enumerate(info.get_channel_types()) if kind != "stim"]
 
 
 def find_unit(info: Any, picks: list[int]) -> str | None:
     """Return V if MNE states volts for all of these channels, else None."""
-    volts = import_mne().io.constants.FIFF.FIFF_UNIT_V
+    volts = need("mne", PURPOSE, "mne").io.constants.FIFF.FIFF_UNIT_V
     return "V" if picks and all(info["chs"][index]["unit"] == volts for index in picks) else None
 
 
@@ -124,7 +121,7 @@ def _windows(epochs: Any, picks: list[int], name: str) -> Array:
 
 def open_epochs(path: Path, cutting: Cutting, options: dict[str, str]) -> Raw:
     """Read an epochs file."""
-    mne = import_mne()
+    mne = need("mne", PURPOSE, "mne")
     with quiet(mne):
         try:
             return epochs_block(mne.read_epochs(path, preload=False), repr(path.name))

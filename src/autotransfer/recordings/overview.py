@@ -56,7 +56,7 @@ def summarize(raw: Raw) -> Iterator[str]:
 
 
 def _facts(study: Study) -> dict[str, str]:
-    """Return counts and names by what they are of."""
+    """Return counts and names, by the heading of their line."""
     raw, sfreq = study.raw, check_sfreq(study.raw.sfreq)
     n, n_channels, n_times = (int(size) for size in study.X.shape)
     classes = zip(study.classes, study.counts.sum(0).tolist(), strict=True)

@@ -99,8 +99,6 @@ def load(
         window=window, hop=hop, offset=offset, events=events, pattern=pattern, sfreq=sfreq, sep=sep, decimal=decimal,
         time_column=time_column, filter=filter,
     )  # fmt: skip
-    if isinstance(source, str) and source in SETS and not cutting.given and not clean:
-        return SETS[source].make()
     return _load(source, cutting, Recordings.from_raw, clean=clean)
 
 

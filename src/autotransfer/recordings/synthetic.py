@@ -33,21 +33,20 @@ def synthetic(
 ) -> Recordings:
     """Make recordings of oscillating sources, mixed differently for each subject.
 
-    A trial of class k and subject s, with one random phase φ and ψ per trial, t in seconds:
+    A window of class k and subject s, with random phases φ and ψ, t in seconds:
 
         x(t) = g_s ∘ R_s [ b_k √2 cos(2π f_k τ_s t + φ) + c √2 cos(2π r τ_s t + ψ) + noise · e(t) ]
 
-    b_k, c       topographies of class k and of an idle rhythm present in every trial: orthonormal, and used again
-                 in turn where channels are fewer
-    f_k, r       their frequencies: the class is in frequency and topography, phases carry nothing
+    b_k, c       orthonormal topographies of class k and of an idle rhythm, used in turn if there are few channels
+    f_k, r       their frequencies
     e(t)         white noise of unit variance, independent between channels
     R_s          rotation exp(subject_shift · K_s) of the channels, K_s random and skew-symmetric
     τ_s          tempo 1 + 0.15 · subject_shift · u_s, u_s evenly spread over [-1, 1] in random order
-    g_s          gains exp(subject_shift · N(0, 1)) of the channels; standardizing each trial removes them
+    g_s          gains exp(subject_shift · N(0, 1)) of the channels; standardizing each window removes them
 
-    With subject_shift = 0 subjects are exchangeable. All subjects share which classes are faster; topographies,
-    correlations between channels and exact frequencies identify the subject, even after each trial is standardized.
-    Every part has its own random stream: changing one parameter keeps the draws of the others.
+    With subject_shift = 0, subjects are exchangeable. Otherwise topographies, correlations between channels and exact
+    frequencies identify the subject, even if each window is standardized. Every part has its own random stream, so a
+    change of one parameter keeps the draws of the others.
     """
     least = {
         "n_subjects": (n_subjects, MIN_SUBJECTS), "n_classes": (n_classes, 2), "n_channels": (n_channels, 1),

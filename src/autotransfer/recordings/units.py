@@ -26,7 +26,7 @@ class Units:
 
     @property
     def everybody(self) -> tuple[str, ...]:
-        """Return every person once, in order."""
+        """Return the names of all people, each once."""
         return tuple(dict.fromkeys(self.people))
 
     def by_person(self, scores: dict[str, float]) -> dict[str, float]:

@@ -20,7 +20,7 @@ from .raw import SMALLEST_RANGE, Array
 MIN_TIMES = 8
 UNNAMED = re.compile(r"ch\d+")  # default names of channels
 BLANK = re.compile(r"[\s_]+|\.+$")  # in which spellings of a name may differ; A'1 and A1 are two electrodes
-CLEANING = ", or load with --clean (in Python clean=True), which leaves out what is broken"
+CLEANING = ", or load with --clean (in Python clean=True), which leaves out broken data"
 AXES = "(windows, channels, times)"
 REAL = "give real numbers, such as float32"
 COMPLEX = "X holds {} values (Complex data not supported); " + REAL  # words of scikit-learn's check_estimator
