@@ -1,9 +1,9 @@
-/* Kernels of a training step for CPUs: float32, contiguous, the member on axis 0.
+/* Kernels of a training step for CPUs. Tensors are float32 and contiguous, with the member on axis 0.
 
-   Plain C with the vector types of gcc and clang, so that one source serves every processor. Each row or filter is
-   worked on by one thread from beginning to end, in an order that depends on its own size alone: results depend neither
-   on the number of threads nor on what else is in the stack. Not compiled with -ffast-math: what is not finite must
-   stay so, or a training that diverges would go unnoticed. */
+   The code is C with the vector types of gcc and clang, so one source serves every processor. One thread processes a row
+   or filter from beginning to end, in an order that depends on its size alone: results depend neither on the number of
+   threads nor on the other members of the stack. It is not compiled with -ffast-math, because infinite and NaN values
+   must be preserved: otherwise a training that diverges would go unnoticed. */
 
 #include <math.h>
 #include <pthread.h>
@@ -18,15 +18,15 @@
 #else
 #define LANES 4
 #endif
-/* Sums that registers hold beside what is added to them: there are 32 registers or 16. */
+/* Sums that are held in registers: processors have 32 or 16 vector registers. */
 #if defined(__AVX512F__) || defined(__aarch64__)
 #define SUMS 16
 #else
 #define SUMS 8
 #endif
-#define AHEAD 4 /* vectors whose exponentials are under way at once */
-#define CHUNK 512 /* samples that are worked on at once: they stay in the nearest cache */
-#define MAX_TAPS 1024 /* taps of a filter; longer ones are not for these kernels */
+#define AHEAD 4 /* vectors whose exponentials are computed at once */
+#define CHUNK 512 /* samples that are processed at once, so that they stay in the L1 cache */
+#define MAX_TAPS 1024 /* maximum length of a filter */
 
 typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
@@ -58,9 +58,8 @@ INLINE double sum_lanes(vec value) {
 
 /* ---- threads ------------------------------------------------------------------------------------------------------
 
-   Items are handed out one by one. The threads are those that torch has already (`parallel`, GOMP_parallel of the
-   library that torch itself uses): a second pool would compete with them for the cores. Where it is not to be had,
-   threads are made for the call, which leaves nothing behind that could be missing after a fork. */
+   Threads take items one by one. They are torch's own threads (`parallel` is GOMP_parallel of torch's library), because
+   a second pool would compete with them for the cores. If `parallel` is NULL, threads are created for the call. */
 
 typedef void (*Parallel)(void (*)(void *), void *, unsigned, unsigned);
 typedef struct Work {
@@ -101,9 +100,9 @@ static void spread(Parallel parallel, long threads, long items, void (*item)(con
 
 /* ---- normalization, ELU, pooling, dropout ------------------------------------------------------------------------- */
 
-/* e^x for x ≤ 0, to about one unit in the last place; below e^-86 it stays there. NaN stays NaN. */
+/* Return e^x for x ≤ 0 with an error of about one unit in the last place, e^-86 for x < -86 and NaN for NaN. */
 INLINE vec exp_vec(vec x) {
-    const vec shift = all(12582912.0f); /* 1.5 · 2^23: its last bits are whole numbers */
+    const vec shift = all(12582912.0f); /* 1.5 · 2^23: the last bits of a sum with it are an integer */
     x = choose(x < -86.0f, all(-86.0f), x);
     vec marked = x * 1.44269504f + shift;
     vec power = marked - shift;
@@ -117,9 +116,9 @@ INLINE vec exp_vec(vec x) {
     return p * (vec)(((ivec)marked + 127) << 23);
 }
 
-/* ln x for normal x > 0, to about one unit in the last place; NaN and infinity stay so. */
+/* Return ln x for normal x > 0 with an error of about one unit in the last place; NaN and infinity are preserved. */
 INLINE vec log_vec(vec x) {
-    const ivec bits = (ivec)x - 0x3f3504f3; /* of √½: mantissas from there on, so that their logarithms are small */
+    const ivec bits = (ivec)x - 0x3f3504f3; /* bits of √½, so that mantissas are close to 1 */
     const ivec power = bits >> 23;
     const vec r = (vec)((bits & 0x7fffff) + 0x3f3504f3) - 1.0f, e = __builtin_convertvector(power, vec);
     vec p = 7.0376836292e-2f * r - 1.1514610310e-1f;
@@ -134,17 +133,17 @@ INLINE vec log_vec(vec x) {
     return choose(x - x == 0.0f, r + p + e * 0.693359375f, x);
 }
 
-/* The slope of ELU at h, which is also its value + 1 where h ≤ 0. */
+/* Return the derivative of ELU at h, which is ELU(h) + 1 for h ≤ 0. */
 INLINE vec elu_slope(vec h) { return exp_vec(choose(h > 0.0f, all(0.0f), h)); }
 
 INLINE vec elu(vec h) { return choose(h > 0.0f, h, all(0.0f)) + (elu_slope(h) - 1.0f); }
 
 typedef struct {
     const float *v, *gamma, *beta;                       /* (P, F, B·T), (P, F), (P, F) */
-    const int16_t *draws;                               /* (G, F·B·T') */
+    const int16_t *draws;                                /* (G, F·B·T') */
     const int64_t *group;                                /* (P,) */
     const int32_t *threshold;                            /* (P,) */
-    const float *keep_scale;                                  /* (P,) */
+    const float *keep_scale;                             /* (P,) */
     float *out, *squares, *mean, *variance;              /* (P, F, B·T') twice, squares may be NULL; (P, F) */
     const float *grad, *grad_squares;                    /* of out and squares */
     float *grad_v, *grad_gamma, *grad_beta;
@@ -152,7 +151,7 @@ typedef struct {
     float eps;
 } NormPool;
 
-/* A row as windows of samples of which the first `used` are pooled. Where nothing is left over it is one window. */
+/* Windows of a row, of which the first `used` samples are pooled. If all samples are used, the row is one window. */
 typedef struct {
     long windows, length, used, units;
 } Shape;
@@ -166,7 +165,7 @@ INLINE Shape shape_of(const NormPool *task) {
     return (Shape){task->batch, task->times, steps * task->pool, steps};
 }
 
-/* Sums over n samples: in float over a chunk, in double over chunks. */
+/* Return the sum of n samples, in float within a chunk and in double across chunks. */
 static double sum_of(const float *v, long n) {
     double total = 0.0;
     for (long start = 0; start < n; start += CHUNK) {
@@ -265,7 +264,7 @@ static void forward_item(const void *argument, long row) {
         forward_row(task, row, (int)task->pool);
 }
 
-/* What the samples of `units` pooled units get of their gradient. */
+/* Distribute the gradient of pooled units to their samples. */
 INLINE void unpool(const float *grad, const int16_t *draw, long units, int pool, int least, float gain, float *slope) {
     for (long u = 0; u < units; u++) {
         float own = draw[u] >= least ? grad[u] * gain : 0.0f;
@@ -287,7 +286,7 @@ INLINE void backward_row(const NormPool *task, long row, int pool) {
     float unpooled[CHUNK + LANES];
     double total = 0.0, along = 0.0;
 
-    /* First the gradient of the normalized signal, with its sums. */
+    /* First pass: the gradient of the normalized signal and its sums. */
     for (long window = 0; window < shape.windows; window++, v += shape.length, grad_v += shape.length) {
         for (long start = 0; start < shape.used; start += whole) {
             const long count = shape.used - start < whole ? shape.used - start : whole;
@@ -329,7 +328,7 @@ INLINE void backward_row(const NormPool *task, long row, int pool) {
     task->grad_beta[row] = (float)total;
     task->grad_gamma[row] = (float)(along * inverse);
 
-    /* Then that of the signal, in its place. */
+    /* Second pass: the gradient of the signal, in place. */
     const float level = (float)(scale * total / n), pull = (float)(scale * inverse * inverse * along / n);
     v = task->v + row * n;
     grad_v = task->grad_v + row * n;
@@ -367,12 +366,12 @@ typedef struct {
     long rows, times, taps, left, flipped;
 } Filter;
 
-#define SHARING 4 /* factors that use what is loaded of a signal once */
-#define GROUPS_PER_ITEM 4  /* groups of LANES rows in an item */
+#define SHARING 4 /* factors that use each loaded vector of a signal */
+#define GROUPS_PER_ITEM 4  /* groups of LANES rows per item */
 
-/* LANES rows are laid out with a sample of each in a vector, and filtered at once. So every load is a whole vector, a
-   filter has no zeros to multiply by as rows of a Toeplitz matrix have, and what one tap loads the next ones use. Turning
-   rows over takes a tenth of the time that filtering takes. */
+/* LANES rows are interleaved, with a sample of each in a vector, and filtered at once. All loads are whole vectors,
+   no factor is 0 as in a Toeplitz matrix, and consecutive taps share loaded vectors. Interleaving takes about a tenth of
+   the time of filtering. */
 
 #if defined(__clang__)
 #define SHUFFLED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
@@ -393,7 +392,7 @@ typedef struct {
 #define LAST_HALVES 2, 6, 3, 7
 #endif
 
-/* A square of LANES × LANES numbers, turned over: rows are merged with those half the square away, again and again. */
+/* Transpose a square of LANES × LANES numbers by repeatedly merging rows that are half the square apart. */
 INLINE void transpose(vec square[LANES]) {
 #pragma GCC unroll 4
     for (int stage = 0; stage < STAGES; stage++) {
@@ -408,11 +407,11 @@ INLINE void transpose(vec square[LANES]) {
     }
 }
 
-/* `count` rows of `times` samples, at most LANES are used -> `times` vectors with a sample of each, 0 where there is no
-   row. */
+/* Interleave the first LANES of `count` rows of `times` samples: `times` vectors with a sample of each row, 0 for missing
+   rows. */
 static void interleave(const float *rows, long count, long times, float *turned) {
     for (long start = 0; start < times; start += LANES) {
-        const long t = start + LANES <= times || times < LANES ? start : times - LANES; /* the last square ends with it */
+        const long t = start + LANES <= times || times < LANES ? start : times - LANES; /* the last one ends with it */
         vec square[LANES];
         for (int r = 0; r < LANES; r++) {
             if (r >= count)
@@ -425,7 +424,7 @@ static void interleave(const float *rows, long count, long times, float *turned)
     }
 }
 
-/* And back. */
+/* Inverse of interleave. */
 static void deinterleave(const float *turned, long count, long times, float *rows) {
     for (long start = 0; start < times; start += LANES) {
         const long t = start + LANES <= times || times < LANES ? start : times - LANES;
@@ -441,8 +440,8 @@ static void deinterleave(const float *turned, long count, long times, float *row
     }
 }
 
-/* `wide` sums, the one numbered s of factor[k] · x[s + k] over `count` k. Factors are numbers, whose sums are stored, or
-   vectors, whose sums are added to what is there. */
+/* Compute `wide` sums; sum s is that of factor[k] · x[s + k] over `count` k. Factors are scalars, whose sums are stored,
+   or vectors, whose sums are added to total. */
 INLINE void sum_shifted(const float *x, const float *factor, long count, int are_vectors, int wide, float *total) {
     vec sum[SUMS];
 #pragma GCC unroll 16
@@ -458,7 +457,7 @@ INLINE void sum_shifted(const float *x, const float *factor, long count, int are
 #pragma GCC unroll 4
             for (int m = 0; m < SHARING; m++)
                 if (m <= j && j - m < wide) sum[j - m] += own[m] * samples;
-            __asm__ volatile("" ::: "memory"); /* or gcc would load all samples first, and run out of registers */
+            __asm__ volatile("" ::: "memory"); /* keeps gcc from loading more samples than registers hold */
         }
     }
     for (; k < count; k++) {
@@ -473,7 +472,7 @@ INLINE void sum_shifted(const float *x, const float *factor, long count, int are
     }
 }
 
-/* How many of `left` sums are worked out next: as many as registers hold, or what is left of them in powers of two. */
+/* Return how many of `left` sums are computed next: as many as registers hold, otherwise a power of two. */
 INLINE int next_wide(long left) { return left >= SUMS ? SUMS : left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1; }
 
 INLINE void sum_next(const float *x, const float *factor, long count, int are_vectors, int wide, float *total) {
@@ -489,8 +488,8 @@ INLINE void sum_next(const float *x, const float *factor, long count, int are_ve
         sum_shifted(x, factor, count, are_vectors, 1, total);
 }
 
-/* padded: `times` vectors with taps - 1 vectors of zeros around them, `left` of these before them. A tap counts where it
-   meets a sample for one of the sums. */
+/* Filter `padded`, `times` vectors with taps - 1 vectors of zeros around them, `left` of them in front. Taps that meet no
+   sample for any of the sums are skipped. */
 static void filter_interleaved(const float *padded, const float *w, long times, long taps, long left, float *out) {
     for (long t = 0, wide; t < times; t += wide) {
         wide = next_wide(times - t);
@@ -500,7 +499,7 @@ static void filter_interleaved(const float *padded, const float *w, long times, 
     }
 }
 
-/* Of every tap the sum over samples of slope · the sample that it met, for each of LANES rows, added to `sums`. */
+/* Add to `sums`, for every tap and LANES rows, the sum over samples of slope · the sample under the tap. */
 static void gradient_interleaved(
     const float *padded, const float *slopes, long times, long taps, long left, float *sums
 ) {
@@ -508,7 +507,7 @@ static void gradient_interleaved(
         wide = next_wide(taps - k);
         const long begin = left - k - wide + 1 > 0 ? left - k - wide + 1 : 0;
         const long end = times + left - k < times ? times + left - k : times;
-        if (begin >= end) continue; /* these taps meet nothing */
+        if (begin >= end) continue; /* these taps meet no sample */
         sum_next(padded + (k + begin) * LANES, slopes + begin * LANES, end - begin, 1, (int)wide, sums + k * LANES);
     }
 }
@@ -535,7 +534,8 @@ static void filter_item(const void *argument, long number) {
 }
 
 void filter_times(Parallel parallel, long threads, long count, const Filter *task) {
-    spread(parallel, threads, count * ((task->rows + GROUPS_PER_ITEM * LANES - 1) / (GROUPS_PER_ITEM * LANES)), filter_item, task);
+    const long each = GROUPS_PER_ITEM * LANES;
+    spread(parallel, threads, count * ((task->rows + each - 1) / each), filter_item, task);
 }
 
 static void gradient_item(const void *argument, long n) {
@@ -564,37 +564,37 @@ void filter_gradient(Parallel parallel, long threads, long count, const Filter *
 
 /* ---- blocks of a network -------------------------------------------------------------------------------------------
 
-   In the first block channels are mixed and the mixtures filtered along time, in the second signals are filtered and then
-   mixed. What is left of them is short: after normalization, ELU, pooling and dropout, or as the power of segments.
-   Signals stay in the cache from one step to the next; only those that are normalized are written to memory, for the way
-   back, which works the others out again.
+   A first block mixes channels and then filters along time; a second block filters first. Both then apply normalization,
+   ELU, pooling and dropout, or compute the power of segments. Signals stay in the cache from one step to the next. Only
+   signals before normalization are written to memory; the backward pass computes the other signals again.
 
-   LANES windows lie side by side, so a signal is (V, T, LANES) with V groups of windows. Where the last group has fewer,
-   its other lanes are 0 up to the normalization, and there the mean of the signal, so that they are in no variance. */
+   LANES windows are interleaved, so a signal is (V, T, LANES) with V groups of windows. If the last group has fewer
+   windows, its other lanes are 0 before the normalization and then the mean of the signal, so that they do not
+   contribute to the variance. */
 
 typedef struct {
-    const float *x;                            /* (G, V, C, T, LANES), as lay_out gives them; in a second (P, C, B, T) */
-    const int64_t *group;                      /* (P,) whose windows a member reads */
-    const float *spatial, *constant;           /* (P, F, C); (P, F, B) added to mixtures, may be NULL */
+    const float *x;                            /* (G, V, C, T, LANES) from lay_out; in a second block (P, C, B, T) */
+    const int64_t *group;                      /* (P,) index of the windows of a member */
+    const float *spatial, *constant;           /* (P, F, C); (P, F, B) added to mixed channels, may be NULL */
     const float *w;                            /* (P, F / depth, K); in a second block (P, C, K) */
     const float *gamma, *beta;                 /* (P, F) */
-    const int16_t *draws;                     /* (G, F·B·T'), and the rest of dropout as in NormPool */
+    const int16_t *draws;                      /* (G, F·B·T'); other fields of dropout as in NormPool */
     const int32_t *threshold;
     const float *keep_scale;
-    float *v;                                  /* (P, F, V, T, LANES) signals that are normalized */
+    float *v;                                  /* (P, F, V, T, LANES) signals before normalization */
     float *out, *power;                        /* (P, F, B, T'), (P, F, B, S): either may be NULL */
-    float *level, *square;                     /* (P, F, V, S, LANES), where there is power alone */
+    float *level, *square;                     /* (P, F, V, S, LANES), if there is power but no units */
     float *mean, *variance;                    /* (P, F) */
     const float *grad, *grad_power;            /* of out and power */
     float *grad_spatial, *grad_constant, *grad_w, *grad_gamma, *grad_beta;
-    float *grad_x; /* in a second block alone */
+    float *grad_x; /* only in a second block */
     long channels, features, depth, batch, times, taps, left, pool, segments, length;
-    long rows;     /* of a member's signals in an item */
-    long as_latents; /* units are (P, B, F, T') */
+    long rows;       /* signals of a member per item */
+    long as_latents; /* whether units are (P, B, F, T') */
     float eps;
 } Block;
 
-/* JOINT signals are mixed at once, MIXING vectors of each, so that what is loaded of a channel serves all of them. */
+/* JOINT signals are mixed at once, MIXING vectors of each, so that they share the loaded vectors of a channel. */
 #if defined(__AVX512F__) || defined(__aarch64__)
 #define JOINT 4
 #else
@@ -609,13 +609,13 @@ INLINE long lanes_of(const Block *task, long v) {
     return task->batch - v * LANES < LANES ? task->batch - v * LANES : LANES;
 }
 
-/* Lanes from `first` on of `count` vectors. */
+/* Set the lanes from `first` on of `count` vectors. */
 static void fill_lanes(float *signal, long count, long first, float value) {
     for (long t = 0; t < count; t++)
         for (long i = first; i < LANES; i++) signal[t * LANES + i] = value;
 }
 
-/* MIXING or fewer samples of JOINT mixtures of channels, which are `apart` from each other. */
+/* Compute `wide` ≤ MIXING samples of JOINT mixtures of channels, which are `apart` from each other. */
 INLINE void mix_some(
     const float *x, long apart, long channels, const float **weight, const vec constant[JOINT], long t, int wide,
     float **out
@@ -642,7 +642,7 @@ INLINE void mix_all(
     for (; t < times; t++) mix_some(x, apart, channels, weight, constant, t, 1, out);
 }
 
-/* JOINT signals of a member from r on for one group of windows; the first of them again where there are no more. */
+/* Mix JOINT signals of a member from r on for one group of windows; missing signals repeat signal r. */
 static void mix_joint(const Block *task, long member, long r, long v, float **out) {
     const long channels = task->channels, times = task->times, apart = times * LANES;
     const float *x = task->x + (task->group[member] * GROUPS(task->batch) + v) * channels * apart, *weight[JOINT];
@@ -656,8 +656,8 @@ static void mix_joint(const Block *task, long member, long r, long v, float **ou
     mix_all(x, apart, channels, times, weight, constant, out);
 }
 
-/* `rows` mixtures (rows, T, LANES) of channels (channels, T, LANES), `apart` from each other; there is buffer for a
-   multiple of JOINT of them. weight: (rows, channels). */
+/* Compute mixtures (rows, T, LANES) of channels (channels, T, LANES) with weights (rows, channels). Mixtures are `apart`
+   from each other, with memory for a multiple of JOINT. */
 static void mix_interleaved(
     const float *x, long channels, long times, const float *weight, long rows, float *out, long apart
 ) {
@@ -673,7 +673,7 @@ static void mix_interleaved(
     }
 }
 
-/* Rows start to stop of a member, mixed and filtered. buffer: zeros for JOINT padded signals. */
+/* Mix and filter the signals start to stop of a member. buffer: zeros for JOINT padded signals. */
 static void filter_mixed(const Block *task, long member, long start, long stop, float *buffer) {
     const long times = task->times, taps = task->taps, groups = GROUPS(task->batch), each = (times + taps - 1) * LANES;
     float *mixed[JOINT];
@@ -697,7 +697,7 @@ INLINE void pool_interleaved(const float *v, long units, int pool, float mean, f
     }
 }
 
-/* Means of `length` samples, or of their squares, less `mean`. */
+/* Compute means of `length` samples, or of their squares, after subtracting `mean`. */
 INLINE void means_interleaved(const float *v, long count, long length, float mean, int squared, float *out) {
     for (long s = 0; s < count; s++) {
         vec total = {0};
@@ -712,8 +712,8 @@ INLINE void means_interleaved(const float *v, long count, long length, float mea
     }
 }
 
-/* Where the units of a signal are: so many windows of `count` units, `between` from one to the next. Units that lie one
-   behind the other are those of one window. */
+/* Position of the units of a signal: `windows` windows of `count` units, `between` from one to the next. Units that are
+   contiguous count as one window. */
 typedef struct {
     long first, windows, between, count;
 } Order;
@@ -724,7 +724,8 @@ INLINE Order order_of(const Block *task, long row) {
     return (Order){row / features * features * units + row % features * steps, task->batch, features * steps, steps};
 }
 
-/* Normalization, ELU, pooling and dropout of a signal, and the power of its segments. buffer: for T · LANES and B·T'. */
+/* Apply normalization, ELU, pooling and dropout to a signal and compute the power of its segments. buffer: for T · LANES
+   and B·T' numbers. */
 static void finish_units(const Block *task, long row, float *buffer) {
     const long member = row / task->features, times = task->times, groups = GROUPS(task->batch), size = times * LANES;
     const long pool = task->pool, steps = times / pool, units = task->batch * steps, count = task->segments;
@@ -755,8 +756,8 @@ static void finish_units(const Block *task, long row, float *buffer) {
         for (long i = 0; i < order.count; i++) out[i] = draw[i] >= least ? pooled[i] * gain : 0.0f;
 }
 
-/* The power of segments of a filtered signal after its normalization: the spread inside a segment and the square of its
-   mean, of which neither is the small difference of large numbers. */
+/* Compute the power of segments of a filtered signal after normalization as the variance in the segment plus the squared
+   mean, of which neither is a small difference of large numbers. */
 static void finish_power(const Block *task, long row, float *buffer) {
     const long times = task->times, groups = GROUPS(task->batch), size = times * LANES, count = task->segments;
     float *v = task->v + row * groups * size, *level = task->level + row * groups * count * LANES;
@@ -814,15 +815,15 @@ void block_forward(Parallel parallel, long threads, long members, const Block *t
     spread(parallel, threads, members * items_of(task), block_item, task);
 }
 
-/* What a filtered signal v gets of its gradient: factor · slope + (v - mean) · bend + offset, where factor and slopes are
-   those of units, and every segment has a bend and an offset of its own, as have the samples behind the last segment. */
+/* Gradient of a filtered signal v: factor · slope + (v - mean) · bend + offset. Factor and slopes are those of units.
+   Every segment, and the remainder after the last segment, has its own bend and offset. */
 typedef struct {
     float *slope;         /* (V, T, LANES); NULL: none */
     float *bend, *offset; /* (V, S + 1, LANES) */
     float factor, mean;
 } Slopes;
 
-#define SUMMED_UNITS 8 /* whose slopes are summed before they are added to the rest: fewer roundings in a row */
+#define SUMMED_UNITS 8 /* units whose slopes are summed first, for fewer consecutive roundings */
 
 INLINE void slope_interleaved(
     const float *v, const float *grad, long units, int pool, float mean, float scale, float shift, float *slope, vec *total,
@@ -845,7 +846,7 @@ INLINE void slope_interleaved(
     }
 }
 
-/* Of units and power. buffer: for B·T' and T' · LANES numbers. */
+/* Compute the slopes of units and power. buffer: for B·T' and T' · LANES numbers. */
 static void slopes_of_units(const Block *task, long row, float *buffer, Slopes *slopes) {
     const long member = row / task->features, times = task->times, groups = GROUPS(task->batch), size = times * LANES;
     const long pool = task->pool, steps = times / pool, units = task->batch * steps, count = task->segments;
@@ -894,7 +895,7 @@ static void slopes_of_units(const Block *task, long row, float *buffer, Slopes *
     }
 }
 
-/* Of power alone: (scale · level + shift)² + scale² · (square - level²). buffer: for S · LANES numbers. */
+/* Compute the slopes of power (scale · level + shift)² + scale² · (square - level²). buffer: for S · LANES numbers. */
 static void slopes_of_power(const Block *task, long row, float *buffer, Slopes *slopes) {
     const long groups = GROUPS(task->batch), count = task->segments, n = task->batch * count;
     const float *level = task->level + row * groups * count * LANES, *square = task->square + row * groups * count * LANES;
@@ -917,7 +918,7 @@ static void slopes_of_power(const Block *task, long row, float *buffer, Slopes *
     task->grad_gamma[row] = (float)(for_scale * inverse);
     task->grad_beta[row] = (float)for_shift;
     const float by_variance = (float)(-0.5 * for_scale * scale * inverse * inverse / n);
-    const float share = (float)(scale * for_shift / n); /* centering takes the mean of the gradient away */
+    const float share = (float)(scale * for_shift / n); /* centering removes the mean of the gradient */
     slopes->mean = task->mean[row];
     for (long g = 0; g < groups; g++) {
         float *bend = slopes->bend + g * (count + 1) * LANES, *offset = slopes->offset + g * (count + 1) * LANES;
@@ -931,7 +932,7 @@ static void slopes_of_power(const Block *task, long row, float *buffer, Slopes *
     }
 }
 
-/* The gradient of one group of windows of a filtered signal. */
+/* Compute the gradient of a filtered signal for one group of windows. */
 static void gradient_of_signal(const Block *task, const Slopes *slopes, long row, long g, float *out) {
     const long times = task->times, groups = GROUPS(task->batch), length = task->length, count = task->segments;
     const float *v = task->v + (row * groups + g) * times * LANES, mean = slopes->mean;
@@ -948,7 +949,7 @@ static void gradient_of_signal(const Block *task, const Slopes *slopes, long row
     fill_lanes(out, times, lanes_of(task, g), 0.0f);
 }
 
-/* JOINT gradients times up to MIXING channels, summed over the samples of one group of windows, added to sums. */
+/* Add to `sums` the products of JOINT gradients and `wide` ≤ MIXING channels, summed over one group of windows. */
 INLINE void sum_channels(
     const float **grad, const float *x, long apart, long times, int wide, float **sums
 ) {
@@ -967,7 +968,7 @@ INLINE void sum_channels(
         for (int j = 0; j < wide; j++) store(sums[i] + j * LANES, load(sums[i] + j * LANES) + total[i][j]);
 }
 
-/* The same of all channels, `apart` from each other. */
+/* Add the products of JOINT gradients and all channels, which are `apart` from each other. */
 static void sum_all_channels(
     const float **grad, const float *x, long apart, long channels, long times, float *sums
 ) {
@@ -991,7 +992,7 @@ static void block_gradient_item(const void *argument, long number) {
     const long first = member * task->features + start, filters = rows / task->depth, right = taps - 1 - task->left;
     const long each = (times + taps - 1) * LANES, size = times * LANES, bends = groups * (task->segments + 1) * LANES;
     const long units = task->grad ? task->batch * (times / task->pool) : 0, slopes_size = task->grad ? groups * size : 0;
-    const long whole = WHOLE(rows); /* with signals that nobody reads */
+    const long whole = WHOLE(rows); /* including signals whose results are not used */
     const long zeros = 2 * JOINT * each + JOINT * size + (filters * taps + whole * channels) * LANES;
     float *buffer = malloc(4 * (zeros + whole * (slopes_size + 2 * bends) + units + size + filters * taps));
     Slopes *slopes = calloc(whole, sizeof *slopes);
@@ -1055,7 +1056,7 @@ void block_backward(Parallel parallel, long threads, long members, const Block *
     spread(parallel, threads, members * items_of(task), block_gradient_item, task);
 }
 
-/* Signals of a member for one group of windows, each between its padding, and filtered ones. */
+/* Pad and filter the signals of a member for one group of windows. */
 static void filter_signals(const Block *task, long member, long g, float *padded, float *filtered) {
     const long times = task->times, taps = task->taps, channels = task->channels, each = (times + taps - 1) * LANES;
     for (long c = 0; c < channels; c++) {
@@ -1113,7 +1114,7 @@ static void second_gradient_item(const void *argument, long member) {
         free(slopes);
         return;
     }
-    memset(buffer, 0, 4 * zeros); /* padding and sums, and the gradient of a signal that is not there */
+    memset(buffer, 0, 4 * zeros); /* padding, sums, and the gradient of missing signals */
     float *padded = buffer, *behind = padded + channels * each, *grads = behind + inputs * each;
     float *sums = grads + whole * size, *channel_sums = sums + channels * taps * LANES, *filtered = buffer + zeros;
     float *backwards = filtered + channels * size, *turned = backwards + channels * taps;
@@ -1175,13 +1176,13 @@ void lay_out(Parallel parallel, long threads, long count, const Interleave *task
     spread(parallel, threads, count, interleave_item, task);
 }
 
-/* ---- latents of power --------------------------------------------------------------------------------------------------
+/* ---- latents of power ----------------------------------------------------------------------------------------------
 
-   Logarithms of power, normalized, with dropout, in the order of latents. */
+   Logarithms of power after normalization and dropout, in the order of latents. */
 
 typedef struct {
     const float *power, *gamma, *beta; /* (P, F, B·S), (P, F), (P, F) */
-    const int16_t *draws;             /* (G, F·B·S), and the rest of dropout as in NormPool */
+    const int16_t *draws;              /* (G, F·B·S); other fields of dropout as in NormPool */
     const int64_t *group;
     const int32_t *threshold;
     const float *keep_scale;
@@ -1251,21 +1252,21 @@ void latents_backward(Parallel parallel, long threads, long members, const Laten
     spread(parallel, threads, members * task->features, latents_gradient_item, task);
 }
 
-/* ---- edges of windows -------------------------------------------------------------------------------------------------
+/* ---- edges of windows ----------------------------------------------------------------------------------------------
 
-   What windows of a filter's length miss that begin inside the padding: see model/moments.py. */
+   Sums that windows which overlap the padding lack: see edge_sums in model/moments.py. */
 
 typedef struct {
     const float *x; /* (N, R, T) */
-    float *out;     /* (N, E): sums at the right and the left, products at the right and the left, zeros */
+    float *out;     /* (N, E): sums on the right and left, products on the right and left, zeros */
     long rows, times, left, right, size;
 } Edges;
 
 #define EDGE_ROWS 4    /* rows whose products are added at once */
 #define EDGE_PIECE 64  /* rows that are summed in float32 */
 
-/* The first n samples of all rows, or the last ones backwards: sums (n,), and products (n, n) from the diagonal on. buffer:
-   for n · (n + 1) doubles and (EDGE_ROWS + n + 1) · wide floats, all 0. */
+/* Compute sums (n,) and products (n, n), from the diagonal on, of the first n samples of all rows, or of the last n
+   samples in reverse. buffer: n · (n + 1) doubles and (EDGE_ROWS + n + 1) · wide floats, all 0. */
 static void sum_edge(
     const float *x, long rows, long times, long n, int backwards, long wide, double *sums, double *products, float *heads
 ) {
@@ -1318,7 +1319,7 @@ static void edges_item(const void *argument, long number) {
         sum_edge(x, task->rows, task->times, n, side, wide, buffer, products, heads);
         for (long i = 0; i < n; i++) out[i] = (float)(total += buffer[i]);
         for (long i = 0; i < n; i++)
-            for (long j = i; j < n; j++) { /* along a diagonal, each adds up all before it */
+            for (long j = i; j < n; j++) { /* cumulative sum along the diagonal */
                 if (i) products[i * n + j] += products[(i - 1) * n + j - 1];
                 *triangle++ = (float)products[i * n + j];
             }
@@ -1330,42 +1331,42 @@ void edge_sums(Parallel parallel, long threads, long count, const Edges *task) {
     spread(parallel, threads, count, edges_item, task);
 }
 
-/* ---- thin products ---------------------------------------------------------------------------------------------------
+/* ---- thin products -------------------------------------------------------------------------------------------------
 
    Members mix the channels of shared signals: (M, K) × (K, N) with short sides M and K. Members that read the same
-   signals follow each other, and a piece of the signals is laid out closely before all of them use it: whole signals
-   lie powers of two apart, so that caches would hold few of them. */
+   signals follow each other. A piece of the signals is packed before all of them use it, because whole signals are
+   powers of two apart and few of them would fit into a cache. */
 
 typedef struct {
     const float *a, *b;   /* (P, M, K), or (P, M, N) in the gradient; (G, K, N) */
-    const int64_t *group; /* (P,) whose signals a member reads */
-    const int64_t *order; /* (P,) members by their group */
+    const int64_t *group; /* (P,) index of the signals of a member */
+    const int64_t *order; /* (P,) members sorted by their group */
     float *out;           /* (P, M, N), or (P, M, K) in the gradient */
     long members, rows, inner, columns;
-    long run; /* members of an item */
+    long run; /* members per item */
 } Product;
 
 #if defined(__AVX__) && !defined(__AVX512F__)
-#define WIDE 2 /* vectors of a row, times MIXED rows that are mixed at once */
+#define WIDE 2 /* vectors of a row that are mixed at once, for MIXED rows */
 #else
 #define WIDE 4
 #endif
 #define MIXED 4
-#define PACKED 32768 /* numbers of a piece */
+#define PACKED 32768 /* numbers in a piece */
 #define PIECE (WIDE * LANES)
 #if defined(__AVX__) && !defined(__AVX512F__)
-#define ACROSS 3 /* rows of the one times rows of the other factor whose products are summed at once */
+#define ACROSS 3 /* rows of b whose products with ALONG rows of a are summed at once */
 #else
 #define ACROSS 6
 #endif
 #define ALONG 4
 
-/* Rows (count, k) of weights times signals (k, times), which are `stride` apart. */
+/* Multiply weights (count, k) by signals (k, times), which are `stride` apart. */
 static void mix_rows(
     const float *weight, const float *x, long k, long stride, long times, long count, float *out, long out_stride
 ) {
     for (long start = 0; start < times; start += WIDE * LANES) {
-        /* The last tile ends with the signal. One that is longer than the signal reads on: there is buffer for it. */
+        /* The last tile ends with the signal. A signal shorter than a tile is padded in its buffer. */
         const long t = start + WIDE * LANES <= times || times < WIDE * LANES ? start : times - WIDE * LANES;
         for (long r = 0; r < count; r += MIXED) {
             const float *row[MIXED], *from = x + t;
@@ -1386,7 +1387,7 @@ static void mix_rows(
     }
 }
 
-/* Columns `first` to `first + count` of `rows` rows, `wide` apart, with zeros behind them. */
+/* Copy columns `first` to `first + count` of `rows` rows to rows of `wide` numbers, padded with zeros. */
 static void pack(const float *from, long rows, long columns, long first, long count, float *to, long wide) {
     for (long r = 0; r < rows; r++) {
         memcpy(to + r * wide, from + r * columns + first, 4 * count);
@@ -1394,7 +1395,7 @@ static void pack(const float *from, long rows, long columns, long first, long co
     }
 }
 
-/* No memory: let it be seen. */
+/* Set a result to NaN if memory is exhausted. */
 static void fill_nan(float *out, long rows, long columns, long count) {
     for (long r = 0; r < rows; r++)
         for (long i = 0; i < count; i++) out[r * columns + i] = NAN;
@@ -1438,9 +1439,9 @@ void product(Parallel parallel, long threads, long count, const Product *task) {
     spread(parallel, threads, (task->columns + wide - 1) / wide * runs, product_item, task);
 }
 
-#define SUMMED 256 /* columns of a piece */
+#define SUMMED 256 /* columns in a piece */
 
-/* ALONG rows of a times ACROSS rows of b over the columns of a piece, added to sums (rows, inner) of vectors. */
+/* Add products of ALONG rows of a and ACROSS rows of b over the columns of a piece to vectors (rows, inner) in sums. */
 INLINE void sum_tile(const float *a, const float *b, float *sums, long along, long across, long inner) {
     vec total[ALONG][ACROSS];
     const float *row[ALONG], *other[ACROSS];
@@ -1495,20 +1496,20 @@ static void product_gradient_item(const void *argument, long number) {
     free(buffer);
 }
 
-/* (M, N) × (K, N)ᵀ: the gradient of a mixture's weights. */
+/* Compute (M, N) × (K, N)ᵀ, the gradient of the weights of a product. */
 void product_gradient(Parallel parallel, long threads, long count, const Product *task) {
     spread(parallel, threads, (count + task->run - 1) / task->run, product_gradient_item, task);
 }
 
-/* ---- amplitudes beside shapes ----------------------------------------------------------------------------------------
+/* ---- append_scale --------------------------------------------------------------------------------------------------
 
-   In float64: what float32 leaves of a flat channel less its mean would become its shape. What is not finite stays so,
-   hence `a < b ? b : a` with a that may be NaN. */
+   In float64, because in float32 rounding errors of a constant channel would be scaled up to a shape. NaN and infinity
+   are preserved, hence `a < b ? b : a`, where a may be NaN. */
 
 typedef double dvec __attribute__((vector_size(4 * LANES), aligned(8), may_alias));
 #define JOINTS (LANES / 2)
 
-/* The sum of n numbers, or of their squares. */
+/* Return the sum of n numbers, or of their squares. */
 INLINE double sum_doubles(const double *x, long n, int squared) {
     dvec sum[4] = {{0}};
     long i = 0;
@@ -1527,7 +1528,7 @@ INLINE double sum_doubles(const double *x, long n, int squared) {
     return total;
 }
 
-/* Copies a row less its mean, which is returned. The copy is exactly 0 for one value throughout. */
+/* Subtract the mean of a row and return it. The copy is exactly 0 for a constant row. */
 static double center(const float *x, long n, double *copy) {
     const double first = x[0];
     for (long i = 0; i < n; i++) copy[i] = x[i] - first;
@@ -1536,7 +1537,7 @@ static double center(const float *x, long n, double *copy) {
     return first + mean;
 }
 
-/* As WithScale: windows (N, C, T) -> (N, 3C, T). */
+/* Compute append_scale: windows (N, C, T) -> (N, 3C, T). */
 void append_scale(long windows, long channels, long times, double flat, double quiet, const float *x, float *out,
                   double *buffer) {
     for (long n = 0; n < windows; n++, out += 3 * channels * times)
@@ -1562,11 +1563,11 @@ typedef struct {
     float bracket;
 } Scales;
 
-/* Adds weights, weights times their logarithms, and times these squared, of a row's vectors side by side. */
+/* Add the weights of a row, weights times their logarithms, and weights times squared logarithms. */
 INLINE void add_weights(const float *nearness, float scale, int vectors, vec sums[3]) {
     for (int k = 0; k < vectors; k++) {
         vec scaled = scale * load(nearness + k * LANES);
-        scaled = choose(scaled < -86.0f, all(-86.0f), scaled); /* where the exponential is 0 to all purposes */
+        scaled = choose(scaled < -86.0f, all(-86.0f), scaled); /* where the exponential is practically 0 */
         vec weight = exp_vec(scaled);
         sums[0] += weight;
         sums[1] += weight * scaled;
@@ -1574,7 +1575,7 @@ INLINE void add_weights(const float *nearness, float scale, int vectors, vec sum
     }
 }
 
-/* As `_log_scale` in censoring/kernels.py: one row stays in the nearest cache for all steps. */
+/* Compute `_log_scale` of censoring/kernel_matrices.py; a row stays in the L1 cache for all steps. */
 static void scales_item(const void *argument, long row) {
     const Scales *task = argument;
     const float *nearness = task->nearness + row * task->count;
@@ -1585,7 +1586,7 @@ static void scales_item(const void *argument, long row) {
         long i = 0;
         for (; i + AHEAD * LANES <= task->count; i += AHEAD * LANES) add_weights(nearness + i, scale, AHEAD, sums);
         for (; i + LANES <= task->count; i += LANES) add_weights(nearness + i, scale, 1, sums);
-        if (i < task->count) { /* nobody is a neighbor in what is left over */
+        if (i < task->count) { /* the remaining lanes have weight 0 */
             float buffer[LANES];
             store(buffer, all(-1e30f));
             memcpy(buffer, nearness + i, 4 * (task->count - i));
@@ -1612,7 +1613,7 @@ void log_scales(Parallel parallel, long threads, long rows, const Scales *task) 
 
 /* ---- indices ---------------------------------------------------------------------------------------------------- */
 
-/* Whether an index points outside [0, bound). */
+/* Tell whether an index points outside [0, bound). */
 int outside(const int64_t *index, long count, long bound) {
     for (long i = 0; i < count; i++)
         if (index[i] < 0 || index[i] >= bound) return 1;
@@ -1621,7 +1622,7 @@ int outside(const int64_t *index, long count, long bound) {
 
 /* ---- random bits --------------------------------------------------------------------------------------------------- */
 
-/* As `mix` in randomness.py. */
+/* Compute `mix` of randomness.py. */
 void mix_words(long count, const uint32_t *words, uint32_t *out) {
     for (long i = 0; i < count; i++) {
         uint32_t h = words[i];
