@@ -290,7 +290,7 @@ def test_labels_are_never_remembered_too_long(method: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("method", ["began", "club", "wasserstein", "coral"])
+@pytest.mark.parametrize("method", ["began", "coral"])
 def test_units_and_origin_of_a_dimension_do_not_matter(method: str, mode: str) -> None:
     """Otherwise an encoder would shrink z instead of hiding the subject."""
     z, y, s = batch()
@@ -352,10 +352,9 @@ def test_labels_and_codes_of_the_wrong_kind_are_refused(method: str) -> None:
 
 STRENGTH = {
     "adversary": 0.3, "mige": 0.3, "mmd": 3.0, "pairwise_mmd": 3.0, "began": 3.0,
-    "club": 0.1, "density_ratio": 3.0, "wasserstein": 1.0,
 }  # fmt: skip
 STEPS = {"mige": 100, "mmd": 100, "pairwise_mmd": 100, "coral": 100, "hsic": 100}  # critics have to learn z first
-STEPS |= {"began": 400, "wasserstein": 300}
+STEPS["began"] = 400
 # In these four dimensions BEGAN's own start of .7 removes a fifth of the leakage in 400 steps, .4 two thirds.
 START = {"began": 0.4}
 CONDITIONS = ("baseline", "true", "shuffled", "flipped")
@@ -412,7 +411,7 @@ def train_linear(
         return x @ encoder, (x @ encoder @ head).argmax(-1).eq(y).float().mean(-1)
 
 
-LONG = ("began", "club", "wasserstein")  # with many critic steps
+LONG = ("began",)  # with many critic steps
 QUICK = ("mmd", "adversary")
 
 

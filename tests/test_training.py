@@ -96,7 +96,7 @@ def test_a_member_alone_equals_one_of_two_of_three_and_of_five(channels: int, ti
     recordings = at.synthetic(n_subjects=4, trials_per_class=6, n_channels=channels, n_times=times, sfreq=128.0)
     (fold, *_) = at.leave_one_subject_out(recordings)
     settings = [at.Setting(max_epochs=1, batch_size=batch, **penalty) for penalty in (
-        {}, {"method": "density_ratio", "mode": "marginal", "strength": 1.0})]  # fmt: skip
+        {}, {"method": "adversary", "mode": "marginal", "strength": 1.0})]  # fmt: skip
     for setting in settings:
         (alone,) = at.train(recordings, [at.Job(setting, fold)], device="cpu")
         for members in (2, 3, 5):

@@ -11,15 +11,12 @@ from .adversary import Adversary
 from .began import BEGAN
 from .cauchy_schwarz import CauchySchwarz
 from .censor import Censor, code_path
-from .club import CLUB
 from .coral import CORAL
-from .density_ratio import DensityRatio
 from .hsic import HSIC
 from .method import Method, MethodOptions
 from .mige import MIGE
 from .mmd import MMD, PairwiseMMD
 from .terms import MODES
-from .wasserstein import Wasserstein
 
 __all__ = ["CENSORS", "MODES", "Censor", "Method", "MethodOptions", "code_path", "make_censor"]
 
@@ -32,9 +29,6 @@ CENSORS: dict[str, type[Method]] = {
     "coral": CORAL,
     "hsic": HSIC,
     "cauchy_schwarz": CauchySchwarz,
-    "club": CLUB,
-    "density_ratio": DensityRatio,
-    "wasserstein": Wasserstein,
 }
 
 

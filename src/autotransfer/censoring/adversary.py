@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from torch import Tensor
 
-from .critics import PrintedCriticOptions, SubjectCritic, with_labels
+from .critics import MLP, CriticOptions, label_width, with_labels
 from .groups import equal_shares, find_groups
+from .method import Method, MethodOptions
 from .printed import find_paper_sets
-from .terms import Term
+from .terms import Term, TermSpec
 
 
-class Adversary(SubjectCritic):
+class Adversary(Method):
     """dependence = −cross-entropy(critic(z, context), nuisance); the critic minimizes the cross-entropy.
 
     I(z; s | context) ≥ H(s | context) − cross-entropy. All contexts weigh the same.
     """
 
-    options: PrintedCriticOptions
+    options: CriticOptions
     label = "Adversary"
-    Options = PrintedCriticOptions
+    Options = CriticOptions
+    per_member = ("critic_lr",)
     quick_strengths: ClassVar[dict[str, float]] = {"marginal": 0.03}
     useful_strengths = (0.03, 0.1)
+
+    def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
+        super().__init__(spec, options)
+        inputs, hidden = spec.dim + label_width(spec.contexts), self.options.critic_hidden
+        self.critic = MLP(inputs, hidden, spec.nuisances, keys=spec.keys, members=spec.members)
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         return -self.cross_entropy(term, term.z, frozen=True)

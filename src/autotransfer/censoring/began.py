@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..errors import check_choice
 from ..randomness import fold_in
-from .critics import MLP, PrintedCriticOptions, label_width, to_unit_variance, with_labels
+from .critics import MLP, CriticOptions, label_width, to_unit_variance, with_labels
 from .groups import Groups, equal_shares, find_groups
 from .method import Method, MethodOptions, member_numbers
 from .printed import find_paper_sets, paper_weights
@@ -24,7 +24,7 @@ DIVERSITY = {"labelled": 1.0, "paper": 0.7}
 
 
 @dataclass(frozen=True, kw_only=True)
-class BEGANOptions(PrintedCriticOptions):
+class BEGANOptions(CriticOptions):
     """Options of BEGAN."""
 
     variant: str = "labelled"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,14 +10,12 @@ from torch import Tensor, nn
 
 from ..errors import check_at_most, check_positive
 from ..randomness import fold_in, uniform
-from .method import Method, MethodOptions
 from .printed import PrintedOptions
-from .terms import TermSpec
 
 
 @dataclass(frozen=True, kw_only=True)
-class CriticOptions(MethodOptions):
-    """Options of every method with a critic."""
+class CriticOptions(PrintedOptions):
+    """Options of every method with a critic. As printed, encoder and critic learn at the same rate."""
 
     critic_lr: float | None = 1e-2  # ten times the encoder's default, so that the critic keeps up; None: the encoder's
     critic_steps: int = 1  # critic updates per main step
@@ -28,14 +25,6 @@ class CriticOptions(MethodOptions):
         super().__post_init__()
         check_positive(self, "critic_lr", "critic_steps", "critic_hidden")
         check_at_most(self, critic_hidden=10**5, critic_steps=10**4)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrintedCriticOptions(PrintedOptions, CriticOptions):
-    """Options of the paper's methods with a critic; `as_printed` uses one learning rate for encoder and critic."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
         if self.as_printed and self.critic_lr == CriticOptions.critic_lr:
             object.__setattr__(self, "critic_lr", None)
 
@@ -73,8 +62,8 @@ class MLP(nn.Module):
 
 def with_labels(z: Tensor, *labels: tuple[Tensor, int]) -> Tensor:
     """Return z (P, B, D) with one-hot columns appended for every (ids (P, B), number of ids) with several ids."""
-    latents = [(ids[..., None] == torch.arange(n, device=z.device)).to(z.dtype) for ids, n in labels if n > 1]
-    return torch.cat([z, *latents], -1)
+    one_hot = [(ids[..., None] == torch.arange(n, device=z.device)).to(z.dtype) for ids, n in labels if n > 1]
+    return torch.cat([z, *one_hot], -1)
 
 
 def label_width(*counts: int) -> int:
@@ -87,16 +76,3 @@ def to_unit_variance(z: Tensor, weight: Tensor) -> Tensor:
     centered = z - (weight[..., None] * z).sum(-2, keepdim=True)
     variance = (weight[..., None] * centered.square()).sum(-2, keepdim=True)
     return centered * (variance + 1e-6).rsqrt()  # a constant dimension is 0
-
-
-class SubjectCritic(Method):
-    """Method whose critic maps (z, context) to one value per subject."""
-
-    options: CriticOptions
-    Options = CriticOptions
-    per_member = ("critic_lr",)
-
-    def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
-        super().__init__(spec, options)
-        inputs, hidden = spec.dim + label_width(spec.contexts), self.options.critic_hidden
-        self.critic = MLP(inputs, hidden, spec.nuisances, keys=spec.keys, members=spec.members)
