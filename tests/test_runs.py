@@ -63,7 +63,7 @@ def test_ledger_facts_and_populations(tmp_path: Path) -> None:
     database.remember(a=[1, 2], b=None)
     assert database.recall("a", list[int]) == [1, 2]
     assert database.recall("c", int) is None
-    with pytest.raises(UserError, match="holds an invalid 'a'"):
+    with pytest.raises(UserError, match="has an invalid 'a'"):
         database.recall("a", list[str])
     assert database.open_populations() == []
     database.add_populations([["x", "y"], ["z"]])

@@ -64,7 +64,7 @@ def test_links_in_a_run_are_refused_by_all_who_write(home: Path, tmp_path: Path,
     assert outside() == before
 
 
-@pytest.mark.parametrize(("name", "told"), [("notes.txt", "is a link"), ("results.csv", "would replace")])
+@pytest.mark.parametrize(("name", "told"), [("notes.txt", "is a link"), ("results.csv", "already holds")])
 def test_a_run_is_not_begun_among_links(tmp_path: Path, name: str, told: str) -> None:
     (tmp_path / "run").mkdir()
     link = tmp_path / "run" / name

@@ -1,4 +1,4 @@
-"""A population in flight, on disk: safetensors with a checksum, replaced atomically."""
+"""Checkpoints of populations in training: safetensors with a checksum, replaced atomically."""
 
 from __future__ import annotations
 
@@ -23,26 +23,25 @@ from ..training.windows import Windows
 
 
 @dataclass(frozen=True)
-class Note:
+class CheckpointInfo:
     """Facts about the population of a checkpoint."""
 
-    keys: list[str]  # of its members, in order
+    keys: list[str]  # job keys of its members, in order
     epoch: int
-    seconds: list[float]  # by member
-    size: int  # members that it began with
+    seconds: list[float]  # training time by member
+    size: int  # number of members at the start
 
 
 def save_checkpoint(path: Path, population: Trainer, keys: list[str]) -> None:
-    """Write a population that is being trained. keys: names of its members in the run database, in order."""
-    note = schema.to_json(Note(keys, population.epoch, population.seconds, population.size))
+    """Write a population in training. keys: job keys of its members, in order"""
+    info = schema.to_json(CheckpointInfo(keys, population.epoch, population.seconds, population.size))
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in population.state().items()}
-    body = save(tensors, metadata={"population": note})
+    body = save(tensors, metadata={"population": info})
     write_atomically(path, hashlib.blake2b(body, digest_size=32).digest() + body)
 
 
-def load_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], Note] | None:
-    """Return tensors and note of a checkpoint; None if there is no checkpoint or it is damaged, and training starts
-    again."""
+def load_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], CheckpointInfo] | None:
+    """Return tensors and facts of a checkpoint; None if there is none or it is damaged, so that training restarts."""
     try:
         content = read_plain(path)
     except OSError:
@@ -52,8 +51,8 @@ def load_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], Note] | None:
         return None
     try:
         length = int.from_bytes(body[:8], "little")
-        note = schema.from_json(Note, json.loads(body[8 : 8 + length])["__metadata__"]["population"])
-        return load(body), note
+        info = schema.from_json(CheckpointInfo, json.loads(body[8 : 8 + length])["__metadata__"]["population"])
+        return load(body), info
     except (SafetensorError, ValueError, KeyError, TypeError, UserError):
         return None
 
@@ -61,26 +60,25 @@ def load_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], Note] | None:
 def restore(
     jobs: dict[str, Job], windows: Windows, path: Path, encoders: Encoders | None = None
 ) -> tuple[Trainer, list[str]] | None:
-    """Return the population of a checkpoint and the keys of its members, all in `jobs`; None if it does not fit."""
+    """Return the population of a checkpoint and its members' keys; None if it does not fit the jobs."""
     checkpoint = load_checkpoint(path)
     if checkpoint is None:
         return None
-    tensors, note = checkpoint
-    if not note.keys or not set(note.keys) <= set(jobs) or len(note.keys) > note.size:
+    tensors, info = checkpoint
+    if not info.keys or not set(info.keys) <= set(jobs) or len(info.keys) > info.size:
         return None
-    if len(note.seconds) != len(note.keys) or not all(0 <= spent < math.inf for spent in note.seconds):
+    if len(info.seconds) != len(info.keys) or not all(0 <= spent < math.inf for spent in info.seconds):
         return None
-    population = make_population([jobs[key] for key in note.keys], windows, encoders)
-    if not _fits(population, tensors, note.epoch):
+    population = make_population([jobs[key] for key in info.keys], windows, encoders)
+    if not _fits(population, tensors, info.epoch):
         return None
-    population.load(tensors, note.epoch, note.seconds)
-    population.size = note.size
-    return population, note.keys
+    population.load(tensors, info.epoch, info.seconds)
+    population.size = info.size
+    return population, info.keys
 
 
 def _fits(population: Trainer, tensors: dict[str, torch.Tensor], epoch: int) -> bool:
-    """Return whether these tensors can be the population's state. Copying would silently stretch a tensor of one row
-    over all members."""
+    """Return whether tensors have the shapes and types of the population's state; copying would broadcast others."""
     expected = population.state()
     if set(tensors) != set(expected):
         return False
@@ -88,7 +86,7 @@ def _fits(population: Trainer, tensors: dict[str, torch.Tensor], epoch: int) -> 
     for name, tensor in expected.items():
         restored = tensors[name]
         shape = list(tensor.shape)
-        if name == "snapshots.history":  # as long as members needed that have left since
+        if name == "snapshots.history":  # members that have finished may have needed more epochs
             shape[1] = max(longest, restored.shape[1] if restored.ndim > 1 else 0)
         if list(restored.shape) != shape or restored.dtype != tensor.dtype:
             return False

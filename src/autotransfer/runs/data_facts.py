@@ -1,4 +1,4 @@
-"""Facts about the recordings of a run: numbers and names for reports, and digests that tell whether data changed."""
+"""Facts about the recordings of a run: sizes and names for reports, and digests that detect changed data."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ..recordings.units import Units
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """The recordings in numbers and names."""
+    """Sizes and names of recordings."""
 
-    name: str = "recordings"  # of the data set
+    name: str = "recordings"  # name of the data set
     n_windows: int
     n_channels: int
     n_times: int
@@ -24,8 +24,8 @@ class Data:
     channels: tuple[str, ...]
     classes: tuple[str, ...]
     subjects: tuple[str, ...]
-    windows_by_unit: tuple[int, ...]  # of each subject
-    units: Units | None = None  # whose the subjects are, where they are parts of people
+    windows_by_unit: tuple[int, ...]  # number of windows of each of `subjects`
+    units: Units | None = None  # if `subjects` are held-out units: sessions, or values of a column
 
     @classmethod
     def from_recordings(cls, rec: Recordings) -> Self:
@@ -44,17 +44,17 @@ class Data:
 
     @property
     def whole_subjects(self) -> tuple[str, ...]:
-        """Return the names of the people."""
+        """Return the names of subjects, also if `subjects` are held-out units."""
         return self.subjects if self.units is None else self.units.everybody
 
     @property
     def windows_by_subject(self) -> tuple[int, ...]:
         if self.units is None:
             return self.windows_by_unit
-        trials = dict.fromkeys(self.units.everybody, 0)
-        for person, n in zip(self.units.people, self.windows_by_unit, strict=True):
-            trials[person] += n
-        return tuple(trials.values())
+        windows = dict.fromkeys(self.units.everybody, 0)
+        for subject, n in zip(self.units.people, self.windows_by_unit, strict=True):
+            windows[subject] += n
+        return tuple(windows.values())
 
     @property
     def chance(self) -> float:
@@ -63,7 +63,7 @@ class Data:
 
 
 def fingerprint(recordings: Recordings) -> str:
-    """Return a digest of windows, classes and subjects, which tells whether data have changed since a run began."""
+    """Return a digest of windows, classes, subjects and targets."""
     digest = hashlib.blake2b(digest_size=16)
     for tensor in (recordings.X, recordings.y, recordings.subject):
         digest.update(str(tuple(tensor.shape)).encode())
@@ -75,10 +75,7 @@ def fingerprint(recordings: Recordings) -> str:
 
 
 def column_digests(recordings: Recordings) -> dict[str, str]:
-    """Return digests of the sessions, '' if there are none, and of every column, by name.
-
-    `fingerprint` covers windows, classes and subjects; reports and groups depend on the columns.
-    """
+    """Return digests of sessions and columns by name, '' without sessions; `fingerprint` does not cover them."""
     digests = {"session": ""}
     if recordings.session is not None:
         order = np.unique(recordings.session.numpy(), return_inverse=True)[1].astype(np.int64)
@@ -91,7 +88,6 @@ def column_digests(recordings: Recordings) -> dict[str, str]:
 
 
 def changed_column(known: dict[str, str], recordings: Recordings) -> str | None:
-    """Return the first column that is not as it was by its `column_digests`, None if all are. Further columns do not
-    matter."""
+    """Return the first known column whose digest has changed; None if all are equal. New columns do not matter."""
     digests = column_digests(recordings)
     return next((name for name, digest in known.items() if digests.get(name) != digest), None)

@@ -1,4 +1,4 @@
-"""The run database, or database: every job and its result, on disk as soon as it is known (SQLite, WAL)."""
+"""The run database: jobs, results and facts of a run in an SQLite file, written as soon as they are known."""
 
 from __future__ import annotations
 
@@ -35,47 +35,45 @@ CREATE TABLE IF NOT EXISTS populations (
     number INTEGER PRIMARY KEY, keys TEXT NOT NULL, status TEXT NOT NULL DEFAULT 'waiting'
 );
 """
-VERSION = 4  # of these tables, as SQLite's user_version; 0.1.0 wrote 0
+VERSION = 4  # version of these tables, stored as SQLite's user_version
 T = TypeVar("T")
 FINISHED = ("done", "failed")
 STATUSES = ("waiting", "running", *FINISHED)
 STAGES = {"search": "stage one", "folds": "stage two", "sessions": "models for sessions"}
-UNDELIVERED = "undelivered"  # stage of jobs that a run had no time to complete: kept for `resume`, and read by nothing
+UNDELIVERED = "undelivered"  # stage of hidden jobs, for which there was no time; `resume` can take them up again
 REMEDY = "restore the run's folder from a copy, or start a new run"
 PATIENCE = 30.0  # seconds to wait for another program that has locked the file
-REMEMBERED = 1000  # records, each some 200 kB after 500 epochs
+CACHED_RECORDS = 1000  # a record has about 200 kB after 500 epochs
 PROTECTED = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH)
 BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class DamagedDatabase(UserError):
-    """Error of a run database that is not as it was written."""
+    """Error of a damaged run database."""
 
     def __init__(self, path: Path, reason: object) -> None:
-        super().__init__(
-            f"the run database {path} is damaged ({reason}); restore the folder from a copy or start a new run; "
-            f"what is in {path.parent / 'model'} can still predict"
-        )
+        super().__init__(f"the run database {path} is damaged ({reason}); {REMEDY}")
 
 
 @contextmanager
 def explain_errors(path: Path) -> Iterator[None]:
-    """Translate errors of the database at `path` that a user can fix."""
+    """Replace SQLite errors of the database at `path` by errors that name file and remedy."""
     try:
         yield
     except sqlite3.DatabaseError as error:
-        known = _in_words(path, error)
+        known = _explain(path, error)
         if known is None:
             raise
         raise known from None
-    except UnicodeDecodeError:  # SQLite quotes what is damaged, and Python cannot read the message
-        raise DamagedDatabase(path, "it holds text that is none") from None
+    except UnicodeDecodeError:  # SQLite's message quotes damaged bytes
+        raise DamagedDatabase(path, "it has invalid text") from None
 
 
-def _in_words(path: Path, error: sqlite3.DatabaseError) -> Exception | None:
+def _explain(path: Path, error: sqlite3.DatabaseError) -> Exception | None:
+    """Return an error that a user can act on; None for other errors."""
     code: int = getattr(error, "sqlite_errorcode", 0)
-    kind = code & 0xFF  # the rest tells variants apart
+    kind = code & 0xFF  # higher bits are variants of an error
     if kind == sqlite3.SQLITE_FULL:
         return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
     if code == sqlite3.SQLITE_IOERR_READ or kind in CORRUPT:
@@ -91,8 +89,7 @@ def _in_words(path: Path, error: sqlite3.DatabaseError) -> Exception | None:
 
 @dataclass(frozen=True)
 class Entry:
-    """Job of the run database. `validation` and `test` are positions of the run's groups: of single subjects unless
-    several are held out together."""
+    """Job in the run database. `validation` and `test` are positions of groups of held-out subjects."""
 
     key: str
     stage: str
@@ -101,12 +98,12 @@ class Entry:
     test: int
     seed: int
     status: str = "waiting"  # waiting, running, done, failed
-    starts: int = 0  # how often training began from the first epoch
+    starts: int = 0  # number of times that training started from the first epoch
     record: Record | None = None
 
     @classmethod
     def build(cls, stage: str, setting: Setting, validation: int, test: int, seed: int) -> Entry:
-        """Return a job that waits."""
+        """Return a waiting job with its key."""
         return cls(entry_key(setting, validation, test, seed), stage, setting, validation, test, seed)
 
     @property
@@ -116,25 +113,25 @@ class Entry:
 
 class OpenPopulation(NamedTuple):
     number: int
-    keys: list[str]  # of its jobs
+    keys: list[str]  # job keys of its members
 
 
 class RunDatabase:
-    """Run database in one SQLite file. Every method that changes it is one transaction."""
+    """Run database in one SQLite file. Every method that writes is one transaction."""
 
     def __init__(self, path: Path, *, create: bool = False, read_only: bool = False) -> None:
-        """Open the database. read_only: nothing is written, so a folder without write permission can be read."""
+        """Open the database. read_only: whether nothing is written, as in a folder without write permission"""
         self.path = path
-        self._noted = 0  # jobs handed to `add` so far
+        self._n_added = 0  # number of jobs given to `add` by this process
         self.versions = 0  # place of the versions that fits are made with, in the fact "versions"
         if not create and not os.path.isfile(path):
             raise no_run_error(path.parent, path.name)
         refuse_links(path.parent)
-        if not create and path.stat().st_size == 0:  # to SQLite a good beginning
+        if not create and path.stat().st_size == 0:  # SQLite would take it for a new database
             raise DamagedDatabase(path, "it is empty")
-        # Reading makes an index beside the file, unless SQLite is told that nothing can change.
-        archived = not writable(path.parent) and not wal_files(path)[0].exists()
-        mode = "immutable=1" if archived else "mode=ro"
+        # SQLite creates an index file even for reading, unless the database is declared immutable.
+        is_archived = not writable(path.parent) and not wal_files(path)[0].exists()
+        mode = "immutable=1" if is_archived else "mode=ro"
         place = f"file:{quote(str(path.absolute()))}?{mode}" if read_only else path
         with explain_errors(path):
             self.connection = sqlite3.connect(place, isolation_level=None, timeout=PATIENCE, uri=read_only)
@@ -142,12 +139,12 @@ class RunDatabase:
                 self._prepare(create, read_only)
             except BaseException as error:
                 self.connection.close()
-                if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:  # a file of an unknown kind
+                if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:  # not a run database
                     raise DamagedDatabase(path, error) from None
                 raise
 
     def _prepare(self, create: bool, read_only: bool) -> None:
-        self.connection.text_factory = bytes.decode  # which raises an error that `explain_errors` knows
+        self.connection.text_factory = bytes.decode  # raises UnicodeDecodeError, see `explain_errors`
         self.connection.execute("PRAGMA trusted_schema=OFF")
         ((version,),) = self._ask("PRAGMA user_version")
         if not create and version != VERSION:
@@ -162,12 +159,11 @@ class RunDatabase:
         self.connection.close()
 
     def empty_log(self) -> None:
-        """Move all committed changes into the database file. `close` does that, too, but if the disk fails it leaves
-        the log without an error."""
+        """Move all changes from the log into the database file, and raise if the disk fails, unlike `close`."""
         self._ask("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def check(self) -> None:
-        """Raise DamagedDatabase unless SQLite finds every page as it was written."""
+        """Raise DamagedDatabase unless SQLite's integrity check passes."""
         ((result,),) = self._ask("PRAGMA integrity_check(1)")
         if result != "ok":
             raise DamagedDatabase(self.path, result)
@@ -184,22 +180,23 @@ class RunDatabase:
                 yield self.connection
                 self.connection.execute("COMMIT")
             except BaseException:
-                if self.connection.in_transaction:  # on a full disk SQLite has rolled back by itself
+                if self.connection.in_transaction:  # SQLite itself rolls back if the disk is full
                     self.connection.execute("ROLLBACK")
                 raise
 
     def remember(self, **facts: Any) -> None:
+        """Store facts as JSON by name."""
         with self.transaction() as connection:
             for name, value in facts.items():
                 connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, schema.to_json(value)))
 
     def recall(self, name: str, kind: type[T]) -> T | None:
-        """Return a fact, checked to be of its type; None if it was never stored."""
+        """Return a stored fact of this type; None if it was never stored."""
         rows = self._ask("SELECT value FROM facts WHERE name = ?", (name,))
         return self._checked(name, kind, rows[0][0]) if rows else None
 
     def require(self, name: str, kind: type[T]) -> T:
-        """Return a fact that every run notes when it is begun."""
+        """Return a fact that is stored when a run is created."""
         fact = self.recall(name, kind)
         if fact is None:
             raise DamagedDatabase(self.path, f"it has no {name}")
@@ -209,13 +206,12 @@ class RunDatabase:
         try:
             return schema.from_json(kind, value)
         except UserError as error:
-            raise UserError(f"the database {self.path} holds an invalid {name!r} ({error}); {REMEDY}") from None
+            raise UserError(f"{self.path} has an invalid {name!r} ({error}); {REMEDY}") from None
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """Note jobs to be done; those already known stay as they are, and those that were set aside are taken up.
+        """Add waiting jobs. Known jobs stay unchanged, except that hidden ones are taken up again.
 
-        A job's number counts what was noted before it in this process, known or not: as a resumed run notes the same
-        jobs in the same order, one that was lost from the file comes back in its old place.
+        Jobs are numbered in the order of addition by this process, which is equal in a resumed run.
         """
         with self.transaction() as connection:
             for entry in entries:
@@ -224,9 +220,9 @@ class RunDatabase:
                     "INSERT INTO jobs (key, number, stage, setting, validation, test, seed) "
                     "VALUES (?, ?, ?, ?, ?, ?, ?) "
                     "ON CONFLICT (key) DO UPDATE SET stage = excluded.stage WHERE stage = ?",
-                    (entry.key, self._noted, entry.stage, setting, *entry.held_out, entry.seed, UNDELIVERED),
+                    (entry.key, self._n_added, entry.stage, setting, *entry.held_out, entry.seed, UNDELIVERED),
                 )
-                self._noted += 1
+                self._n_added += 1
 
     def set_aside(self, keys: Sequence[str]) -> None:
         """Hide jobs of a stage that was not completed, until they are added again."""
@@ -234,10 +230,7 @@ class RunDatabase:
             connection.executemany("UPDATE jobs SET stage = ? WHERE key = ?", [(UNDELIVERED, key) for key in keys])
 
     def entries(self, stage: str | None = None, *, records: bool = True, hidden: bool = False) -> list[Entry]:
-        """Return jobs in the order in which they were noted.
-
-        records: with what came of them, which is long. hidden: with those that were set aside
-        """
+        """Return jobs in the order of addition. records: whether to read their records; hidden: also hidden jobs"""
         columns = f"key, stage, setting, validation, test, seed, status, starts, {'record' if records else 'NULL'}"
         where, value = ("stage != ?", "" if hidden else UNDELIVERED) if stage is None else ("stage = ?", stage)
         rows = self._ask(f"SELECT {columns} FROM jobs WHERE {where} ORDER BY number, key", (value,))
@@ -245,35 +238,32 @@ class RunDatabase:
 
     @cached_property
     def _record(self) -> Callable[[str], Record]:
-        """Return a reader of records that reads equal text once, because a run asks for all its records again and
-        again."""
+        """Return a cached reader of records, because a run reads all of them repeatedly."""
         from ..jobs import Record
 
-        return lru_cache(REMEMBERED)(partial(schema.from_json, Record))
+        return lru_cache(CACHED_RECORDS)(partial(schema.from_json, Record))
 
     def _entry(
         self, key: str, stage: str, setting: str, validation: int, test: int, seed: int, status: str, starts: int,
         record: str | None,
     ) -> Entry:  # fmt: skip
-        """Make a job from a row, which is checked like a stranger's: an invalid one is refused in one line."""
+        """Return the job of a row of the table; raise if a value is invalid."""
         from ..settings import Setting
 
         try:
             parsed = None if record is None else self._record(record)
             entry = Entry(key, stage, Setting.from_json(setting), validation, test, seed, status, starts, parsed)
         except UserError as error:
-            raise UserError(
-                f"the database {self.path} has a job with {error} (key {str(key)[:60]!r}); {REMEDY}"
-            ) from None
+            raise UserError(f"{self.path} has a job with {error} (key {str(key)[:60]!r}); {REMEDY}") from None
         return entry
 
     def record(self, key: str) -> Record | None:
-        """Return the record of a job, if it is finished."""
+        """Return the record of a job; None if it is not finished."""
         ((text,),) = self._ask("SELECT record FROM jobs WHERE key = ?", (key,))
         return None if text is None else self._record(text)
 
     def failures(self) -> list[tuple[dict[str, Any], str]]:
-        """Return setting and reason of every failed job, read without the types of either: torch takes seconds."""
+        """Return setting and reason of failed jobs as JSON values, which does not import torch."""
         rows = self._ask(
             "SELECT setting, record FROM jobs WHERE status = 'failed' AND stage != ? ORDER BY number, key",
             (UNDELIVERED,),
@@ -303,7 +293,7 @@ class RunDatabase:
         return known[place] | ({"other versions": "; ".join(changed)} if changed else {})
 
     def stage_words(self) -> str:
-        """Return the stages that jobs are left of, as progress and status call them."""
+        """Return the names of stages with unfinished jobs."""
         left = "SELECT stage, sum(status NOT IN ('done', 'failed')) FROM jobs GROUP BY stage ORDER BY min(number)"
         stages = dict(self._ask(left))
         words = STAGES if "search" in stages else STAGES | {"folds": "every fold"}
@@ -317,7 +307,7 @@ class RunDatabase:
             )
 
     def finish(self, key: str, record: Record, tensors: bytes) -> None:
-        """Store scores and weights of a job that has ended, well or badly, in one transaction."""
+        """Store record and tensors of a job that is done or has failed."""
         status = "done" if record.failure is None else "failed"
         with self.transaction() as connection:
             connection.execute(
@@ -327,12 +317,12 @@ class RunDatabase:
             )
 
     def tensors(self, key: str) -> bytes:
-        """Return the weights of a finished job; empty if it left none."""
+        """Return the stored tensors of a finished job as safetensors bytes; empty if there are none."""
         ((blob,),) = self._ask("SELECT tensors FROM jobs WHERE key = ?", (key,))
         return blob if isinstance(blob, bytes) else b""
 
     def open_populations(self) -> list[OpenPopulation]:
-        """Return the populations that have not ended, the oldest first, without those that were set aside."""
+        """Return unfinished populations, the oldest first, without those of hidden jobs."""
         rows = self._ask("SELECT number, keys FROM populations WHERE status != 'done' ORDER BY number")
         hidden = {key for (key,) in self._ask("SELECT key FROM jobs WHERE stage = ?", (UNDELIVERED,))}
         every = [OpenPopulation(n, self._checked(f"population {n}", list[str], keys)) for n, keys in rows]
@@ -349,35 +339,30 @@ class RunDatabase:
             connection.execute("UPDATE populations SET status = 'done' WHERE number = ?", (number,))
 
     def halve_population(self, number: int, first: Sequence[str], second: Sequence[str]) -> None:
-        """Replace a population by two: the first keeps its number, and with it its turn; the second comes last."""
+        """Replace a population by two: the first keeps its number, the second becomes the last one."""
         with self.transaction() as connection:
             connection.execute("UPDATE populations SET keys = ? WHERE number = ?", (json.dumps(list(first)), number))
             connection.execute("INSERT INTO populations (keys) VALUES (?)", (json.dumps(list(second)),))
 
 
 def entry_key(setting: Setting, first: int, second: int, seed: int) -> str:
-    """Return the key of a training: the pair that is held out has no order."""
+    """Return the key of a job; it does not depend on the order of the two held-out groups."""
     return f"{setting.key}-{min(first, second)}-{max(first, second)}-{seed}"
 
 
 def check_entries(database: RunDatabase, entries: Sequence[Entry], n_groups: int) -> None:
-    """Raise unless the jobs of a run database agree with the recordings and with its populations.
-
-    n_groups: of people who are held out together
-    """
+    """Raise unless jobs are valid for n_groups held-out groups, and populations consist of known jobs."""
     for entry in entries:
         if not _is_sound(entry, n_groups):
-            raise UserError(f"the database {database.path} has a damaged job (key {str(entry.key)[:60]!r}); {REMEDY}")
+            raise UserError(f"{database.path} has a damaged job (key {str(entry.key)[:60]!r}); {REMEDY}")
     known = database.statuses().keys()
     for number, keys in database.open_populations():
         if not set(keys) <= known:
-            raise UserError(
-                f"population {number} of the database {database.path} has jobs that are not listed; {REMEDY}"
-            )
+            raise UserError(f"{database.path} has unknown jobs in population {number}; {REMEDY}")
 
 
 def _is_sound(entry: Entry, n_groups: int) -> bool:
-    record, is_alone = entry.record, entry.validation == n_groups  # nobody validates: see Run.folds
+    record, is_alone = entry.record, entry.validation == n_groups  # no validation group, see Run.folds
     return (
         all(isinstance(n, int) and 0 <= n < 2**63 for n in (*entry.held_out, entry.seed, entry.starts))
         and entry.validation != entry.test

@@ -1,4 +1,4 @@
-"""The lock that one process holds on a run, and what may lie in a run's folder."""
+"""The lock that one process holds on a run, and checks of the files in its folder."""
 
 from __future__ import annotations
 
@@ -16,46 +16,44 @@ def wal_files(path: Path) -> tuple[Path, Path]:
 
 
 def remove_database(path: Path) -> None:
-    """Remove a database with the files that SQLite keeps beside it: its log, the index of the log and, before there is
-    a log, a journal."""
+    """Remove a database with SQLite's write-ahead log, its index, and the journal."""
     for name in (path, *wal_files(path), path.with_name(path.name + "-journal")):
         name.unlink(missing_ok=True)
 
 
 def refuse_links(folder: Path) -> None:
-    """Raise where a run's folder holds a link, a pipe or a device: the folder may be a stranger's, and we would write
-    through the first and wait for the others."""
-    for place in (folder, folder / "model"):  # where a run writes
-        with contextlib.suppress(OSError):  # whoever writes there is told why it does not work
-            for entry in os.scandir(place):
+    """Raise if a run's folder has links, pipes or devices, through which a run could write elsewhere or wait."""
+    for written_folder in (folder, folder / "model"):
+        with contextlib.suppress(OSError):  # writing raises a better message
+            for entry in os.scandir(written_folder):
                 if entry.is_symlink():
-                    raise UserError(f"{entry.path} is a link; a run's files lie in its own folder: copy them there")
+                    raise UserError(f"{entry.path} is a link; replace it by a copy of the file")
                 if not entry.is_file() and not entry.is_dir():
-                    raise UserError(f"{entry.path} is a pipe or a device; a run's files are plain ones: remove it")
+                    raise UserError(f"{entry.path} is a pipe or a device; remove it")
 
 
 POSIX = os.name == "posix"
-FAR = 2**30  # the byte that is locked on Windows, where others cannot read a locked one: the holder's name comes first
+FAR = 2**30  # byte that is locked on Windows, far behind the holder's name, which others must be able to read
 
 
 def lock_file(handle: int, *, shared: bool = False) -> None:
-    """Lock an open file without waiting; OSError where another process has. shared: with others that share it."""
+    """Lock an open file without waiting; OSError if another process has. shared: whether others may share the lock"""
     if POSIX:
         fcntl = import_module("fcntl")
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    else:  # Windows, which knows no sharing
+    else:  # Windows has no shared locks
         _lock_far_byte(handle, "LK_NBLCK")
 
 
 def unlock_file(handle: int) -> None:
-    """Unlock a file before it is closed. POSIX does so itself; on Windows the lock may outlive the file for a while."""
+    """Unlock a file before it is closed; on Windows the lock may otherwise outlive the file."""
     if not POSIX:
         _lock_far_byte(handle, "LK_UNLCK")
 
 
 def _lock_far_byte(handle: int, mode: str) -> None:
     msvcrt = import_module("msvcrt")
-    os.lseek(handle, FAR, os.SEEK_SET)  # a lock begins where the file stands
+    os.lseek(handle, FAR, os.SEEK_SET)  # locks the byte at the current position
     try:
         msvcrt.locking(handle, getattr(msvcrt, mode), 1)
     finally:
@@ -63,7 +61,7 @@ def _lock_far_byte(handle: int, mode: str) -> None:
 
 
 class Lock:
-    """Lock on RUN/lock while a process works there. The system drops it with the process, however it ends."""
+    """Lock on RUN/lock while a process trains the run; the system releases it when the process ends."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "lock"
@@ -87,7 +85,7 @@ class Lock:
                 f"{self.path.parent} is in use by another process ({holder}); wait for it, or choose another folder"
             ) from None
         self.file.truncate(0)
-        with contextlib.suppress(OSError):  # a courtesy to whoever comes next, which a full disk may deny
+        with contextlib.suppress(OSError):  # for the message of the next process; not essential
             self.file.write(f"pid {os.getpid()}")
             self.file.flush()
         return self
@@ -100,12 +98,11 @@ class Lock:
 
 
 def no_run_error(folder: Path, database: str = "run.sqlite") -> UserError:
-    """Return the error for a folder without a run database, in which a run may be about to begin."""
+    """Return the error for a folder without a run database."""
     if in_use(folder):
-        return UserError(f"a run is starting in {folder}; ask again in a few seconds")
+        return UserError(f"a run is starting in {folder}; try again in a few seconds")
     return UserError(
-        f"{folder} is not a run: it has no {database}; start one with autotransfer run, or wait a few seconds "
-        "if it has just been started"
+        f"{folder} is not a run: it has no {database}; start one with: autotransfer run DATA --out {folder}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Options and recordings that go together: read, resolved and checked once, before anything is planned or written."""
+"""Preparation of a run: options and recordings are loaded, resolved and checked together, before planning."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from .options import RunOptions, resolve_options
 class Preparation:
     """Options, recordings and encoders of a run, checked together."""
 
-    options: RunOptions  # resolved for the recordings
-    recordings: Recordings  # whose `subject` is the unit that is held out
+    options: RunOptions  # with folds and epochs for the recordings
+    recordings: Recordings  # `subject` is the held-out unit
     encoders: Encoders | None = None
 
     @property
     def groups(self) -> list[list[int]]:
-        """Return the subjects that are held out together, as positions in recordings.subjects."""
+        """Return groups of subjects that are held out together, as positions in recordings.subjects."""
         return groups_of(self.recordings, self.options.n_folds)
 
     @property
@@ -37,8 +37,7 @@ class Preparation:
         return leave_groups_out(self.recordings, self.options.n_folds)
 
     def check_settings(self, settings: Sequence[Setting]) -> None:
-        """Raise if windows are too short for a setting, or have another sampling rate, or if a user's encoder is not
-        known, or cannot take them."""
+        """Raise if a setting cannot be trained on the windows: length, sampling rate, or a user's encoder."""
         for setting in settings:
             check_rate(self.recordings.sfreq, setting.preprocessing.sfreq, 1e-6, "setting")
         sizes = {setting.encoder: (setting, size_of(self.recordings, setting)) for setting in reversed(settings)}
@@ -49,7 +48,7 @@ class Preparation:
 
 
 def prepare(options: RunOptions, encoders: Encoders | None = None, recordings: Recordings | None = None) -> Preparation:
-    """Return options and recordings, checked together. recordings: loaded from `options.source` if None."""
+    """Return checked options and recordings. recordings: loaded from `options.source` if None"""
     check_packages(options)
     check_encoder(options, encoders)
     resolve_device(options.device)
@@ -62,7 +61,7 @@ def prepare(options: RunOptions, encoders: Encoders | None = None, recordings: R
 
 
 def check_packages(options: RunOptions) -> None:
-    """Raise if an optional package is missing, before any work is done."""
+    """Raise if an optional package is missing."""
     if options.search == "tpe":
         need("optuna", "search tpe", "optuna")
 

@@ -1,4 +1,4 @@
-"""results.csv: one tidy row per finished job, and the typed record behind each row."""
+"""Finished fits of a run, and results.csv with one row per fit and test subject."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ COLUMNS = [
     "swapped_best_epoch", "swapped_validation_score", "swapped_test_score", "seconds", "failure", "key",
 ]  # fmt: skip
 
-MEASURED = ("best_epoch", "validation_score", "test_score")  # also with validation and test exchanged
+MEASURED = ("best_epoch", "validation_score", "test_score")  # columns that also exist with the prefix swapped_
 
 
 @dataclass(frozen=True)
 class FinishedFit:
-    """Finished job: a setting, the subjects that were held out, and its record."""
+    """Finished job: setting, held-out subjects and record."""
 
-    stage: str  # "search", "folds", "sessions" (which are no candidates), "nested" or "baselines"
-    name: str  # of the setting, unique in the run
+    stage: str  # "search", "folds", "sessions" (centered models for online sessions), "nested" or "baselines"
+    name: str  # name of the setting, unique in the run
     setting: Setting
-    fold: int  # the position of the test subject or, with --folds, of the group
-    validation_subject: Hashable  # or a tuple of several
+    fold: int  # position of the group of test subjects
+    validation_subject: Hashable  # a name, or a tuple of names
     test_subject: Hashable
     seed: int
     key: str
@@ -47,38 +47,38 @@ class FinishedFit:
 
     @property
     def scores(self) -> dict[str, float]:
-        """Return test scores by name of a subject."""
-        people, scores = _names(self.test_subject), self.record.test_scores
-        values = [scores[place] for place in sorted(scores, key=int)]  # as groups are listed
-        return dict(zip(people, values or [self.record.test_score] * len(people), strict=True))
+        """Return test scores by subject."""
+        subjects, scores = _names(self.test_subject), self.record.test_scores
+        values = [scores[position] for position in sorted(scores, key=int)]  # in the order of the group
+        return dict(zip(subjects, values or [self.record.test_score] * len(subjects), strict=True))
 
     @property
     def held_out(self) -> tuple[str, ...]:
-        """Return the names of all subjects that were not trained on."""
+        """Return the names of all held-out subjects."""
         return (*_names(self.validation_subject), *_names(self.test_subject))
 
 
 def _names(subject: Hashable) -> tuple[str, ...]:
-    """Return the names of one subject, or of several."""
+    """Return a tuple of names from one name or several."""
     return tuple(map(str, subject)) if isinstance(subject, tuple) else (str(subject),)
 
 
 def finished_fits(
     entries: Sequence[Entry],
     subjects: Sequence[Hashable],
-    called: Callable[[Setting], str],
+    name_of_setting: Callable[[Setting], str],
     groups: Sequence[Sequence[int]],
 ) -> list[FinishedFit]:
-    """Return finished jobs, with settings named by the run. groups: subjects held out together"""
-    called = cache(called)  # a setting is trained many times
+    """Return the finished jobs of a run. groups: positions of subjects that are held out together"""
+    name_of_setting = cache(name_of_setting)  # a setting is trained many times
 
     def named(group: int) -> Hashable:
-        names = tuple(subjects[person] for person in groups[group]) if group < len(groups) else ("",)  # nobody
+        names = tuple(subjects[position] for position in groups[group]) if group < len(groups) else ("",)
         return names[0] if len(names) == 1 else names
 
     return [
         FinishedFit(
-            entry.stage, called(entry.setting), entry.setting, entry.test, named(entry.validation),
+            entry.stage, name_of_setting(entry.setting), entry.setting, entry.test, named(entry.validation),
             named(entry.test), entry.seed, entry.key, entry.record,
         )
         for entry in entries
@@ -87,37 +87,36 @@ def finished_fits(
 
 
 def results_table(fits: Sequence[FinishedFit]) -> pd.DataFrame:
-    """Return a row for each job or, if several people are tested together, for each of them. The swapped_ columns are
-    the same fit with validation and test subjects exchanged."""
+    """Return one row per fit and test subject; swapped_ columns have validation and test subjects exchanged."""
     rows: list[dict[str, Any]] = []
-    for training in fits:
-        record, swapped = training.record, training.record.swapped
-        alone = len(training.scores) == 1
+    for fit in fits:
+        record, swapped = fit.record, fit.record.swapped
+        is_single = len(fit.scores) == 1
         rows += [
-            training.setting.as_row()
+            fit.setting.as_row()
             | {
-                "stage": training.stage,
-                "setting": training.name,
-                "fold": training.fold,
-                "validation_subject": training.validation_subject if alone else name_of(training.validation_subject),
-                "test_subject": training.test_subject if alone else subject,
-                "seed": training.seed,
+                "stage": fit.stage,
+                "setting": fit.name,
+                "fold": fit.fold,
+                "validation_subject": fit.validation_subject if is_single else name_of(fit.validation_subject),
+                "test_subject": fit.test_subject if is_single else subject,
+                "seed": fit.seed,
                 "epochs": record.epochs,
                 **{name: getattr(record, name) for name in MEASURED},
                 **{f"swapped_{name}": getattr(swapped, name, None) for name in MEASURED},
                 "test_score": score,
-                "seconds": record.seconds / len(training.scores),
+                "seconds": record.seconds / len(fit.scores),
                 "failure": record.failure or "",
-                "key": training.key,
+                "key": fit.key,
             }
-            for subject, score in training.scores.items()
+            for subject, score in fit.scores.items()
         ]
     return pd.DataFrame(rows, columns=COLUMNS + sorted(set(field_names()) - set(COLUMNS)))
 
 
 @dataclass(frozen=True)
 class RunResults:
-    """State of a run at one moment, read without its recordings or weights."""
+    """Options, data facts and finished fits of a run, read without its recordings or weights."""
 
     complete: bool
     options: RunOptions
@@ -126,8 +125,7 @@ class RunResults:
 
 
 def read_fits(folder: Path, known: Collection[str] = ()) -> RunResults:
-    """Return the finished fits of a run, which another process may be writing. known: keys of those to leave
-    out."""
+    """Return the finished fits of a run that may still be running. known: keys of fits to leave out"""
     with closing(RunDatabase(folder / "run.sqlite", read_only=True)) as database:
         options, data = database.require("options", RunOptions), database.require("data", Data)
         entries = [

@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP: a run ends with a checkpoint, and its last line says how to go on."""
+"""Handling of SIGINT, SIGTERM and SIGHUP: a run stops with a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # Ctrl-C, a scheduler, a terminal that 
 
 
 class Stopped(BaseException):
-    """Exception of work that a signal ended. It is no Exception, so that nobody takes it for a failed fit."""
+    """Raised when a signal stops a run. It is no `Exception`, so that it is not handled as a failed fit."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name}")
@@ -20,15 +20,14 @@ class Stopped(BaseException):
 
 
 class _State:
-    asked: int | None = None  # the signal that came during an epoch
-    waiting = False  # whether signals wait for the end of an epoch
+    asked: int | None = None  # signal that arrived during an epoch
+    waiting = False  # whether signals wait for the end of the epoch
 
 
 @contextmanager
 def signals_stop() -> Iterator[None]:
-    """Raise `Stopped` on signals inside the block. An ignored signal stays ignored: nohup and shells' background jobs
-    need that."""
-    if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
+    """Raise `Stopped` on signals inside the block; ignored signals stay ignored, as nohup needs."""
+    if threading.current_thread() is not threading.main_thread():  # Python handles signals in the main thread only
         yield
         return
     before = {}

@@ -1,4 +1,4 @@
-"""study.toml: the description of a run as a file, which a user writes, and which a run and a dry run leave behind."""
+"""study.toml: the options of a run as a file that users can write and every run stores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME = "study.toml"
 
 
 def read_study(path: Path) -> dict[str, Any]:
-    """Return options and constants by name, as `build_options` takes them; names may be written with dashes."""
+    """Return options by name for `build_options`; names in the file may have dashes."""
     try:
         values = tomllib.loads(read_plain(path).decode())
     except FileNotFoundError:
@@ -31,12 +31,12 @@ def read_study(path: Path) -> dict[str, Any]:
 
 
 def study_text(options: RunOptions) -> str:
-    """Return the description as a file: `autotransfer run --config` reads it back."""
+    """Return options as the text of a file that `autotransfer run --config` reads."""
     values = options.to_dict()
     listed = {"data": absolute(values.pop("source"))} | values
     lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in listed.items() if value is not None]
     text = "\n".join([f"# autotransfer run --config {NAME} --out FOLDER", *lines, ""])
-    return text.replace("\x7f", "\\u007f")  # a string of JSON is one of TOML, except for DEL
+    return text.replace("\x7f", "\\u007f")  # DEL is allowed in strings of JSON but not of TOML
 
 
 def command_of(folder: Path) -> str:
