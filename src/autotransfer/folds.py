@@ -130,7 +130,7 @@ def held_out_groups(n_subjects: int, units: Units | None, folds: int | None = No
     """
     if units is None:
         return divide_subjects(n_subjects, folds)
-    place = {person: number for number, person in enumerate(units.everybody)}
+    place = {person: number for number, person in enumerate(units.unique_people)}
     groups = []
     for parts in divide_subjects(units.n_parts, folds):
         group = [unit for unit in range(n_subjects) if units.parts[unit] in parts]
@@ -173,9 +173,9 @@ def use_whole_subjects(recordings: Recordings) -> Recordings:
     units = recordings.units
     if units is None:
         return recordings
-    place = {person: number for number, person in enumerate(units.everybody)}
+    place = {person: number for number, person in enumerate(units.unique_people)}
     subject = torch.tensor([place[person] for person in units.people])[recordings.subject]
-    return _with_subjects(recordings, subject, units.everybody, None)
+    return _with_subjects(recordings, subject, units.unique_people, None)
 
 
 def _with_subjects(recordings: Recordings, subject: Tensor, names: tuple[str, ...], units: Units | None) -> Recordings:

@@ -193,7 +193,7 @@ class Recordings:
     @property
     def people(self) -> tuple[Label, ...]:
         """Return the names of the people, also if `subject` counts parts of them."""
-        return self.subjects if self.units is None else self.units.everybody
+        return self.subjects if self.units is None else self.units.unique_people
 
     def __repr__(self) -> str:
         n = 0 if self.session is None else len(set(self.session.tolist()))

@@ -25,14 +25,14 @@ class Units:
         return max(self.parts, default=-1) + 1
 
     @property
-    def everybody(self) -> tuple[str, ...]:
+    def unique_people(self) -> tuple[str, ...]:
         """Return the names of all people, each once."""
         return tuple(dict.fromkeys(self.people))
 
-    def by_person(self, scores: dict[str, float]) -> dict[str, float]:
+    def average_by_person(self, scores: dict[str, float]) -> dict[str, float]:
         """Return the mean score of each person over the units that have a score."""
         person_of = dict(zip(self.names, self.people, strict=True))
-        values: dict[str, list[float]] = {person: [] for person in self.everybody}
+        values: dict[str, list[float]] = {person: [] for person in self.unique_people}
         for unit, score in scores.items():
             values[person_of[unit]].append(score)
         return {person: sum(known) / len(known) for person, known in values.items() if known}

@@ -45,13 +45,13 @@ class Data:
     @property
     def whole_subjects(self) -> tuple[str, ...]:
         """Return the names of subjects, also if `subjects` are held-out units."""
-        return self.subjects if self.units is None else self.units.everybody
+        return self.subjects if self.units is None else self.units.unique_people
 
     @property
     def windows_by_subject(self) -> tuple[int, ...]:
         if self.units is None:
             return self.windows_by_unit
-        windows = dict.fromkeys(self.units.everybody, 0)
+        windows = dict.fromkeys(self.units.unique_people, 0)
         for subject, n in zip(self.units.people, self.windows_by_unit, strict=True):
             windows[subject] += n
         return tuple(windows.values())

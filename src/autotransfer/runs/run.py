@@ -152,7 +152,7 @@ class Run:
 
     def by_person(self, scores: Scores) -> Scores:
         """Return scores by whole subject: the mean over units if sessions or values of a column are held out."""
-        return scores if self.data.units is None else self.data.units.by_person(scores)
+        return scores if self.data.units is None else self.data.units.average_by_person(scores)
 
     def folds(self) -> list[tuple[int, int]]:
         """Return (validation, test) positions of groups: each group tests once, and the one before it validates.

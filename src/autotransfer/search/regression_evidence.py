@@ -116,7 +116,7 @@ class RegressionEvidence:
         """Return a candidate's score on each person, with the strength that is best for all."""
         predicted = self.predicted[candidate, self.best_strengths[candidate]]
         scores = self.score(self.metric, {who: predicted[rows] for who, rows in enumerate(self.rows)})
-        return np.array(list((scores if self.units is None else self.units.by_person(scores)).values()))
+        return np.array(list((scores if self.units is None else self.units.average_by_person(scores)).values()))
 
     def pool(self, subject: int) -> Floats:
         """Return predictions (K, n) of a subject, with strengths that are best for the other subjects."""
