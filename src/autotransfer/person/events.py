@@ -255,7 +255,7 @@ def score_events(
 def map_events(
     events: Sequence[Event], mapping: dict[str, str] | None, classes: Sequence[Any], rest: object, end: float
 ) -> tuple[Event, ...]:
-    """Return events with classes of the model as names, and durations; without one, up to the next event or the end.
+    """Return events named by classes of the model, with durations, by default up to the next event or the end.
 
     mapping: class by event name, where an empty class only ends the event before it; None: event names are classes
     """

@@ -41,10 +41,10 @@ N_CHECKED = 10  # first windows that are compared with the training data togethe
 
 
 class Session:
-    """Use of a model by one subject, window by window; the session may adapt, the model does not change.
+    """Online session: a model predicts the windows of one subject in order, and may adapt to them.
 
     Pass every window once, to `predict_proba` or `predict`. Probabilities equal those of `model.predict_proba` for all
-    windows in this order. A window that is refused does not change the session.
+    windows in this order. The model does not change, and a window that is refused does not change the session.
 
     Parameters
     ----------

@@ -53,7 +53,7 @@ class StreamSummary:
             lost: self.gaps,
             f"{count(self.untimed, 'sample')} without a valid time stamp": self.untimed,
             f"time stamps went back {count(self.restarts, 'time')}": self.restarts,
-            count(self.silences, "silence"): self.silences,
+            count(self.silences, "pause"): self.silences,
             f"time stamps jitter by up to {1e3 * self.jitter:.1f} ms": self.jitter,
         }
         parts += [text for text, number in counted.items() if number > 0]
