@@ -175,7 +175,7 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
 def test_dry_run_trains_nothing(tmp_path: Path) -> None:
     result = call("run", tiny_file(tmp_path), "--out", tmp_path / "run", "--epochs", 5, "--dry-run")
     assert result.returncode == 0, result.stderr
-    work = "96 fits of up to 5 epochs: 8 candidates on 4 folds with 3 seeds, and 8 models in closed form"
+    work = "96 fits of up to 5 epochs: 8 networks on 4 folds with 3 seeds, and 8 linear models"
     counted = re.search(rf"^# {work}(?:, (\d+) of them once more for sessions)?$", result.stdout, re.MULTILINE)
     assert counted is not None
     solved = re.findall(r"linear models: (\d+) fits", result.stdout)

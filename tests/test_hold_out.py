@@ -19,7 +19,7 @@ from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.database import Entry
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.search.diagnosis import of_whole_people
+from autotransfer.search.diagnosis import merge_units
 from autotransfer.search.procedure import perform_plan
 from faults import quiet
 from tiny import create_run, described
@@ -142,10 +142,10 @@ def test_windows_of_a_person_are_in_their_order_again(finished: tuple[Run, Choic
     rec = run.recordings
     rows = np.arange(rec.n_windows, dtype=float)[:, None].repeat(2, 1)
     units = {unit: rows[rec.subject.numpy() == unit] for unit in range(rec.n_subjects)}
-    for person, own in of_whole_people(rec, units).items():
+    for person, own in merge_units(rec, units).items():
         np.testing.assert_array_equal(own[:, 0], np.flatnonzero(use_whole_subjects(rec).subject.numpy() == person))
     del units[0]
-    assert sorted(of_whole_people(rec, units)) == list(range(1, PEOPLE))
+    assert sorted(merge_units(rec, units)) == list(range(1, PEOPLE))
 
 
 @pytest.mark.parametrize("standardize", ["train", "online", "transductive"])

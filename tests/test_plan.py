@@ -103,7 +103,7 @@ def test_a_run_begins_with_its_plan(tmp_path: Path) -> None:
     assert plan == make_plan(prepared(own, run.recordings)), "a dry run's"
     assert plan.options.source == own.source
     assert run.options == replace(plan.options, source=run.options.source)
-    assert any("it ends after 3:00" in line for line in told)
+    assert any("time limit 3:00" in line for line in told)
     run.database.close()
 
 

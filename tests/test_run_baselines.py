@@ -25,7 +25,7 @@ from autotransfer.search.baselines import (
     TANGENT,
     Baseline,
     baseline_scores,
-    closed_baselines,
+    linear_baselines,
     oas_covariances,
 )
 from autotransfer.search.procedure import perform_plan
@@ -47,7 +47,7 @@ def averaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
 
 def test_closed_forms_among_the_candidates_are_the_baselines(averaged: tuple[Run, Choice]) -> None:
     run, choice = averaged
-    lda = closed_baselines(run)[LDA]
+    lda = linear_baselines(run)[LDA]
     assert lda in [one.setting for one in choice.shortlist]
     records = [entry for entry in run.database.entries() if entry.setting == lda]
     assert len(records) == 3, "nothing was trained for it"
@@ -61,7 +61,7 @@ def test_where_they_are_no_candidates_they_are_solved_for_the_report(tmp_path: P
     run, choice = finished(tmp_path, rule="published", grid="uncensored")
     assert {e.setting.network.closed_form for e in run.database.entries()} == {False}, "the database is the run's own"
     fold = at.leave_one_subject_out(run.recordings)[2]
-    (outcome,) = at.train(run.recordings, [at.Job(closed_baselines(run)[LDA], fold)], "cpu")
+    (outcome,) = at.train(run.recordings, [at.Job(linear_baselines(run)[LDA], fold)], "cpu")
     assert choice.baselines[LDA]["2"] == outcome.test_score
     run.database.close()
 
@@ -70,7 +70,7 @@ def test_every_baseline_has_scores_or_says_why_not(
     averaged: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, choice = averaged
-    ours = set(closed_baselines(run))
+    ours = set(linear_baselines(run))
     assert ours > {LDA, TANGENT}, "and what the field would try on such a signal"
     assert set(choice.baselines) == ours | {PYRIEMANN}
     assert choice.skipped_baselines == {}
@@ -124,13 +124,13 @@ def test_baselines_may_use_of_a_new_person_what_the_run_may(averaged: tuple[Run,
     run = averaged[0]
     for adaptation, more in (("online", set()), ("transductive", {RECENTERED})):
         run_of = SimpleNamespace(options=replace(run.options, adaptation=adaptation), recordings=run.recordings)
-        settings = closed_baselines(run_of)
+        settings = linear_baselines(run_of)
         used = {name: setting.adaptation for name, setting in settings.items()}
         kinds = Counter(used.values())
         assert set(kinds) == {"none", adaptation}
         assert kinds["none"] >= kinds[adaptation] >= 2
         assert all((adaptation in name) == (kind != "none") for name, kind in used.items())
-        assert set(baselines._others(run_of)) == {PYRIEMANN} | more
+        assert set(baselines.library_baselines(run_of)) == {PYRIEMANN} | more
 
 
 def test_the_shrinkage_is_that_of_scikit_learn() -> None:

@@ -19,7 +19,7 @@ from autotransfer.report.methods import methods_paragraph
 from autotransfer.report.statistics import paired
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.headline import best_baseline
-from autotransfer.search.baselines import CLOSED, PYRIEMANN, RECENTERED
+from autotransfer.search.baselines import LINEAR_BASELINES, PYRIEMANN, RECENTERED
 from autotransfer.training.intervals import describe_next_subject, next_subject
 from autotransfer.versions import versions
 from report_example import averaged
@@ -110,7 +110,7 @@ def test_the_verdict_follows_from_the_scores_whatever_a_file_says() -> None:
     edited = values | {"headline": "the best model ever", "next_subject": None}
     assert schema.from_values(Choice, edited) == choice
     assert "no baseline was scored" in of(baselines={}).headline
-    for name in (*CLOSED.values(), PYRIEMANN, RECENTERED):
+    for name in (*LINEAR_BASELINES.values(), PYRIEMANN, RECENTERED):
         assert f"baseline, {name}," in of(baselines={name: choice.estimate}).headline, "a known name is whole"
     assert "the best baseline, " in of(skipped_baselines={}).headline
     assert "the best scored baseline, " in of(skipped_baselines={"slow": "no time was left"}).headline

@@ -1,4 +1,4 @@
-"""Diagnosis: what the report draws of the delivered model: its mistakes and its confidence."""
+"""Compute mistakes and confidence of the delivered model on held-out subjects, for the report."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from .weights import Floats, combine_log_probs, equal_classes
 
 BINS = 10  # of confidence
 COVERAGES = (0.8, 0.9, 0.95)
-SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5)  # of windows that are left unanswered
-Person = tuple[NDArray[np.int64], NDArray[np.float64]]  # classes (n,), probabilities (n, C)
+SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5)  # of windows without a prediction
+Subject = tuple[NDArray[np.int64], NDArray[np.float64]]  # classes (n,), probabilities (n, C)
 
 
 def diagnose(run: Run, selection: Selection, evidence: Evidence) -> Diagnosis:
-    """Describe predictions of each subject by what was selected without them."""
+    """Describe the predictions for each subject by the model that was selected without the subject."""
     predictions, ensemble = delivered_predictions(selection, evidence), selection.ensemble
-    whole, of_people = use_whole_subjects(run.recordings), of_whole_people(run.recordings, predictions)
+    whole, of_people = use_whole_subjects(run.recordings), merge_units(run.recordings, predictions)
     if isinstance(evidence, RegressionEvidence):
         return Diagnosis(intervals=check_intervals(whole, of_people))
     who, y = whole.subject.numpy(), whole.y.numpy()
@@ -58,7 +58,7 @@ def diagnose(run: Run, selection: Selection, evidence: Evidence) -> Diagnosis:
 
 
 def check_intervals(whole: Recordings, predicted: Predictions) -> IntervalCheck | None:
-    """Return intervals about predicted numbers (n,) of people; None if there are too few."""
+    """Return intervals around predictions (n,) of a continuous target; None if there are too few people."""
     who, y = whole.subject.numpy(), whole.truth.numpy()
     residuals = [np.abs(y[who == person] - numbers) for person, numbers in predicted.items()]
     intervals, held = Intervals.fit(residuals), list[float]()
@@ -68,9 +68,8 @@ def check_intervals(whole: Recordings, predicted: Predictions) -> IntervalCheck 
     return None if intervals is None else IntervalCheck(intervals, shares)
 
 
-def of_whole_people(recordings: Recordings, predictions: Predictions) -> dict[int, NDArray[np.floating]]:
-    """Return predictions (n, ...) of all windows of each person, in their order, from those of the units that were
-    held out. People with a unit that was not scored are left out."""
+def merge_units(recordings: Recordings, predictions: Predictions) -> dict[int, NDArray[np.floating]]:
+    """Return predictions (n, ...) of each person from those of held-out units; all units of a person must be scored."""
     if recordings.units is None:
         return dict(predictions)
     units, people = recordings.subject.numpy(), use_whole_subjects(recordings).subject.numpy()
@@ -88,7 +87,7 @@ def of_whole_people(recordings: Recordings, predictions: Predictions) -> dict[in
 
 
 def calibration(ensemble: Ensemble, evidence: ClassificationEvidence, log_probs: Predictions) -> Calibration:
-    """Compare confidence with accuracy, with the same weight for every person and class."""
+    """Compare confidence with accuracy, with the same weight for every subject and class."""
     confidence, right, weight, before = [], [], [], []
     for person, log_p in log_probs.items():
         y, weights = evidence.y[person], nested_weights(ensemble, evidence, person)
@@ -109,21 +108,21 @@ def calibration(ensemble: Ensemble, evidence: ClassificationEvidence, log_probs:
 
 
 def reliability(y: NDArray[np.int64], log_p: NDArray[np.floating]) -> Reliability:
-    """Compare confidence with accuracy for one person with classes (n,) and log-probabilities (n, C)."""
+    """Compare confidence with accuracy for one subject with classes (n,) and log-probabilities (n, C)."""
     confidence, right, weight = np.exp(log_p.max(1)), log_p.argmax(1) == y, equal_classes(y)
     error = _error(*_bins(confidence, right, weight))
     return Reliability(float(np.average(confidence, weights=weight)), float(np.average(right, weights=weight)), error)
 
 
 def confusion(y: NDArray[np.int64], log_p: NDArray[np.floating]) -> list[list[int]]:
-    """Count true class × predicted class (C, C) of one person."""
+    """Return counts of true class × predicted class (C, C) of one subject."""
     size = log_p.shape[1]
     counts: list[list[int]] = np.bincount(y * size + log_p.argmax(1), minlength=size**2).reshape(size, size).tolist()
     return counts
 
 
 def _bins(confidence: Floats, right: NDArray[np.bool_], weight: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return mean confidence, accuracy and share of each bin that holds a window."""
+    """Return mean confidence, accuracy and share of each bin that has a window."""
     place = np.minimum((confidence * BINS).astype(int), BINS - 1)
     share, sure, hit = (
         np.bincount(place, weights=summed, minlength=BINS) for summed in (weight, weight * confidence, weight * right)
@@ -137,9 +136,8 @@ def _error(confidence: Floats, accuracy: Floats, share: Floats) -> float:
     return float((share * np.abs(confidence - accuracy)).sum() / share.sum())
 
 
-def score_prediction_sets(people: Mapping[str, Person]) -> PredictionSetScores | None:
-    """Return prediction sets and abstention on held-out people, by name, each with probabilities of a model that never
-    saw them. None if there are too few people."""
+def score_prediction_sets(people: Mapping[str, Subject]) -> PredictionSetScores | None:
+    """Score prediction sets and abstention on held-out subjects, by name; None if there are too few."""
     y, probability = [labels for labels, _ in people.values()], [p for _, p in people.values()]
     thresholds = Thresholds.fit(y, probability)
     if thresholds is None:

@@ -23,32 +23,32 @@ from ..settings import Setting
 from ..training.ridge import fit_ridge
 from ..training.train import train
 
-# Trained networks that an average holds; a prediction waits for all of them. On thirteen sets averages of 14 networks
-# scored as those of 42 did.
-MOST_NETWORKS = 24
+MAX_NETWORKS = 24  # fits of networks in an ensemble; on 13 data sets, 14 fits scored as well as 42
 State = dict[str, Tensor]
 
 
 def build_models(run: Run, choice: Choice, online: Mapping[Setting, float] | None = None) -> None:
-    """Write RUN/model. online: weights of the ensemble for online sessions."""
+    """Write RUN/model. online: weights of the online ensemble."""
     if choice.task.is_numeric and choice.ensemble is not None:
         fits = [(choice.settings[one.name], one.strength or 1.0, one.weight) for one in choice.ensemble.candidates]
-        candidates = [CandidateFits(s, *_ridge_on_everybody(run, s, size), weight) for s, size, weight in fits]
+        candidates = [CandidateFits(s, *_fit_ridge_on_all(run, s, size), weight) for s, size, weight in fits]
         _save(run, candidates, choice, None)
         return
     weights = choice.delivered
     networks = sum(not setting.network.closed_form for setting in weights)
     most = None if choice.ensemble is None else fits_per_network(networks)
-    candidates = [CandidateFits(setting, *_trained(run, setting, most), weight) for setting, weight in weights.items()]
-    played, more = choice.replay, None
-    if online is not None and played is not None and played.rule is not None:
-        further = [CandidateFits(s, *_trained(run, s, most), w) for s, w in online.items() if s not in weights]
-        more = [online.get(setting, 0.0) for setting in weights], further
+    candidates = [
+        CandidateFits(setting, *_find_fits(run, setting, most), weight) for setting, weight in weights.items()
+    ]
+    replay, more = choice.replay, None
+    if online is not None and replay is not None and replay.rule is not None:
+        extra = [CandidateFits(s, *_find_fits(run, s, most), w) for s, w in online.items() if s not in weights]
+        more = [online.get(setting, 0.0) for setting in weights], extra
     _save(run, candidates, choice, more)
 
 
 def card_scores(choice: Choice) -> dict[str, Any]:
-    """Return the scores in a model's card: on people it has never seen, or on whatever else was held out."""
+    """Return the scores in a model's card: on subjects, or other units, that were held out."""
     return {
         "metric": choice.metric,
         "chance": choice.chance,
@@ -66,7 +66,7 @@ def card_scores(choice: Choice) -> dict[str, Any]:
 def _save(
     run: Run, fits: Sequence[CandidateFits], choice: Choice, more: tuple[list[float], list[CandidateFits]] | None
 ) -> None:
-    """Save the model. more: weights of these candidates in the online ensemble, and its further candidates."""
+    """Save the model. more: weights of these candidates in the online ensemble, and its extra candidates."""
     rec = run.recordings
     model = build_model(rec, fits, scores=card_scores(choice), encoders=run.encoders, target=choice.target)
     model.card = replace(
@@ -75,34 +75,33 @@ def _save(
         intervals=None if choice.intervals is None else choice.intervals.intervals,
         adaptation_method=None if choice.task.is_numeric else UNTRIED,
     )  # fmt: skip
-    if (played := choice.replay) is not None:
-        helped = played.calibrates_with if played.calibrated else None  # nobody had windows to try labels with
-        method = played.adaptation_method
-        model.card = replace(model.card, adaptation_method=method, calibrates_with=helped, trust=played.trust)
-        if more is not None and more[1] and played.rule is not None:
+    if (replay := choice.replay) is not None:
+        helped = replay.calibrates_with if replay.calibrated else None  # None: no subject had enough windows
+        method = replay.adaptation_method
+        model.card = replace(model.card, adaptation_method=method, calibrates_with=helped, trust=replay.trust)
+        if more is not None and more[1] and replay.rule is not None:
             model = add_online_ensemble(
-                rec, model, *more, played.rule, is_used_in_sessions=played.online_session,
-                is_used_transductively=played.online_all_windows, encoders=run.encoders,
+                rec, model, *more, replay.rule, is_used_in_sessions=replay.online_session,
+                is_used_transductively=replay.online_all_windows, encoders=run.encoders,
             )  # fmt: skip
     model.save(run.folder / "model")
 
 
 def fits_per_network(networks: int) -> int:
-    """Return how many fits of each network are delivered, for so many networks."""
-    return max(2, MOST_NETWORKS // max(networks, 1))
+    """Return the number of fits that are delivered of each network."""
+    return max(2, MAX_NETWORKS // max(networks, 1))
 
 
-def _trained(run: Run, setting: Setting, most: int | None) -> tuple[list[State], list[Fold]]:
-    """Return fits of a candidate, at most `most`, spread over folds and seeds. A linear model is fitted once more, on
-    everybody."""
+def _find_fits(run: Run, setting: Setting, most: int | None) -> tuple[list[State], list[Fold]]:
+    """Return at most `most` fits of a candidate over folds and seeds; of a linear model, one on all subjects."""
     if setting.network.closed_form:
-        return _solve_on_everybody(run, setting)
+        return _fit_linear_on_all(run, setting)
     entries = [e for e in run.database.entries(records=False) if e.status == "done" and e.setting == setting]
     if not entries:
         name = run.options.name_of(setting)
         raise UserError(
-            f"every training of {name!r} failed, and it was to be delivered; autotransfer status {run.folder} shows "
-            "why. Start a new run with a smaller lr (--set lr=…)"
+            f"every fit of {name!r}, which is to be delivered, failed (see autotransfer status {run.folder}); start a "
+            "new run with a smaller lr (--set lr=…)"
         )
     if most is not None and len(entries) > most:
         entries = [entries[place] for place in np.linspace(0, len(entries) - 1, most).round().astype(int).tolist()]
@@ -110,7 +109,7 @@ def _trained(run: Run, setting: Setting, most: int | None) -> tuple[list[State],
 
 
 def states_and_folds(run: Run, entries: Sequence[Entry]) -> tuple[list[State], list[Fold]]:
-    """Return the weights of each fit's best snapshot, and what it was trained on."""
+    """Return the weights of each fit's best snapshot, and its fold."""
     states = [
         {k.removeprefix("best."): t for k, t in run.weights(entry.key).items() if k.startswith("best.")}
         for entry in entries
@@ -118,8 +117,8 @@ def states_and_folds(run: Run, entries: Sequence[Entry]) -> tuple[list[State], l
     return states, [run.job(entry).fold for entry in entries]
 
 
-def _solve_on_everybody(run: Run, setting: Setting) -> tuple[list[State], list[Fold]]:
-    """Fit a linear classifier on everybody."""
+def _fit_linear_on_all(run: Run, setting: Setting) -> tuple[list[State], list[Fold]]:
+    """Fit a linear classifier on all subjects."""
     fold = Fold(np.arange(run.recordings.n_windows, dtype=np.int64))
     job = Job(setting, fold, run.options.seed)
     (outcome,) = train(run.recordings, [job], run.options.device, progress=False, encoders=run.encoders)
@@ -127,12 +126,12 @@ def _solve_on_everybody(run: Run, setting: Setting) -> tuple[list[State], list[F
     return [state], [fold]
 
 
-def _ridge_on_everybody(run: Run, setting: Setting, strength: float) -> tuple[list[State], list[Fold]]:
-    """Fit a ridge regression on everybody."""
+def _fit_ridge_on_all(run: Run, setting: Setting, strength: float) -> tuple[list[State], list[Fold]]:
+    """Fit a ridge regression on all subjects."""
     fold = Fold(np.arange(run.recordings.n_windows, dtype=np.int64))
     _, head = fit_ridge(run.recordings, setting, fold.train, (strength,))
     weights, bias = torch.from_numpy(head.weight), torch.from_numpy(head.bias)
-    zero = torch.zeros(weights.shape[1], dtype=torch.float64)  # the ridge takes latents as they are
+    zero = torch.zeros(weights.shape[1], dtype=torch.float64)  # a ridge regression does not standardize latents
     state = {
         "encoder.shift": zero, "encoder.inv_std": torch.ones_like(zero),
         "classifier.weight": weights, "classifier.bias": bias,

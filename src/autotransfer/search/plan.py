@@ -1,9 +1,9 @@
-"""The plan of a run: stages in order, and what each of them fits.
+"""Plan of a run: stages in order, with the fits of each.
 
-The plan follows from options and recordings alone, never from a clock. A dry run prints it, `procedure` performs it as
-far as time allows, and a resumed run reads it back. Every stage ends in an interim result. Linear models come first,
-because they take seconds; then a network of each family, because averaging families gains most; then other networks,
-further seeds, and last penalties, which gain least.
+The plan depends on options and recordings alone, not on a clock. A dry run prints it, `procedure` performs it as far as
+time allows, and a resumed run reads it back. Every stage ends in an interim result. Linear models come first, because
+they take seconds. A network of each family follows, because averaging families gains most. Other networks, further
+seeds and penalties, which gain least, come last.
 """
 
 from __future__ import annotations
@@ -45,48 +45,47 @@ class Stage:
 
     name: str
     fits: list[PlannedFit]
-    always: bool = False  # whether it is completed if time is over
-    online: list[PlannedFit] = field(default_factory=list)  # only for the average for sessions
+    always: bool = False  # whether it is completed after the time limit
+    online: list[PlannedFit] = field(default_factory=list)  # for the online ensemble alone
 
     @classmethod
     def of(cls, name: str, settings: Iterable[Setting], seeds: Sequence[int]) -> Stage:
-        """Return a stage of these settings with every seed. Linear models do not depend on it: they have the first."""
+        """Return a stage of these settings with every seed; linear models do not depend on it and have the first."""
         settings = list(settings)
         pairs = [(s, seed) for seed in seeds for s in settings if seed == seeds[0] or not s.network.closed_form]
         return cls(name, [PlannedFit(*pair) for pair in pairs])
 
     @property
     def settings(self) -> list[Setting]:
-        return list(dict.fromkeys(training.setting for training in self.fits))
+        return list(dict.fromkeys(fit.setting for fit in self.fits))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The stages of a run, in order."""
+    """Plan of a run: its stages in order."""
 
     options: RunOptions  # resolved: as many folds and epochs as the recordings need
     folds: int
     stages: list[Stage]
-    searched: int = 0  # settings that are tried on one split first; `stages` is empty until their shortlist is known
+    searched: int = 0  # settings that are searched on one fold first; `stages` is empty until their shortlist is known
     candidates: int = 0  # networks on the shortlist, at most
-    fixed: bool = False  # performed again: neither the clock nor the expected gain ends it
+    fixed: bool = False  # performed again: neither time nor the expected gain ends it
 
     @property
     def fits(self) -> int:
         """Return the number of fits of networks, at most."""
         if self.searched:
             return self.searched + self.candidates * (self.folds * self.options.seeds - 1)
-        return self.folds * sum(not t.setting.network.closed_form for stage in self.stages for t in stage.fits)
+        return self.folds * sum(not fit.setting.network.closed_form for stage in self.stages for fit in stage.fits)
 
     def as_performed(self, delivered: int) -> Plan:
-        """Return the plan of the first stages, to be performed again whatever the clock says."""
+        """Return the plan of the delivered stages, to be performed again without a time limit."""
         return replace(self, stages=self.stages[:delivered], searched=0, candidates=0, fixed=True)
 
     def for_recordings(self, prepared: Preparation) -> Plan:
-        """Return the plan for these recordings, to be performed again. Raise if a fit cannot be done on them, before
-        any is begun. prepared: with the encoder as the user gave it."""
-        every = [training for stage in self.stages for training in (*stage.fits, *stage.online)]
-        settings = list(dict.fromkeys(training.setting for training in every))
+        """Return the plan for these recordings, to be performed again; raise if they do not allow one of its fits."""
+        fits = [fit for stage in self.stages for fit in (*stage.fits, *stage.online)]
+        settings = list(dict.fromkeys(fit.setting for fit in fits))
         try:
             prepared.check_settings(settings)
             check_jobs(prepared.recordings, [Job(setting, prepared.folds[0]) for setting in settings])
@@ -95,11 +94,10 @@ class Plan:
         return replace(self, options=prepared.options, folds=len(prepared.folds))
 
     def options_here(self, asked: RunOptions, given: Collection[str]) -> RunOptions:
-        """Return the plan's options with data, device and memory as they are asked for here, and windows cut as the
-        plan says unless the user gave it otherwise.
+        """Return the plan's options with the requested data and device, and with options of windows that were given.
 
-        A plan may be a stranger's: an encoder of somebody's own is imported only if the user has given it again. given:
-        names of the options that the user gave.
+        An encoder that the plan names is imported only if the user names it, too, because the plan may not be trusted.
+        given: names of the options that the user gave.
         """
         planned = self.options
         if "encoder" in given and asked.encoder != planned.encoder:
@@ -121,7 +119,7 @@ def write_plan(folder: Path, plan: Plan) -> None:
 
 
 def read_plan(path: Path) -> Plan:
-    """Read the plan that another run performed, from its folder or from a file."""
+    """Read the plan of another run from its folder or from a file."""
     path = path / PLAN if path.is_dir() else path
     try:
         plan = schema.from_json(Plan, read_plain(path).decode(errors="replace"))
@@ -137,11 +135,11 @@ def read_plan(path: Path) -> Plan:
 
 
 def limit_words(options: RunOptions) -> list[str]:
-    """Return when a run ends, if it has a limit."""
+    """Say when a run ends, if it has a time limit."""
     if options.seconds is None:
         return []
     sooner = ", or sooner if no more gain is expected" if options.has_stages else ""
-    return [f"it ends after {clock(options.seconds)}{sooner}, but not before its first result (--time none: never)"]
+    return [f"time limit {clock(options.seconds)}{sooner}; the first result is always made (--time none: no limit)"]
 
 
 def stage_lines(plan: Plan) -> Iterator[str]:
@@ -152,37 +150,34 @@ def stage_lines(plan: Plan) -> Iterator[str]:
 
 
 def work_words(plan: Plan) -> str:
-    """Say how many fits of which models the plan contains."""
+    """Say how many fits the plan contains, of which models."""
     options = plan.options
-    seeds = f"{options.seeds} seed{'s' * (options.seeds != 1)}"
+    seeds = count(options.seeds, "seed")
     if plan.searched:
         return (
-            f"{plan.fits} fits of up to {options.max_epochs} epochs: {plan.searched} settings on one split, "
+            f"{plan.fits} fits of up to {options.max_epochs} epochs: {plan.searched} settings on one fold, "
             f"then at most {plan.candidates} candidates on {plan.folds} folds with {seeds}"
         )
     settings = list(dict.fromkeys(s for stage in plan.stages for s in stage.settings))
-    solved = sum(s.network.closed_form for s in settings)
-    closed = f"{solved} model{'s' * (solved != 1)} in closed form"
-    again = len({t.setting for stage in plan.stages for t in stage.online})  # counted in fits, too
-    online = f", {again} of them once more for sessions" if again else ""
-    n = len(settings) - solved
-    if not n:
-        return f"{closed} on {plan.folds} folds{online}"
-    more = f", and {closed}{online}" if solved else ""
-    return (
-        f"{plan.fits} fit{'s' * (plan.fits != 1)} of up to {options.max_epochs} epochs: {n} "
-        f"candidate{'s' * (n != 1)} on {plan.folds} folds with {seeds}{more}"
-    )
+    n_trees = sum(s.encoder == "trees" for s in settings)
+    n_linear = sum(s.network.closed_form for s in settings) - n_trees
+    linear = " and ".join(count(n, what) for n, what in ((n_linear, "linear model"), (n_trees, "tree ensemble")) if n)
+    n_online = len({fit.setting for stage in plan.stages for fit in stage.online})
+    online = f", {n_online} of them also for online sessions" if n_online else ""
+    n_networks = len(settings) - n_linear - n_trees
+    if not n_networks:
+        return f"{linear} on {plan.folds} folds{online}"
+    networks = f"{count(n_networks, 'network')} on {plan.folds} folds with {seeds}"
+    more = f", and {linear}{online}" if linear else ""
+    return f"{count(plan.fits, 'fit')} of up to {options.max_epochs} epochs: {networks}{more}"
 
 
 def why_folds(recordings: Recordings, asked: int | str | None, plan: Plan) -> list[str]:
-    """Return why there are fewer folds than subjects, if nobody asked for it."""
-    people, folds = recordings.n_subjects, plan.folds
-    if recordings.units is not None:
-        return []
-    if isinstance(asked, int) or folds >= people:
+    """Say why there are fewer folds than subjects, unless the number was given."""
+    subjects, folds = recordings.n_subjects, plan.folds
+    if recordings.units is not None or isinstance(asked, int) or folds >= subjects:
         return []
     return [
-        f"{folds} folds, because there are {people} people: leaving out each alone would take {people / folds:.1f} "
-        "times as long; everybody is tested once all the same (--folds all: each alone)"
+        f"{folds} folds for {subjects} subjects: one fold per subject (--folds all) would take {subjects / folds:.1f} "
+        "times as long; each subject is tested once in either case"
     ]

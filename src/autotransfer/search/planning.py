@@ -1,4 +1,4 @@
-"""From options and recordings to a plan: which stages, in which order, and what each of them fits."""
+"""Make the plan of a run from options and recordings: its stages, their order and their fits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .ranking import SHORTLIST_PER_METHOD
 
 
 def make_plan(prepared: Preparation) -> Plan:
-    """Return the plan of a run. It depends on options and recordings, not on the machine or on --time."""
+    """Return the plan of a run, which depends on options and recordings, not on the machine or on --time."""
     options, candidates = prepared.options, find_candidates(prepared)
     plan = Plan(options=options, folds=len(prepared.groups), stages=[])
     by_network = options.has_stages
@@ -107,12 +107,12 @@ def network_name(setting: Setting, seed: int, plain: Setting) -> str:
 
 
 def extend_time(run: Run, seconds: float | None) -> None:
-    """Let a run go on for so many seconds more than it took so far; None: until everything is trained."""
+    """Allow a run this many more seconds; None: no time limit."""
     plan = run.database.recall("plan", Plan)
     if plan is None or not run.options.has_stages:
-        raise UserError("the run has no interim results, and ends when everything is trained; leave --time out")
+        raise UserError("the run has no interim results and therefore no time limit; leave --time out")
     if plan.fixed:
-        raise UserError("the run performs the plan of another, however long that takes; leave --time out")
+        raise UserError("the run performs the plan of another run and therefore has no time limit; leave --time out")
     if run.database.recall("delivered_stages", int) == len(plan.stages):
         raise UserError("everything in its plan was trained; leave --time out")
     spent = run.database.recall("seconds_spent", float) or 0.0
@@ -130,7 +130,7 @@ def begin(
 ) -> Run:
     """Start a run with its plan. again: the plan that another run performed.
 
-    tell: receives what was read, why there are so few folds, and when the run ends.
+    tell: receives a description of the recordings, the reason for few folds, and the time limit.
     """
     start = time.monotonic()
     check_unused(folder)

@@ -1,7 +1,7 @@
-"""Stage one by Optuna's TPE: settings sampled from continuous spaces, a population at a time.
+"""Search settings by Optuna's TPE in continuous spaces, one population at a time.
 
-Trials are asked for and told in batches. A batch is a function of the seed, its number and the scores of the batches
-before it, so a killed search asks for the same settings again and finds their fits in the database.
+A batch of trials is a function of the seed, its number and the scores of earlier batches. A search that was interrupted
+therefore samples the same settings again and finds their fits in the run database.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BATCH = 16
 
 
 def suggest(trial: optuna.Trial) -> Setting:
-    """Draw a setting from the space: method, mode, strength and the method's own options."""
+    """Sample a setting: method, mode, strength and the options of the method."""
     method = trial.suggest_categorical("method", tuple(CENSORS))
     mode = trial.suggest_categorical("mode", tuple(MODES))
     strength = trial.suggest_float(f"strength {method}", *CENSORS[method].sampled_strengths, log=True)
@@ -29,7 +29,7 @@ def suggest(trial: optuna.Trial) -> Setting:
 
 
 def tpe_search(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
-    """Search, and return the settings that were tried, the network without a penalty first."""
+    """Return the settings that were searched, the network without a penalty first."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
