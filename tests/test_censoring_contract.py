@@ -186,7 +186,7 @@ def test_the_whole_state_is_saved_and_members_can_be_selected(method: str, mode:
     found, found_grad, _, _ = evaluate(fresh, z[keep], y[keep], s[keep])
     assert torch.equal(found, expected[keep])
     assert torch.equal(found_grad, expected_grad[keep])
-    with pytest.raises(UserError, match="no members to select"):
+    with pytest.raises(UserError, match="members=P"):
         make_censor(method, mode, **SIZES).select(keep)
 
 

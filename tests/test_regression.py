@@ -214,7 +214,7 @@ def test_intervals_grow_with_coverage_and_are_infinite_where_people_are_too_few(
     wide = [np.inf if one is None else one for one in intervals.radii]
     assert wide == sorted(wide)
     assert Intervals.fit([np.ones(3)] * 2) is None
-    with pytest.raises(at.UserError, match="fewer than 3 people"):
+    with pytest.raises(at.UserError, match="fewer than 3 subjects"):
         interval_radius(None, 0.9)
     for bad in (0, 1, 1.5, "x"):
         with pytest.raises(at.UserError, match="coverage"):
