@@ -326,7 +326,7 @@ CHOICE = {
     "headline": "the headline of the report",
     "best_baseline": "the baseline with the highest mean: `name`, `mean`, `n_subjects`, mean `difference` of the "
     "delivered model to it and its 95 % `interval`",
-    "next_subject": "prediction interval for one more person: `low`, `high`, its `level`, number of `people`, and "
+    "next_subject": "prediction interval for one more subject: `low`, `high`, its `level`, number of subjects `n_subjects`, and "
     "assumption `assumes` (`nothing` or a `normal` distribution)",
 }
 
@@ -376,9 +376,9 @@ def ensemble() -> str:
 
 
 PREDICTION_SETS = {
-    "thresholds": "thresholds of the delivered model, from all people: `people`, their number; `sets`, the minimum "
-    "probability of a class in a set for coverages of 0.01 … 0.99; `answers`, the confidence below which shares of "
-    "0.01 … 0.99 of a person's windows lie",
+    "thresholds": "thresholds of the delivered model, from all subjects: `n_subjects`, their number; `sets`, the minimum "
+    "probability of a class in a set for coverages of 0.01 … 0.99; `confidences`, the confidence below which shares "
+    "of 0.01 … 0.99 of a subject's windows lie",
     "coverage": "by requested coverage: share by subject of windows whose set holds the true class",
     "set_size": "by requested coverage: mean number of classes in a set",
     "answered_share": "by requested share of unanswered windows: share by subject that is answered",

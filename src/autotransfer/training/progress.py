@@ -39,7 +39,7 @@ def show_work(label: str, *, shown: bool | None) -> Iterator[None]:
 
 
 class Progress:
-    """Progress line of a stage: finished fits of all, mean validation score so far, elapsed and remaining time.
+    """Progress line of a stage: finished fits, their mean validation score, elapsed and remaining time.
 
     total: member-epochs to train at most; members: number of fits
     before: numbers of fits that had finished and failed earlier
@@ -66,12 +66,12 @@ class Progress:
         if self.shown and self.terminal:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+            from rich.table import Column
 
             self.bar = Progress(
-                TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"),
-                TextColumn("{task.fields[note]},"), TimeElapsedColumn(), TextColumn("elapsed,"),
-                TextColumn("{task.fields[left]} left"),
-                console=Console(stderr=True),
+                TextColumn("{task.description}"), BarColumn(bar_width=None), TextColumn("{task.fields[note]}"),
+                TimeElapsedColumn(table_column=Column(no_wrap=True)), TextColumn("{task.fields[left]} left"),
+                console=Console(stderr=True), expand=True,
             )  # fmt: skip
             self.bar.start()
             self.task = self.bar.add_task(self.label, total=self.total, note=self.note, left=clock(self.seconds_left))
@@ -111,15 +111,17 @@ class Progress:
     def _count(self, failed: Sequence[bool], scores: Sequence[float]) -> None:
         self.failed += sum(failed)
         self.succeeded += len(failed) - sum(failed)
-        self.scores += filter(math.isfinite, scores)
+        pairs = zip(scores, failed, strict=False)  # regression has no scores
+        self.scores += [score for score, has_failed in pairs if math.isfinite(score) and not has_failed]
 
     @property
     def note(self) -> str:
-        """Return finished and failed fits and the score so far, such as '8 of 120 fits done, score so far 0.61'."""
-        mean = f", score so far {sum(self.scores) / len(self.scores):.2f}" if self.scores else ""
+        """Return finished fits and their mean score so far, such as '8 of 120 fits done, score 0.61'."""
+        mean = f", score {sum(self.scores) / len(self.scores):.2f}" if self.scores else ""
         return fits_words(self.succeeded, self.members, self.failed) + mean
 
     def advance(self, epochs: int) -> None:
+        """Count finished epochs and update the line."""
         self.done += epochs
         spent = time.perf_counter() - self.start
         if self.began is None:
