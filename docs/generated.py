@@ -326,8 +326,8 @@ CHOICE = {
     "headline": "the headline of the report",
     "best_baseline": "the baseline with the highest mean: `name`, `mean`, `n_subjects`, mean `difference` of the "
     "delivered model to it and its 95 % `interval`",
-    "next_subject": "prediction interval for one more subject: `low`, `high`, its `level`, number of subjects `n_subjects`, and "
-    "assumption `assumes` (`nothing` or a `normal` distribution)",
+    "next_subject": "prediction interval for one more subject: `low`, `high`, its `level`, the number of subjects "
+    "`n_subjects`, and assumption `assumes` (`nothing` or a `normal` distribution)",
 }
 
 
@@ -376,8 +376,8 @@ def ensemble() -> str:
 
 
 PREDICTION_SETS = {
-    "thresholds": "thresholds of the delivered model, from all subjects: `n_subjects`, their number; `sets`, the minimum "
-    "probability of a class in a set for coverages of 0.01 … 0.99; `confidences`, the confidence below which shares "
+    "thresholds": "thresholds of the delivered model, from all subjects: `n_subjects`, their number; `sets`, the "
+    "minimum probability of a class in a set for coverages of 0.01 … 0.99; `confidences`, the confidence below which shares "
     "of 0.01 … 0.99 of a subject's windows lie",
     "coverage": "by requested coverage: share by subject of windows whose set holds the true class",
     "set_size": "by requested coverage: mean number of classes in a set",
