@@ -223,16 +223,12 @@ def _check_console(text: str) -> None:
 
 
 def _skeleton(text: str) -> list[str]:
-    told = r"average of \d+ candidates? of \d+ kinds?|best single candidate|chosen|report|Unlabeled windows|Labels"
+    told = r"Score|Best (scored )?baseline|Next subject|Unlabeled windows|\w+ labels? per class|report"
     text = re.sub(rf"^({told}): .*", "…", text, flags=re.MULTILINE)
-    text = re.sub(r"^(Not clearly better than guessing: t|T)he model scores .*", "…", text, flags=re.MULTILINE)
-    # One epoch may end like that, or with another uncensored network in front.
-    text = re.sub(
-        r"^(no setting is clearly better|  best uncensored).*\n",
-        "",
-        text,
-        flags=re.MULTILINE | re.IGNORECASE,
-    )
+    # What the result means and what to do next depend on the scores, which differ after one epoch.
+    sentences = r"The model is|No better than|\d+ subjects are|Predict new|Check labels|Record more|The time limit"
+    sentences += r"|\w+ labeled windows? per class|Unlabeled windows help"
+    text = re.sub(rf"^({sentences}) .*\n", "", text, flags=re.MULTILINE)
     # Which stages there are depends on how long each takes.
     text = re.sub(r"^(#   \d+\. |stage \d+ of |interim result after ).*\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"^data = .*", "data = …", text, flags=re.MULTILINE)

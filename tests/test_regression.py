@@ -342,7 +342,7 @@ def test_run_report_predict(tmp_path: Path) -> None:
     result = call(*words, "--out", run, "--at-least", 0.9)
     assert result.exception is None, result.exception
     choice = read_choice(run)
-    assert choice.headline in result.stdout
+    assert f"Score: {np.mean(list(choice.estimate.values())):.3f} R² on 6 held-out subjects" in result.stdout
     assert choice.at_least == 0.9
     page = (run / "report.html").read_text()
     assert "<b>force" not in page
@@ -350,7 +350,7 @@ def test_run_report_predict(tmp_path: Path) -> None:
     assert (run / "results.csv").read_text().startswith("stage,setting,")
     told = call("report", run, "--methods").stdout
     for fact in (
-        "<b>force</b>, 6 people", "6 groups of people were held out", "ridge regressions on ",
+        "<b>force</b>, 6 subjects", "6 groups of subjects were held out", "ridge regressions on ",
         choice.headline, "(zero-shot)", "study.toml", "(strength ",
     ):  # fmt: skip
         assert fact in told, fact
@@ -364,17 +364,18 @@ def test_run_report_predict(tmp_path: Path) -> None:
     assert told.exception is None, told.exception
     assert out.read_text().startswith("window,subject,prediction,low,high")
     assert len(scores.read_text().splitlines()) == 7
-    assert f"Measured in training: t{choice.headline[1:]}" in told.output
+    assert f"Predicted {len(X)} windows: mean " in told.output
+    assert "R² on 6 subjects" in told.output
     assert "were trained on" in told.output or "was trained on" in told.output
     np.savez(tmp_path / "new.npz", X=X, meta=json.dumps({"sfreq": 128.0}))
     assert "prediction" in call("predict", run, tmp_path / "new.npz").stdout
     for other in (("--abstain", 0.1), ("--adapt", "all")):
-        assert "predicts a number" in str(call("predict", run, data, *other).exception)
-    assert "predicts a number" in str(call("export", run, "--format", "onnx").exception)
-    with pytest.raises(at.UserError, match="predicts a number"):
+        assert "predicts a continuous target" in str(call("predict", run, data, *other).exception)
+    assert "regression model" in str(call("export", run, "--format", "onnx").exception)
+    with pytest.raises(at.UserError, match="regression model"):
         at.Session(run)
     for other in (("--cluster", "127.0.0.1:1"),):
-        assert "for runs that tell classes apart" in str(call(*words, "--out", tmp_path / "no", *other).exception)
+        assert "not available with --target continuous" in str(call(*words, "--out", tmp_path / "no", *other).exception)
     assert "grid is 'paper'" in str(call(*words, "--out", tmp_path / "no", "--grid", "paper").exception)
     assert "already holds a run" in str(call(*words, "--out", run).exception)
 
@@ -408,5 +409,5 @@ def test_models_that_adapt_predict_everybody_by_themselves(tmp_path: Path) -> No
         rtol=1e-4,
         atol=1e-4,
     )
-    with pytest.raises(at.UserError, match="predicts a number"):
+    with pytest.raises(at.UserError, match="regression model"):
         load_classifier(tmp_path / "run" / "model")

@@ -13,8 +13,8 @@ import pytest
 
 import autotransfer as at
 from autotransfer.report.collect import collect
+from autotransfer.report.findings import describe_missing
 from autotransfer.report.page import document
-from autotransfer.report.terminal import result_lines
 from autotransfer.runs.choice import Choice
 from autotransfer.runs.run import Run
 from autotransfer.search import baselines
@@ -92,7 +92,7 @@ def test_every_baseline_has_scores_or_says_why_not(
     assert scores == choice.baselines, "the others follow"
     assert "a matrix is singular" in skipped["broken"]
     told = replace(choice, skipped_baselines=skipped)
-    assert any("a matrix is singular" in line for line in result_lines(told))
+    assert any("a matrix is singular" in line for line in describe_missing(told))
     assert "a matrix is singular" in document(replace(summary, choice=told))
     monkeypatch.setitem(baselines.BASELINES, PYRIEMANN, Baseline(fails))
     assert baseline_scores(run)[0] == choice.baselines, "a report does not compute it again"
