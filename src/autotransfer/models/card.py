@@ -88,19 +88,18 @@ class ModelCard:
     def __post_init__(self) -> None:
         check_positive(self, "sfreq", "n_times", "scale")
         parse_filter(self.filter, self.sfreq)
-        if not self.channels:
-            raise UserError("the model has no channels; make it again with resume")
         check_trust(self.trust)
         check_weights(self.weights)
-        if self.task.is_numeric != (not self.classes):
-            raise UserError(f"the model has {len(self.classes)} classes for its target; restore it from a copy")
-        if not math.isfinite(self.constant):
-            raise UserError("the constant of the model is not finite; restore it from a copy")
-        n_online = None if self.online is None else len(self.online.weights)
-        if not self.candidates or len(self.weights) != len(self.candidates):
-            raise UserError(f"the model has {len(self.weights)} weights for {len(self.candidates)} candidates")
-        if n_online not in (None, len(self.candidate_cards())):
-            raise UserError(f"the online ensemble has {n_online} weights for {len(self.candidate_cards())} candidates")
+        n_weights, n_candidates, n_channels = len(self.weights), len(self.candidates), len(self.channels)
+        if not n_weights == n_candidates > 0 or not n_channels:
+            counts = f"{n_weights} weights, {n_candidates} candidates and {n_channels} channels"
+            raise UserError(f"the model has {counts}; restore it from a copy")
+        if self.online is not None and len(self.online.weights) != len(self.candidate_cards()):
+            counts = f"{len(self.online.weights)} weights for {len(self.candidate_cards())} candidates"
+            raise UserError(f"the online ensemble has {counts}; restore the model from a copy")
+        if self.task.is_numeric != (not self.classes) or not math.isfinite(self.constant):
+            values = f"target {shown(self.target)}, {len(self.classes)} classes and constant {self.constant}"
+            raise UserError(f"the model has {values}, which do not fit; restore it from a copy")
 
     @property
     def task(self) -> Task:

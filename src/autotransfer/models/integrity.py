@@ -82,7 +82,8 @@ def check_shapes(shapes: Shapes, card: ModelCard) -> None:
             if not shape or shape[0] != candidate.members:
                 raise ValueError(f"the tensor {shown(name)} has the shape {shape} for {candidate.members} members")
             if name in expected and shape[1:] != expected[name]:
-                raise ValueError(f"the tensor {shown(name)} has the shape {shape}, not (…, *{expected[name]})")
+                expected_shape = (candidate.members, *expected[name])
+                raise ValueError(f"the tensor {shown(name)} has the shape {shape}, not {expected_shape}")
 
 
 def _expected_shapes(setting: Setting, card: ModelCard) -> Shapes:
