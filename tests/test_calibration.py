@@ -332,7 +332,7 @@ def test_the_command(run: Path, tmp_path: Path) -> None:
     result = call("calibrate", run, data, "--out", out)
     assert (result.code, result.err) == (0, "")
     assert f"calibrated: {out / 'model'}" in result.out
-    assert "labelled windows: left 3, right 3" in result.out
+    assert "labeled windows: left 3, right 3" in result.out
     with np.load(data) as stored:
         windows, y = torch.from_numpy(stored["X"]), stored["y"]
     before, own = load_model(run / "model"), load_model(out / "model")

@@ -573,7 +573,7 @@ def test_calibrate_cuts_as_predict_does(tmp_path: Path) -> None:
     ):
         result = calibrate(out, *labeled, *more)
         assert (result.code, result.err) == (0, ""), result
-        assert f"labelled windows: {counts}" in result.out
+        assert f"labeled windows: {counts}" in result.out
     windows = signal.T.reshape(2, 8, 50).transpose(1, 0, 2)
     want = clf.calibrate(windows, state[::50]).predict_proba(windows)
     found = load_model(tmp_path / "states" / "model").predict_proba(torch.from_numpy(windows).float())
