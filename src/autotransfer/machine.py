@@ -20,7 +20,25 @@ def cores() -> int:
     return min([allowed, *limits])
 
 
-def memory_left() -> int | None:
+def available_memory() -> int | None:
+    """Return the bytes that are free without swapping, or the physical memory, within the limit of a container."""
+    known = [n for n in (_free_memory(), _container_memory()) if n is not None]
+    return min(known) if known else None
+
+
+def _free_memory() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        pass  # not Linux
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _container_memory() -> int | None:
     """Return the bytes that a container leaves to this process; None without such a limit."""
     pairs = [("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")]
     left = []

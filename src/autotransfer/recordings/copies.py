@@ -3,8 +3,8 @@
 If two subjects share samples, they are one recording under two names. If two sessions share samples, test windows hold
 samples of training windows. Overlapping windows may begin at different samples, so every stretch of LENGTH samples has
 a fingerprint that does not depend on its position; one in KEPT is kept, chosen by its value. 64 bits do not coincide by
-chance in a million windows. A copy in another unit or with another offset shares no sample;
-`find_near_copies` finds most of these.
+chance in a million windows. Copies in another unit or with another offset share no sample; `find_near_copies` finds
+most of them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from .raw import Array
 LENGTH = 16  # samples of a stretch, or half of a shorter window
 KEPT = 8
 VARIED = 4  # different values that a stretch must have: resting or lost signals are equal in all subjects
-PRODUCTS = 128  # that describe a window
+PRODUCTS = 128  # of samples that describe a window
 STRONGEST = 16  # windows of a group that are compared
-MOST_WINDOWS = 2000  # of a group that are whitened
+MOST_WINDOWS = 2000  # of a group that are used
 RANK = 1e-4  # share of the largest eigenvalue below which a channel mixture is noise
-# No two of the 681 subjects of 30 data sets are found; rounded, inverted, permuted and most re-referenced copies are.
-ALIKE, MUCH = 0.8, 0.3  # correlation of a pair, and its distance from 1 relative to that of other groups
+# These limits find no pair among 681 subjects of 30 data sets, but rounded, inverted and most re-referenced copies.
+LEAST_CORRELATION = 0.8  # of a pair
+MOST_DISTANCE = 0.3  # of the correlation of a pair from 1, relative to other groups
 
 
 class SharedPair(NamedTuple):
@@ -108,11 +109,11 @@ def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def find_near_copies(X: Array | Tensor, group: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Return pairs of groups that are one recording up to rounding and an invertible mixture of channels.
+    """Return pairs of groups (N,) that are one recording up to rounding and an invertible mixture of channels.
 
-    X: (N, C, T); group: (N,). Whitening removes gain, sign, order and most references of channels: products of whitened
-    samples, summed over channels, are the same in both groups. Two groups are a pair if the most energetic windows of
-    each resemble windows of the other much more than they resemble windows of any third group.
+    Whitening removes gain, sign, order and most references of channels, so that products of whitened samples, summed
+    over channels, are equal in both groups. The windows with most energy of a pair resemble each other much more than
+    windows of any third group.
     """
     n_groups, draw = int(group.max()) + 1, np.random.default_rng(0)
     first = draw.integers(0, X.shape[2], PRODUCTS)
@@ -124,16 +125,18 @@ def find_near_copies(X: Array | Tensor, group: NDArray[np.int64]) -> list[tuple[
     described /= np.linalg.norm(described, axis=1, keepdims=True) + 1e-30
     sizes = np.array([len(part) for part in parts])
     known, starts = np.flatnonzero(sizes), np.concatenate([[0], np.cumsum(sizes)])
-    alike = np.zeros((n_groups, n_groups), np.float32)  # median over windows of the best correlation in another group
+    similarity = np.zeros(
+        (n_groups, n_groups), np.float32
+    )  # median over windows of the best correlation in another group
     for g in known:
         correlation = described[starts[g] : starts[g + 1]] @ described.T
-        alike[g, known] = np.median(np.maximum.reduceat(correlation, starts[known], axis=1), axis=0)
-    alike = np.minimum(alike, alike.T)
+        similarity[g, known] = np.median(np.maximum.reduceat(correlation, starts[known], axis=1), axis=0)
+    similarity = np.minimum(similarity, similarity.T)
     pairs = []
-    for g, h in zip(*np.nonzero(np.triu(alike, 1) >= ALIKE), strict=True):
-        others = np.delete(alike[[g, h]], [g, h], axis=1)
+    for g, h in zip(*np.nonzero(np.triu(similarity, 1) >= LEAST_CORRELATION), strict=True):
+        others = np.delete(similarity[[g, h]], [g, h], axis=1)
         usual = float(np.median(others, axis=1).max()) if others.shape[1] else 0.0
-        if 1 - alike[g, h] <= MUCH * (1 - usual):
+        if 1 - similarity[g, h] <= MOST_DISTANCE * (1 - usual):
             pairs.append((int(g), int(h)))
     return pairs
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from ..errors import UserError
-from ..machine import memory_left
+from ..machine import available_memory
 from .optional import reading
 from .raw import Array
 
@@ -87,21 +87,3 @@ def check_memory(needed: int, what: str, path: Path, remedy: str = AS_FOLDER) ->
             f"{what} of {str(path)!r} is too large for memory ({needed / 1e9:.3g} GB needed, "
             f"{available / 1e9:.3g} GB available); {remedy}"
         )
-
-
-def available_memory() -> int | None:
-    """Return the bytes that are free without swapping, or the physical memory, within the limit of a container."""
-    known = [n for n in (_free_memory(), memory_left()) if n is not None]
-    return min(known) if known else None
-
-
-def _free_memory() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration, ValueError):
-        pass  # not Linux
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None

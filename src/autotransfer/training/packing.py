@@ -10,10 +10,10 @@ import torch
 
 from ..errors import UserError, shown
 from ..jobs import Job
+from ..machine import available_memory
 from ..model.encoders import Encoders, encoder_options
 from ..preprocessing import Preprocessing
 from ..recordings import Recordings
-from ..recordings.npy import available_memory
 from .evaluation import CHUNK
 from .members import size_of
 
