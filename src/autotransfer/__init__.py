@@ -1,6 +1,6 @@
 """AutoTransfer: models for biosignals that work on people they have never seen.
 
-Names load when first used, so that importing the package costs nothing that is not needed.
+Modules are imported when a name is first used, so that importing the package is fast.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""python -m autotransfer: the command line."""
+"""Run the command line with `python -m autotransfer`."""
 
 from .cli import main
 

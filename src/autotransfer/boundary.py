@@ -1,8 +1,7 @@
-"""The boundary to compiled code. A kernel trusts addresses and sizes; all that it reads or writes is checked before.
+"""Checks of tensors for compiled kernels, which trust addresses and sizes.
 
-What does not fit is refused as torch refuses arguments of its operations: with a RuntimeError that names operation,
-tensor and difference. A check takes less than a microsecond a tensor. `cpu/boundary` hands addresses to C functions,
-`gpu/loading` launches Triton kernels.
+As in torch, an invalid tensor raises a RuntimeError with operation, tensor and difference. A check takes less than a
+microsecond per tensor. `cpu/boundary` calls C functions, `gpu/loading` launches Triton kernels.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from torch import Tensor
 def refusal(
     operation: str, name: str, tensor: Tensor, shape: Sequence[int], dtype: torch.dtype, device: torch.device | str
 ) -> RuntimeError:
-    """Return the error for a tensor that is not the contiguous one that a kernel expects."""
-    is_given = f"{_words(tensor.dtype, tensor.shape)} on {tensor.device}"
-    is_there = tensor.device.type == torch.device(device).type
-    if is_there and tensor.layout is torch.strided and not tensor.is_contiguous():
-        is_given += ", not contiguous"
-    wanted = f"{_words(dtype, shape)} on {device}, contiguous"
-    return RuntimeError(f"autotransfer::{operation}: expected {name} to be {wanted}, but it is {is_given}")
+    """Return the error for a tensor with another shape, type, device or layout than a kernel expects."""
+    actual = f"{_words(tensor.dtype, tensor.shape)} on {tensor.device}"
+    same_device = tensor.device.type == torch.device(device).type
+    if same_device and tensor.layout is torch.strided and not tensor.is_contiguous():
+        actual += ", not contiguous"
+    expected = f"{_words(dtype, shape)} on {device}, contiguous"
+    return RuntimeError(f"autotransfer::{operation}: expected {name} to be {expected}, but it is {actual}")
 
 
 def _words(dtype: torch.dtype, shape: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""Reading and writing files that are whole or not there."""
+"""Atomic writing and safe reading of files."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ import secrets
 import stat
 from pathlib import Path
 
-NAME_KEPT = 50  # letters, of up to four bytes each
+NAME_LETTERS = 50  # letters of a name, of up to four bytes each, in the name of its temporary file
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write a new file and give it the name of the target: a reader sees the old content or the new one, never half of
-    it. OSError names the target."""
-    # Names of files and people may hold lone surrogates, which have no UTF-8.
+    """Write a file under a temporary name and rename it, so that readers see the old or the new content."""
+    # Names of files and subjects may have lone surrogates, which have no UTF-8.
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     try:
-        # Of a long name a part: with what is added, the whole may be longer than a file system allows.
-        name = path.parent / f".{path.name[:NAME_KEPT]}.{secrets.token_hex(4)}"
+        # A long name is cut, because file systems limit the length of names.
+        name = path.parent / f".{path.name[:NAME_LETTERS]}.{secrets.token_hex(4)}"
         if "\0" in str(path):
             raise OSError(errno.EINVAL, "the name holds a null character")
-        # Who may read it, the user's umask says.
+        # The user's umask restricts the permissions 0o666.
         handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
         try:
             with os.fdopen(handle, "wb") as file:
@@ -39,7 +38,7 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 
 def read_plain(path: Path) -> bytes:
-    """Read a plain file. A pipe or a device, which may never end, raises OSError."""
+    """Return the content of a plain file; raise OSError for a pipe or a device, which may never end."""
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         check_plain(os.fstat(handle), path)
@@ -51,7 +50,7 @@ def read_plain(path: Path) -> bytes:
 
 
 def check_plain(status: os.stat_result, path: Path) -> None:
-    """Raise OSError unless the status is that of a plain file; path: for the message."""
+    """Raise OSError unless this is the status of a plain file. path: for the message."""
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a plain file", str(path))
 
@@ -61,8 +60,8 @@ def writable(folder: Path) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Write a folder to the disk: otherwise a power cut may undo a rename of a file that is there."""
-    with contextlib.suppress(OSError):  # not every system can
+    """Write a folder to the disk, so that a power failure does not undo the renaming of a file in it."""
+    with contextlib.suppress(OSError):  # some systems do not support this
         handle = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(handle)

@@ -42,7 +42,7 @@ def _quick() -> list[Setting]:
 
 
 def _penalties(strengths: dict[str, dict[str, float]]) -> list[Setting]:
-    """Return settings with a penalty. strengths: by method and mode"""
+    """Return settings with a penalty. strengths: by method and mode."""
     pairs = [(method, mode, strength) for method, modes in strengths.items() for mode, strength in modes.items()]
     return [Setting(method=method, mode=mode, strength=strength) for method, mode, strength in pairs]
 

@@ -1,4 +1,4 @@
-"""The kernels for a tensor's device, if there are any. Otherwise the plain code serves, which is also their oracle."""
+"""Selection of compiled kernels for a tensor. Without kernels torch computes the same."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from .cpu.boundary import instruction_set, library
 
 
 def description() -> str:
-    """Return what computes on a CPU. The last digits of weights depend on it."""
+    """Return which kernels compute on a CPU; the last digits of weights depend on them."""
     return "none (torch computes)" if library() is None else f"compiled ({instruction_set()})"
 
 
 def kernels_for(signal: Tensor, *, pool: int = 1, taps: int = 1) -> ModuleType | None:
-    """Return the module with the kernels for a signal: `gpu` or `cpu`, whose functions have the same names. None if
-    there are no kernels. pool: neighbors that are averaged; taps: of filters."""
+    """Return the module with kernels for a signal, `gpu` or `cpu`; None if there are none.
+
+    pool: width of average pooling; taps: length of filters
+    """
     if gpu.available(signal):
         return gpu
     return cpu if cpu.available(signal, pool=pool, taps=taps) else None

@@ -1,4 +1,4 @@
-"""Cores and memory that this process may use, by the limits of the system, a container or a scheduler."""
+"""Cores and memory available to this process, within the limits of a container or a scheduler."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
-FEW = 2  # threads for small products: more of them wait for each other, and the more so the more programs run
+FEW = 2  # threads for small matrix products, where more threads wait for each other
 
 
 def cores() -> int:
-    """Return the number of threads to use: as the user or a scheduler says, at most the cores of this process."""
+    """Return the number of threads to use: the least of user's, scheduler's and container's limits and the cores."""
     asked = [_number(os.environ.get(name)) for name in ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK")]
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = _quota()
@@ -52,7 +52,7 @@ def _container_memory() -> int | None:
 
 @contextmanager
 def threads(n: int) -> Iterator[None]:
-    """Let torch and the libraries of NumPy and SciPy use n threads inside this context."""
+    """Limit torch and the libraries of NumPy and SciPy to n threads inside this context."""
     import torch
     from threadpoolctl import threadpool_limits
 
@@ -66,7 +66,7 @@ def threads(n: int) -> Iterator[None]:
 
 
 def _quota() -> float | None:
-    """Return the cores that a container may use."""
+    """Return the number of cores that a container may use; None without a limit."""
     quotas = []
     for folder in _groups():
         quota, _, period = (_read(folder / "cpu.max") or "").partition(" ")
@@ -79,7 +79,7 @@ def _quota() -> float | None:
 
 
 def _groups() -> list[Path]:
-    """Return the folders of the control groups that this process is in, the outermost first."""
+    """Return the folders of this process's control groups, the outermost first."""
     lines = (_read(Path("/proc/self/cgroup")) or "").splitlines()
     unified = next((line for line in lines if line.startswith("0::")), "")
     inner = CGROUP / unified.removeprefix("0::").lstrip("/")

@@ -1,6 +1,6 @@
-"""Frozen dataclasses as JSON and back. What is read is checked field by field, because files may be damaged or edited.
+"""Conversion of frozen dataclasses to JSON and back. All fields are checked, because files may have been edited.
 
-A type may write itself in its own way: `to_dict()` gives JSON values, the class method `from_dict(values)` reads them.
+A type may define its own conversion: `to_dict()` returns JSON values, the class method `from_dict(values)` reads them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from .errors import UserError, shown
 
 T = TypeVar("T")
 TOO_DEEP = "it is nested too deeply"
-Counts = np.ndarray[Any, np.dtype[np.int64]]  # (C, C): a record's matrix of counts
+Counts = np.ndarray[Any, np.dtype[np.int64]]  # (C, C) confusion matrix
 
-# Of a class, asked once: settings and records are made by the thousand.
+# Fields and type hints of a class are cached, because runs make thousands of settings and records.
 fields_of: Callable[[Any], tuple[Field[Any], ...]] = cache(fields)
 _hints: Callable[[Any], dict[str, Any]] = cache(typing.get_type_hints)
 
@@ -31,7 +31,7 @@ def to_json(record: Any) -> str:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the values of JSON text; ValueError where it is none, or is nested too deeply to be read."""
+    """Return the values of JSON text; raise ValueError if it is invalid or nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -39,7 +39,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def from_json(kind: type[T], text: str | bytes) -> T:
-    """Read a record from text; UserError says which field is invalid."""
+    """Return a record from JSON text; raise UserError with the name of an invalid field."""
     try:
         values = parse_json(text)
     except (ValueError, TypeError):
@@ -52,7 +52,7 @@ def from_json(kind: type[T], text: str | bytes) -> T:
 
 
 def to_values(value: Any) -> Any:
-    """Return a record, or a list or dict of records, as values of JSON."""
+    """Return a record, or a list or dict of records, as JSON values."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
     if is_dataclass(value) and not isinstance(value, type):
@@ -67,7 +67,7 @@ def to_values(value: Any) -> Any:
 
 
 def from_values(kind: Any, value: Any, where: str = "") -> Any:
-    """Read a value of a type from values of JSON. where: the path to it, for messages."""
+    """Return a value of a type from JSON values. where: path to the value, for messages."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
         return _one_of(arguments, value, where)
@@ -97,7 +97,7 @@ def from_values(kind: Any, value: Any, where: str = "") -> Any:
 
 
 def _only_floats(values: Sequence[Any]) -> bool:
-    """Tell whether a list needs no look at its entries. Learning curves are long, and hold floats alone."""
+    """Return whether all values are floats, as in long learning curves, so that entries need no conversion."""
     return set(map(type, values)) <= {float}
 
 
@@ -129,7 +129,7 @@ def _record(kind: Any, values: Any, where: str) -> Any:
 
 
 def _counts(value: Any, where: str) -> Counts:
-    """Read a matrix of counts (C, C)."""
+    """Return a matrix of counts (C, C) from nested lists."""
     square = isinstance(value, list) and all(isinstance(row, list) and len(row) == len(value) for row in value)
     _require(square and all(type(n) is int and 0 <= n < 2**63 for row in value for n in row), where, value)
     return np.array(value, dtype=np.int64).reshape(len(value), len(value))
@@ -137,5 +137,5 @@ def _counts(value: Any, where: str) -> Counts:
 
 def _require(right: bool, where: str, value: Any) -> None:
     if not right:
-        place = where if where.isprintable() and len(where) <= 100 else shown(where, 100)  # keys may be damaged, too
+        place = where if where.isprintable() and len(where) <= 100 else shown(where, 100)  # keys may be damaged
         raise UserError(f"invalid value for {place or 'the record'}: {shown(value)}")

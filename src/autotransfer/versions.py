@@ -1,4 +1,4 @@
-"""Versions of what is installed, and the compiled kernels: what outcomes depend on in addition to the data."""
+"""Versions of packages and compiled kernels, on which outcomes depend."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from . import kernels
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and packages by name, and what computes on a CPU."""
+    """Return the versions of Python and of packages by name, and the kernels for CPUs."""
     installed = {"python": platform.python_version(), "kernels": kernels.description()}
     packages = ("autotransfer", "torch", "numpy", "scipy", "scikit-learn", "pandas")
     return installed | {package: _version(package) for package in packages}
 
 
-@cache  # reading a package's metadata takes some 20 ms, and what is imported stays
+@cache  # reading the metadata of a package takes about 20 ms
 def _version(package: str) -> str:
     try:
         return version(package)

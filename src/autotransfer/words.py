@@ -1,4 +1,4 @@
-"""Numbers and names in words."""
+"""Formatting of numbers and names for messages and reports."""
 
 from __future__ import annotations
 
@@ -6,26 +6,28 @@ import math
 
 
 def range_words(limits: tuple[float, ...] | None) -> str:
-    """Write an interval of a difference."""
+    """Return the interval of a difference in words, such as '+0.010 to +0.050'."""
     return "–" if limits is None else f"{signed(limits[0])} to {signed(limits[1])}"
 
 
 def score(value: float | None) -> str:
+    """Return a score with three decimals, '–' if it is unknown."""
     return "–" if value is None or not math.isfinite(value) else f"{value:.3f}".replace("-", "−")
 
 
 def signed(value: float) -> str:
-    """Write a number with its sign and a true minus, without a sign if it rounds to zero."""
+    """Return a number with its sign and three decimals; without a sign if it rounds to zero."""
     text = f"{abs(value):.3f}"
     return text if float(text) == 0 else ("+" if value > 0 else "−") + text
 
 
 def count(n: int, one: str, many: str | None = None) -> str:
+    """Return a number with its noun, such as '1 window' or '1,200 windows'."""
     return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
 def printable(text: str) -> str:
-    """Replace characters that would control a terminal by question marks."""
+    """Return text with question marks instead of control characters."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
@@ -36,7 +38,7 @@ def shorten(text: str, most: int) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Write a duration as 1:02:03 or 2:03."""
+    """Return a duration as 1:02:03 or 2:03."""
     if not math.isfinite(seconds):
         return "?"
     seconds = max(0.0, seconds)
@@ -46,5 +48,5 @@ def clock(seconds: float) -> str:
 
 
 def fits_words(done: int, total: int, failed: int = 0) -> str:
-    """Write how far fits are, such as '8 of 120 fits done'."""
+    """Return the progress of fits in words, such as '8 of 120 fits done'."""
     return f"{done} of {total} fit{'s' * (total != 1)} done" + (f", {failed} failed" if failed else "")

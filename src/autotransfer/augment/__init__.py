@@ -1,9 +1,8 @@
-"""Augmentation: small changes of training windows, so that a network learns to ignore what does not matter.
+"""Augmentations: random changes of preprocessed windows in training steps, which reduce overfitting.
 
-To add one, write one file with a subclass of `Augmentation` and add a line to AUGMENTATIONS. It changes preprocessed
-windows, and only in training steps. Random draws are a function of (fold, seed, epoch, step, row), so that an outcome
-does not depend on the jobs that a job is stacked with. Moments are computed from the changed windows by the encoder;
-precomputed tables of moments are not used. One that multiplies channels by factors is a `Scaling`, and gives these.
+To add one, write a file with a subclass of `Augmentation` (of `Scaling` if it multiplies channels by factors) and add a
+line to AUGMENTATIONS. Random numbers must be functions of (fold, seed, epoch, step, window), so that an outcome does
+not depend on the jobs that a job is stacked with. The encoder computes moments of the changed windows.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from .mixup import Mixup
 
 __all__ = ["AUGMENTATIONS", "Augmentation", "Scaling", "TrainingBatch", "augmentation_of", "augmentation_values"]
 
-# By the name that a Setting has for them, in the order in which they are applied: what silences comes last, so that
-# nothing is mixed or moved into the silence.
+# By keyword of Setting, in the order of application. channel_mask is last, so that masked channels stay zero.
 AUGMENTATIONS: dict[str, type[Augmentation]] = {
     "mixup": Mixup,
     "amplitude": Amplitude,
@@ -29,7 +27,7 @@ AUGMENTATIONS: dict[str, type[Augmentation]] = {
 
 
 def augmentation_of(values: dict[str, Any]) -> tuple[Augmentation, ...]:
-    """Return the augmentations of a Setting from its fields: the value of each, and of its other fields."""
+    """Return the augmentations of a setting from its keywords."""
     chosen = []
     for name, kind in AUGMENTATIONS.items():
         first, *others = fields(kind)
@@ -41,7 +39,7 @@ def augmentation_of(values: dict[str, Any]) -> tuple[Augmentation, ...]:
 
 
 def augmentation_values(augmentations: tuple[Augmentation, ...]) -> dict[str, Any]:
-    """Return the fields of a Setting that give these augmentations."""
+    """Return the keywords of a setting that make these augmentations."""
     values: dict[str, Any] = {}
     for name, kind in AUGMENTATIONS.items():
         for augmentation in augmentations:

@@ -1,4 +1,4 @@
-"""Amplitude: every channel of every window multiplied by its own factor, as electrodes and skin would."""
+"""Amplitude: random factors for the channels of each window, like changes of electrode contact."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from .augmentation import Scaling, TrainingBatch
 
 @dataclass(frozen=True)
 class Amplitude(Scaling):
+    """Multiplication of each channel of a window by a random factor."""
+
     spread: float = 0.2  # factors are exp(u), u uniform in ±spread
 
     of_signals: ClassVar[bool] = True
     name, rule, limit = "amplitude", "lie in (0, 3]", 3
 
     def factors(self, channels: int, key: Tensor, batch: TrainingBatch) -> Tensor:
-        signals = torch.arange(channels, device=key.device) < batch.signals  # a level is no amplitude
+        signals = torch.arange(channels, device=key.device) < batch.signals  # other channels are features, not signals
         return (self.spread * (2 * uniform(key, channels) - 1) * signals).exp()

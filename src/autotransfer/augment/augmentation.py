@@ -15,39 +15,40 @@ BELOW_ONE = math.nextafter(1.0, 0.0)
 
 
 class TrainingBatch(NamedTuple):
-    """What an augmentation may know of a minibatch besides its windows."""
+    """Classes and subjects of a minibatch for augmentations."""
 
     y: Tensor  # (G, B) classes
-    s: Tensor  # (G, B) people, as training sees them
-    signals: int  # how many of the channels, the first ones, are signals; the others are numbers drawn out over time
+    s: Tensor  # (G, B) subjects
+    signals: int  # number of channels, from the first, that are signals; the others are features constant over time
 
 
 @dataclass(frozen=True)
 class Augmentation(ABC):
-    """Hyperparameters of an augmentation. A subclass is a frozen dataclass whose first field is given to a Setting
-    under the augmentation's own name in the registry, and every other field under its own."""
+    """Hyperparameters of an augmentation, a frozen dataclass.
 
-    of_signals: ClassVar[bool] = False  # whether it changes signals over time; `represent` leaves none to change
-    name: ClassVar[str] = ""  # in the registry, for messages
-    rule: ClassVar[str] = ""  # what the first field must be, where it must lie above 0 and at most at a limit
+    Its first field is the keyword of `Setting` that has the name of the augmentation; other fields keep their names.
+    """
+
+    of_signals: ClassVar[bool] = False  # whether it changes signals, so that it cannot follow `represent`
+    name: ClassVar[str] = ""  # name in AUGMENTATIONS, for messages
+    rule: ClassVar[str] = ""  # allowed values of the first field, in words; they are above 0 and at most `limit`
     limit: ClassVar[float] = math.inf
 
     def __post_init__(self) -> None:
         first = fields(self)[0].name
-        called = self.name or first
-        check_types(self, **{first: called})
+        keyword = self.name or first
+        check_types(self, **{first: keyword})
         if self.rule and not 0 < getattr(self, first) <= self.limit:
-            raise UserError(f"{called} is {getattr(self, first)}; it must {self.rule}")
+            raise UserError(f"{keyword} is {getattr(self, first)}; it must {self.rule}")
 
     @abstractmethod
     def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
-        """Change windows (G, B, C, T); key (G, B) int32 is all that may be random (see randomness)."""
+        """Return changed windows (G, B, C, T); all random numbers derive from key (G, B) int32, see randomness."""
 
 
 @dataclass(frozen=True)
 class Scaling(Augmentation):
-    """An augmentation that multiplies every channel of a window by a factor. Windows whose last channels have one value
-    each are then changed without drawing these out over time."""
+    """Augmentation that multiplies channels by factors, so that constant channels need not be repeated over time."""
 
     @abstractmethod
     def factors(self, channels: int, key: Tensor, batch: TrainingBatch) -> Tensor:

@@ -1,4 +1,4 @@
-"""Channel mask: each channel of a window is silenced with some probability, as by an electrode that fell off."""
+"""Channel mask: sets random channels of a window to zero, like electrodes that fall off."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from .augmentation import BELOW_ONE, Scaling, TrainingBatch
 
 @dataclass(frozen=True)
 class ChannelMask(Scaling):
+    """Random channels of a window set to zero."""
+
     probability: float = 0.1
 
     name, rule, limit = "channel_mask", "lie in (0, 1)", BELOW_ONE

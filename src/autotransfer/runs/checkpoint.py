@@ -33,7 +33,7 @@ class CheckpointInfo:
 
 
 def save_checkpoint(path: Path, population: Trainer, keys: list[str]) -> None:
-    """Write a population in training. keys: job keys of its members, in order"""
+    """Write a population in training. keys: job keys of its members, in order."""
     info = schema.to_json(CheckpointInfo(keys, population.epoch, population.seconds, population.size))
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in population.state().items()}
     body = save(tensors, metadata={"population": info})

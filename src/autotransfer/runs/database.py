@@ -120,7 +120,7 @@ class RunDatabase:
     """Run database in one SQLite file. Every method that writes is one transaction."""
 
     def __init__(self, path: Path, *, create: bool = False, read_only: bool = False) -> None:
-        """Open the database. read_only: whether nothing is written, as in a folder without write permission"""
+        """Open the database. read_only: whether nothing is written, as in a folder without write permission."""
         self.path = path
         self._n_added = 0  # number of jobs given to `add` by this process
         self.versions = 0  # place of the versions that fits are made with, in the fact "versions"
@@ -230,7 +230,7 @@ class RunDatabase:
             connection.executemany("UPDATE jobs SET stage = ? WHERE key = ?", [(UNDELIVERED, key) for key in keys])
 
     def entries(self, stage: str | None = None, *, records: bool = True, hidden: bool = False) -> list[Entry]:
-        """Return jobs in the order of addition. records: whether to read their records; hidden: also hidden jobs"""
+        """Return jobs in the order of addition. records: whether to read their records; hidden: also hidden jobs."""
         columns = f"key, stage, setting, validation, test, seed, status, starts, {'record' if records else 'NULL'}"
         where, value = ("stage != ?", "" if hidden else UNDELIVERED) if stage is None else ("stage = ?", stage)
         rows = self._ask(f"SELECT {columns} FROM jobs WHERE {where} ORDER BY number, key", (value,))

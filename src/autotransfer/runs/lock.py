@@ -37,7 +37,7 @@ FAR = 2**30  # byte that is locked on Windows, far behind the holder's name, whi
 
 
 def lock_file(handle: int, *, shared: bool = False) -> None:
-    """Lock an open file without waiting; OSError if another process has. shared: whether others may share the lock"""
+    """Lock an open file without waiting; OSError if another process has. shared: whether others may share the lock."""
     if POSIX:
         fcntl = import_module("fcntl")
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)

@@ -1,6 +1,7 @@
 """Options of a run: frozen, and stored with the run, so that `resume` needs nothing but the folder.
 
-The command line, study.toml and the estimators all make them with `build_options`."""
+The command line, study.toml and the estimators all make them with `build_options`.
+"""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Preparation:
 
 
 def prepare(options: RunOptions, encoders: Encoders | None = None, recordings: Recordings | None = None) -> Preparation:
-    """Return checked options and recordings. recordings: loaded from `options.source` if None"""
+    """Return checked options and recordings. recordings: loaded from `options.source` if None."""
     check_packages(options)
     check_encoder(options, encoders)
     resolve_device(options.device)

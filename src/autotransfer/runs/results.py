@@ -69,7 +69,7 @@ def finished_fits(
     name_of_setting: Callable[[Setting], str],
     groups: Sequence[Sequence[int]],
 ) -> list[FinishedFit]:
-    """Return the finished jobs of a run. groups: positions of subjects that are held out together"""
+    """Return the finished jobs of a run. groups: positions of subjects that are held out together."""
     name_of_setting = cache(name_of_setting)  # a setting is trained many times
 
     def named(group: int) -> Hashable:
@@ -125,7 +125,7 @@ class RunResults:
 
 
 def read_fits(folder: Path, known: Collection[str] = ()) -> RunResults:
-    """Return the finished fits of a run that may still be running. known: keys of fits to leave out"""
+    """Return the finished fits of a run that may still be running. known: keys of fits to leave out."""
     with closing(RunDatabase(folder / "run.sqlite", read_only=True)) as database:
         options, data = database.require("options", RunOptions), database.require("data", Data)
         entries = [

@@ -40,7 +40,7 @@ class Metric:
         return self.measure(y, predicted, weight)
 
     def chance(self, classes: Sequence[NDArray[np.int64]], n_classes: int) -> float:
-        """Return the mean score of guessing classes with equal probability. classes: (N,) of each subject"""
+        """Return the mean score of guessing classes with equal probability. classes: (N,) of each subject."""
         return self.guessing(np.stack([np.bincount(y, minlength=n_classes) / max(len(y), 1) for y in classes]))
 
 
@@ -59,7 +59,7 @@ class Task:
     options: tuple[str, ...] | None = None  # fields of RunOptions that have an effect; None for all
 
     def load(self, source: str, column: str | None, **how: Any) -> Recordings:
-        """Load recordings with classes or targets. column: name of the target; how: keywords of `at.load`"""
+        """Load recordings with classes or targets. column: name of the target; how: keywords of `at.load`."""
         return load(source, **how)
 
     def n_outputs(self, n_classes: int) -> int:
@@ -71,7 +71,7 @@ class Task:
         return next(iter(self.metrics))
 
     def metric(self, name: object, what: str = "metric") -> Metric:
-        """Return a metric by its name; raise for an unknown one. what: name of the option in the message"""
+        """Return a metric by its name; raise for an unknown one. what: name of the option in the message."""
         return self.metrics[self.metric_name(name, what)]
 
     def metric_name(self, name: object, what: str = "metric") -> str:
