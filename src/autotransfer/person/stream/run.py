@@ -142,8 +142,8 @@ class Stream:
             place = "one per" if self.hop == seconds else "within each"
             every = f"{every}, {place} window of the file ({seconds:g} s)"
             lines.append(
-                "the windows of the file are read as one signal without pauses, so votes for events continue across "
-                "windows of a session"
+                "the windows of the file follow each other without pauses: filters start again in each, "
+                "votes for events continue within a session"
             )
         lines.append(f"{self.source.name}: windows of {self.window:g} s {every}, at {self.sfreq:g} Hz, {samples}")
         return lines
