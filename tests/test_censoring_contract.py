@@ -290,27 +290,18 @@ def test_labels_are_never_remembered_too_long(method: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("method", ["began", "coral"])
-def test_units_and_origin_of_a_dimension_do_not_matter(method: str, mode: str) -> None:
+def test_units_and_origin_of_a_dimension_do_not_matter(mode: str) -> None:
     """Otherwise an encoder would shrink z instead of hiding the subject."""
     z, y, s = batch()
-    censor = make_censor(method, mode, members=3, seed=[1, 2, 3], **SIZES).double()
+    censor = make_censor("began", mode, members=3, seed=[1, 2, 3], **SIZES).double()
     scale = torch.linspace(0.1, 50, 6, dtype=z.dtype)
     torch.testing.assert_close(censor(z * scale + 3, y, s), censor(z, y, s), rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        "mmd",
-        "hsic",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("pairwise_mmd", "cauchy_schwarz", "coral")),
-    ],
-)
+@pytest.mark.parametrize("method", ["mmd", pytest.param("pairwise_mmd", marks=pytest.mark.slow)])
 def test_the_gradient_is_that_of_the_value(method: str) -> None:
     z, y, s = batch(rows=10, members=2)
-    scale = {} if method == "coral" else {"length_scale": 2.0}
-    censor = make_censor(method, "conditional", members=2, **scale, **SIZES)
+    censor = make_censor(method, "conditional", members=2, length_scale=2.0, **SIZES)
     assert torch.autograd.gradcheck(lambda z: censor(z, y, s), z.requires_grad_())
 
 
@@ -353,7 +344,7 @@ def test_labels_and_codes_of_the_wrong_kind_are_refused(method: str) -> None:
 STRENGTH = {
     "adversary": 0.3, "mige": 0.3, "mmd": 3.0, "pairwise_mmd": 3.0, "began": 3.0,
 }  # fmt: skip
-STEPS = {"mige": 100, "mmd": 100, "pairwise_mmd": 100, "coral": 100, "hsic": 100}  # critics have to learn z first
+STEPS = {"mige": 100, "mmd": 100, "pairwise_mmd": 100}  # critics have to learn z first
 STEPS["began"] = 400
 # In these four dimensions BEGAN's own start of .7 removes a fifth of the leakage in 400 steps, .4 two thirds.
 START = {"began": 0.4}

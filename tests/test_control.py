@@ -15,17 +15,14 @@ from control import conditions, leak, median, uncensored
 pytestmark = pytest.mark.slow
 
 METHODS = (
-    "adversary", "mige", "mmd", "pairwise_mmd", "began", "coral", "hsic", "cauchy_schwarz",
+    "adversary", "mige", "mmd", "pairwise_mmd", "began",
 )  # fmt: skip
 # Where each works on these data and, with shuffled subjects, does nothing: a conditional comparison has more groups and
 # needs less, and batches with as many people as fit let a marginal one act more strongly.
 STRENGTH = {
-    "marginal": {"adversary": 0.3, "mige": 0.05, "mmd": 10.0, "pairwise_mmd": 3.0, "began": 3.0,
-                 "coral": 1.0, "hsic": 10.0, "cauchy_schwarz": 10.0},
-    "conditional": {"adversary": 0.3, "mige": 0.3, "mmd": 3.0, "pairwise_mmd": 1.0, "began": 3.0,
-                    "coral": 1.0, "hsic": 3.0, "cauchy_schwarz": 3.0},
-    "complementary": {"adversary": 0.3, "mige": 0.1, "mmd": 3.0, "pairwise_mmd": 1.0, "began": 1.0,
-                      "coral": 1.0, "hsic": 3.0, "cauchy_schwarz": 3.0},
+    "marginal": {"adversary": 0.3, "mige": 0.05, "mmd": 10.0, "pairwise_mmd": 3.0, "began": 3.0},
+    "conditional": {"adversary": 0.3, "mige": 0.3, "mmd": 3.0, "pairwise_mmd": 1.0, "began": 3.0},
+    "complementary": {"adversary": 0.3, "mige": 0.1, "mmd": 3.0, "pairwise_mmd": 1.0, "began": 1.0},
 }  # fmt: skip
 COMMON = {"max_epochs": 100, "batch_size": 128, "lr": 3e-3, "critic_lr": 3e-2}
 SEEDS = 3

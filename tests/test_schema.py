@@ -193,7 +193,6 @@ METHODS = [
     for method, options in (
         ("adversary", {}), ("began", {}), ("mmd", {}), ("mige", {}), ("pairwise_mmd", {}),
         ("pairwise_mmd", {"pairs": "bernoulli"}), ("pairwise_mmd", {"pairs": "clique"}),
-        ("coral", {}),
     )
 ]  # fmt: skip
 POOL: list[Any] = [

@@ -9,10 +9,7 @@ from typing import Any
 from ..errors import UserError, check_choice, plain_value
 from .adversary import Adversary
 from .began import BEGAN
-from .cauchy_schwarz import CauchySchwarz
 from .censor import Censor, code_path
-from .coral import CORAL
-from .hsic import HSIC
 from .method import Method, MethodOptions
 from .mige import MIGE
 from .mmd import MMD, PairwiseMMD
@@ -26,9 +23,6 @@ CENSORS: dict[str, type[Method]] = {
     "mmd": MMD,
     "pairwise_mmd": PairwiseMMD,
     "began": BEGAN,
-    "coral": CORAL,
-    "hsic": HSIC,
-    "cauchy_schwarz": CauchySchwarz,
 }
 
 
