@@ -351,7 +351,7 @@ def test_the_command(run: Path, tmp_path: Path) -> None:
     assert at.Session(out).predict_proba(windows[0]).shape == (2,)
     other = person(tmp_path / "bea.npz", X=1.1 * windows.numpy())
     there = call("calibrate", run, other, "--out", out)
-    assert f"{out / 'model'}, in place of the model that was there" in there.out
+    assert f"{out / 'model'}, which replaced an earlier model" in there.out
     assert call("calibrate", run, data, "--out", out).code == 0
     again = call("calibrate", out, data, "--out", tmp_path / "more")
     assert again.code == 0
