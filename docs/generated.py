@@ -377,8 +377,8 @@ def ensemble() -> str:
 
 PREDICTION_SETS = {
     "thresholds": "thresholds of the delivered model, from all subjects: `n_subjects`, their number; `sets`, the "
-    "minimum probability of a class in a set for coverages of 0.01 … 0.99; `confidences`, the confidence below which shares "
-    "of 0.01 … 0.99 of a subject's windows lie",
+    "minimum probability of a class in a set for coverages of 0.01 … 0.99; `confidences`, the confidence below which "
+    "shares of 0.01 … 0.99 of a subject's windows lie",
     "coverage": "by requested coverage: share by subject of windows whose set holds the true class",
     "set_size": "by requested coverage: mean number of classes in a set",
     "answered_share": "by requested share of unanswered windows: share by subject that is answered",
