@@ -48,7 +48,7 @@ class Adversary(Method):
     def weights(self, term: Term) -> Tensor:
         """Return row weights (P, B)."""
         if self.options.as_printed:
-            sets = find_paper_sets(term)  # rows weigh 1 each, or 1/|S_c| where there is a set for every class
+            sets = find_paper_sets(term)  # rows weigh 1, or 1/|S_c| if there is a set per class
             return sets.present if self.contexts == 1 else sets.present / sets.context_rows
         groups = find_groups(term, self.min_rows)
         return term.compute_once("equal contexts", lambda: equal_shares(groups.counts, groups.context_rows))

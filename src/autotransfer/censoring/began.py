@@ -101,6 +101,7 @@ class BEGAN(Method):
         return self.critic_objective(*self.losses(term, term.z.detach(), key, frozen=False))
 
     def critic_objective(self, real: Tensor, fake: Tensor) -> Tensor:
+        """Return real − k · fake, which the critic minimizes."""
         return real - self.k.reshape(-1).to(real.dtype) * fake
 
     def after_step(self, active: Tensor) -> None:
@@ -120,13 +121,13 @@ class BEGAN(Method):
             return (per_context * error).sum(-1), (per_group * error).sum(-1)
 
         # One pass of the critic for both samples: rows with their subject, then rows with another subject
-        def read() -> tuple[Tensor, Tensor]:
+        def label_rows() -> tuple[Tensor, Tensor]:
             subject = torch.cat([term.nuisance, another_subject(term, groups, key)], 1)
             labels = (term.context.repeat(1, 2), self.contexts), (subject, self.nuisances)
             return with_labels(z.detach()[..., :0], *labels), per_group.repeat(1, 2)
 
         z = to_unit_variance(z, per_group).repeat(1, 2, 1)
-        latents, weight = term.compute_once("other subjects", read)  # the key depends on the step alone
+        latents, weight = term.compute_once("other subjects", label_rows)  # the key depends on the step alone
         errors = weight * self.errors(torch.cat([z, latents], -1), z, frozen=frozen)
         real, fake = errors.view(len(z), 2, -1).sum(-1).unbind(1)
         return real, fake

@@ -35,6 +35,7 @@ class _LastResult(Generic[T]):
         self.made: list[T] = []
 
     def get(self, given: tuple[object, ...], make: Callable[[], T]) -> T:
+        """Return the result of `make`, or the cached one if the tensors are the same and unchanged."""
         tensors = [tensor for tensor in given if isinstance(tensor, Tensor) and not tensor.is_inference()]
         if len(tensors) < len(given) or torch.compiler.is_compiling():
             return make()

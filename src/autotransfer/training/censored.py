@@ -74,7 +74,7 @@ class Censors:
         self, settings: list[Setting], seeds: Sequence[int], *, latent_dim: int, n_classes: int,
         n_groups: Sequence[int], device: torch.device, dtype: torch.dtype, branches: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
-        """seeds, n_groups: one per member, equal within a code path; branches: widths of the branches of z."""
+        """Make the censors; n_groups: one per member, equal within a code path; branches: their widths in z."""
         paths: dict[tuple[object, ...], list[int]] = {}
         for member, setting in enumerate(settings):
             if setting.penalty is not None:

@@ -105,6 +105,7 @@ def _subtract_mean(logits: Tensor) -> Tensor:
 
 
 def stack_centering(members: list[Centering]) -> Centering:
+    """Stack the statistics of members."""
     return Centering(*map(torch.cat, zip(*members, strict=True)))
 
 

@@ -71,7 +71,7 @@ class Snapshots:
     """
 
     def __init__(self, flat: FlatParameters, n_classes: int, max_epochs: int, latest: Tensor, chunks: int) -> None:
-        """latest: (P,) members that keep the last epoch; chunks: number of chunks of held-out rows."""
+        """Allocate snapshots; latest: (P,) members that keep the last epoch; chunks: number of held-out chunks."""
         self.flat, self.latest = flat, latest
         members, device, dtype = flat.values.shape[0], flat.values.device, flat.values.dtype
         self.loss = torch.full((members, 2), torch.inf, dtype=dtype, device=device)

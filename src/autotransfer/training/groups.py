@@ -116,6 +116,7 @@ class _ShuffledGroups(NamedTuple):
 
     @classmethod
     def build(cls, jobs: Sequence[Job], groups: list[int], batch_size: int, device: torch.device) -> Self:
+        """Collect groups with equally many training rows."""
         drawn = [jobs[g] for g in groups]
         sets = {job.fold.trajectory: job.fold.train for job in drawn}
         places = {trajectory: place for place, trajectory in enumerate(sets)}

@@ -47,6 +47,7 @@ class Program:
             self._capture()
 
     def work(self) -> None:
+        """Call the function directly."""
         work = self._work()
         assert work is not None
         work()
