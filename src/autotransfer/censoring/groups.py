@@ -68,8 +68,3 @@ def equal_shares(counts: Tensor, rows: Tensor) -> Tensor:
     """
     weight = counts.to(rows.dtype) / rows
     return weight / weight.sum(-1, keepdim=True).clamp(min=1)
-
-
-def over_context(values: Tensor, context: Tensor) -> Tensor:
-    """Return for every row the sum of values (P, B) over its context, a mask (P, B, B) in the dtype of z."""
-    return (context * values[..., None, :]).sum(-1)
