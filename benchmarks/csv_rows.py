@@ -13,13 +13,13 @@ import pandas as pd
 import torch
 
 import autotransfer as at
-from autotransfer.csv_tables import changed, csv_text, harmless
+from autotransfer.csv_tables import csv_text, escape_formula, map_text
 from autotransfer.files import write_atomically
 
 COLUMNS = ("dataset", "pipeline", "subject", "seed", "score", "seconds")  # of baselines
 Rows = Sequence[Sequence[Any]]  # in the order of the columns
 Known = dict[str, str]  # a row that the CSV has
-MARKED = re.compile(r"'+[=+\-@\t\r\n＝＋－＠]")  # text with the apostrophe of `harmless`
+MARKED = re.compile(r"'+[=+\-@\t\r\n＝＋－＠]")  # text with the apostrophe of `escape_formula`
 TEXTS = dict.fromkeys(("data", "dataset", "subject", "test_subject", "person", "case"), str)
 
 
@@ -39,13 +39,13 @@ def command(description: str | None, out: str | None, *names: str, files: str = 
 
 
 def as_it_was(value: Any) -> Any:
-    """Return what `harmless` was given."""
+    """Return what `escape_formula` was given."""
     return value[1:] if isinstance(value, str) and MARKED.match(value) else value
 
 
 def read_table(path: Path, dtype: dict[str, type[str]] = TEXTS) -> pd.DataFrame:
     """Read what `csv_text` wrote, with names as text. Empty text stays text."""
-    return changed(pd.read_csv(path, keep_default_na=False, dtype=dtype), as_it_was)
+    return map_text(pd.read_csv(path, keep_default_na=False, dtype=dtype), as_it_was)
 
 
 def known_rows(out: Path) -> list[Known]:
@@ -63,7 +63,7 @@ def append(out: Path, rows: Rows, columns: Sequence[str]) -> None:
         writer = csv.writer(file, lineterminator="\n")
         if not begun:
             writer.writerow(columns)
-        writer.writerows([harmless(value) for value in row] for row in rows)
+        writer.writerows([escape_formula(value) for value in row] for row in rows)
 
 
 def append_missing(

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import autotransfer as at
-from autotransfer.csv_tables import csv_text, harmless
+from autotransfer.csv_tables import csv_text, escape_formula
 from autotransfer.recordings import save_npz
 from faults import call, few_settings
 from tiny import tiny
@@ -34,18 +34,18 @@ def is_formula(cell: str) -> bool:
 
 @given(st.text(alphabet=["'", *STARTS, "1", ".", "e", "a", '"', ","], max_size=6))
 def test_text_is_no_formula_and_comes_back(text: str) -> None:
-    assert not is_formula(harmless(text))
-    assert as_it_was(harmless(text)) == text
+    assert not is_formula(escape_formula(text))
+    assert as_it_was(escape_formula(text)) == text
 
 
 @pytest.mark.parametrize("value", [-0.5, -1, "-0.5", "+1", "-1e-05", ".5", "a=1", "", "p_=1", None, True, "2 - 1"])
 def test_numbers_and_other_text_stay_as_they_are(value: object) -> None:
-    assert harmless(value) is value
+    assert escape_formula(value) is value
 
 
 @pytest.mark.parametrize("value", ["=1+1", "+cmd|' /C calc'!A0", "-1+1", "@SUM(A1)", "\t=1", "'=1", "-", "-1-1"])
 def test_formulas_get_an_apostrophe(value: str) -> None:
-    assert harmless(value) == f"'{value}"
+    assert escape_formula(value) == f"'{value}"
 
 
 def test_a_table_comes_back(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from autotransfer.runs.database import RunDatabase
-from autotransfer.runs.signals import Stopped, raise_if_stop_requested, signals_stop, signals_wait
+from autotransfer.runs.signals import StopSignal, raise_if_stop_requested, signals_stop, signals_wait
 from faults import Command, assert_same_run, words_of
 from tiny import tiny_file
 
@@ -84,12 +84,12 @@ def test_a_signal_waits_for_an_epoch_and_a_second_one_does_not() -> None:
             raise_if_stop_requested()
 
     with signals_stop():
-        with pytest.raises(Stopped, match="SIGTERM"):
+        with pytest.raises(StopSignal, match="SIGTERM"):
             signal.raise_signal(signal.SIGTERM)
-        with pytest.raises(Stopped, match="SIGTERM") as stopped:
+        with pytest.raises(StopSignal, match="SIGTERM") as stopped:
             epoch(signal.SIGTERM)
         assert stopped.value.exit_code == 143
-        with pytest.raises(Stopped, match="SIGTERM"):
+        with pytest.raises(StopSignal, match="SIGTERM"):
             epoch(signal.SIGTERM, signal.SIGTERM)
     assert reached == ["SIGTERM", "end", "SIGTERM"]
 

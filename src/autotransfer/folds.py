@@ -130,7 +130,7 @@ def held_out_groups(n_subjects: int, units: Units | None, folds: int | None = No
     """
     if units is None:
         return divide_subjects(n_subjects, folds)
-    place = {person: number for number, person in enumerate(units.unique_people)}
+    place = {subject: position for position, subject in enumerate(units.unique_people)}
     groups = []
     for parts in divide_subjects(units.n_parts, folds):
         group = [unit for unit in range(n_subjects) if units.parts[unit] in parts]
@@ -173,8 +173,8 @@ def use_whole_subjects(recordings: Recordings) -> Recordings:
     units = recordings.units
     if units is None:
         return recordings
-    place = {person: number for number, person in enumerate(units.unique_people)}
-    subject = torch.tensor([place[person] for person in units.people])[recordings.subject]
+    place = {subject: position for position, subject in enumerate(units.unique_people)}
+    subject = torch.tensor([place[who] for who in units.people])[recordings.subject]
     return _with_subjects(recordings, subject, units.unique_people, None)
 
 
@@ -195,10 +195,10 @@ def _sessions(recordings: Recordings) -> tuple[Rows, list[str]]:
     return values.astype(np.int64), [str(label) for label in labels]
 
 
-def _session_parts(recordings: Recordings, people: Rows) -> list[int]:
+def _session_parts(recordings: Recordings, subjects: Rows) -> list[int]:
     """Return the part of each unit, from the subject of each (n,): part 0 has all first sessions, and so on."""
-    counts = np.bincount(people, minlength=recordings.n_subjects)
-    single = [str(recordings.subjects[person]) for person in np.flatnonzero(counts < 2).tolist()]
+    counts = np.bincount(subjects, minlength=recordings.n_subjects)
+    single = [str(recordings.subjects[position]) for position in np.flatnonzero(counts < 2).tolist()]
     if single:
         more = f" and {len(single) - MOST_NAMES} more" if len(single) > MOST_NAMES else ""
         raise UserError(

@@ -15,7 +15,7 @@ from typer import Option
 from autotransfer import __version__
 
 from ..errors import UserError, describe_system_error
-from ..runs.signals import Stopped, signals_stop
+from ..runs.signals import StopSignal, signals_stop
 from .console import terminal_text
 from .data_commands import datasets, inspect, plan_study
 from .model_commands import calibrate, export, predict
@@ -83,6 +83,6 @@ def main() -> None:
     except (OSError, MemoryError) as error:
         print(f"autotransfer: {terminal_text(describe_system_error(error))}", file=sys.stderr)
         raise SystemExit(1) from None
-    except (KeyboardInterrupt, Stopped) as stop:  # who has something to keep says so and how to go on, before this
+    except (KeyboardInterrupt, StopSignal) as stop:  # who has something to keep says so and how to go on, before this
         print("autotransfer: interrupted", file=sys.stderr)
         raise SystemExit(getattr(stop, "exit_code", 130)) from None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ..errors import describe_system_error, one_line
-from ..runs.signals import Stopped
+from ..runs.signals import StopSignal
 from .console import CONSOLE, print_error, print_lines, print_progress
 from .report_commands import write_report
 
@@ -95,7 +95,7 @@ def handle_interrupts(folder: Path | None) -> Iterator[None]:
     """Print how to continue if a run is interrupted. folder: folder of the run; None for a dry run."""
     try:
         yield
-    except (KeyboardInterrupt, Stopped) as stop:
+    except (KeyboardInterrupt, StopSignal) as stop:
         has_begun = folder is not None and (folder / "run.sqlite").exists()
         remedy = f"continue with: autotransfer resume {folder}" if has_begun else "nothing was written"
         has_model = folder is not None and (folder / "model" / "model.json").exists()

@@ -11,7 +11,7 @@ from types import FrameType
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # Ctrl-C, a scheduler, a terminal that closes
 
 
-class Stopped(BaseException):
+class StopSignal(BaseException):
     """Raised when a signal stops a run. It is no `Exception`, so that it is not handled as a failed fit."""
 
     def __init__(self, number: int) -> None:
@@ -26,7 +26,7 @@ class _State:
 
 @contextmanager
 def signals_stop() -> Iterator[None]:
-    """Raise `Stopped` on signals inside the block; ignored signals stay ignored, as nohup needs."""
+    """Raise `StopSignal` on signals inside the block; ignored signals stay ignored, as nohup needs."""
     if threading.current_thread() is not threading.main_thread():  # Python handles signals in the main thread only
         yield
         return
@@ -61,11 +61,11 @@ def is_stop_requested() -> bool:
 def raise_if_stop_requested() -> None:
     if _State.asked is not None:
         number, _State.asked = _State.asked, None
-        raise Stopped(number)
+        raise StopSignal(number)
 
 
 def _stop(number: int, _: FrameType | None) -> None:
     raise_if_stop_requested()
     if not _State.waiting:
-        raise Stopped(number)
+        raise StopSignal(number)
     _State.asked = number
