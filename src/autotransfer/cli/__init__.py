@@ -1,4 +1,4 @@
-"""The command line. Heavy modules are imported inside the commands, so that --help answers at once."""
+"""The command line. Commands import heavy modules themselves, so that --help is quick."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from .stream_command import stream
 
 app = typer.Typer(
     name="autotransfer",
-    help="Models for biosignals that work on people they have never seen.",
+    help="Models for biosignals that work on new subjects.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
 
 
-def _version(context: typer.Context, asked: bool) -> None:
-    if not asked:
+def _print_version(context: typer.Context, is_requested: bool) -> None:
+    if not is_requested:
         return
     print(f"autotransfer {__version__}")
     if context.params["verbose"]:
@@ -44,10 +44,10 @@ def _version(context: typer.Context, asked: bool) -> None:
 
 @app.callback()
 def main_options(
-    version: Annotated[bool, Option("--version", callback=_version, help="Show the version and exit.")] = False,
+    version: Annotated[bool, Option("--version", callback=_print_version, help="Show the version and exit.")] = False,
     verbose: Annotated[bool, Option("--verbose", is_eager=True, help="With --version: also show kernels.")] = False,
 ) -> None:
-    """Take the options that stand before a command."""
+    """Read the options before the name of a command."""
 
 
 COMMANDS = (  # in the order of --help
@@ -56,23 +56,23 @@ COMMANDS = (  # in the order of --help
 )  # fmt: skip
 for _command in COMMANDS:
     _paragraphs = getdoc(_command) or ""
-    # Lines of a docstring end where the source's do; a terminal has a width of its own.
+    # Line breaks inside a paragraph of a docstring are removed, because terminals differ in width.
     _help = "\n\n".join(" ".join(lines.split()) for lines in _paragraphs.split("\n\n"))
     app.command(help=_help)(_command)
 
 
 def main() -> None:
-    """Run the command line: a user's mistake is one line on standard error and exit code 2."""
-    # torch for ARM brings an allocator that hands freed memory back to the system after 10 ms, and a training step has
-    # it again page by page (training/allocator.py). It reads this once, when torch is loaded: milliseconds to wait.
+    """Run the command line. A `UserError` is printed in one line, with exit code 2."""
+    # The allocator of torch for ARM returns freed memory to the system after 10 ms, which slows down training steps
+    # (training/allocator.py). It reads this delay in milliseconds once, when torch is loaded.
     os.environ.setdefault("MIMALLOC_PURGE_DELAY", "10000")
-    # Threads of OpenMP wait for each other by spinning, for milliseconds, on cores that another run may need. Alone a
-    # step is hardly slower if they soon sleep; four runs on the cores of one are several times faster. Read once, too.
+    # OpenMP threads wait by spinning, on cores that another run may need. With a short spin one run is hardly slower,
+    # and four runs on the same cores are several times faster. OpenMP reads this once, too.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    # No source lines for users.
+    # Warnings are printed without source lines.
     warnings.formatwarning = lambda message, *_, **__: f"autotransfer: {terminal_text(str(message))}\n"
-    if isinstance(sys.stdout, TextIOWrapper):  # names that have no UTF-8 shall not end a command
+    if isinstance(sys.stdout, TextIOWrapper):  # names may not be valid UTF-8
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with signals_stop():
@@ -83,6 +83,6 @@ def main() -> None:
     except (OSError, MemoryError) as error:
         print(f"autotransfer: {terminal_text(describe_system_error(error))}", file=sys.stderr)
         raise SystemExit(1) from None
-    except (KeyboardInterrupt, StopSignal) as stop:  # who has something to keep says so and how to go on, before this
+    except (KeyboardInterrupt, StopSignal) as stop:  # handle_interrupts has printed how to continue
         print("autotransfer: interrupted", file=sys.stderr)
         raise SystemExit(getattr(stop, "exit_code", 130)) from None

@@ -37,15 +37,15 @@ def print_progress(line: str) -> None:
         print_lines(line)
 
 
-def _be_quiet(context: typer.Context, asked: bool) -> bool:
-    if asked:
+def _set_quiet(context: typer.Context, is_requested: bool) -> bool:
+    if is_requested:
         CONSOLE.quiet = True
         context.call_on_close(lambda: setattr(CONSOLE, "quiet", False))
-    return asked
+    return is_requested
 
 
-def _be_verbose(context: typer.Context, asked: bool) -> bool:
-    if asked:
+def _set_verbose(context: typer.Context, is_requested: bool) -> bool:
+    if is_requested:
         handler, level = logging.StreamHandler(sys.stderr), LOG.level
         # Records of other levels are printed without --verbose, too.
         handler.addFilter(lambda record: record.levelno == logging.DEBUG or record.exc_info is not None)
@@ -57,13 +57,13 @@ def _be_verbose(context: typer.Context, asked: bool) -> bool:
             LOG.setLevel(level)
 
         context.call_on_close(stop)
-    return asked
+    return is_requested
 
 
 def _verbose_option(what: str) -> Any:
-    return Option("--verbose", callback=_be_verbose, help=f"Print more: {what}, and the causes of errors.")
+    return Option("--verbose", callback=_set_verbose, help=f"Print more: {what}, and the causes of errors.")
 
 
-Quiet = Annotated[bool, Option("--quiet", callback=_be_quiet, help="Print only results, warnings and errors.")]
+Quiet = Annotated[bool, Option("--quiet", callback=_set_quiet, help="Print only results, warnings and errors.")]
 Verbose = Annotated[bool, _verbose_option("every finished fit")]
 VerboseExport = Annotated[bool, _verbose_option("warnings of the exporter")]

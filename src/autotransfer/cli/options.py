@@ -88,16 +88,16 @@ def add_cutting_options(command: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
-def merge_options(asked: dict[str, Any], constants: Sequence[str], config: Path | None) -> dict[str, Any]:
+def merge_options(command_line: dict[str, Any], constants: Sequence[str], config: Path | None) -> dict[str, Any]:
     """Return the options and constants that the user gave, by name. The command line overrides the file.
 
-    asked: options of the command line, where None and False stand for options that were not given
+    command_line: options of the command line, where None and False stand for options that were not given
     constants: texts NAME=VALUE of --set
     config: file of --config
     """
     from ..runs.study import read_study
 
-    given = {name: value for name, value in asked.items() if value is not None and value is not False}
+    given = {name: value for name, value in command_line.items() if value is not None and value is not False}
     for text in constants:
         name, sign, value = text.partition("=")
         name = name.strip().replace("-", "_")

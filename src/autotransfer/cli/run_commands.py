@@ -105,13 +105,13 @@ def run(
 
     The first result takes about a minute. Later stages usually improve it.
     """
-    asked = {
+    options = {
         "source": data, "time": time, "adaptation": adaptation, "encoder": encoder, "target": target, "metric": metric,
         "at_least": at_least, "grid": grid, "kinds": kinds, "hold_out": hold_out, "folds": folds, "seeds": seeds,
         "seed": seed, "networks": networks, "rule": rule, "search": search, "trials": trials, "max_steps": max_steps,
         "as_printed": as_printed, "max_epochs": max_epochs, "clean": clean, "device": device,
     }  # fmt: skip
-    given = merge_options(asked | cutting, set_ or [], config)
+    given = merge_options(options | cutting, set_ or [], config)
     start_run(given, out, plan=plan, cluster=cluster, tensorboard=tensorboard, dry_run=dry_run)
 
 
@@ -258,5 +258,5 @@ def demo(
         return
     # Few epochs need a high learning rate. The limit makes a slow machine train fewer stages. MiniRocket is left out
     # because it would take as long as all other stages.
-    asked = {"time": "85s", "networks": "main", "kinds": "statistics", "seeds": 1, "max_epochs": epochs, "lr": 1e-2}
-    start_run({"source": "watch"} | asked, out)
+    options = {"time": "85s", "networks": "main", "kinds": "statistics", "seeds": 1, "max_epochs": epochs, "lr": 1e-2}
+    start_run({"source": "watch"} | options, out)

@@ -59,8 +59,8 @@ class SubjectScores:
                 y = encode_labels(card.classes, raw.y, n, raw.classes).numpy()
         except UserError as error:
             raise UserError(f"no scores: {error}") from None
-        people = None if raw.subject is None else label_names(raw.subject, n, "subject", raw.subjects)
-        return cls([str(name) for name in card.classes], y, predicted, people, card.task)
+        subjects = None if raw.subject is None else label_names(raw.subject, n, "subject", raw.subjects)
+        return cls([str(name) for name in card.classes], y, predicted, subjects, card.task)
 
     def describe_seen(self, model: Model, X: Tensor, metric: Metric) -> list[str]:
         """Return which windows trained or calibrated the model, and the score of the others. X: from `model.read`."""

@@ -35,12 +35,13 @@ def _score_line(choice: Choice) -> str:
     n_subjects = count(len(choice.estimate), "held-out subject")
     if choice.hold_out != SUBJECT:
         n_subjects = f"{count(len(choice.estimate), 'subject')}, each {short_name(choice.hold_out)} held out"
-    limits = (
-        [] if choice.interval is None else [f"95 % interval {score(choice.interval[0])} to {score(choice.interval[1])}"]
-    )
-    facts = "; ".join(limits + ([] if choice.chance is None else [choice.task.chance_words(choice.chance)]))
+    facts = []
+    if choice.interval is not None:
+        facts.append(f"95 % interval {score(choice.interval[0])} to {score(choice.interval[1])}")
+    if choice.chance is not None:
+        facts.append(choice.task.chance_words(choice.chance))
     value = f"{score(mean(choice.estimate))} {label_of(choice.metric)}"
-    return f"Score: {value} on {n_subjects}" + (f" ({facts})" if facts else "")
+    return f"Score: {value} on {n_subjects}" + (f" ({'; '.join(facts)})" if facts else "")
 
 
 def _baseline_line(choice: Choice) -> str:
@@ -132,8 +133,8 @@ def comparison_lines(first: Path, second: Path) -> list[str]:
         raise UserError(f"{first} and {second} have no scored subject in common; compare runs on the same subjects")
     names = [short(folder.name or folder, 30) for folder in (first, second)]
     names = names if names[0] != names[1] else [short(folder, 60) for folder in (first, second)]
-    everybody = len(before.estimate) == len(after.estimate) == pair.n
-    lines = [f"{describe_metric(before)}{'' if everybody else f', the {pair.n} that both runs scored'}:"]
+    is_same = len(before.estimate) == len(after.estimate) == pair.n
+    lines = [f"{describe_metric(before)}{'' if is_same else f', the {pair.n} that both runs scored'}:"]
     for name, scores, choice in zip(names, (pair.second, pair.first), (before, after), strict=True):
         doubt = f"; no better than {choice.task.guess}" if choice.is_guessing else ""
         lines.append(f"  {name:{max(map(len, names))}}  {scores}{doubt}")
