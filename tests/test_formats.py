@@ -289,7 +289,7 @@ def test_bids_names_and_files_without_such_events(tmp_path: Path) -> None:
     edf_file(tmp_path / "sub-01" / "sub-01_ses-a_eeg.edf")
     edf_file(tmp_path / "sub-02" / "sub-02_ses-a_eeg.edf", [(1.0, 0.0, "T1"), (3.2, 0.1, "BAD_x"), (3.0, 0.0, "T2")])
     edf_file(tmp_path / "sub-02" / "sub-02_ses-b_eeg.edf", [(1.0, 0.0, "rest")])
-    with pytest.warns(UserWarning, match="1 files hold no complete window.*sub-02_ses-b"):
+    with pytest.warns(UserWarning, match="1 file without a complete window left out.*sub-02_ses-b"):
         raw = read(tmp_path, Cutting.from_options(window=1.0, events="T1,T2"))
     assert list(raw.subject) == ["01"] * 4 + ["02"]  # type: ignore[call-overload]
     assert raw.session == ["a"] * 5

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import UserError, shown
-from ..words import shorten
+from ..words import count, shorten
 from .bids import open_bids
 from .blocks import concatenate
 from .container import check_sfreq
@@ -221,7 +221,7 @@ def _read_each(files: Files, cutting: Cutting, events: Counter[str], notes: Coun
         raise UserError(f"{empty[0]} holds no complete window; give a shorter --window or another --offset")
     if empty:
         names = shorten(", ".join(empty), 200)
-        warnings.warn(f"{len(empty)} files hold no complete window and are left out: {names}", stacklevel=2)
+        warnings.warn(f"{count(len(empty), 'file')} without a complete window left out: {names}", stacklevel=2)
 
 
 def _list_events(events: Counter[str]) -> str:
