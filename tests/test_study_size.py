@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.recordings import save_npz
-from autotransfer.search.study_size import EXPONENTS, Sums, expected_gain, gains
+from autotransfer.search.study_size import EXPONENTS, ClassSums, expected_gain, gains
 from autotransfer.training.closed_form import ClassMoments
 
 SHARED = np.array([0.6, 0.6, 0.0, 0.0])  # by which the classes of everybody differ
@@ -61,8 +61,8 @@ def test_sums_of_people_give_the_discriminant_of_all_their_windows() -> None:
     scale = torch.where(deviation > 0, 1 / deviation, 0.0)
     weight, bias = ClassMoments((codes - mean) * scale, y, 4).solve(0.5)
     expected = torch.log_softmax((asked - mean) * scale @ weight.T + bias, 1)
-    people = [Sums.of(codes[rows], y[rows], 4) for rows in torch.arange(60).split(20)]
-    torch.testing.assert_close(Sums.total(people).log_probabilities(asked), expected)
+    people = [ClassSums.of(codes[rows], y[rows], 4) for rows in torch.arange(60).split(20)]
+    torch.testing.assert_close(ClassSums.total(people).log_probabilities(asked), expected)
 
 
 @pytest.mark.slow
@@ -102,5 +102,5 @@ def test_numbers_of_people_that_make_no_sense_are_refused(value: object) -> None
 
 
 def test_too_few_people_are_refused() -> None:
-    with pytest.raises(at.UserError, match="4 people of 'pilot' can be scored; a learning curve needs at least 5"):
+    with pytest.raises(at.UserError, match="4 subjects of 'pilot' can be scored; a learning curve needs at least 5"):
         at.plan_study(study(4))

@@ -83,8 +83,7 @@ def personal_log_probs(
 
 
 def discriminant(z: Tensor, y: Tensor, others: Tensor, n_classes: int) -> Tensor:
-    """Return log-probabilities (m, C) of latents `others` (m, D) by a linear discriminant of latents (n, D) with
-    classes (n,)."""
+    """Return log-probabilities (m, C) of latents `others` (m, D) by a linear discriminant of (z, y)."""
     weight, bias = ClassMoments(z, y, n_classes).solve(SHRINKAGE)
     return (others @ weight.T + bias).log_softmax(-1)
 

@@ -38,18 +38,17 @@ def make_plan(prepared: Preparation) -> Plan:
 
 
 def _staged(plan: Plan, candidates: Candidates) -> Plan:
-    """Return the plan with two linear models first, so that there is a result within a minute, then a user's own
-    encoder, other linear models, and one stage for each network and seed, without penalties first."""
+    """Return the plan with its stages, two linear models first, so that there is a result within a minute."""
     settings, linear, slow = candidates
     options, (first, *further) = plan.options, plan.options.all_seeds
-    by_kind: dict[str, Setting] = {}  # the first of each family that uses as much of a new person as the run may
+    by_family: dict[str, Setting] = {}  # the first setting that uses as much of a new subject as the run may
     for setting in sorted(linear, key=lambda setting: setting.adaptation != options.adaptation):
-        by_kind.setdefault(setting.family, setting)
-    two = list(by_kind.values())[:2]
+        by_family.setdefault(setting.family, setting)
+    two = list(by_family.values())[:2]
     unpenalized = [setting for setting in settings if setting.penalty is None]
     own = unpenalized[:1] if options.encoder != DEFAULT_ENCODER else []
-    kinds = [setting.family for setting in unpenalized]
-    main = [s for place, s in enumerate(unpenalized) if place and kinds.index(s.family, 1) == place]
+    families = [setting.family for setting in unpenalized]
+    main = [s for place, s in enumerate(unpenalized) if place and families.index(s.family, 1) == place]
     main = main or unpenalized[len(own) :]
     rest = [setting for setting in unpenalized if setting not in (*own, *main)]
     networks = [setting for setting in (*own, *main, *rest) if not setting.network.closed_form]
@@ -69,13 +68,12 @@ def _staged(plan: Plan, candidates: Candidates) -> Plan:
     for setting in settings:
         if setting.penalty is not None:
             penalized.setdefault(setting.family, []).append(setting)
-    stages += [Stage.of(f"{kind} with penalties", every, [first, *further]) for kind, every in penalized.items()]
+    stages += [Stage.of(f"{family} with penalties", every, [first, *further]) for family, every in penalized.items()]
     return replace(plan, stages=stages)
 
 
 def _linear_stage(name: str, settings: Sequence[Setting], options: RunOptions) -> Stage:
-    """Return a stage of linear models. In online sessions a zero-shot model may use the person's windows, so each has
-    a second form, which is centered."""
+    """Return a stage of linear models; of zero-shot runs, also centered models for the online ensemble."""
     stage = Stage.of(name, settings, [options.seed])
     if options.adaptation != "zero-shot":
         return stage
@@ -84,8 +82,7 @@ def _linear_stage(name: str, settings: Sequence[Setting], options: RunOptions) -
 
 
 def with_candidate_stages(plan: Plan, candidates: Sequence[Setting]) -> Plan:
-    """Return the plan of a run without interim results: a stage for each seed, so that every candidate which was fitted
-    was fitted on every fold."""
+    """Return the plan of a run without interim results: a stage for each seed, with all candidates on every fold."""
     first, *further = plan.options.all_seeds
     trained = [setting for setting in candidates if not setting.network.closed_form]
     stages = [Stage.of(f"seed {first}", candidates, [first])]
@@ -94,12 +91,14 @@ def with_candidate_stages(plan: Plan, candidates: Sequence[Setting]) -> Plan:
 
 
 def network_name(setting: Setting, seed: int, plain: Setting) -> str:
-    """Return a short name of a network: how it differs from the main one of its kind."""
+    """Return a short name of a network, by its difference from the main network of its family."""
     if setting == plain:
         return f"{setting.family} {'(paper)' if setting.family == DEFAULT_ENCODER else 'as given'}, seed {seed}"
     values = setting.preprocessing.to_values()
     traits = [
-        name for name, kind in AUGMENTATIONS.items() if any(isinstance(step, kind) for step in setting.augmentation)
+        name
+        for name, augmentation in AUGMENTATIONS.items()
+        if any(isinstance(step, augmentation) for step in setting.augmentation)
     ]
     traits += ["align"] if values.get("align", "none") != "none" else []
     traits += [] if setting.method is None else [setting.method]
