@@ -88,7 +88,7 @@ def score_rules(
     scores: AdaptationScores, model: Model, X: Tensor, log_p: Tensor, y: NDArray[np.int64],
     orders: Sequence[NDArray[np.int64]], metric: Metric,
 ) -> AdaptationScores:  # fmt: skip
-    """Return the scores of a subject with those of every rule of the online ensemble.
+    """Add the scores of every rule of the online ensemble to the scores of a subject.
 
     X (n, channels, times): raw windows of classes y (n,); log_p (n, C): of the model as delivered.
     """

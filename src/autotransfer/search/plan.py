@@ -93,25 +93,25 @@ class Plan:
             raise UserError(f"the plan cannot be performed on {shown(prepared.options.source)}: {error}") from None
         return replace(self, options=prepared.options, folds=len(prepared.folds))
 
-    def options_here(self, asked: RunOptions, given: Collection[str]) -> RunOptions:
+    def options_here(self, requested: RunOptions, given: Collection[str]) -> RunOptions:
         """Return the plan's options with the requested data and device, and with options of windows that were given.
 
         An encoder that the plan names is imported only if the user names it, too, because the plan may not be trusted.
         given: names of the options that the user gave.
         """
         planned = self.options
-        if "encoder" in given and asked.encoder != planned.encoder:
+        if "encoder" in given and requested.encoder != planned.encoder:
             raise UserError(
-                f"the plan has the encoder {shown(planned.encoder)}, not {shown(asked.encoder)}; leave --encoder out, "
-                "or --plan"
+                f"the plan has the encoder {shown(planned.encoder)}, not {shown(requested.encoder)}; "
+                "leave --encoder out, or --plan"
             )
         if "encoder" not in given and planned.encoder not in ENCODERS:
             raise UserError(
                 f"the plan has the encoder {shown(planned.encoder)}, which is imported only if you name it; if you "
                 "trust it, give it again: --encoder module:function"
             )
-        names = ["source", "device", *(name for name in asked.cutting if name in given)]
-        return replace(planned, **{name: getattr(asked, name) for name in names})
+        names = ["source", "device", *(name for name in requested.cutting if name in given)]
+        return replace(planned, **{name: getattr(requested, name) for name in names})
 
 
 def write_plan(folder: Path, plan: Plan) -> None:
@@ -172,10 +172,10 @@ def work_words(plan: Plan) -> str:
     return f"{count(plan.fits, 'fit')} of up to {options.max_epochs} epochs: {networks}{more}"
 
 
-def why_folds(recordings: Recordings, asked: int | str | None, plan: Plan) -> list[str]:
+def why_folds(recordings: Recordings, given_folds: int | str | None, plan: Plan) -> list[str]:
     """Say why there are fewer folds than subjects, unless the number was given."""
     subjects, folds = recordings.n_subjects, plan.folds
-    if recordings.units is not None or isinstance(asked, int) or folds >= subjects:
+    if recordings.units is not None or isinstance(given_folds, int) or folds >= subjects:
         return []
     return [
         f"{folds} folds for {subjects} subjects: one fold per subject (--folds all) would take {subjects / folds:.1f} "

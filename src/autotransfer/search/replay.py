@@ -93,7 +93,7 @@ def replay_subjects(
         adaptation = {name: one if one.all_windows else without_rules(one) for name, one in adaptation.items()}
     for labels, by_subject in trust.items():
         for name, of_subject in by_subject.items():  # the other subjects decide how much labels count
-            share, _ = best_trust([other for whose, other in by_subject.items() if whose != name])
+            share, _ = best_trust([other for subject, other in by_subject.items() if subject != name])
             tables.setdefault("calibrated", {}).setdefault(labels, {})[name] = float(of_subject.score[share])
     with_labels: dict[str, Any] = {
         table: {labels: run.by_person(scores) for labels, scores in tables.get(table, {}).items()}
@@ -108,7 +108,7 @@ def replay_subjects(
 
 
 def delivered_trust(trust: Mapping[str, Mapping[str, TrustScores]]) -> dict[str, list[float]]:
-    """Return share and sharpness by number of labels; a number that was not tried has those of a smaller one."""
+    """Return share and sharpness by number of labels; a number that was not tried has the trust of a smaller one."""
     indices = {labels: best_trust(list(by_subject.values())) for labels, by_subject in trust.items()}
     tried = {labels: largest_tried(labels, indices) for labels in LABELS}
     found = {labels: indices[str(number)] for labels, number in tried.items() if number is not None}
