@@ -18,7 +18,7 @@ from .optimizer import AdamW
 from .program import Branches
 
 
-class _Part:
+class _CodePath:
     """Members of one code path with their censor and its critics' optimizer."""
 
     def __init__(
@@ -79,8 +79,8 @@ class Censors:
         for member, setting in enumerate(settings):
             if setting.penalty is not None:
                 paths.setdefault(setting.code_path, []).append(member)
-        self.parts = [
-            _Part(
+        self.paths = [
+            _CodePath(
                 settings, index, seeds, latent_dim=latent_dim, n_classes=n_classes, n_groups=n_groups[index[0]],
                 branches=branches, device=device, dtype=dtype,
             )
@@ -90,14 +90,14 @@ class Censors:
 
     def penalty(self, z: Tensor, y: Tensor, s: Tensor) -> Tensor:
         """Return the penalties (P,) of latents z (P, B, D) with classes y and subjects s (P, B)."""
-        if len(self.parts) == 1 and len(self.parts[0].index) == len(z):
-            return self.parts[0].censor(z, y, s)  # type: ignore[no-any-return]  # modules give Any
+        if len(self.paths) == 1 and len(self.paths[0].index) == len(z):
+            return self.paths[0].censor(z, y, s)  # type: ignore[no-any-return]  # modules give Any
 
-        def work(part: _Part) -> Tensor:
+        def work(part: _CodePath) -> Tensor:
             return part.censor(z[part.index], *part.labels(y, s))  # type: ignore[no-any-return]  # modules give Any
 
         penalty = z.new_zeros(z.shape[0])
-        for part, values in zip(self.parts, self.branches([partial(work, part) for part in self.parts]), strict=True):
+        for part, values in zip(self.paths, self.branches([partial(work, part) for part in self.paths]), strict=True):
             penalty = penalty.index_copy(0, part.index, values)
         return penalty
 
@@ -105,7 +105,7 @@ class Censors:
         """Update the critics on the latents of this step, before the encoder; decay (P,) scales learning rates."""
         z = z.detach()
 
-        def work(part: _Part) -> None:
+        def work(part: _CodePath) -> None:
             assert part.critic is not None
             inputs = (z if len(part.index) == len(z) else z[part.index], *part.labels(y, s))
             rate, acting = part.rate * decay[part.index], active[part.index]
@@ -114,28 +114,28 @@ class Censors:
                 assert loss is not None
                 part.critic.step(part.critic.flat.gradient(loss.sum()), rate, acting)
 
-        self.branches([partial(work, part) for part in self.parts if part.critic is not None])
+        self.branches([partial(work, part) for part in self.paths if part.critic is not None])
 
     def after_step(self, active: Tensor) -> None:
-        for part in self.parts:
+        for part in self.paths:
             part.after_step(active)
 
     def select(self, keep: Tensor) -> None:
         """Keep only members keep (K,) of the population."""
         new_place = {int(old): new for new, old in enumerate(keep.tolist())}
         parts = []
-        for part in self.parts:
+        for part in self.paths:
             stay = [i for i, old in enumerate(part.index.tolist()) if old in new_place]
             if stay:
                 index = torch.tensor([new_place[int(part.index[i])] for i in stay], device=keep.device)
                 part.select(torch.tensor(stay, device=keep.device), index)
                 parts.append(part)
-        self.parts = parts
+        self.paths = parts
 
     def state(self) -> dict[str, Tensor]:
         """Return all tensors that training changes, by name."""
         tensors = {}
-        for part in self.parts:
+        for part in self.paths:
             for name, tensor in part.censor.state_dict().items():
                 tensors[f"{part.name}.censor.{name}"] = tensor
             if part.critic is not None:
@@ -149,7 +149,7 @@ class Censors:
 
     def member_state(self, member: int) -> dict[str, Tensor]:
         """Return one member's censor state without the member axis."""
-        for part in self.parts:
+        for part in self.paths:
             places = (part.index == member).nonzero().flatten().tolist()
             if places:
                 return {f"censor.{name}": t[places[0]].clone() for name, t in part.censor.state_dict().items()}

@@ -38,7 +38,8 @@ class ClosedFormTrainer(Trainer):
     """Population of linear models that are fitted in the first epoch without steps."""
 
     @torch.no_grad()
-    def train_epoch(self, most: int | None = None) -> None:
+    def train_epoch(self) -> None:
+        """Fit all members that share training rows at once."""
         self.epoch += 1
         self.epoch_index.fill_(self.epoch)
         self.losses.zero_()

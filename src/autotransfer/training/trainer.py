@@ -106,11 +106,8 @@ class Trainer:
         self.step.forget()
         self.measure.forget()
 
-    def train_epoch(self, most: int | None = None) -> None:
-        """Train every member for one epoch. A member with fewer batches than others skips the remaining steps.
-
-        most: largest number of steps, for measuring their time
-        """
+    def train_epoch(self) -> None:
+        """Train every member for one epoch. A member with fewer batches than others skips the remaining steps."""
         self.epoch += 1
         self.net.train()
         plan = self._plan_of(self.epoch)
@@ -121,18 +118,18 @@ class Trainer:
         if self.step.captured and self.kernels and not self.kernels_tried:
             self.kernels, self.kernels_tried = self._can_use_kernels(plan[0].to(self.device)), True
         with use_kernels(enabled=self.kernels):
-            self._train(plan, plan[:most])
+            self._train(plan)
             self._finish_averages(plan)
         if self.step.captured:  # on the host, while the device is busy
             self._plan_of(self.epoch + 1)
 
-    def _train(self, plan: Tensor, steps: Tensor) -> None:
+    def _train(self, plan: Tensor) -> None:
         if not self.in_memory:
-            for rows, x in self.prepared.batches(steps.to(self.device)):
+            for rows, x in self.prepared.batches(plan.to(self.device)):
                 self._step(rows, x)
         else:
             self.plan.copy_(plan, non_blocking=True)
-            for _ in range(len(steps)):
+            for _ in range(len(plan)):
                 self.step()
 
     def _can_use_kernels(self, rows: Tensor) -> bool:
