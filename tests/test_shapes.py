@@ -50,7 +50,7 @@ def test_mixed_channels_and_their_gradients(dtype: torch.dtype, digits: float, g
     w = torch.randn(2 if group is None else 3, 6, 7, dtype=dtype, requires_grad=True)
     exact = drawn_out(x).transpose(1, 2).flatten(2)
     grad = torch.randn(len(w), 6, 5 * 40, dtype=dtype)
-    found, wanted = layers.mix_split_windows(w, x, whose), torch.bmm(w, exact if whose is None else exact[whose])
+    found, wanted = layers.mix_windows(w, x, whose), torch.bmm(w, exact if whose is None else exact[whose])
     torch.testing.assert_close(found, wanted, rtol=digits, atol=10 * digits)
     slopes = [torch.autograd.grad(out, w, grad)[0] for out in (found, wanted)]
     torch.testing.assert_close(*slopes, rtol=digits, atol=100 * digits)

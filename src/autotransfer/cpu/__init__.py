@@ -109,7 +109,7 @@ _NormPool = structure(
 _Filter = structure("x w grad out", "rows times taps left flipped")
 _Product = structure("a b group order out", "members rows inner columns run")
 _Edges = structure("x out", "rows times left right size")
-_Scales = structure("nearness wanted place", "columns halvings newtons", "bracket")
+_Scales = structure("nearness target place", "columns halvings newtons", "bracket")
 
 
 def norm_pool_forward(
@@ -255,13 +255,13 @@ def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
     return out
 
 
-def log_scale(nearness: Tensor, wanted: Tensor, bracket: float, halvings: int, newtons: int) -> Tensor:
+def log_scale(nearness: Tensor, target: Tensor, bracket: float, halvings: int, newtons: int) -> Tensor:
     """Compute `censoring.kernel_matrices._log_scale`: (P, B, B), (P, B) -> (P, B)."""
-    rows, wanted = nearness.contiguous().flatten(0, 1), wanted.contiguous()
-    place = torch.empty_like(wanted)
+    rows, target = nearness.contiguous().flatten(0, 1), target.contiguous()
+    place = torch.empty_like(target)
     tensors = {
-        "nearness": Argument(rows, (wanted.numel(), nearness.shape[-1])), "wanted": Argument(wanted, wanted.shape),
-        "place": Argument(place, wanted.shape),
+        "nearness": Argument(rows, (target.numel(), nearness.shape[-1])), "target": Argument(target, target.shape),
+        "place": Argument(place, target.shape),
     }  # fmt: skip
     numbers = {"columns": rows.shape[1], "halvings": halvings, "newtons": newtons, "bracket": bracket}
     run("log_scales", _Scales, rows, tensors, numbers, operation="log_scale")

@@ -1453,8 +1453,8 @@ INLINE void sum_tile(const float *a, const float *b, float *sums, long along, lo
         vec own[ALONG];
         for (int i = 0; i < ALONG; i++) own[i] = load(row[i] + t);
         for (int j = 0; j < ACROSS; j++) {
-            const vec theirs = load(other[j] + t);
-            for (int i = 0; i < ALONG; i++) total[i][j] += own[i] * theirs;
+            const vec factor = load(other[j] + t);
+            for (int i = 0; i < ALONG; i++) total[i][j] += own[i] * factor;
         }
     }
     for (int i = 0; i < ALONG && i < along; i++)
@@ -1557,7 +1557,7 @@ void append_scale(long windows, long channels, long times, double flat, double q
 /* ---- length scales -------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    const float *nearness, *wanted; /* (rows, count), (rows,) */
+    const float *nearness, *target; /* (rows, count), (rows,) */
     float *place;                   /* (rows,) */
     long count, halvings, newtons;
     float bracket;
@@ -1595,7 +1595,7 @@ static void scales_item(const void *argument, long row) {
         double total = sum_lanes(sums[0]);
         total = total < 1.17549435e-38 ? 1.17549435e-38 : total;
         const double mean = sum_lanes(sums[1]) / total;
-        const float away = (float)(log(total) - mean) - task->wanted[row];
+        const float away = (float)(log(total) - mean) - task->target[row];
         *(away > 0.0f ? &low : &high) = place;
         if (step >= task->halvings) {
             double falls = sum_lanes(sums[2]) / total - mean * mean;

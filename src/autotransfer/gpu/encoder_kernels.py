@@ -369,13 +369,13 @@ def accelerate(matrix, vectors, steps, rates, out, rows, width, TILE: tl.constex
     k = tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)[None, :]
     place, inside = batch * rows * width + i * width + k, (i < rows) & (k < width)
     system = tl.load(matrix + batch * rows * rows + i * rows + j, mask=(i < rows) & (j < rows), other=0.0)
-    wanted = tl.load(vectors + place, mask=inside, other=0.0)
+    target = tl.load(vectors + place, mask=inside, other=0.0)
     x = tl.zeros((TILE, ACROSS), dtype=tl.float32)
     before = tl.zeros((TILE, ACROSS), dtype=tl.float32)
     for step in range(tl.load(steps + batch)):
         momentum, rate = tl.load(rates + 2 * step), tl.load(rates + 2 * step + 1)
         product = tl.dot(system, x, input_precision="tf32x3")
-        coming = x + momentum * (x - before) + rate * (wanted - product)
+        coming = x + momentum * (x - before) + rate * (target - product)
         before = x
         x = coming
     tl.store(out + place, x, mask=inside)

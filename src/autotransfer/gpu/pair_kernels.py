@@ -36,17 +36,17 @@ def group_masks(
     first = row // rows * rows
     mine = tl.load(context + row)
     size = tl.load(sizes + row)
-    theirs = tl.load(sizes + first + lane, mask=inside, other=0)
+    row_sizes = tl.load(sizes + first + lane, mask=inside, other=0)
     shared = inside & (tl.load(context + first + lane, mask=inside, other=-1) == mine) & (mine >= 0)
-    enough = shared & (theirs >= min_rows) & (theirs > 0)
+    enough = shared & (row_sizes >= min_rows) & (row_sizes > 0)
     # A group of n rows contributes n times 1/n.
-    share = tl.where(enough, 1.0 / tl.maximum(theirs, 1).to(tl.float32), 0.0)
+    share = tl.where(enough, 1.0 / tl.maximum(row_sizes, 1).to(tl.float32), 0.0)
     groups = tl.floor(tl.sum(share, 0) + 0.5)
     counted = (mine >= 0) & (size >= min_rows) & (groups >= 2.0)
     both = enough & counted
-    alike = both & (tl.load(nuisance + first + lane, mask=inside, other=-1) == tl.load(nuisance + row))
+    same_group = both & (tl.load(nuisance + first + lane, mask=inside, other=-1) == tl.load(nuisance + row))
     tl.store(context_mask + row * rows + lane, tl.where(both, 1, 0).to(tl.uint8), mask=inside)
-    tl.store(group_mask + row * rows + lane, tl.where(alike, 1, 0).to(tl.uint8), mask=inside)
+    tl.store(group_mask + row * rows + lane, tl.where(same_group, 1, 0).to(tl.uint8), mask=inside)
     tl.store(counts + row, tl.where(counted, 1, 0).to(tl.uint8))
     tl.store(context_rows + row, tl.maximum(tl.sum(tl.where(both, 1, 0), 0), 1).to(tl.float32))
     tl.store(group_rows + row, tl.where(counted, size, 1).to(tl.float32))
@@ -138,7 +138,7 @@ def medians(d2, mask, out, rows, BLOCK: tl.constexpr):
     # Sums run over axis 0, most of which one thread holds; column j belongs to the block of row j.
     size = tl.sum(tl.where(same, 1, 0), 0)
     pairs = size * (size - 1) // 2
-    wanted = (tl.maximum(pairs - 1, 0) // 2 + 1).to(tl.float32)
+    rank = (tl.maximum(pairs - 1, 0) // 2 + 1).to(tl.float32)
     # Bits that are equal in all pairs are not searched.
     smallest = tl.min(tl.min(pattern, 0), 0)
     differing = smallest ^ tl.max(tl.max(tl.where(pair, pattern, 0), 0), 0)
@@ -155,7 +155,7 @@ def medians(d2, mask, out, rows, BLOCK: tl.constexpr):
         tried = low + bit
         below = tl.sum(tl.where(pattern < tried[None, :], 1.0, 0.0), 0).to(tl.float16)
         total = tl.max(tl.dot(ones * below[None, :], blocks), 0)
-        low = tl.where(total < wanted, tried, low)
+        low = tl.where(total < rank, tried, low)
         bit = bit // 2
     upto = tl.sum(tl.where(pattern <= low[None, :], 1, 0), 0)
     upto = tl.sum(tl.where(same, upto[:, None], 0), 0)
@@ -185,7 +185,7 @@ def perplexity(d2, mask, out, rows, target, least, bracket, steps, BLOCK: tl.con
     mean = tl.where(mean > 0.0, mean, 1.0)
     nearest = tl.min(tl.where(others, distance, float("inf")), 0)
     near = tl.where(others, (nearest - distance) / mean, -1e30)
-    wanted = tl.log(tl.minimum(tl.maximum(neighbors / 3.0, least), target))
+    target_entropy = tl.log(tl.minimum(tl.maximum(neighbors / 3.0, least), target))
     low, high = -bracket, bracket
     for _ in range(steps):
         middle = (low + high) / 2
@@ -193,8 +193,8 @@ def perplexity(d2, mask, out, rows, target, least, bracket, steps, BLOCK: tl.con
         weight = tl.exp(scaled)
         total = tl.maximum(tl.sum(weight, 0), 1e-37)
         entropy = tl.log(total) - tl.sum(weight * scaled, 0) / total
-        low = tl.where(entropy > wanted, middle, low)
-        high = tl.where(entropy > wanted, high, middle)
+        low = tl.where(entropy > target_entropy, middle, low)
+        high = tl.where(entropy > target_entropy, high, middle)
     beta = tl.exp((low + high) / 2) / mean
     tl.store(out + at + i, tl.where(neighbors > 1.0, beta, 0.5 / mean))
 
@@ -259,8 +259,8 @@ def pairwise_rows(
     first = row // rows * rows
     gram, scale = _rbf_row(d2, beta, row, first, lane, inside, rows, PAIRED)
     place = row * rows + lane
-    alike = tl.load(group + place, mask=inside, other=0) != 0
-    others = (tl.load(context + place, mask=inside, other=0) != 0) & (alike == 0)
+    same_group = tl.load(group + place, mask=inside, other=0) != 0
+    others = (tl.load(context + place, mask=inside, other=0) != 0) & (same_group == 0)
     chosen = others & (tl.load(selection + place, mask=inside, other=0) != 0)
     # The masks are symmetric, the selection is not: a pair may be selected in the other order.
     turned = (first + lane) * rows + (row - first)
@@ -270,7 +270,7 @@ def pairwise_rows(
     pair = tl.where(chosen, share, 0.0)
     total = tl.sum(pair, 0)
     within = (total + tl.sum(tl.where(chosen_by, share, 0.0), 0)) / tl.maximum(size - 1.0, 1.0)
-    weight = tl.where(alike, within, 0.0) - 2.0 * pair
+    weight = tl.where(same_group, within, 0.0) - 2.0 * pair
     tl.store(values + row, tl.sum(weight * gram, 0))
     tl.store(totals + row, total)
     if SLOPES:

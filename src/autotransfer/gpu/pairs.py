@@ -144,14 +144,14 @@ class _WeightedKernelSum(torch.autograd.Function):
         ctx: Any, d2: Tensor, beta: Tensor, fields: tuple[Argument, ...], totals: Tensor | None, paired: bool
     ) -> Tensor:
         rows = d2.shape[-1]
-        wanted = ctx.needs_input_grad[0]
+        has_gradient = ctx.needs_input_grad[0]
         values = d2.new_empty(d2.shape[:2])
-        slopes = torch.empty_like(d2, memory_format=torch.contiguous_format) if wanted else values
+        slopes = torch.empty_like(d2, memory_format=torch.contiguous_format) if has_gradient else values
         launch, extra = (_kernels().mmd_rows, ()) if totals is None else (_kernels().pairwise_rows, (totals,))
         block = tile(rows)
         launch[(values.numel(),)](
             Argument(d2, (len(d2), rows, rows)), Argument(beta, (len(d2), rows)), *fields, values, *extra, slopes, rows,
-            PAIRED=paired, SLOPES=wanted, BLOCK=block, num_warps=_warps(block),
+            PAIRED=paired, SLOPES=has_gradient, BLOCK=block, num_warps=_warps(block),
         )  # fmt: skip
         number = None if totals is None else totals.sum(-1).round().clamp(min=1)
         ctx.save_for_backward(slopes, number)

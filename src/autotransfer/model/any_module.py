@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -72,14 +72,9 @@ class AnyModule(Stack):
     is_capturable = False  # a user's module may contain operations that a CUDA graph cannot capture
 
     def __init__(
-        self,
-        make: Callable[[], nn.Module],
-        size: Size,
-        members: int,
-        *,
-        seeds: Sequence[int],
+        self, make: Callable[[], nn.Module], size: Size, members: int, *, seeds: Sequence[int],
         stacked: bool | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         self.members = members
         window = torch.zeros(2, size.channels, size.times)
@@ -252,13 +247,7 @@ class _KeyedDropout(TorchFunctionMode):
         super().__init__()
         self.key, self.calls = key, 0
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Iterable[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func not in _DROPPED_AXES:
             return func(*args, **(kwargs or {}))
         return self._dropout(*args, shared=_DROPPED_AXES[func], **(kwargs or {}))
@@ -270,8 +259,8 @@ class _KeyedDropout(TorchFunctionMode):
         if not training or p == 0:
             return input
         shape = (*input.shape[: input.dim() - shared], *[1] * shared)
-        kept = (uniform(fold_in(self.key, self.calls), math.prod(shape)).view(shape) >= p).to(input.dtype)
-        scale = kept / (1 - p) if p < 1 else kept
+        is_kept = (uniform(fold_in(self.key, self.calls), math.prod(shape)).view(shape) >= p).to(input.dtype)
+        scale = is_kept / (1 - p) if p < 1 else is_kept
         return input.mul_(scale) if inplace else input * scale
 
 

@@ -1,6 +1,6 @@
 """Network blocks for CPUs: one kernel each for the forward and for the backward pass.
 
-A block equals mix_signals or mix_split_windows, filter_times, BatchNorm, elu_pool and drop_units in sequence, or the
+A block equals mix_windows, filter_times, BatchNorm, elu_pool and drop_units in sequence, or the
 power of Shallow. That sequence is the path without kernels and the reference in tests. Only normalized signals are
 saved for the backward pass.
 """

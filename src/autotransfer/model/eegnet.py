@@ -23,7 +23,7 @@ from ..kernels import kernels_for
 from .blocks import first_block, second_block
 from .encoder import ConvolutionalOptions, temporal_kernel_for
 from .filtering import filter_times
-from .layers import BatchNorm, elu_pool, fill_uniform, mix_channels, mix_signals, mix_split_windows
+from .layers import BatchNorm, elu_pool, fill_uniform, mix_channels, mix_windows
 from .moments import Moments, SplitWindows, padding, window_moments
 from .norm_pool import DropoutKeys, drop_units, make_dropout_keys, norm_pool
 from .power import compute_power_latents, log_with_floor, pool_squares, square_pool
@@ -214,11 +214,7 @@ class EEGNet(Stack):
             made = first_block(self.norm2, x, group, spatial, w, options, dropout, offset, active, MAX_FUSED_CHANNELS)
             if made is not None:
                 return made
-        if isinstance(x, SplitWindows):
-            u = mix_split_windows(spatial, x, group)
-        else:
-            u = mix_signals(spatial, x.transpose(1, 2).flatten(2), group)
-        u = u.view(members * self.filters, self.depth * batch, times)
+        u = mix_windows(spatial, x, group).view(members * self.filters, self.depth * batch, times)
         v = filter_times(u, w.reshape(members * self.filters, self.kernel)).reshape(members, wide, batch * times)
         h, squares = self._block(self.norm2, v, batch, pool, offset, dropout, active)
         return h, None if squares is None else pool_squares(squares, self.pools[1])

@@ -87,18 +87,16 @@ class _SharedProduct(Function):
         return None, kernels.product(grad, x.transpose(1, 2), group), None, None
 
 
-def mix_signals(w: Tensor, x: Tensor, group: Tensor | None) -> Tensor:
-    """Mix signals (G, in, n) by weights (P, out, in) to (P, out, n); group: (P,), or None if G = P."""
-    kernels = None if x.requires_grad else kernels_for(x)
-    if kernels is not None:
-        return apply_one(_SharedProduct, kernels, w, x, group)
-    return torch.bmm(w, x if group is None else x[group])
-
-
-def mix_split_windows(w: Tensor, x: SplitWindows, group: Tensor | None) -> Tensor:
-    """Mix split windows by weights (P, out, C + L) to (P, out, B·T); group: (P,), or None if G = P."""
+def mix_windows(w: Tensor, x: Tensor | SplitWindows, group: Tensor | None) -> Tensor:
+    """Mix windows (G, B, C, T) by weights (P, out, C) to (P, out, B·T); group: (P,), or None if G = P."""
+    if isinstance(x, Tensor):
+        signals = x.transpose(1, 2).flatten(2)
+        kernels = None if x.requires_grad else kernels_for(signals)
+        if kernels is not None:
+            return apply_one(_SharedProduct, kernels, w, signals, group)
+        return torch.bmm(w, signals if group is None else signals[group])
     channels = x.signals.shape[2]
-    mixed = mix_signals(w[..., :channels], x.signals.transpose(1, 2).flatten(2), group)
+    mixed = mix_windows(w[..., :channels], x.signals, group)
     constants = x.constants if group is None else x.constants[group]
     level = torch.bmm(w[..., channels:], copy_transposed(constants))  # (P, out, B)
     return (mixed.view(*level.shape, -1) + level[..., None]).flatten(2)

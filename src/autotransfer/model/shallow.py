@@ -26,7 +26,7 @@ from ..gpu.autograd import apply
 from .blocks import first_block
 from .encoder import ConvolutionalOptions, temporal_kernel_for
 from .filtering import filter_times
-from .layers import BatchNorm, fill_uniform, mix_signals
+from .layers import BatchNorm, fill_uniform, mix_windows
 from .moments import padding
 from .norm_pool import make_dropout_keys
 from .power import FLOOR, compute_power_latents
@@ -163,9 +163,7 @@ class Shallow(Stack):
     def _plain_power(self, x: Tensor, group: Tensor | None, active: Tensor | None) -> Tensor:
         """Map windows (G, B, C, T) to mean squares (P, F, B, S) of the normalized signals."""
         members, batch, times = self.spatial.shape[0], x.shape[1], x.shape[3]
-        signal = x.transpose(1, 2)  # (G, C, B, T), contiguous if x was gathered channel-major
-        data = signal.reshape(signal.shape[0], self.n_channels, batch * times)
-        u = mix_signals(self.spatial, data, group).view(members * self.filters, batch, times)
+        u = mix_windows(self.spatial, x, group).view(members * self.filters, batch, times)
         v = filter_times(u, self.temporal.reshape(members * self.filters, self.kernel))
         norm, shape = self.norm, (-1, self.filters, v.shape[1], self.segments)
         if not self.training:
