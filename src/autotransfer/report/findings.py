@@ -127,13 +127,13 @@ def describe_labels(choice: Choice) -> str | None:
 def describe_session(replayed: ReplayResult) -> str:
     """Return whether an online session of the delivered model adapts to unlabeled windows, and how."""
     if replayed.session_method == NO_ADAPTATION:
-        return "Online sessions of this model therefore do not adapt to unlabeled windows."
+        return "Online sessions do not adapt to unlabeled windows."
     method = (
         ADAPTATION_METHODS[replayed.session_method].label
         if replayed.session_method in ADAPTATION_METHODS
         else replayed.session_method
     )
-    return f"Online sessions of this model adapt to unlabeled windows ({method})."
+    return f"Online sessions adapt to unlabeled windows ({method})."
 
 
 def describe_losses(replayed: ReplayResult) -> str:
