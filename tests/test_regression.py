@@ -245,7 +245,7 @@ def test_the_estimator_follows_scikit_learn(tmp_path: Path) -> None:
     again = at.load_model(tmp_path / "run")
     assert isinstance(again, Model)
     assert repr(again).startswith("<Model of ")
-    assert repr(again).endswith(": windows of 2 channels × 128 samples at 128 Hz → a number; 6 training people>")
+    assert repr(again).endswith(": windows of 2 channels × 128 samples at 128 Hz → a number; 6 training subjects>")
     np.testing.assert_array_equal(again.predict(X), predicted)
     at.save_model(own, tmp_path / "other")
     np.testing.assert_array_equal(at.load_model(tmp_path / "other").predict(X), predicted)
@@ -274,7 +274,7 @@ def test_targets_that_are_missing_in_any_way_are_left_out() -> None:
         with pytest.raises(at.UserError, match=r"y\[3\] is missing"):
             again.score(X, given)
     assert own.score(X, np.ma.masked_array(y)) == own.score(X, y)
-    with pytest.raises(at.UserError, match=f"y has 5 entries but X has {len(X)} trials"):
+    with pytest.raises(at.UserError, match=f"y has 5 entries but X has {len(X)} windows"):
         own.score(X, y[:5])
 
 
