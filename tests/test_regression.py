@@ -254,7 +254,7 @@ def test_the_estimator_follows_scikit_learn(tmp_path: Path) -> None:
     with pytest.raises(at.UserError, match="another run_folder"):
         own.fit(X[known], 2 * y[known], subjects=np.array(who)[known])
     for model in (own, again):
-        with pytest.raises(at.UserError, match="predicts a number, and sessions are for classes"):
+        with pytest.raises(at.UserError, match="predicts numbers, and online sessions need classes"):
             at.Session(model)
 
 
