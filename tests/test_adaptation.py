@@ -15,8 +15,6 @@ from autotransfer.person.adaptation import (
     ADAPTATION_METHODS,
     Adaptation,
     AdaptationMethod,
-    EntropyMinimization,
-    MomentMatching,
     Prototypes,
     SelfTraining,
     SharedShift,
@@ -52,7 +50,7 @@ def known_after(method: AdaptationMethod, x: Tensor, p: Tensor) -> dict[str, Ten
 
 @pytest.mark.parametrize("name", ADAPTATION_METHODS)
 def test_nothing_known_corrects_nothing(name: str) -> None:
-    method = ADAPTATION_METHODS[name](EVERYONE, 1.0)
+    method = ADAPTATION_METHODS[name](EVERYONE)
     weight, bias = method.correction(method.initial_state())
     assert (weight.shape, bias.shape) == ((P, R, C), (P, C))
     np.testing.assert_allclose(weight, 0, atol=1e-6)
@@ -74,7 +72,7 @@ def test_people_side_by_side_are_people_by_themselves(name: str) -> None:
 def test_prototypes_are_the_classes_of_sure_windows() -> None:
     x, log_p, _ = windows(60, 0.7)
     p = log_p.softmax(-1)
-    method = Prototypes(EVERYONE, 1.0)
+    method = Prototypes(EVERYONE)
     known = known_after(method, x, p)
     doubt = -(p * p.log()).sum(-1)
     sure = doubt < adaptation.MAX_ENTROPY * math.log(C)
@@ -90,7 +88,7 @@ def test_self_training_learns_classes_as_far_as_all_are_predicted() -> None:
     """Between the shift alone, where one class is, and soft labels of all classes, where these are alike."""
     x, log_p, _ = windows(60, 0.7)
     p = log_p.softmax(-1)
-    method = SelfTraining(EVERYONE, 1.0)
+    method = SelfTraining(EVERYONE)
 
     def shares(p: Tensor) -> Tensor:
         """How far the means lie from those of a shift to those of soft labels, by which they differ."""
@@ -98,7 +96,7 @@ def test_self_training_learns_classes_as_far_as_all_are_predicted() -> None:
         sums, counts = torch.einsum("nc,npr->pcr", p, x), p.sum(0)
         np.testing.assert_allclose(known["sums"], sums, rtol=1e-4, atol=1e-4)
         soft = EVERYONE.posterior(WindowSums(sums, counts), design_effect=adaptation.CLASS_DESIGN_EFFECT).means
-        shift = SharedShift(EVERYONE, 1.0).posterior(known).means
+        shift = SharedShift(EVERYONE).posterior(known).means
         assert (soft - shift).abs().max() > 0.1
         return (method.posterior(known).means - shift) / (soft - shift)
 
@@ -108,38 +106,6 @@ def test_self_training_learns_classes_as_far_as_all_are_predicted() -> None:
     one_sided = torch.zeros(60, C)
     one_sided[:, 1] = 1.0
     np.testing.assert_allclose(shares(one_sided), 0.0, atol=1e-2)
-
-
-def test_statistics_are_those_of_a_normalization() -> None:
-    """Logits of windows normalized with PRIOR_WINDOWS pseudo-windows of the prior, then scaled to its moments."""
-    x, log_p, _ = windows(50, 1.5)
-    method = MomentMatching(EVERYONE, 1.0)
-    weight, bias = method.correction(known_after(method, x, log_p.softmax(-1)))
-    n0, mean0 = adaptation.PRIOR_WINDOWS, EVERYONE.means.mean(1)
-    variance0 = 1 + EVERYONE.shift + EVERYONE.interaction + EVERYONE.means.var(1, correction=0)
-    mean = (n0 * mean0 + x.sum(0)) / (n0 + 50)
-    variance = (n0 * (variance0 + (mean0 - mean).square()) + (x - mean).square().sum(0)) / (n0 + 50)
-    moved = mean0 + (x - mean) * (variance0 / variance).sqrt()
-    logits = EVERYONE.means / (1 + EVERYONE.shift + EVERYONE.interaction)[:, None]
-    want = torch.einsum("npr,pcr->npc", moved - x, logits)
-    np.testing.assert_allclose(torch.einsum("npr,prc->npc", x, weight) + bias, want, rtol=1e-3, atol=1e-3)
-
-
-def test_entropy_goes_down_the_gradient_of_its_objective() -> None:
-    """One window: entropy of p minus how evenly classes are used, whose weight is that of the window in the mean."""
-    method = EntropyMinimization(EVERYONE, 2.0)
-    start = method.initial_state()
-    start["classes"] = torch.tensor([0.5, 0.3, 0.2])
-    said = torch.tensor([3.0, 0.2, -1.0], requires_grad=True)
-    p = said.softmax(-1)
-    known = method.update(start, torch.zeros(P, R), p.detach())
-    used = (start["classes"] + adaptation.DECAY * (p.detach() - start["classes"])).log()
-    loss = -(p * p.log()).sum() + (p * used).sum()
-    (gradient,) = torch.autograd.grad(loss, said)
-    np.testing.assert_allclose(known["bias"], -adaptation.STEP_SIZE * gradient, rtol=1e-4, atol=1e-6)
-    weight, bias = method.correction(known)
-    assert not weight.any()
-    np.testing.assert_allclose(2.0 * bias[0], known["bias"], rtol=1e-6)
 
 
 def test_every_method_is_in_the_documentation() -> None:

@@ -96,11 +96,11 @@ def followed(gains: dict[tuple[str, str], float]) -> online_adaptation.Adaptatio
 
 
 def test_a_later_method_is_taken_where_it_is_better_on_average_and_worse_in_no_order() -> None:
-    gains = {("statistics", order): 0.1 for order in ORDERS} | {("shift", order): 0.3 for order in ORDERS}
+    gains = {("self-training", order): 0.1 for order in ORDERS} | {("shift", order): 0.3 for order in ORDERS}
     assert chosen([followed(gains)] * 3) == "shift"
     gains["shift", "one-sided"] = 0.09  # however much is gained in the other orders
-    assert chosen([followed(gains)] * 3) == "statistics"
-    gains["statistics", "balanced"] = -0.01
+    assert chosen([followed(gains)] * 3) == "self-training"
+    gains["self-training", "balanced"] = -0.01
     assert chosen([followed(gains)] * 3) == "shift"
     gains["shift", "recorded"] = -0.01
     assert chosen([followed(gains)] * 3) == "none"
@@ -191,7 +191,7 @@ def test_a_method_stays_until_another_is_clearly_better_for_the_same_people() ->
     """Each gains clearly by itself; what decides is how the two differ, person by person."""
 
     def people(small: list[float], large: list[float]) -> list[online_adaptation.AdaptationScores]:
-        methods = {"statistics": small, "shift": large}
+        methods = {"self-training": small, "shift": large}
         return [
             followed({(name, order): gains[n] for name, gains in methods.items() for order in ORDERS})
             for n in range(len(small))
@@ -199,7 +199,7 @@ def test_a_method_stays_until_another_is_clearly_better_for_the_same_people() ->
 
     steady, mixed = [0.07] * 8, [0.2, 0.15, 0.1, 0.1, 0.15, -0.1, 0.2, -0.05]
     assert np.mean(mixed) > 1.3 * np.mean(steady)
-    assert chosen(people(steady, mixed)) == "statistics"
+    assert chosen(people(steady, mixed)) == "self-training"
     assert chosen(people(steady, mixed), ["shift"]) == "shift"  # better than nothing
     assert chosen(people(mixed, [gain + 0.01 for gain in mixed])) == "shift"
 

@@ -9,10 +9,6 @@ windows so far to a correction of the logits that is linear in the latents, and 
     self-training  shift, and effects of the subject on each class, with predictions as soft labels; the latter are
                    weighted by the evenness of predicted classes, because errors on a single class move another one
     prototypes     shift and effects on each class, from confident windows (after T3A, Iwasawa and Matsuo 2021)
-    statistics     matches mean and variance of the latents to those of training subjects, as batch normalization with
-                   the statistics of the subject does (after AdaBN, Li et al. 2018); biased by unbalanced classes
-    entropy        moves the bias of the logits so that predictions have low entropy and all classes are predicted
-                   (after TENT, Wang et al. 2021, and SHOT, Liang et al. 2020); pauses while one class dominates
 """
 
 from __future__ import annotations
@@ -29,10 +25,6 @@ from ..training.effects import PREDICTED_DESIGN_EFFECT, Effects, WindowSums
 
 CLASS_DESIGN_EFFECT = 30.0  # predicted windows per independent one, for effects on classes
 MAX_ENTROPY = 0.4  # share of the entropy of guessing; windows above it are not confident
-PRIOR_WINDOWS = 16.0  # weight of the training subjects' mean and variance, in windows
-STEP_SIZE = 0.05  # of a gradient step
-DECAY = 0.02  # share of the state that every window removes
-MAX_CLASS_SHARE = 0.9  # share of one class in recent windows above which the entropy method pauses
 TINY = 1e-12
 
 State = dict[str, Tensor]  # statistics of the subject's windows
@@ -44,13 +36,12 @@ class AdaptationMethod(ABC):
     P members, R directions of projected latents (training/effects.py), C classes; `...` are axes for parallel subjects.
 
     prior: effects of the P members before any window
-    total: sum of the members' weights; a bias of the ensemble's logits is bias / total for each member
     """
 
     label: ClassVar[str]  # words of reports
 
-    def __init__(self, prior: Effects, total: float) -> None:
-        self.prior, self.total = prior, total
+    def __init__(self, prior: Effects) -> None:
+        self.prior = prior
 
     @abstractmethod
     def initial_state(self) -> State:
@@ -114,70 +105,10 @@ class Prototypes(SharedShift):
         return super().update(state, x, likeliest * is_confident[..., None])
 
 
-class MomentMatching(AdaptationMethod):
-    label = "by means and covariances"
-
-    def __init__(self, prior: Effects, total: float) -> None:
-        super().__init__(prior, total)
-        self.mean = prior.means.mean(-2)  # (P, R)
-        between = prior.means.var(-2, correction=0)
-        self.variance = 1 + prior.shift + prior.interaction + between
-
-    def initial_state(self) -> State:
-        zeros = torch.zeros_like(self.mean)
-        return {"sum": zeros, "squares": zeros, "count": zeros.new_zeros(())}
-
-    def update(self, state: State, x: Tensor, p: Tensor) -> State:
-        deviation = x - self.mean
-        return {
-            "sum": state["sum"] + deviation,
-            "squares": state["squares"] + deviation.square(),
-            "count": state["count"] + 1,
-        }
-
-    def correction(self, state: State) -> tuple[Tensor, Tensor]:
-        windows = PRIOR_WINDOWS + state["count"][..., None, None]
-        mean = state["sum"] / windows  # relative to training subjects
-        variance = (PRIOR_WINDOWS * self.variance + state["squares"]) / windows - mean.square()
-        scale = (self.variance / variance).sqrt()
-        weight = self.prior.logit_weights  # (P, R, C)
-        # x becomes mean + (x − mean of the subject) · scale, and the logits are linear in x.
-        moved = self.mean - scale * (self.mean + mean)
-        return (scale - 1)[..., None] * weight, (moved[..., None] * weight).sum(-2)
-
-
-class EntropyMinimization(AdaptationMethod):
-    label = "by entropy"
-
-    def initial_state(self) -> State:
-        n_classes = self.prior.means.shape[-2]
-        return {
-            "bias": self.prior.means.new_zeros(n_classes),
-            "classes": self.prior.means.new_full((n_classes,), 1 / n_classes),
-        }
-
-    def update(self, state: State, x: Tensor, p: Tensor) -> State:
-        bias, classes = state["bias"], state["classes"]
-        classes = classes + DECAY * (p - classes)
-        h, log_share = entropy(p)[..., None], classes.clamp(min=TINY).log()
-        confidence = p * (p.clamp(min=TINY).log() + h)  # minus the gradient of the entropy of p
-        diversity = -p * (log_share - (p * log_share).sum(-1, keepdim=True))  # the gradient of the entropy of `classes`
-        n_classes = p.shape[-1]
-        is_active = (h < MAX_ENTROPY * math.log(n_classes)) & (classes.amax(-1, keepdim=True) < MAX_CLASS_SHARE)
-        return {"bias": (1 - DECAY) * bias + STEP_SIZE * is_active * (confidence + diversity), "classes": classes}
-
-    def correction(self, state: State) -> tuple[Tensor, Tensor]:
-        bias = state["bias"][..., None, :] / self.total  # (..., 1, C), for each member
-        weight = torch.zeros_like(self.prior.logit_weights)
-        return weight.expand(*bias.shape[:-2], *weight.shape), bias.expand(*bias.shape[:-2], *weight.shape[::2])
-
-
 ADAPTATION_METHODS: dict[str, type[AdaptationMethod]] = {  # in the order in which a run compares them
-    "statistics": MomentMatching,
     "self-training": SelfTraining,
     "shift": SharedShift,
     "prototypes": Prototypes,
-    "entropy": EntropyMinimization,
 }
 NO_ADAPTATION = "none"
 
@@ -205,7 +136,7 @@ class Adaptation:
     def __init__(self, effects: Sequence[Effects], weights: Sequence[Tensor], method: str = "shift") -> None:
         self.effects, self.weights = list(effects), list(weights)
         self._weights = torch.cat(self.weights)
-        self.method = ADAPTATION_METHODS[method](concatenate_stacks(self.effects), float(self._weights.sum()))
+        self.method = ADAPTATION_METHODS[method](concatenate_stacks(self.effects))
         self.restore(self.method.initial_state())
 
     def restore(self, state: State) -> None:

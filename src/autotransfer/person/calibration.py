@@ -56,11 +56,10 @@ def adapt_model(model: Model, X: Tensor) -> Model:
         warnings.warn("adaptation did not raise held-out scores; the model is returned unchanged", stacklevel=3)
         return model
     probability = torch.from_numpy(model.predict_checked(X)).float()
-    total = sum(model.card.weights)
 
     def learn(effects: Effects, x: Tensor) -> tuple[Effects, Tensor, Tensor]:
         """Learn from all windows, in any order."""
-        method = ADAPTATION_METHODS[name](effects, total)
+        method = ADAPTATION_METHODS[name](effects)
         state = method.initial_state()
         for latents, p in zip(x.transpose(0, 1), probability, strict=True):
             state = method.update(state, latents, p)
