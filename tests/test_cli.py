@@ -176,7 +176,7 @@ def test_dry_run_trains_nothing(tmp_path: Path) -> None:
     result = call("run", tiny_file(tmp_path), "--out", tmp_path / "run", "--epochs", 5, "--dry-run")
     assert result.returncode == 0, result.stderr
     work = "96 fits of up to 5 epochs: 8 networks on 4 folds with 3 seeds, and 8 linear models"
-    counted = re.search(rf"^# {work}(?:, (\d+) of them once more for sessions)?$", result.stdout, re.MULTILINE)
+    counted = re.search(rf"^# {work}(?:, (\d+) of them also for online sessions)?$", result.stdout, re.MULTILINE)
     assert counted is not None
     solved = re.findall(r"linear models: (\d+) fits", result.stdout)
     assert sum(map(int, solved)) == 4 * (8 + int(counted[1] or 0)), "the lines of the stages count the same"
