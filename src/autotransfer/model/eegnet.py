@@ -103,7 +103,9 @@ class EEGNet(Stack):
 
     Examples
     --------
-    >>> net = EEGNet(n_channels=8, n_times=128)
+    >>> import torch
+    >>> import autotransfer as at
+    >>> net = at.EEGNet(n_channels=8, n_times=128)
     >>> net(torch.zeros(5, 8, 128)).shape
     torch.Size([5, 64])
     """
