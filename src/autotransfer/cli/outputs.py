@@ -8,6 +8,8 @@ from pathlib import Path
 from ..errors import UserError
 from ..files import writable
 
+RUN_FILES = ("choice.json", "run.sqlite", "plan.json", "results.csv", "study.toml")
+
 
 def check_outputs(data: str | None = None, **outputs: Path | None) -> None:
     """Raise unless every output file can be written, and all are different and no file of the data.
@@ -35,9 +37,6 @@ def _check_writable(option: str, path: Path) -> None:
         raise UserError(f"{option} is {path}, a pipe or a device; give the name of a file")
     if not writable(path.parent):
         raise UserError(f"{option} is {path}, and nothing can be written to {path.parent}; choose another folder")
-
-
-RUN_FILES = ("choice.json", "run.sqlite", "plan.json", "results.csv", "study.toml")
 
 
 def _check_no_overwrite(option: str, path: Path, data: str | None) -> None:
