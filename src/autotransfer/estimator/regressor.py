@@ -130,57 +130,18 @@ class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]
             self.held_out_[evidence.rows[subject]] = predicted
 
     def predict(self, X: object, subjects: object = None) -> Floats:
-        """Return the predicted target of each window.
-
-        Parameters
-        ----------
-        X : array or tensor of shape (N, channels, times), or mne.Epochs
-            Raw windows, in the order of recording.
-        subjects : array of shape (N,), optional
-            Subject of each window, if the model adapts; by default all windows belong to one subject.
-
-        Returns
-        -------
-        array of shape (N,)
-            Predicted targets.
-        """
+        """Return the predicted target of each window (N,); X may be MNE epochs, otherwise see `Model.predict_proba`."""
         windows, subject = self._windows_and_subjects(X, subjects)
         return self.model_.predict_checked(windows, subject)
 
     def predict_interval(self, X: object, coverage: float = 0.9, subjects: object = None) -> Floats:
-        """Return a prediction interval of each window.
-
-        Parameters
-        ----------
-        X, subjects
-            As in `predict`.
-        coverage : float
-            Probability with which an interval holds the target of a new subject's window, in the mean over subjects.
-
-        Returns
-        -------
-        array of shape (N, 2)
-            Low and high end.
-        """
+        """Return a prediction interval (N, 2) of each window, low and high end; see `Model.predict_interval`."""
         check_is_fitted(self)
         radius = interval_radius(self.model_.card.intervals, coverage)
         return make_intervals(self.predict(X, subjects), radius)
 
     def score(self, X: object, y: object, sample_weight: object = None, subjects: object = None) -> float:
-        """Return R² of all windows together, as scikit-learn's regressors do.
-
-        Parameters
-        ----------
-        X, subjects
-            As in `predict`.
-        y, sample_weight : array of shape (N,)
-            Targets of the windows, and their weights.
-
-        Returns
-        -------
-        float
-            R².
-        """
+        """Return R² of all windows together, as scikit-learn's regressors do; y, sample_weight: (N,)."""
         from sklearn.metrics import r2_score
 
         predicted = self.predict(X, subjects)

@@ -84,18 +84,7 @@ class RunEstimator(WindowEstimator):
         """Set fitted attributes that only this estimator has."""
 
     def report(self, path: str | os.PathLike[str]) -> Path:
-        """Write the report as one self-contained HTML file.
-
-        Parameters
-        ----------
-        path : str or path
-            File to write.
-
-        Returns
-        -------
-        Path
-            The file.
-        """
+        """Write the report to `path` as one self-contained HTML file, and return the path."""
         check_is_fitted(self)
         return write(self.summary_, path)
 

@@ -69,7 +69,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
 
 
 class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, WindowEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Classifier of raw windows (N, channels, times) with a fitted `model_`.
+    """Classifier of raw windows (N, channels, times), or MNE epochs, with a fitted `model_`.
 
     If a model adapts ("online" or "transductive"), the windows of one call belong to one subject, in the order of
     recording, unless `subjects` (N,) or the metadata of epochs name the subject of each window. Each call starts with
@@ -167,63 +167,21 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         """Return the fitted model, and set the fitted attributes that only this classifier has."""
 
     def predict_proba(self, X: object, subjects: object = None, *, adapt: str | None = None) -> NDArray[np.float64]:
-        """Return the probability of each class for each window.
-
-        Parameters
-        ----------
-        X : array or tensor of shape (N, channels, times), or mne.Epochs
-            Raw windows, in the order of recording.
-        subjects : array of shape (N,), optional
-            Subject of each window, which is used by models that adapt; by default all windows belong to one subject.
-        adapt : "all", optional
-            Adapt to all unlabeled windows of each subject, if this raised the scores of subjects held out in fit.
-
-        Returns
-        -------
-        array of shape (N, classes)
-            Probabilities; the columns are in the order of `classes_`.
-        """
+        """Return the probability of each class for each window (N, classes); see `Model.predict_proba`."""
         windows, subject = self._windows_and_subjects(X, subjects, adapt)
         return self.model_.predict_checked(windows, subject, adapt)
 
     def predict(
         self, X: object, subjects: object = None, abstain: float | None = None, *, adapt: str | None = None
     ) -> Array:
-        """Return the likeliest class of each window.
-
-        Parameters
-        ----------
-        X, subjects, adapt
-            As in `predict_proba`.
-        abstain : float, optional
-            Share of a subject's windows to leave unanswered, such as 0.2: those with the lowest confidence, by a
-            threshold from held-out subjects.
-
-        Returns
-        -------
-        array of shape (N,)
-            Values of `classes_`, and `unanswered_` for unanswered windows.
-        """
+        """Return the likeliest class of each window (N,), or `unanswered_`; see `Model.predict`."""
         check_is_fitted(self)
         least = least_confidence(self.model_.card.thresholds, abstain)
         predicted: Array = decide_classes(self.predict_proba(X, subjects, adapt=adapt), self.classes_, least)
         return predicted
 
     def predict_set(self, X: object, coverage: float = 0.9, subjects: object = None) -> NDArray[np.bool_]:
-        """Return the prediction set of each window, which holds the true class with about a given probability.
-
-        Parameters
-        ----------
-        X, subjects
-            As in `predict_proba`.
-        coverage : float
-            Probability with which a set holds the true class, in the mean over subjects like those held out in fit.
-
-        Returns
-        -------
-        array of bool of shape (N, classes)
-            Whether each class is in the set. The likeliest class always is.
-        """
+        """Return whether each class is in the prediction set of each window (N, classes); see `Model.predict_set`."""
         check_is_fitted(self)
         least = least_probability(self.model_.card.thresholds, coverage)
         return make_sets(self.predict_proba(X, subjects), least)
@@ -235,25 +193,10 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         return unanswered_value(self.classes_.tolist())
 
     def score(self, X: object, y: object, sample_weight: object = None, subjects: object = None) -> float:
-        """Return the metric of the estimator, by default the balanced accuracy.
+        """Return the metric of the estimator, by default the balanced accuracy; see `Model.score`.
 
-        Balanced accuracy is the mean over classes of the share of correct predictions, so that chance is 1/C. `score`
-        of scikit-learn's classifiers is the accuracy. Classes of y that were not in fit count as errors. If y holds one
+        sample_weight: weights (N,) of the windows. Classes of y that were not in fit count as errors. If y holds one
         class and the metric is not defined for it, the score is NaN, with a warning.
-
-        Parameters
-        ----------
-        X, subjects
-            As in `predict_proba`.
-        y : array of shape (N,)
-            Classes of the windows, of which at least one was in fit.
-        sample_weight : array of shape (N,), optional
-            Weights of the windows.
-
-        Returns
-        -------
-        float
-            The score.
         """
         metric = self._metric()
         probability = self.predict_proba(X, subjects)
@@ -269,39 +212,12 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         return self._task.metric(self.scoring or self._task.default_metric, "scoring")
 
     def transform(self, X: object, subjects: object = None) -> NDArray[np.float32]:
-        """Return the latent features of all members.
-
-        Parameters
-        ----------
-        X, subjects
-            As in `predict_proba`.
-
-        Returns
-        -------
-        array of shape (N, members · D)
-            Latent features.
-        """
+        """Return the latent features (N, members · D) of all members; X and subjects as in `predict_proba`."""
         windows, subject = self._windows_and_subjects(X, subjects)
         return self.model_.features(windows, subject).numpy()
 
     def calibrate(self, X: object, y: object) -> Self:
-        """Return a classifier for one subject, calibrated with a few labeled windows.
-
-        If this number of labels did not raise the scores of subjects held out in fit, its predictions do not change,
-        with a warning.
-
-        Parameters
-        ----------
-        X : array or tensor of shape (n, channels, times), or mne.Epochs
-            Raw windows of the subject.
-        y : array of shape (n,)
-            Their classes.
-
-        Returns
-        -------
-        estimator
-            A new classifier.
-        """
+        """Return a classifier for one subject, calibrated with a few labeled windows; see `Model.calibrate`."""
         windows = self._own_windows(X)
         labels = encode_labels(self.classes_.tolist(), y, len(windows))
         for warning in describe_training_overlap(self.model_.card.seen, window_digests(windows), None):
@@ -309,18 +225,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         return self._with_model(self.model_.calibrate_checked(windows, labels))
 
     def adapt(self, X: object) -> Self:
-        """Return a classifier for one subject, adapted to unlabeled windows.
-
-        Parameters
-        ----------
-        X : array or tensor of shape (n, channels, times), or mne.Epochs
-            Raw windows of the subject.
-
-        Returns
-        -------
-        estimator
-            A new classifier.
-        """
+        """Return a classifier for one subject, adapted to its unlabeled windows (n, channels, times)."""
         return self._with_model(adapt_model(self.model_, self._own_windows(X)))
 
     def _own_windows(self, X: object) -> Tensor:

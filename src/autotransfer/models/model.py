@@ -53,15 +53,6 @@ class Model:
     one candidate. For regression the prediction is constant + Σ weight · (prediction of a candidate − constant), with
     the mean of the training targets as the constant. `load_model` and the `model_` of fitted estimators are models.
 
-    Parameters
-    ----------
-    card : ModelCard
-        Inputs, classes and scores of the model, and the weights of its candidates.
-    candidates : list of Candidate
-        The candidates (K,).
-    online_candidates : list of Candidate
-        Further candidates (E,) of the online ensemble.
-
     Examples
     --------
     >>> model = at.load_model("run")
@@ -113,19 +104,8 @@ class Model:
     def check(self, X: object, channels: object = None, sfreq: float | None = None) -> Tensor:
         """Return windows (N, channels, times) as a float32 tensor; refuse windows that do not fit the model.
 
-        Parameters
-        ----------
-        X : array of shape (N, channels, times)
-            Raw windows.
-        channels : list of str, optional
-            Names of the channels of X, by which the model's channels are found; by default X has the model's order.
-        sfreq : float, optional
-            Sampling rate of X in Hz.
-
-        Returns
-        -------
-        torch.Tensor of shape (N, channels, times)
-            The windows with the model's channels.
+        channels: names of the channels of X, by which the model's channels are found; by default X has the model's
+        order. sfreq: sampling rate of X in Hz, if known.
         """
         return validate_windows(X, self.card, channels, sfreq)
 
@@ -309,38 +289,20 @@ class Model:
         return predicted
 
     def predict_set(self, X: object, coverage: float = 0.9, subjects: object = None) -> NDArray[np.bool_]:
-        """Return the prediction set of each window, which holds the true class with about a given probability.
+        """Return whether each class is in the prediction set of each window: booleans (N, classes).
 
-        Parameters
-        ----------
-        X, subjects
-            As in `predict_proba`.
-        coverage : float
-            Probability with which a set holds the true class of a new subject's window, in the mean over subjects.
-
-        Returns
-        -------
-        array of bool of shape (N, classes)
-            Whether each class is in the set.
+        A set holds the true class of a new subject's window with about the probability `coverage`, in the mean over
+        subjects. It always holds the likeliest class.
         """
         self._check_predicts_classes()
         least = least_probability(self.card.thresholds, coverage)
         return make_sets(self.predict_proba(X, subjects), least)
 
     def predict_interval(self, X: object, coverage: float = 0.9, subjects: object = None) -> Floats:
-        """Return a prediction interval of each window for regression.
+        """Return a prediction interval (N, 2) of each window for regression: its low and high end.
 
-        Parameters
-        ----------
-        X, subjects
-            As in `predict_proba`.
-        coverage : float
-            Probability with which an interval holds the target of a new subject's window, in the mean over subjects.
-
-        Returns
-        -------
-        array of shape (N, 2)
-            Low and high end.
+        An interval holds the target of a new subject's window with about the probability `coverage`, in the mean over
+        subjects.
         """
         if not self.card.task.is_numeric:
             raise UserError("the model is a classification model without intervals; use predict_set")
@@ -357,22 +319,10 @@ class Model:
         return unanswered_value(self.card.classes)
 
     def score(self, X: object, y: object, subjects: object = None) -> float:
-        """Return the balanced accuracy, or R² for regression.
+        """Return the balanced accuracy for classes y (N,), or R² for the targets of regression.
 
-        Balanced accuracy is the mean over classes of the share of correct predictions. `score` of scikit-learn's
-        classifiers is the accuracy, `np.mean(model.predict(X) == y)`.
-
-        Parameters
-        ----------
-        X, subjects
-            As in `predict_proba`.
-        y : array of shape (N,)
-            Classes or targets of the windows.
-
-        Returns
-        -------
-        float
-            The score.
+        Balanced accuracy is the mean over classes of the share of correct predictions, so that chance is 1/C. `score`
+        of scikit-learn's classifiers is the accuracy, `np.mean(model.predict(X) == y)`.
         """
         task = self.card.task
         if task.is_numeric:

@@ -82,21 +82,10 @@ class EventDetector:
         self._time = -math.inf  # of the last window
 
     def feed(self, probability: NDArray[np.float64], time: float, *, gap: bool = False) -> Activation | None:
-        """Take the probabilities of the next window; a time that does not increase starts a new recording.
+        """Take the probabilities (n_classes,) of the next window; return an activation if a class becomes active.
 
-        Parameters
-        ----------
-        probability : array of shape (n_classes,)
-            Probabilities of the window.
-        time : float
-            Time of its last sample in seconds.
-        gap : bool
-            Whether windows are missing before it, so that votes start again.
-
-        Returns
-        -------
-        Activation or None
-            The activation, if a class becomes active.
+        time: of its last sample in seconds; a time that does not increase starts a new recording. gap: whether windows
+        are missing before it, so that votes start again.
         """
         p = _to_floats("probabilities of a window", probability)
         if p.shape != (len(self.classes),) or not np.isfinite(p).all() or p.min() < 0 or p.max() > 1 + 1e-6:

@@ -168,17 +168,7 @@ class Session:
         self._unchecked = None if enough else [*self._unchecked, windows.clone()]  # the caller may reuse the memory
 
     def predict(self, window: object) -> Any:
-        """Return the most probable class of the next window or windows.
-
-        Parameters
-        ----------
-        window : array of shape (channels, times) or (n, channels, times)
-            The subject's next raw window, or the next n windows in order.
-
-        Returns
-        -------
-        element of `classes_`, or array of shape (n,)
-        """
+        """Return the most probable class of the next window, or classes (n,) of the next windows."""
         return decide_classes(self.predict_proba(window), self.classes_, None)
 
     @property
@@ -187,17 +177,10 @@ class Session:
         return 0 if self._labels is None else self._labels.n_labels
 
     def label(self, window: object, y: object) -> None:
-        """Take labels of windows, with which later windows are predicted as after `calibrate`.
+        """Take labels y of one or n raw windows, with which later windows are predicted as after `calibrate`.
 
         A window that is one of the last 48 predicted ones is used with its latents from that time. Any other counts as
         the next window. Predictions change once each labeled class has a number of labels that raised held-out scores.
-
-        Parameters
-        ----------
-        window : array of shape (channels, times) or (n, channels, times)
-            One or n raw windows.
-        y : element of `classes_`, or array of shape (n,)
-            Their labels.
         """
         windows, single = self._check(window)
         self._read_pending()
@@ -208,18 +191,10 @@ class Session:
         self._restart_adaptation()
 
     def expected_gain(self, window: object) -> float:
-        """Return how much a label of this window is expected to change predictions; the window is not counted.
+        """Return how much a label of this window (channels, times) is expected to change predictions.
 
-        Parameters
-        ----------
-        window : array of shape (channels, times)
-            A raw window.
-
-        Returns
-        -------
-        float
-            Expected share, from 0 to 1, of the probability of recent windows that moves to another class; 0 if no
-            number of labels raised held-out scores.
+        The gain is the expected share, from 0 to 1, of the probability of recent windows that moves to another class; 0
+        if no number of labels raised held-out scores. The window is not counted.
         """
         windows, single = self._check(window)
         if not single:
@@ -234,19 +209,7 @@ class Session:
             return expected_gain(labels, x, record.log_p, recent_x, recent_log_p)
 
     def ask(self, window: object, at_least: float = MIN_GAIN) -> bool:
-        """Tell whether a label of this window is worth recording.
-
-        Parameters
-        ----------
-        window : array of shape (channels, times)
-            A raw window.
-        at_least : float
-            Minimum `expected_gain`.
-
-        Returns
-        -------
-        bool
-        """
+        """Return whether the `expected_gain` of a label of this window (channels, times) is at least `at_least`."""
         if isinstance(at_least, bool) or not isinstance(at_least, (int, float)) or not at_least >= 0:
             raise UserError(f"at_least is {shown(at_least)}; give a number from 0 to 1")
         return self.expected_gain(window) >= at_least
@@ -313,13 +276,7 @@ class Session:
             stack.restore(with_prefix(f"stacks.{k}.", state))
 
     def save(self, path: str | Path) -> None:
-        """Save the session as a file, which `load` opens with the same model.
-
-        Parameters
-        ----------
-        path : str or Path
-            The file.
-        """
+        """Save the session as a file, which `load` opens with the same model."""
         header = {"model": model_digest(self.model), "n_windows": self.n_windows, "adapts": self.adapts}
         self._read_pending()
         write_session(Path(path), header, self._state())
@@ -333,19 +290,7 @@ class Session:
         encoders: Encoders | None = None,
         channels: object = None,
     ) -> Self:
-        """Load a saved session.
-
-        Parameters
-        ----------
-        path : str or Path
-            A file that `save` wrote.
-        model, encoders, channels
-            As of `Session`; a model other than the one of the saved session is refused.
-
-        Returns
-        -------
-        Session
-        """
+        """Load a session that `save` wrote; refuse a model other than its own. Parameters: see `Session`."""
         try:
             header, state = read_session(Path(path))
             session = cls(model, adapt=header["adapts"], encoders=encoders, channels=channels)
