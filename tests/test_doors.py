@@ -304,7 +304,7 @@ CENSORED: dict[str, tuple[Any, Any, Any, str]] = {
     "too few classes": (CODES, IDS[:3], IDS, "(3,)"),
     "too few people": (CODES, IDS, torch.zeros(3, dtype=torch.long), "(3,)"),
     "text": (CODES, ["a", "b", "a", "b"], IDS, "y"),
-    "masked ids": (CODES, np.ma.masked_array(IDS, mask=[0, 0, 1, 1]), IDS, "2 values"),
+    "masked ids": (CODES, np.ma.masked_array(IDS, mask=[0, 0, 1, 1]), IDS, "2 masked values"),
 }
 
 

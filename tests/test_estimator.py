@@ -194,15 +194,15 @@ def test_groups_is_another_name(fitted: at.CensoredClassifier) -> None:
     [
         ({}, r"subject ids are missing; pass fit\(X, y, subjects=ids\)"),
         ({"subjects": SUBJECTS, "groups": SUBJECTS}, "subjects and groups are both given"),
-        ({"subjects": SUBJECTS[:-1]}, "subjects has 47 entries but X has 48 trials"),
+        ({"subjects": SUBJECTS[:-1]}, "subjects has 47 entries but X has 48"),
         ({"subjects": np.where(SUBJECTS == "Ada", "Ada", "Bo")}, "there are 2 subjects"),
-        ({"subjects": SUBJECTS, "y": np.full(48, "left")}, "every trial is of the class 'left'"),
+        ({"subjects": SUBJECTS, "y": np.full(48, "left")}, "class 'left'"),
         ({"subjects": SUBJECTS, "y": None}, "requires y to be passed"),
         ({"subjects": SUBJECTS, "y": Y[:-1]}, "y has 47 entries"),
         ({"subjects": SUBJECTS, "y": np.linspace(0, 1, 48)}, "continuous"),
         ({"subjects": SUBJECTS, "y": np.array(["a", 1], object)[RECORDINGS.y]}, "give numbers alone or text alone"),
         ({"subjects": SUBJECTS, "y": RECORDINGS.y.numpy().astype("M8[D]")}, r"y holds times \(datetime64\[D\]\); give"),
-        ({"subjects": SUBJECTS, "X": X[:, 0]}, "three axes"),
+        ({"subjects": SUBJECTS, "X": X[:, 0]}, r"\(48, 16\)"),
         ({"subjects": SUBJECTS, "X": np.where(np.arange(16) == 3, np.nan, X)}, "NaN or infinite values in 48 of 48"),
     ],
 )
@@ -252,7 +252,7 @@ def test_predictions_are_checked(fitted: at.CensoredClassifier) -> None:
         fitted.predict(X[:, :1])
     with pytest.raises(UserError, match="have 12 samples, the model expects 16"):
         fitted.predict(X[..., :12])
-    with pytest.raises(UserError, match="three axes"):
+    with pytest.raises(UserError, match=r"\(2, 16\)"):
         fitted.predict(X[0])
 
 
@@ -351,7 +351,7 @@ def test_epochs() -> None:
     clf.fit(epochs, Y, groups=SUBJECTS)
     turned = epochs.copy().reorder_channels(["C4", "C3"])
     np.testing.assert_array_equal(clf.predict_proba(turned), clf.predict_proba(epochs))
-    with pytest.raises(UserError, match=r"the data have no channel 'C3'"):
+    with pytest.raises(UserError, match="'C3'"):
         clf.predict(turned.rename_channels({"C3": "Cz"}))
     with pytest.raises(UserError, match=r"sfreq is 32, but the epochs are sampled at 16\.0 Hz"):
         small(sfreq=32).fit(epochs, Y)
@@ -402,11 +402,11 @@ def test_score_is_the_reports_metric_unless_another_is_named(fitted: at.Censored
     [
         (RECORDINGS.y.numpy(), r"y has the class 0; choose from \['left', 'right'\]"),
         (np.char.upper(Y), r"y has the class 'LEFT'; choose from \['left', 'right'\]"),
-        (np.where(Y == "left", np.array(None), Y), r"y\[.*\] is None; drop trials without a label"),
-        (np.where(Y == "left", np.nan, 1.0), r"y\[.*\] is nan; drop trials without a label"),
-        (np.ma.masked_array(Y, Y == "left"), r"y\[.*\] is None; drop trials without a label"),
-        ([None] * len(Y), r"y\[0\] is None; drop trials without a label"),
-        (Y[:-1], "y has 47 entries but X has 48 trials"),
+        (np.where(Y == "left", np.array(None), Y), r"y\[.*\] is None; drop"),
+        (np.where(Y == "left", np.nan, 1.0), r"y\[.*\] is nan; drop"),
+        (np.ma.masked_array(Y, Y == "left"), r"y\[.*\] is None; drop"),
+        ([None] * len(Y), r"y\[0\] is None; drop"),
+        (Y[:-1], "y has 47 entries but X has 48"),
     ],
 )
 def test_a_score_of_labels_that_are_missing_or_of_another_kind_is_refused(
