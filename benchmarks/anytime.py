@@ -1,4 +1,4 @@
-"""Collect the interim results of runs, to see how the score grows with time:
+"""Collect the interim results of runs, to see how the score grows with time.
 
     python -m benchmarks.anytime RUN... --machine "two cores" --out docs/results/anytime.csv
 

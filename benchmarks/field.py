@@ -1,4 +1,4 @@
-"""Baselines of the field by their own libraries, compared with default runs:
+"""Baselines of the field by their own libraries, compared with default runs.
 
     python -m benchmarks.field DATA.npz... --baselines catch22 libemg [--out docs/results/field.csv]
 

@@ -1,4 +1,4 @@
-"""Score what a default run has after its first stage, with every subject replayed:
+"""Score what a default run has after its first stage, with every subject replayed.
 
     python -m benchmarks.first_answer DATA.npz... --runs FOLDER --out docs/results/first_answer.csv
         [--online docs/results/online.csv]

@@ -1,4 +1,4 @@
-"""Time one window of one subject in a session on one core: python -m benchmarks.latency
+"""Time one window of one subject in a session on one core with python -m benchmarks.latency.
 
 The model is the weighted ensemble of a default run, and that of --adaptation online: twelve candidates with up to 24
 networks. adapt: the session adapts. Weights are random, which changes no time.
@@ -40,7 +40,7 @@ VARIANTS = (("zero-shot", False), ("zero-shot", True), ("online", False))  # ada
 
 def random_mixture(channels: int, times: int, sfreq: float, adaptation: str = "zero-shot") -> Model:
     """Return an ensemble of twelve candidates with random weights: networks first, then linear models."""
-    rec = at.synthetic(n_subjects=6, trials_per_class=10, n_channels=channels, n_times=times, seed=0)
+    rec = at.synthetic(n_subjects=6, windows_per_class=10, n_channels=channels, n_times=times, seed=0)
     rec = at.Recordings(rec.X, rec.y, rec.subject, sfreq=sfreq)
     options = resolve_options(build_options({"source": "synthetic", "adaptation": adaptation, "folds": "all"}), rec)
     trained = network_candidates(options.settings(), rec, adaptation)

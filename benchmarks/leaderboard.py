@@ -1,4 +1,4 @@
-"""Scores of all pipelines on subjects never seen, and the check of submissions:
+"""Scores of all pipelines on subjects never seen, and the check of submissions.
 
     python -m benchmarks.leaderboard --check FILE.csv    says what is wrong with a submission, or that nothing is
     python -m benchmarks.leaderboard FILE.csv            checks a submission and prints where it would stand

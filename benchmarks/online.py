@@ -1,4 +1,4 @@
-"""Summarize what online sessions gain: python -m benchmarks.online --out online.csv [--beside shipped.csv]
+"""Summarize what online sessions gain (python -m benchmarks.online --out online.csv).
 
 The CSV is written by `python -m benchmarks.first_answer DATA.npz... --online online.csv`. Every subject is replayed by
 models that left them out, in four orders of all their windows: as recorded, shuffled, class after class, and all

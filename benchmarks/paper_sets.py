@@ -1,4 +1,4 @@
-"""Files of the original paper's data sets as an .npz, for whoever has them:
+"""Files of the original paper's data sets as an .npz, for whoever has them.
 
     python -m benchmarks.paper_sets errp FOLDER --out errp.npz              BCI Challenge at NER 2015
     python -m benchmarks.paper_sets ecog-faces FOLDER --out ecog-faces.npz  faces_basic of Miller's library

@@ -1,4 +1,4 @@
-"""Score baselines of other libraries on the same folds with the same metric:
+"""Score baselines of other libraries on the same folds with the same metric.
 
     python -m benchmarks.peers DATA... --out baselines.csv
 

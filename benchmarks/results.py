@@ -1,4 +1,4 @@
-"""Write the tables and figures of docs/results.md and docs/leaderboard.md from the committed tables of scores:
+"""Write the tables and figures of docs/results.md and docs/leaderboard.md from the committed tables of scores.
 
     python -m benchmarks.results [FOLDER] [--page FILE ...]
 

@@ -1,4 +1,4 @@
-"""Run AutoTransfer with default options on several data sets and compare it with the baselines of each run:
+"""Run AutoTransfer with default options on several data sets and compare it with the baselines of each run.
 
     python -m benchmarks.shipped DATA.npz... --runs FOLDER --out shipped.csv [--adaptation zero-shot transductive]
 

@@ -103,7 +103,7 @@ ESTIMATORS = (
 )
 
 RECORDINGS = {
-    "n_subjects": 6, "trials_per_class": 24, "n_channels": 6, "n_times": 64, "sfreq": 64.0, "subject_shift": 1.0,
+    "n_subjects": 6, "windows_per_class": 24, "n_channels": 6, "n_times": 64, "sfreq": 64.0, "subject_shift": 1.0,
 }  # fmt: skip
 TRAINING = {"batch_size": 64, "lr": 3e-3}
 EPOCHS = 40

@@ -23,7 +23,7 @@ import autotransfer as at
 PEOPLE = ("#2f7fd1", "#e0662b", "#1f9e84", "#c2458f", "#b08400", "#8a63d2", "#7d8794")
 GREY = "#7d8794"
 RECORDINGS = {
-    "n_subjects": 8, "trials_per_class": 30, "n_channels": 6, "n_times": 64, "sfreq": 64.0, "subject_shift": 1.0,
+    "n_subjects": 8, "windows_per_class": 30, "n_channels": 6, "n_times": 64, "sfreq": 64.0, "subject_shift": 1.0,
 }  # fmt: skip
 PENALTY = {"method": "mmd", "mode": "conditional", "strength": 3.0}
 TITLES = ("Before: people form islands", "After: people are mixed, classes stay apart")

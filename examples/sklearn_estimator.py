@@ -12,7 +12,7 @@ from sklearn.preprocessing import FunctionTransformer
 import autotransfer as at
 
 rec = at.synthetic(
-    n_subjects=6, trials_per_class=12, n_channels=4, n_times=64, sfreq=64.0, subject_shift=0.7, noise=1.5
+    n_subjects=6, windows_per_class=12, n_channels=4, n_times=64, sfreq=64.0, subject_shift=0.7, noise=1.5
 )
 X, y, subjects = rec.X.numpy(), np.array(["rest", "grasp"])[rec.y], np.array(list("ABCDEF"))[rec.subject]
 

@@ -18,7 +18,7 @@ from autotransfer.person.stream.run import Stream
 from autotransfer.person.stream.sink import open_sink
 from autotransfer.person.stream.source import open_source
 
-rec = at.synthetic(n_subjects=6, trials_per_class=20, n_channels=4, n_times=64, subject_shift=0.5)
+rec = at.synthetic(n_subjects=6, windows_per_class=20, n_channels=4, n_times=64, subject_shift=0.5)
 X, y, subjects = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()
 new = subjects == 5
 

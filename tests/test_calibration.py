@@ -31,7 +31,7 @@ from faults import call, few_settings, whole_run
 from tiny import tiny, tiny_file
 
 REC = at.synthetic(
-    n_subjects=7, n_classes=3, trials_per_class=20, n_channels=4, n_times=64, sfreq=64, subject_shift=1.0
+    n_subjects=7, n_classes=3, windows_per_class=20, n_channels=4, n_times=64, sfreq=64, subject_shift=1.0
 )
 CLASSES = np.array(["fist", "open", "rest"])
 X, Y, S = REC.X.numpy(), CLASSES[REC.y.numpy()], REC.subject.numpy()

@@ -32,7 +32,7 @@ class Problem:
     """Recordings with a subject shift, and what the uncensored network leaks of it."""
 
     def __init__(self) -> None:
-        self.recordings = at.synthetic(trials_per_class=48, subject_shift=0.5)
+        self.recordings = at.synthetic(windows_per_class=48, subject_shift=0.5)
         self.plain = uncensored(self.recordings, at.Setting(method="mmd", **COMMON), seeds=SEEDS)
         self.half = at.EEGNet(self.recordings.n_channels, self.recordings.n_times).latent_dim // 2
 

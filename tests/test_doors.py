@@ -276,7 +276,7 @@ def test_a_masked_window_is_refused_though_its_data_are_numbers() -> None:
 
 
 RATED = at.Setting(encoder="linear", represent="bands", standardize="none", sfreq=100.0)
-AT_128 = at.synthetic(n_subjects=4, trials_per_class=2, n_channels=2, n_times=64, sfreq=128.0)
+AT_128 = at.synthetic(n_subjects=4, windows_per_class=2, n_channels=2, n_times=64, sfreq=128.0)
 TRIALS = (AT_128.X.numpy(), AT_128.y.numpy())
 RATES: dict[str, Callable[[], Any]] = {
     "train": lambda: at.train(AT_128, [at.Job(RATED, at.leave_one_subject_out(AT_128)[0])]),

@@ -39,7 +39,7 @@ def evaluated(recordings: at.Recordings, family: str, skip: set[str] = frozenset
 
 
 def test_people_are_held_out_as_runs_hold_them_out() -> None:
-    few, many = (at.synthetic(n_subjects=n, trials_per_class=2, n_channels=2, n_times=16) for n in (5, 23))
+    few, many = (at.synthetic(n_subjects=n, windows_per_class=2, n_channels=2, n_times=16) for n in (5, 23))
     assert [fold.test_subject for fold in field.folds_of(few)] == list(few.subjects)
     held_out = [set(many.subject.numpy()[fold.test].tolist()) for fold in field.folds_of(many)]
     assert held_out == [set(group) for group in groups_of(many, 10)]
@@ -51,7 +51,7 @@ def test_stimuli_are_told_apart(family: str, least: float) -> None:
     assert {row["person"] for row in rows} == {"0", "1", "2", "3"}
     assert min(row["score"] for row in rows if row["adaptation"] == "zero-shot") > least
     with pytest.raises(UserError, match="stimulus"):
-        evaluated(at.synthetic(n_subjects=3, trials_per_class=2), family)
+        evaluated(at.synthetic(n_subjects=3, windows_per_class=2), family)
 
 
 def test_the_largest_canonical_correlation_is_that_of_scikit_learn() -> None:
@@ -98,7 +98,7 @@ def test_the_test_group_has_no_labels_and_known_rows_are_not_computed_again(
 
 def test_eegnet_is_aligned_by_person_and_trained_as_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunOptions, "max_epochs", 2)
-    rec = at.synthetic(n_subjects=4, trials_per_class=8, n_channels=3, n_times=32)
+    rec = at.synthetic(n_subjects=4, windows_per_class=8, n_channels=3, n_times=32)
     rows = evaluated(rec, "eegnet_aligned", skip={"1", "2", "3"})
     assert [(row["adaptation"], row["person"]) for row in rows] == [("transductive", str(rec.subjects[0]))]
     assert 0 <= rows[0]["score"] <= 1

@@ -49,7 +49,7 @@ def test_spellings_of_one_name_are_one(other: str) -> None:
 
 
 def test_a_session_warns_once_of_its_first_windows(recwarn: pytest.WarningsRecorder) -> None:
-    rec = at.synthetic(n_subjects=4, trials_per_class=6, n_channels=3, n_times=32)
+    rec = at.synthetic(n_subjects=4, windows_per_class=6, n_channels=3, n_times=32)
     fitted = at.CensoredClassifier(encoder="linear", method="none", device="cpu")
     session = at.Session(fitted.fit(rec.X.numpy(), rec.y.numpy(), subjects=rec.subject.numpy()))
     windows = rec.X.numpy()[:12]
@@ -68,7 +68,7 @@ def test_a_session_warns_once_of_its_first_windows(recwarn: pytest.WarningsRecor
 
 
 def test_what_the_data_do_not_say_is_said(recwarn: pytest.WarningsRecorder) -> None:
-    rec = at.synthetic(n_subjects=4, trials_per_class=6, n_channels=3, n_times=32)
+    rec = at.synthetic(n_subjects=4, windows_per_class=6, n_channels=3, n_times=32)
     named = at.Recordings(rec.X, rec.y, rec.subject, channels=["C3", "Cz", "C4"], sfreq=64)
     (outcome,) = at.train(named, [at.Job(SETTING, Fold(np.arange(len(rec.y))), 0)], "cpu", progress=False)
     model = outcome.model()

@@ -33,7 +33,7 @@ from autotransfer.training.centering import (
 from ensembles import alone
 from tiny import described
 
-REC = at.synthetic(n_subjects=6, trials_per_class=20, n_channels=4, n_times=32, subject_shift=1.0)
+REC = at.synthetic(n_subjects=6, windows_per_class=20, n_channels=4, n_times=32, subject_shift=1.0)
 NEW = 5
 FOLD = Fold(np.flatnonzero(REC.subject.numpy() != NEW))
 ROWS = np.flatnonzero(REC.subject.numpy() == NEW)

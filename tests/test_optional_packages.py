@@ -33,7 +33,7 @@ import torch, autotransfer as at
 censor = at.make_censor("mmd", "marginal", latent_dim=4, n_classes=2, n_subjects=3)
 z, y, subject = torch.randn(12, 4, requires_grad=True), torch.arange(12) % 2, torch.arange(12) % 3
 censor(z, y, subject).sum().backward()
-recordings = at.synthetic(n_subjects=4, trials_per_class=4, n_channels=3, n_times=32)
+recordings = at.synthetic(n_subjects=4, windows_per_class=4, n_channels=3, n_times=32)
 setting = at.Setting(method="mmd", strength=1.0, max_epochs=1, batch_size=8)
 job = at.Job(setting, at.leave_one_subject_out(recordings)[0])
 assert len(at.train(recordings, [job], device="cpu")) == 1
@@ -44,7 +44,7 @@ at.EEGNet
 PROCEDURE = """
 import autotransfer as at
 
-recordings = at.synthetic(n_subjects=3, trials_per_class=4, n_channels=3, n_times=32)
+recordings = at.synthetic(n_subjects=3, windows_per_class=4, n_channels=3, n_times=32)
 X, y, subjects = recordings.X.numpy(), recordings.y.numpy(), recordings.subject.numpy()
 auto = at.AutoTransferClassifier(
     "uncensored", adaptation="none", max_epochs=1, device="cpu", options={"batch_size": 8}

@@ -26,7 +26,7 @@ from autotransfer.recordings import Raw
 from autotransfer.report.subject_scores import SubjectScores
 from autotransfer.tasks.classification import METRICS
 
-REC = at.synthetic(n_subjects=6, trials_per_class=12, n_channels=4, n_times=32)
+REC = at.synthetic(n_subjects=6, windows_per_class=12, n_channels=4, n_times=32)
 NEW = REC.subject.numpy() == 5
 METRIC = METRICS["balanced_accuracy"]
 

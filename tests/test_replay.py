@@ -25,7 +25,7 @@ from autotransfer.settings import Setting
 from autotransfer.training.metrics import balanced_accuracy_of
 from tiny import auto_classifier
 
-REC = at.synthetic(n_subjects=6, trials_per_class=24, n_channels=4, n_times=32, subject_shift=1.0)
+REC = at.synthetic(n_subjects=6, windows_per_class=24, n_channels=4, n_times=32, subject_shift=1.0)
 NEW = 5
 ROWS = np.flatnonzero(REC.subject.numpy() == NEW)
 

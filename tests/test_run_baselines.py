@@ -110,7 +110,7 @@ def test_test_people_are_unknown_to_pyriemann(averaged: tuple[Run, Choice], pred
 
 
 def test_recentering_undoes_how_loud_a_person_is() -> None:
-    rec = at.synthetic(n_subjects=4, trials_per_class=20, n_channels=3, n_times=64)
+    rec = at.synthetic(n_subjects=4, windows_per_class=20, n_channels=3, n_times=64)
     louder = rec.X.numpy().copy()
     louder[rec.subject.numpy() == 0] *= 30
     fold = at.leave_one_subject_out(rec)[0]

@@ -77,7 +77,7 @@ def test_a_network_sees_no_difference(masked: bool) -> None:
 
 
 def recordings(*, flat: bool = False) -> at.Recordings:
-    rec = at.synthetic(n_subjects=4, trials_per_class=6, n_channels=3, n_times=48, sfreq=64)
+    rec = at.synthetic(n_subjects=4, windows_per_class=6, n_channels=3, n_times=48, sfreq=64)
     X = 50 + 2 * rec.X.numpy().copy()
     X[5, 1] = 0.1  # an electrode that fell off
     if flat:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import inspect
 import re
 import subprocess
 import sys
@@ -99,6 +100,18 @@ def test_public_names_exist_and_are_listed() -> None:
         if alias.asname
     }
     assert typed == set(at.__all__), "what type checkers see and what __getattr__ gives must agree"
+
+
+def test_public_names_are_documented_in_the_numpy_convention() -> None:
+    wrong = []
+    for name in sorted(
+        {*at.__all__} - {"UserError", "scores", "Setting"}
+    ):  # their parameters are on pages of their own
+        public = getattr(at, name)
+        sections = ("Parameters",) if isinstance(public, type) else ("Parameters", "Returns")
+        found = re.findall(r"^(\w+)\n-{3,}$", inspect.getdoc(public) or "", re.MULTILINE)
+        wrong += [f"{name}: {section}" for section in sections if section not in found]
+    assert wrong == ["save_model: Returns"], "it returns nothing"
 
 
 @pytest.mark.parametrize("module", ["autotransfer", "autotransfer.cli"])

@@ -90,7 +90,7 @@ def test_the_gain_is_what_the_people_bring_when_they_come() -> None:
 def test_the_command_tells_the_same(tmp_path: Path) -> None:
     file = tmp_path / "pilot.npz"
     save_npz(file, study(7, windows=12))
-    expected = at.plan_study(at.load(file), more_people=3)
+    expected = at.plan_study(at.load(file), more_subjects=3)
     text = CliRunner().invoke(app, ["plan-study", str(file), "--subjects", "3"]).output
     assert text.splitlines() == expected.lines()
 
@@ -98,7 +98,7 @@ def test_the_command_tells_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [0, -3, 10**6, True, 2.5])
 def test_numbers_of_people_that_make_no_sense_are_refused(value: object) -> None:
     with pytest.raises(at.UserError, match="must be a whole number from 1 to"):
-        at.plan_study(study(6), more_people=value)  # type: ignore[arg-type]
+        at.plan_study(study(6), more_subjects=value)  # type: ignore[arg-type]
 
 
 def test_too_few_people_are_refused() -> None:

@@ -62,7 +62,7 @@ def test_subject_shift_tells_subjects_apart_through_standardization() -> None:
 
 def test_subject_shift_makes_an_unseen_subject_harder() -> None:
     def gap(dial: float) -> float:
-        rec = synthetic(subject_shift=dial, n_classes=4, noise=1.5, trials_per_class=15)
+        rec = synthetic(subject_shift=dial, n_classes=4, noise=1.5, windows_per_class=15)
         x = features(rec)
         return accuracy(x, rec.y) - accuracy(x, rec.y, rec.subject)
 
@@ -84,7 +84,7 @@ def test_the_class_signal_has_the_documented_frequency_and_power() -> None:
     [
         ({"n_subjects": 2}, "n_subjects is 2; .* at least 3"),
         ({"n_classes": 1}, "n_classes is 1; .* at least 2"),
-        ({"trials_per_class": 0}, "trials_per_class is 0"),
+        ({"windows_per_class": 0}, "windows_per_class is 0"),
         ({"n_channels": 0}, "n_channels is 0"),
         ({"n_times": 7}, "n_times is 7; .* at least 8"),
         ({"n_times": 8.5}, "n_times is 8.5"),

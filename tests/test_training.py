@@ -93,7 +93,7 @@ def replace_setting(job: at.Job, **changes: object) -> at.Job:
 )
 def test_a_member_alone_equals_one_of_two_of_three_and_of_five(channels: int, times: int, batch: int) -> None:
     """With the filters of a usual rate, of 64 samples: products with a vector round by how many there are."""
-    recordings = at.synthetic(n_subjects=4, trials_per_class=6, n_channels=channels, n_times=times, sfreq=128.0)
+    recordings = at.synthetic(n_subjects=4, windows_per_class=6, n_channels=channels, n_times=times, sfreq=128.0)
     (fold, *_) = at.leave_one_subject_out(recordings)
     settings = [at.Setting(max_epochs=1, batch_size=batch, **penalty) for penalty in (
         {}, {"method": "adversary", "mode": "marginal", "strength": 1.0})]  # fmt: skip

@@ -41,7 +41,12 @@ def name_of(subject: Hashable) -> str:
 class Fold:
     """Disjoint positions of windows for training, validation and testing.
 
-    Without validation windows the weights of the last epoch are kept. Without test windows there is no test score.
+    Parameters
+    ----------
+    train, validation, test : array of int
+        Positions of windows. Without validation windows, the weights of the last epoch are kept.
+    validation_subject, test_subject : label, optional
+        Names of the held-out subjects, for messages.
     """
 
     train: Rows
@@ -236,7 +241,18 @@ def leave_groups_out(recordings: Recordings, folds: int | None = None) -> list[F
 
 
 def leave_one_subject_out(recordings: Recordings) -> list[Fold]:
-    """Return one fold per test subject, in order; the subject before it, in a circle, validates."""
+    """Return one fold per test subject, in order; the subject before the test subject validates.
+
+    Parameters
+    ----------
+    recordings : Recordings
+        Windows of at least three subjects.
+
+    Returns
+    -------
+    list of Fold
+        Positions of windows for training, validation and testing.
+    """
     check_recordings(recordings, "leave_one_subject_out")
     return [make_fold(recordings, (test or recordings.n_subjects) - 1, test) for test in range(recordings.n_subjects)]
 

@@ -56,7 +56,18 @@ GRIDS = {"paper": _paper, "quick": _quick, "few": _few, "uncensored": _uncensore
 
 
 def grid(name: str) -> list[Setting]:
-    """Return the settings of a named grid, the network without a penalty first."""
+    """Return the settings of a named grid, the network without a penalty first.
+
+    Parameters
+    ----------
+    name : {"quick", "few", "uncensored", "paper"}
+        Name of the grid.
+
+    Returns
+    -------
+    list of Setting
+        Settings.
+    """
     check_choice("grid", name, GRIDS)
     return GRIDS[name]()
 

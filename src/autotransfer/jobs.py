@@ -32,7 +32,17 @@ def check_seed(seed: Any) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """Setting, fold and seed of one fit. Its outcome depends only on them and on the data."""
+    """Setting, fold and seed of one fit, whose outcome depends only on them and on the data.
+
+    Parameters
+    ----------
+    setting : Setting
+        Hyperparameters.
+    fold : Fold
+        Windows for training, validation and testing.
+    seed : int
+        Seed of initial weights, minibatches, dropout and augmentations.
+    """
 
     setting: Setting
     fold: Fold

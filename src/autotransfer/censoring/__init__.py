@@ -40,8 +40,28 @@ def make_censor(
 ) -> Censor:
     """Make a censor for one model, or for a stack of `members` models.
 
-    options: options of the method, such as estimator, length_scale and regularization of MIGE; None is the default.
-        `seed` and the options in `Method.per_member` may be sequences with one value per member
+    Parameters
+    ----------
+    method : {"adversary", "mige", "mmd", "pairwise_mmd", "began"}
+        Penalty.
+    mode : {"marginal", "conditional", "complementary"}
+        Whether z, z given the class, or one part of z is made independent of the subject.
+    latent_dim, n_classes, n_subjects : int
+        Sizes.
+    members : int, optional
+        Number of stacked models, on axis 0 of all inputs and outputs.
+    seed : int or sequence of int
+        Seed of critics and draws.
+    min_rows : int
+        Number of rows below which a group is ignored.
+    **options
+        Options of the method, such as estimator, length_scale and regularization of MIGE; None is the default. `seed`
+        and the options in `Method.per_member` may have one value per member.
+
+    Returns
+    -------
+    Censor
+        `censor(z, y, s)` is the penalty; `critic_loss(z, y, s)` and `after_step()` train its critic.
     """
     check_choice("method", method, CENSORS)
     check_choice("mode", mode, MODES)

@@ -26,11 +26,11 @@ def plan_study(
 ) -> None:
     """Estimate the gains from more subjects and from more windows of each by learning curves of linear models."""
     from ..recordings import Recordings
-    from ..search.study_size import check_more_people
+    from ..search.study_size import check_more_subjects
     from ..search.study_size import plan_study as plan
 
-    check_more_people(subjects, "--subjects")
-    study = plan(Recordings.from_raw(read_recordings(data, cutting)), more_people=subjects)
+    check_more_subjects(subjects, "--subjects")
+    study = plan(Recordings.from_raw(read_recordings(data, cutting)), more_subjects=subjects)
     print_lines(*study.lines())
 
 

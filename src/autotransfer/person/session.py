@@ -57,6 +57,11 @@ class Session:
         Factories of your own encoders by name, if `model` is a folder.
     channels : sequence of str, optional
         Channel names of the windows, if they differ from the model's channels in number or order.
+
+    Examples
+    --------
+    >>> session = at.Session("run", adapt=True)
+    >>> session.predict(window)  # (channels, times)
     """
 
     def __init__(

@@ -30,12 +30,30 @@ MOST_CLASSES = 5  # names that one line lists
 class Recordings:
     """Windows of biosignals with a class and a subject each.
 
-    `y` and `subject` are numbers or text. They are stored as integers 0, 1, ..., with their labels in `classes` and
-    `subjects`, which may also be given for integers. Windows whose `y` is missing (None, NaN, empty, or -1 if `classes`
-    are given) are left out with a warning. `columns` holds further values of every window by name, from a dict or a
-    DataFrame: whole numbers and text are labels of groups, other numbers are continuous. `filter` says how the signals
-    were filtered, {'highpass': Hz, 'lowpass': Hz, 'notch': [Hz]}; a model applies it to streams. X has raw values,
-    because standardization belongs to a Setting. A float32 X is not copied, so do not write to it afterwards.
+    Labels are stored as integers 0, 1, ... with their names in `classes` and `subjects`. Windows without a label (None,
+    NaN, empty text, or -1 if `classes` are given) are left out with a warning. A float32 X is not copied, so do not
+    write to it afterwards.
+
+    Parameters
+    ----------
+    X : array or Tensor (N, channels, times)
+        Raw values; standardization belongs to a Setting.
+    y, subject : sequence (N,)
+        Class and subject of each window, numbers or text.
+    session : sequence (N,), optional
+        Recording session of each window.
+    sfreq : float, optional
+        Sampling rate in Hz.
+    channels, classes, subjects : sequence of str, optional
+        Names, by position.
+    name : str
+        Name of the data set.
+    columns : dict or DataFrame, optional
+        Further values of each window: whole numbers and text are labels of groups, other numbers are continuous.
+    filter : dict, optional
+        Filter of the signals, {'highpass': Hz, 'lowpass': Hz, 'notch': [Hz]}, which a model applies to streams.
+    unit : str, optional
+        Unit of the values, such as "V".
     """
 
     X: Tensor  # (N, channels, times) float32

@@ -89,11 +89,31 @@ def load(
     """Load recordings from a file (.npz, or MNE epochs), a folder, a MOABB dataset (`moabb:NAME`), or a set by name.
 
     Continuous recordings are cut into windows: a BIDS folder, or files or a folder of .edf, .bdf, .gdf, .xdf, .csv or
-    WFDB's .hea. `window`, `hop` and `offset` are seconds; `events` maps names of events to classes, {'T1': 'left'};
-    `pattern` is a pattern of file names, '{subject}/{session}_{class}_*.csv'; `sfreq` is the sampling rate in Hz of
-    files that do not state it. `sep` (',', ';' or 'tab'), `decimal` ('.' or ',') and `time_column` describe CSV files.
-    `filter` is a causal filter, applied before cutting: '5-45,notch:50', or {'highpass': 5, 'lowpass': 45,
-    'notch': [50]}. `clean` leaves out clearly broken data, with a warning that lists them.
+    WFDB's .hea.
+
+    Parameters
+    ----------
+    source : str or Path
+        File, folder or name.
+    window, hop, offset : float, optional
+        Length of windows, distance between windows, and delay after an event or the start, in seconds.
+    events : dict or str, optional
+        Names of events and their classes, {'T1': 'left'}.
+    pattern : str, optional
+        Pattern of file names, '{subject}/{session}_{class}_*.csv'.
+    sfreq : float, optional
+        Sampling rate in Hz of files that do not state it.
+    sep, decimal, time_column : str, optional
+        Format of CSV files: ',', ';' or 'tab'; '.' or ','; name of the column of times.
+    filter : str or dict, optional
+        Causal filter, applied before cutting: '5-45,notch:50', or {'highpass': 5, 'lowpass': 45, 'notch': [50]}.
+    clean : bool
+        Whether to leave out clearly broken data, with a warning that lists them.
+
+    Returns
+    -------
+    Recordings
+        Windows with classes and subjects.
     """
     cutting = Cutting.from_options(
         window=window, hop=hop, offset=offset, events=events, pattern=pattern, sfreq=sfreq, sep=sep, decimal=decimal,

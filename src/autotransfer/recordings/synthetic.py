@@ -22,7 +22,7 @@ TEMPO_RANGE = 0.15  # relative, at subject_shift = 1
 def synthetic(
     n_subjects: int = 8,
     n_classes: int = 2,
-    trials_per_class: int = 24,
+    windows_per_class: int = 24,
     n_channels: int = 8,
     n_times: int = 128,
     sfreq: float = 128.0,
@@ -47,10 +47,28 @@ def synthetic(
     With subject_shift = 0, subjects are exchangeable. Otherwise topographies, correlations between channels and exact
     frequencies identify the subject, even if each window is standardized. Every part has its own random stream, so a
     change of one parameter keeps the draws of the others.
+
+    Parameters
+    ----------
+    n_subjects, n_classes, windows_per_class, n_channels, n_times : int
+        Sizes; `windows_per_class` counts the windows of each class and subject.
+    sfreq : float
+        Sampling rate in Hz.
+    subject_shift : float
+        Size of the differences between subjects.
+    noise : float
+        Amplitude of white noise.
+    seed : int
+        Seed of all draws.
+
+    Returns
+    -------
+    Recordings
+        Windows with classes and subjects.
     """
     least = {
         "n_subjects": (n_subjects, MIN_SUBJECTS), "n_classes": (n_classes, 2), "n_channels": (n_channels, 1),
-        "trials_per_class": (trials_per_class, 1), "n_times": (n_times, MIN_TIMES), "seed": (seed, 0),
+        "windows_per_class": (windows_per_class, 1), "n_times": (n_times, MIN_TIMES), "seed": (seed, 0),
     }  # fmt: skip
     for name, (value, smallest) in least.items():
         if not isinstance(value, int) or value < smallest:
@@ -60,8 +78,8 @@ def synthetic(
             raise UserError(f"{name} is {shown(strength)}; it must lie between 0 and 10")
     check_sfreq(sfreq)
     shuffle = _stream(seed, "order").permutation
-    y = np.concatenate([shuffle(np.repeat(np.arange(n_classes), trials_per_class)) for _ in range(n_subjects)])
-    subject = np.repeat(np.arange(n_subjects), n_classes * trials_per_class)
+    y = np.concatenate([shuffle(np.repeat(np.arange(n_classes), windows_per_class)) for _ in range(n_subjects)])
+    subject = np.repeat(np.arange(n_subjects), n_classes * windows_per_class)
     topographies = _orthogonal(n_channels, _stream(seed, "topographies"))
     waves = _stream(seed, "phases").uniform(0, 2 * math.pi, (2, len(y)))
     order = _stream(seed, "tempo").permutation(np.linspace(-1, 1, n_subjects))

@@ -24,12 +24,20 @@ DELIVERED = "AutoTransfer"  # pipeline of the delivered model
 def moabb_results(run: str | Path) -> pd.DataFrame:
     """Return the scores of a finished run in the columns of MOABB's results, one row for each subject and pipeline.
 
-    run: folder of the run
-
     The pipeline "AutoTransfer" is the delivered model, with nested scores. Other pipelines are candidates, with mean
     scores over seeds. score: balanced accuracy; time: seconds of training, for "AutoTransfer" of all candidates;
     samples: training windows; samples_test: windows of the subject. Sessions of a subject are scored together, so
     session is "all" and n_sessions is 1.
+
+    Parameters
+    ----------
+    run : str or Path
+        Folder of the run.
+
+    Returns
+    -------
+    DataFrame
+        Scores.
     """
     folder = Path(run)
     seen = read_fits(folder)

@@ -126,22 +126,30 @@ def expected_gain(sizes: Sequence[int], scores: Floats, now: int, then: int) -> 
     return gain, low, high
 
 
-def plan_study(recordings: Recordings, *, more_people: int = 10) -> StudyPlan:
-    """Estimate the gains from more people and from twice the windows of each.
+def plan_study(recordings: Recordings, *, more_subjects: int = 10) -> StudyPlan:
+    """Estimate the gains from more subjects and from twice as many windows per subject.
 
     Learning curves of linear discriminants are measured on a pilot study of at least five subjects, and extrapolated by
     power laws. Every score is on unseen subjects.
 
-    more_people: number of additional subjects
+    Parameters
+    ----------
+    recordings : Recordings
+        Pilot study.
+    more_subjects : int
+        Number of additional subjects.
 
-    Returns both curves, each with the expected gain and its 90 % interval; `lines()` describes them.
+    Returns
+    -------
+    StudyPlan
+        Both curves, with the expected gain and its 90 % interval; `lines()` describes them.
     """
     check_recordings(recordings, "plan_study")
-    check_more_people(more_people)
+    check_more_subjects(more_subjects)
     pilot = Pilot(recordings)
     everybody = len(pilot.people) - 1
     sizes = _spread(2, everybody)
-    people = _curve("subjects", sizes, [pilot.scores(n) for n in sizes], everybody, everybody + more_people)
+    people = _curve("subjects", sizes, [pilot.scores(n) for n in sizes], everybody, everybody + more_subjects)
     first, last = MIN_WINDOWS * recordings.n_classes, int(np.median(list(map(len, pilot.rows.values()))))
     windows = None
     if last >= 2 * first:
@@ -151,7 +159,7 @@ def plan_study(recordings: Recordings, *, more_people: int = 10) -> StudyPlan:
     return StudyPlan(recordings.name, people, windows, pilot.models, len(pilot.tested))
 
 
-def check_more_people(value: object, name: str = "more_people") -> None:
+def check_more_subjects(value: object, name: str = "more_subjects") -> None:
     """Raise unless it is a possible number of additional people."""
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_MORE_PEOPLE:
         raise UserError(f"{name} is {shown(value)}; it must be a whole number from 1 to {MAX_MORE_PEOPLE:,}")

@@ -31,8 +31,25 @@ def encode(
 ) -> tuple[Tensor, Tensor]:
     """Return latents z (P, len(rows), D) and logits (P, len(rows), C) of outcomes with equal shapes.
 
-    rows: windows; subjects without training rows are preprocessed as new subjects
-    final: use the weights of the last epoch instead of the best snapshot
+    Parameters
+    ----------
+    recordings : Recordings
+        Windows, labels and subjects.
+    outcomes : list of Outcome
+        Fits of equal shapes.
+    rows : array of int
+        Positions of windows. Subjects without training rows are preprocessed as new subjects.
+    final : bool
+        Whether to use the weights of the last epoch instead of the best snapshot.
+    device, dtype
+        Where, and in which type, to compute.
+    encoders : dict of callable, optional
+        Factories of user-defined encoders by name.
+
+    Returns
+    -------
+    latents, logits : Tensor
+        Outputs of encoder and classifier.
     """
     states = [outcome.final_state if final else outcome.state for outcome in outcomes]
     jobs = [outcome.job for outcome in outcomes]

@@ -35,8 +35,21 @@ class Leakage:
 def leakage(z: Any, s: Any, *, folds: int = 5, seed: int = 0) -> Leakage:
     """Measure how well a logistic regression predicts the subject from latents, cross-validated over windows.
 
-    z: (N, D) latents; s: (N,) subjects, which have equal weights. bits = H(s) − cross-entropy of the probe, at least 0,
-    is a lower bound on I(z; s).
+    Parameters
+    ----------
+    z : array (N, D)
+        Latents.
+    s : array (N,)
+        Subjects, which have equal weights.
+    folds : int
+        Number of folds.
+    seed : int
+        Seed of the folds.
+
+    Returns
+    -------
+    Leakage
+        Balanced `accuracy`, its `chance` level, and `bits` = H(s) − cross-entropy, a lower bound on I(z; s).
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold
