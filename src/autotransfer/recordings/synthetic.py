@@ -1,4 +1,16 @@
-"""Synthetic biosignals: a known class signal under a known subject shift."""
+"""Synthetic biosignals: a known class signal under a known subject shift.
+
+A window of class k and subject s, with random phases φ and ψ, t in seconds:
+
+    x(t) = g_s ∘ R_s [ b_k √2 cos(2π f_k τ_s t + φ) + c √2 cos(2π r τ_s t + ψ) + noise · e(t) ]
+
+b_k, c       orthonormal topographies of class k and of an idle rhythm, used in turn if there are few channels
+f_k, r       their frequencies
+e(t)         white noise of unit variance, independent between channels
+R_s          rotation exp(subject_shift · K_s) of the channels, K_s random and skew-symmetric
+τ_s          tempo 1 + 0.15 · subject_shift · u_s, u_s evenly spread over [-1, 1] in random order
+g_s          gains exp(subject_shift · N(0, 1)) of the channels; standardizing each window removes them
+"""
 
 from __future__ import annotations
 
@@ -32,17 +44,6 @@ def synthetic(
     seed: int = 0,
 ) -> Recordings:
     """Make recordings of oscillating sources, mixed differently for each subject.
-
-    A window of class k and subject s, with random phases φ and ψ, t in seconds:
-
-        x(t) = g_s ∘ R_s [ b_k √2 cos(2π f_k τ_s t + φ) + c √2 cos(2π r τ_s t + ψ) + noise · e(t) ]
-
-    b_k, c       orthonormal topographies of class k and of an idle rhythm, used in turn if there are few channels
-    f_k, r       their frequencies
-    e(t)         white noise of unit variance, independent between channels
-    R_s          rotation exp(subject_shift · K_s) of the channels, K_s random and skew-symmetric
-    τ_s          tempo 1 + 0.15 · subject_shift · u_s, u_s evenly spread over [-1, 1] in random order
-    g_s          gains exp(subject_shift · N(0, 1)) of the channels; standardizing each window removes them
 
     With subject_shift = 0, subjects are exchangeable. Otherwise topographies, correlations between channels and exact
     frequencies identify the subject, even if each window is standardized. Every part has its own random stream, so a
