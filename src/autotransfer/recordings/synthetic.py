@@ -55,10 +55,8 @@ def synthetic(
         Sizes; `windows_per_class` counts the windows of each class and subject.
     sfreq : float
         Sampling rate in Hz.
-    subject_shift : float
-        Size of the differences between subjects.
-    noise : float
-        Amplitude of white noise.
+    subject_shift, noise : float
+        Size of the differences between subjects, and amplitude of white noise.
     seed : int
         Seed of all draws.
 
