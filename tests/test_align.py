@@ -115,6 +115,3 @@ def test_online_is_the_formula(kind: str, align: str) -> None:
     for person in (0, 1):
         found = followed(rec, kind, align, fold, person)
         np.testing.assert_allclose(found.numpy(), by_hand(rec, kind, align, fold, person), atol=1e-6)
-
-
-# training

@@ -137,34 +137,6 @@ class After:
             raise Interrupted
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("answers", [1, 2])
-def test_what_was_interrupted_can_be_used_and_goes_on_exactly(tmp_path: Path, whole: Path, answers: int) -> None:
-    run = start(tmp_path)
-    with pytest.raises(Interrupted):
-        perform_plan(run, quiet, shown=False, on_result=After(answers))
-    run.database.close()
-    folder = run.folder
-    choice, model = read_choice(folder), load_model(folder / "model")
-    assert [stage.name for stage in choice.stages] == STAGES[:answers]
-    assert choice.end_reason is None
-    assert choice.paper_network is None
-    assert model.card.scores["stages"] == STAGES[:answers]
-    assert at.Session(folder).predict_proba(run.recordings.X[0].numpy()).shape == (2,)
-    predicted = told("predict", folder, tmp_path / "tiny.npz", "--out", tmp_path / "p.csv")
-    assert "not finished" in predicted
-    assert STAGES[answers - 1] in predicted
-    assert "INCOMPLETE" not in Path(told("report", folder).split("report: ")[1].strip()).read_text()[:5000]
-    assert "not finished" in told("export", folder, "--format", "safetensors", "--out", tmp_path / "m.safetensors")
-    state = status_lines(folder)[0]
-    assert f"{answers} stage" in state
-    assert "resume" in state
-    again = Run.open(folder)
-    perform_plan(again, quiet, shown=False)
-    again.database.close()
-    assert_same(folder, whole)
-
-
 def writes(monkeypatch: pytest.MonkeyPatch, act: Callable[[Path], None]) -> None:
     """Calls `act` before any file of a run is replaced."""
     real = files.write_atomically

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from benchmarks import floor, latency, online
+from benchmarks import floor
 from benchmarks.__main__ import SECTIONS, main
 from benchmarks.steps import noise, plain_step, skorch_step, spread_jobs, stacked_step
 from benchmarks.tables import machine, write
@@ -19,9 +19,6 @@ from benchmarks.timing import Options, Step
 from torch.utils.flop_counter import FlopCounterMode
 
 import autotransfer as at
-from autotransfer.models.saving import write_model
-from autotransfer.runs.choice import ReplayResult
-from autotransfer.search.replay import ORDERS
 
 MAY_BE_NOTHING = ("peak MiB", "faults", "system ms")
 LONG = ("censors", "encoder")
@@ -121,38 +118,3 @@ def test_mistakes_end_before_anything_is_measured(
     assert message in capsys.readouterr().err
     assert not (tmp_path / "results").exists()
     assert time.process_time() - start < 5
-
-
-def test_latency_of_a_delivered_model_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every stack has a row, and so has the whole in every kind of session and file."""
-    monkeypatch.setattr(latency, "WARM_UP", 1)
-    model = latency.random_mixture(3, 40, 40.0)
-    write_model(tmp_path / "model", model.card, model.tensors())
-    title, *rows = latency.run_rows(tmp_path, 3)
-    assert "3 × 40" in title
-    names = [row[:60].strip() for row in rows]
-    assert names[-3:] == ["session", "adapt", "adapt, labels"]
-    stacks = len(model.ensemble.stacks)
-    assert names[stacks] == "combined"
-    assert any("tangent" in name for name in names[:stacks])
-    for row in rows:
-        clock, median, least = map(float, row.split()[-3:])
-        assert 0 <= least <= median
-        assert clock > 0
-
-
-def test_a_set_that_is_played_back_again_takes_the_place_of_its_rows(tmp_path: Path) -> None:
-    def played(gain: float) -> ReplayResult:
-        before, after = ({order: {"a": score} for order in ORDERS} for score in (0.5, 0.5 + gain))
-        return ReplayResult(
-            zero_shot=before, adapted=after, methods={}, online=after, all_windows={"a": 0.7},
-            adaptation_method="shift", before_calibration={}, calibrated={}, personal={}, calibrates_with=[],
-        )  # fmt: skip
-
-    out = tmp_path / "online.csv"
-    online.add_rows(out, "first", played(0.3))
-    online.add_rows(out, "second", played(0.1))
-    table = online.add_rows(out, "first", played(0.1))
-    assert table["dataset"].value_counts().to_dict() == {"first": 16, "second": 16}
-    lines = list(online.summary(table))
-    assert lines[0] == "session: +0.1000 of +0.2000 (50%), recorded"

@@ -22,8 +22,7 @@ from autotransfer.errors import UserError
 from autotransfer.recordings import save_npz
 from autotransfer.runs.database import RunDatabase
 from autotransfer.runs.options import RunOptions, build_options
-from autotransfer.runs.study import command_of, study_text
-from autotransfer.training.packing import resolve_device
+from autotransfer.runs.study import study_text
 from test_schema import choice
 from tiny import tiny, tiny_file
 
@@ -107,10 +106,6 @@ def test_a_runs_own_file_repeats_it(tmp_path: Path, asked: list[RunOptions], opt
     path.write_text(study_text(own))
     assert call("run", "--config", path, "--dry-run").exception is None
     assert asked == [own]
-
-
-def test_the_command_of_a_run_names_the_file_that_repeats_it() -> None:
-    assert command_of(Path("my run")) == "autotransfer run --config 'my run/study.toml' --out FOLDER"
 
 
 def test_every_command_that_reads_recordings_cuts_them_the_same_way(asked: list[RunOptions]) -> None:
@@ -212,13 +207,3 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path) -> None:
     assert "different recordings" in mistake("compare", a, pretend(tmp_path / "b", [0.6, 0.7], windows="x"))
     assert "is not finished" in mistake("compare", a, pretend(tmp_path / "c", [0.6, 0.7], complete=False))
     assert "there is no folder" in mistake("compare", a, tmp_path / "nowhere")
-
-
-# ---- words -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["gpu", "tpu9", "cuda:x", ""])
-def test_a_device_that_torch_does_not_know_is_refused_in_our_words(name: str) -> None:
-    with pytest.raises(UserError) as told:
-        resolve_device(name)
-    assert repr(name) in str(told.value)

@@ -96,9 +96,6 @@ def test_rows_without_spread_give_finite_weights(shape: tuple[int, int], share: 
         assert bias.isfinite().all()
 
 
-# a setting
-
-
 # members
 
 

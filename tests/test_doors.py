@@ -266,15 +266,6 @@ def test_a_session_learns_nothing_from_what_it_refuses(adapt: bool) -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
-def test_a_masked_window_is_refused_though_its_data_are_numbers() -> None:
-    """What is under the mask would be used: such as 1e14 for an electrode that fell off."""
-    window = np.ma.masked_array(TRUE[0].copy(), mask=np.zeros((CHANNELS, TIMES), bool))
-    window[0, :8] = np.ma.masked
-    window.data[0, :8] = 1e14
-    with pytest.raises(UserError):
-        at.Session(MIXTURE).predict_proba(window)
-
-
 RATED = at.Setting(encoder="linear", represent="bands", standardize="none", sfreq=100.0)
 AT_128 = at.synthetic(n_subjects=4, windows_per_class=2, n_channels=2, n_times=64, sfreq=128.0)
 TRIALS = (AT_128.X.numpy(), AT_128.y.numpy())

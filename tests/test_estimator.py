@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import pickle
 import warnings
-from inspect import signature
 
 import numpy as np
 import pytest
@@ -14,8 +13,8 @@ import torch
 from sklearn import metrics
 from sklearn.base import clone
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.exceptions import ConvergenceWarning, NotFittedError, UndefinedMetricWarning
-from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, cross_val_score, cross_validate
+from sklearn.exceptions import ConvergenceWarning, UndefinedMetricWarning
+from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from torch import nn
@@ -156,22 +155,6 @@ def test_the_papers_protocol_is_one_word_away() -> None:
         at.CensoredClassifier(preset="papre").fit(X, Y, subjects=SUBJECTS)
 
 
-def test_none_stands_for_the_default_of_every_parameter() -> None:
-    names = [name for name in signature(at.CensoredClassifier).parameters if name != "random_state"]
-    default, unset = at.CensoredClassifier(), at.CensoredClassifier(**dict.fromkeys(names))
-    unset._check_options()
-    assert unset._setting("eegnet") == default._setting("eegnet")
-    assert at.Setting(method="none", strength=1.0) == at.Setting(), "and the word stands for no penalty"
-
-
-def test_a_strength_that_nobody_gives_is_the_methods_own() -> None:
-    for method, strength in (("adversary", 0.1), ("mmd", 1.0), ("mige", 0.03)):
-        setting = at.CensoredClassifier(method)._setting("eegnet")
-        assert (setting.penalty.strength if setting.penalty else None) == strength
-    with pytest.raises(UserError, match="method"):
-        at.CensoredClassifier("mdm").fit(X, Y, subjects=SUBJECTS)
-
-
 def test_the_rate_sets_the_kernel_and_the_seed_the_weights(fitted: at.CensoredClassifier) -> None:
     slow = small(sfreq=16, max_epochs=1).fit(X, Y, subjects=SUBJECTS)
     assert [found.model_.candidates[0].members.net.kernel for found in (slow, fitted)] == [8, 64]
@@ -243,52 +226,10 @@ def test_who_validates() -> None:
     assert set(SUBJECTS[fold.train]) == {"Ada", "Bo", "Dora"}
 
 
-def test_predictions_are_checked(fitted: at.CensoredClassifier) -> None:
-    with pytest.raises(NotFittedError):
-        small().predict(X)
-    with pytest.raises(NotFittedError):
-        small().transform(X)
-    with pytest.raises(UserError, match="takes 2 channels, the data have 1"):
-        fitted.predict(X[:, :1])
-    with pytest.raises(UserError, match="have 12 samples, the model expects 16"):
-        fitted.predict(X[..., :12])
-    with pytest.raises(UserError, match=r"\(2, 16\)"):
-        fitted.predict(X[0])
-
-
 def test_a_failed_training_is_told() -> None:
     """A rate that ends in NaN: in the first epoch it is an error, later the weights of a good epoch are kept."""
     with pytest.raises(UserError, match="the training loss became nan in epoch 1; try a lower lr"):
         small(lr=1e38, standardize="none").fit(X * 1e14, Y, subjects=SUBJECTS)
-
-
-def test_pickle_keeps_every_bit(fitted: at.CensoredClassifier) -> None:
-    again = pickle.loads(pickle.dumps(fitted))
-    np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
-    np.testing.assert_array_equal(again.transform(X), fitted.transform(X))
-    assert again.get_params() == fitted.get_params()
-
-
-def test_clone_forgets_the_fit(fitted: at.CensoredClassifier) -> None:
-    copy = clone(fitted)
-    assert copy.get_params() == fitted.get_params()
-    assert not [name for name in vars(copy) if name.endswith("_")]
-    assert copy.set_params(strength=5.0).strength == 5.0
-
-
-@pytest.mark.slow
-def test_cross_validation_over_subjects_without_and_with_routing() -> None:
-    short = small(max_epochs=3)
-    how = {"cv": LeaveOneGroupOut(), "scoring": "neg_log_loss", "error_score": "raise"}
-    scores = cross_val_score(short, X, Y, groups=SUBJECTS, params={"subjects": SUBJECTS}, **how)
-    assert len(set(scores)) == 4
-    with sklearn.config_context(enable_metadata_routing=True):
-        both = {"subjects": SUBJECTS, "groups": SUBJECTS}
-        routed = cross_val_score(short, X, Y, params=both, **how)
-        by_groups = clone(short).set_fit_request(groups=True, subjects=False)
-        alias = cross_val_score(by_groups, X, Y, params={"groups": SUBJECTS}, **how)
-    for other in (routed, alias):
-        np.testing.assert_array_equal(other, scores)
 
 
 def test_grid_search_over_a_pipeline() -> None:

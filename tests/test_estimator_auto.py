@@ -15,7 +15,6 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import LeaveOneGroupOut, cross_val_score
 from torch import nn
 
 import autotransfer as at
@@ -97,15 +96,6 @@ def test_the_folder_holds_what_a_run_leaves(fitted: at.AutoTransferClassifier) -
     assert Run.open(folder).recordings.n_windows == 48, "autotransfer resume must find the data"
 
 
-def test_fit_of_a_finished_run_trains_nothing(
-    fitted: at.AutoTransferClassifier, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "perform_plan", _interrupt)
-    again = clone(fitted).fit(X, Y, subjects=SUBJECTS)
-    assert timeless(again.choice_) == timeless(fitted.choice_)
-    np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
-
-
 def test_fit_continues_and_trains_nothing_twice(
     fitted: at.AutoTransferClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,14 +149,6 @@ def test_codes_of_the_members_stand_side_by_side(fitted: at.AutoTransferClassifi
     assert len(latents) == fitted.model_.card.members > 4
     np.testing.assert_array_equal(z, np.concatenate(latents, 1))
     assert len(fitted.get_feature_names_out()) == z.shape[1]
-
-
-@pytest.mark.slow
-def test_it_can_be_cross_validated() -> None:
-    """Two folds, with three subjects left for the procedure in each."""
-    folds = list(LeaveOneGroupOut().split(X, Y, SUBJECTS))[:2]
-    scores = cross_val_score(small(max_epochs=1), X, Y, cv=folds, params={"subjects": SUBJECTS}, error_score="raise")
-    assert scores.shape == (2,)
 
 
 def test_three_subjects_are_enough_and_nothing_is_left_behind_without_a_folder(
@@ -227,8 +209,3 @@ def test_none_is_the_default_of_a_parameter() -> None:
 def test_parameters_of_wrong_types_are_refused(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         at.AutoTransferClassifier(sfreq=16, **parameters).fit(X, Y, subjects=SUBJECTS)
-
-
-def test_a_report_needs_a_fit(tmp_path: Path) -> None:
-    with pytest.raises(NotFittedError):
-        small().report(tmp_path / "report.html")

@@ -117,23 +117,6 @@ def test_a_model_that_adapts_is_no_graph_but_a_file_of_its_own(kind: str, align:
     assert np.abs(again.predict_proba(windows) - plain.predict_proba(windows)).max() > 0.01
 
 
-@pytest.mark.parametrize("kind", ["trial", "transductive"])
-@pytest.mark.parametrize("value", [0.1, -1e6 / 3, 1e-40, 9e14])
-def test_flat_channels_are_zero(kind: str, value: float) -> None:
-    saved = random_model(kind, times=47)
-    windows = raw_windows(saved, 7)
-    flat, silent = windows.clone(), windows.clone()
-    flat[:, 1], silent[:, 1] = value, 0.0
-    torch.testing.assert_close(saved.graph()(flat), saved.graph()(silent), atol=0, rtol=0)
-    assert difference(saved, saved.graph()(flat).numpy(), flat) < 1e-6
-    torch.testing.assert_close(
-        saved.graph()(torch.full_like(windows, value)), saved.graph()(torch.zeros_like(windows)), atol=0, rtol=0
-    )
-
-
-# the formats
-
-
 # a user's own encoder
 
 

@@ -3,7 +3,6 @@ training, choice, saving, prediction and report."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,31 +16,14 @@ import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.models.loading import load_model
 from autotransfer.person.adaptation import ADAPTATION_METHODS, AdaptationMethod, State
-from autotransfer.preprocessing.represent import REPRESENTATIONS
-from autotransfer.preprocessing.represent.base import Representation
 from autotransfer.runs.choice import Choice, read_choice
-from autotransfer.search import candidates, replay
+from autotransfer.search import replay
 from autotransfer.tasks import Metric
 from autotransfer.tasks.classification import METRICS
-from contributed import EXAMPLES
 from contributed import registered as registered
-from tiny import auto_classifier, described, tiny, tiny_file
+from tiny import tiny, tiny_file
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
-
-# A representation
-
-
-class Medians(Representation):
-    """The median of every channel and of its magnitude: (C, T) -> (C, 2)."""
-
-    display_names = ("Medians", "medians of channels")
-
-    def shape(self, channels: int, times: int) -> tuple[int, int]:
-        return channels, 2
-
-    def compute(self, x: Tensor) -> Tensor:
-        return torch.stack([x.median(-1).values, x.abs().median(-1).values], -1).double()
 
 
 # A metric
@@ -74,14 +56,6 @@ class Recentered(AdaptationMethod):
         return torch.zeros_like(weight).expand(*shift.shape[:-2], *weight.shape), -(shift[..., None] * weight).sum(-2)
 
 
-SETTINGS: dict[str, dict[str, Any]] = {  # of the examples in CONTRIBUTING
-    "CENSORS": {"method": "mean_gap", "mode": "conditional", "strength": 0.5},
-    "TRANSFORMS": {"standardize": "train", "clip": 3.0},
-    "ENCODERS": {"encoder": "small", "filters": 10},
-    "AUGMENTATIONS": {"noise": 0.3},
-}  # fmt: skip
-
-
 BRIEF: dict[str, Any] = {"max_epochs": 2, "batch_size": 8, "seeds": 1, "device": "cpu"}
 
 
@@ -100,45 +74,6 @@ def run_of(folder: Path, *words: object) -> Choice:
 def fitted(estimator: Any) -> Any:
     data = tiny()
     return estimator.fit(data.X.numpy(), data.y.numpy(), subjects=data.subject.numpy())
-
-
-def test_estimators_and_commands_take_examples(registered: None, tmp_path: Path) -> None:
-    assert {one.registry for one in EXAMPLES} == {*SETTINGS, "TASKS"}
-    added = [at.Setting(**keywords, max_epochs=2, batch_size=8) for keywords in SETTINGS.values()]
-    for setting in added:
-        clf = fitted(at.CensoredClassifier(setting=setting, sfreq=16, device="cpu"))
-        assert clf.setting_ == setting
-    auto = fitted(auto_classifier(settings=added, sfreq=16, **BRIEF))
-    (tmp_path / "mine.json").write_text(json.dumps([one.to_dict() for one in added]))
-    choice = run_of(tmp_path, "--grid", tmp_path / "mine.json")
-    assert set(added) <= {candidate.setting for candidate in choice.shortlist}
-    assert [one["name"] for one in auto.choice_["shortlist"]] == [one.name for one in choice.shortlist]
-    assert len(call("predict", tmp_path / "run", tmp_path / "tiny.npz").splitlines()) > tiny().n_windows
-
-
-def test_a_kind_of_candidates_is_a_line(registered: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A network in a list of kinds, and a representation by name and for signals of a field."""
-    monkeypatch.setitem(REPRESENTATIONS, "medians", Medians)
-    plain = described(source="x").settings()
-    monkeypatch.setitem(candidates.UNPENALIZED_NETWORKS, "zero-shot", ({"encoder": "small", "filters": 6},))
-    assert "small" in {one.family for one in candidates.network_candidates(plain, tiny(), "zero-shot")}
-    monkeypatch.setitem(candidates.SIGNAL_REPRESENTATIONS, "eeg", ("medians",))
-    assert "medians" in {one.family for one in candidates.linear_candidates("zero-shot", tiny())}
-
-    choice = run_of(
-        tmp_path,
-        "--grid",
-        "uncensored",
-        "--networks",
-        "all",
-        "--kinds",
-        "medians",
-        "--adaptation",
-        "zero-shot",
-        "--time",
-        "none",
-    )
-    assert {"small", "medians"} <= {candidate.setting.family for candidate in choice.shortlist}
 
 
 def test_a_metric_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

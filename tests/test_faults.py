@@ -34,8 +34,6 @@ from autotransfer.search.procedure import perform_plan
 from autotransfer.training import closed_form
 from autotransfer.training.trainer import Trainer
 from faults import (
-    ARGUMENTS,
-    Command,
     assert_one_line,
     assert_same_run,
     call,
@@ -125,13 +123,6 @@ def test_a_damaged_checkpoint_costs_its_population_and_no_more(begun: Path, undi
     assert_same_run(begun, undisturbed)
 
 
-def test_a_good_checkpoint_is_used(begun: Path, undisturbed: Path) -> None:
-    before = {entry.key: entry.starts for entry in entries_of(begun, begun.with_suffix(".copy")) if entry.starts}
-    after = {entry.key: entry.starts for entry in finish(begun)}
-    assert before.items() <= after.items()
-    assert_same_run(begun, undisturbed)
-
-
 # losses that are not numbers
 
 
@@ -207,15 +198,6 @@ def test_a_population_that_does_not_fit_is_trained_in_parts(
 
 
 # two writers
-
-
-def test_of_three_that_begin_a_run_one_does(tmp_path: Path, source: Path, undisturbed: Path) -> None:
-    folder = tmp_path / "run"
-    arguments = [*ARGUMENTS, "--out", folder]
-    both = [Command("run", source, *arguments, log=tmp_path / f"log{n}") for n in range(3)]
-    latents = sorted(command.wait() for command in both)
-    assert latents == [0, 2, 2], [command.said() for command in both]
-    assert_same_run(folder, undisturbed)
 
 
 def test_a_run_is_begun_once(tmp_path: Path) -> None:

@@ -16,8 +16,6 @@ from sklearn.linear_model import RidgeClassifierCV
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.folds import groups_of
-from autotransfer.runs.options import RunOptions
 
 SFREQ = 128.0
 
@@ -36,13 +34,6 @@ def flicker(n_people: int = 4, each: int = 6, noise: float = 0.3, locked: bool =
 def evaluated(recordings: at.Recordings, family: str, skip: set[str] = frozenset()) -> list[dict[str, Any]]:
     folds = field.evaluate(recordings, family, 0, skip=skip)
     return [dict(zip(field.COLUMNS, row, strict=True)) for rows in folds for row in rows]
-
-
-def test_people_are_held_out_as_runs_hold_them_out() -> None:
-    few, many = (at.synthetic(n_subjects=n, windows_per_class=2, n_channels=2, n_times=16) for n in (5, 23))
-    assert [fold.test_subject for fold in field.folds_of(few)] == list(few.subjects)
-    held_out = [set(many.subject.numpy()[fold.test].tolist()) for fold in field.folds_of(many)]
-    assert held_out == [set(group) for group in groups_of(many, 10)]
 
 
 @pytest.mark.parametrize(("family", "least"), [("cca", 0.9), ("fbcca", 0.9), ("trca", 0.65)])  # rest has none
@@ -94,14 +85,6 @@ def test_the_test_group_has_no_labels_and_known_rows_are_not_computed_again(
     field.run(options)
     assert asked[4:] == [{2}, {3}]
     assert [row["person"] for row in known_rows(out)] == ["0", "1", "2", "3"]
-
-
-def test_eegnet_is_aligned_by_person_and_trained_as_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RunOptions, "max_epochs", 2)
-    rec = at.synthetic(n_subjects=4, windows_per_class=8, n_channels=3, n_times=32)
-    rows = evaluated(rec, "eegnet_aligned", skip={"1", "2", "3"})
-    assert [(row["adaptation"], row["person"]) for row in rows] == [("transductive", str(rec.subjects[0]))]
-    assert 0 <= rows[0]["score"] <= 1
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

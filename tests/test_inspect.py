@@ -14,11 +14,10 @@ import autotransfer as at
 from autotransfer.recordings import Raw, save_npz
 from autotransfer.recordings import concerns as wrong
 from autotransfer.recordings.copies import find_near_copies
-from autotransfer.recordings.overview import describe, summarize
-from autotransfer.recordings.targets import recordings_with_targets
+from autotransfer.recordings.overview import summarize
 from faults import call
 from real_data import NAMES, QUICK, real_file
-from tiny import create_run, described, tiny, tiny_file
+from tiny import create_run, described, tiny
 
 PEOPLE, PER = 6, 24
 
@@ -71,17 +70,6 @@ def test_nothing_but_what_is_true_is_said_of_real_recordings(name: str) -> None:
     lines = concerns(at.load(real_file(name)).raw())
     assert len(lines) == len(TRUE.get(name, [])), lines
     assert all(part in line for part, line in zip(TRUE.get(name, []), lines, strict=True)), lines
-
-
-def test_one_line_describes_recordings() -> None:
-    study = raw()
-    assert describe(at.Recordings.from_raw(study)) == (
-        "Read 6 subjects, 144 windows of 3 channels × 32 samples (1 s at 32 Hz); classes: rest, move"
-    )
-    many = describe(at.Recordings.from_raw(raw(y=np.arange(144) % 17, classes=None, sfreq=None)))
-    assert many.endswith("(unknown sampling rate); classes: 0, 1, 2, 3, 4 and 12 more")
-    forces = recordings_with_targets(raw(y=np.linspace(0, 2.5, 144), classes=None))
-    assert describe(forces).endswith("target from 0 to 2.5")
 
 
 def test_classes_that_people_tell() -> None:
@@ -308,21 +296,6 @@ def test_the_overview_counts() -> None:
     alike = np.tile(np.repeat([-1, -2], PER // 2), PEOPLE)  # numbers of one hash
     assert "2 per subject" in shown(raw(session=alike))
     assert "\u202e" not in shown(raw(channels=("a\u202eb", "b", "c"))), "names of channels control no terminal"
-
-
-def test_the_overview_of_what_has_no_labels() -> None:
-    text = shown(Raw(X=raw().X, hints={"y": "give events"}))
-    assert "no classes are known; to train, give events" in text
-    assert "no subjects are known" in text
-    assert "training needs at least 3" in shown(raw(subject=np.repeat([0, 1], 72)))
-
-
-def test_inspect(tmp_path: Path) -> None:
-    result = call("inspect", tiny_file(tmp_path))
-    assert result.code == 0, result.err
-    assert "left 24, right 24" in result.out
-    missing = call("inspect", tmp_path / "no.edf", "--window", 1)
-    assert (missing.code, len(missing.err.splitlines())) == (2, 1)
 
 
 def test_measurements_are_no_classes() -> None:

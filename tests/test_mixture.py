@@ -208,12 +208,6 @@ def test_tensors_from_a_stranger_are_refused_in_one_line(tmp_path: Path, change:
     assert words.get(change, "") in str(caught.value)
 
 
-# one window after the other
-
-
-# export
-
-
 # assembly, estimators, commands
 
 

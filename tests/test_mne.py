@@ -267,6 +267,3 @@ def test_truncated_files_are_refused(intact: bytes, tmp_path: Path) -> None:
     for length in (0, 20, len(intact) // 2, len(intact) * 9 // 10):
         assert damaged(intact[:length], tmp_path / "a-epo.fif") is None, length
     refused(lambda: load(tmp_path / "a-epo.fif"), "contents of .* cannot be read .*damaged or cut short")
-
-
-# --- the command line --------------------------------------------------------------------------------------

@@ -79,17 +79,6 @@ def test_cross_subject_evaluation(tmp_path: Path) -> None:
     np.testing.assert_array_equal(same.sort_values("subject")["score"], by_pipeline["watched"])
 
 
-@pytest.mark.slow
-def test_a_grid_inside_the_evaluation(tmp_path: Path) -> None:
-    """MOABB's inner grid search splits trials, and the ids with them."""
-    SEEN.clear()
-    evaluation(tmp_path).process(
-        {"watched": Watched(max_epochs=1, sfreq=32, device="cpu")}, param_grid={"watched": {"strength": [0.1, 1.0]}}
-    )
-    assert len(SEEN) == 4 * (2 * 3 + 1)
-    assert all(n in (24, 36) and sum(people.values()) == n for n, people in SEEN)
-
-
 # the modes
 
 MODES = {  # what fit is given of the 12 trials of the person who is tested, and how many are left to test
@@ -165,32 +154,3 @@ def test_steps_before_it_see_the_windows_of_the_person_too(tmp_path: Path) -> No
 
 def halved(X: np.ndarray) -> np.ndarray:
     return X[..., ::2]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["train_trialwise", "train_and_target_labeled_50p"])
-def test_the_whole_procedure_in_a_mode(mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    modes()
-    monkeypatch.setattr(
-        "autotransfer.models.model.explain_unused_labels", lambda *_: None
-    )  # after one epoch that is chance
-    FITTED.clear()
-    results = evaluation(tmp_path, 5, cs_mode=mode, **ONE_FOLD).process(
-        {"auto": WatchedAuto(max_epochs=1, seeds=1, sfreq=32, device="cpu", options={"networks": "none"})}
-    )
-    assert results["score"].between(0, 1).all()
-    ((auto, n_target),) = FITTED
-    assert n_target == (0 if mode == "train_trialwise" else 6)
-    assert all((part.correction is not None) == bool(n_target) for part in auto.model_.candidates)
-
-
-FITTED: list[tuple[at.AutoTransferClassifier, int]] = []
-
-
-class WatchedAuto(at.AutoTransferClassifier):
-    """Notes how many labeled windows of the person fit was given."""
-
-    def fit(self, X: object, y: object, **given: Any) -> WatchedAuto:
-        FITTED.append((self, len(given.get("X_target_labeled", ()))))
-        super().fit(X, y, **given)
-        return self

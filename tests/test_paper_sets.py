@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import csv
-import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-from benchmarks.paper_sets import SETS, main, pictures
+from benchmarks.paper_sets import main
 from scipy.io import savemat
 
 import autotransfer as at
@@ -23,27 +20,6 @@ def converted(name: str, folder: Path) -> at.Recordings:
     out = folder / "converted.npz"
     assert main([name, str(folder), "--out", str(out)]) == 0
     return at.load(out)
-
-
-@pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Callable[[str, Path, str], None]:
-    def check(name: str, folder: Path, text: str) -> None:
-        assert main([name, str(folder), "--out", str(folder / "refused.npz")]) == 2
-        told = capsys.readouterr().err
-        assert told.count("\n") == 1
-        assert re.search(text, told), told
-        assert not (folder / "refused.npz").exists()
-
-    return check
-
-
-Refused = Callable[[str, Path, str], None]
-
-
-@pytest.mark.parametrize("name", SETS)
-def test_folders_that_are_not_there_or_empty(name: str, tmp_path: Path, refused: Refused) -> None:
-    for folder in (tmp_path, tmp_path / "not"):
-        refused(name, folder, f"there is no file .* in '{folder}'; docs/recipes/paper.md says")
 
 
 # --- error potentials --------------------------------------------------------------------------------------
@@ -129,14 +105,6 @@ def test_ecog_faces(tmp_path: Path) -> None:
     expected = stored["ca"]["data"][300 + 800 : 300 + 800 + 400, :31].T
     np.testing.assert_array_equal(rec.X[7].numpy(), expected.astype(np.float32))
     assert rec.channels[:2] == ("electrode 1", "electrode 2")
-
-
-def test_pictures_are_runs_of_one_code() -> None:
-    stim = np.array([5] * 4 + [101] * 4 + [5] * 4 + [0] + [9] + [101] * 4 + [88] * 4 + [99] * 4 + [3] * 3)
-    onsets, latents = pictures(stim, shortest=4)
-    assert onsets.tolist() == [0, 8, 18, 22]  # the single 9 is a blip, the 3 at the end is too short
-    assert latents.tolist() == [5, 5, 88, 99]
-    assert pictures(np.array([]), 4)[0].tolist() == []
 
 
 # --- one file a person -------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import signal
-import struct
 import subprocess
 import sys
 import time
@@ -23,7 +22,7 @@ import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.person.stream.cutter import Cutter, Gap
-from autotransfer.person.stream.source import Chunk, NpzSource, XdfSource, match_channels, open_source
+from autotransfer.person.stream.source import Chunk, NpzSource, match_channels, open_source
 from autotransfer.recordings.filters import CausalFilter
 from autotransfer.recordings.timestamps import GapDetector
 from ensembles import weighted
@@ -196,61 +195,6 @@ def test_channels_are_found_by_name(tmp_path: Path) -> None:
     assert match_channels(source, model())[0] == [1, 3, 0]
     named = NpzSource(person_file(tmp_path / "other.npz", X, channels=["a", "b", "c"]))
     assert match_channels(named, model(), by_position=True)[0] == [0, 1, 2]
-
-
-# .xdf
-
-
-def xdf_chunk(tag: int, content: bytes) -> bytes:
-    body = struct.pack("<H", tag) + content
-    return b"\x04" + struct.pack("<I", len(body)) + body
-
-
-def xdf_file(path: Path, streams: list[tuple[str, np.ndarray, np.ndarray, float]]) -> Path:
-    """Streams as (name, stamps (n,), values (n, channels), rate), as the format is specified."""
-    parts = [b"XDF:", xdf_chunk(1, b"<?xml version='1.0'?><info><version>1.0</version></info>")]
-    for number, (name, times, values, rate) in enumerate(streams, 1):
-        own = struct.pack("<I", number)
-        labels = "".join(f"<channel><label>ch{c}</label></channel>" for c in range(values.shape[1]))
-        parts.append(xdf_chunk(2, own + (
-            f"<?xml version='1.0'?><info><name>{name}</name><type>EEG</type><channel_count>{values.shape[1]}"
-            f"</channel_count><nominal_srate>{rate}</nominal_srate><channel_format>float32</channel_format>"
-            f"<source_id>a</source_id><created_at>0</created_at><desc><channels>{labels}</channels></desc></info>"
-        ).encode()))  # fmt: skip
-        samples = b"".join(
-            b"\x08" + struct.pack("<d", t) + v.astype("<f4").tobytes() for t, v in zip(times, values, strict=True)
-        )
-        parts.append(xdf_chunk(3, own + b"\x04" + struct.pack("<I", len(times)) + samples))
-        parts.append(xdf_chunk(6, own + (
-            f"<?xml version='1.0'?><info><first_timestamp>{times[0]}</first_timestamp><last_timestamp>{times[-1]}"
-            f"</last_timestamp><sample_count>{len(times)}</sample_count></info>").encode()))  # fmt: skip
-    path.write_bytes(b"".join(parts))
-    return path
-
-
-def test_an_xdf_recording_with_a_gap(run: Path, tmp_path: Path) -> None:
-    pytest.importorskip("pyxdf", reason="needs the lsl extra")
-    signal = np.concatenate(list(OWN.numpy()), 1).T  # (960, 3)
-    kept = np.ones(len(signal), bool)
-    kept[300:310] = False
-    times = stamps(len(signal), RATE)
-    path = xdf_file(tmp_path / "ann.xdf", [
-        ("eeg", times[kept], signal[kept], RATE), ("other", times, signal, RATE),
-        ("marks", times[:3], signal[:3, :1], 0),
-    ])  # fmt: skip
-    with pytest.raises(UserError, match=r"2 streams of samples; it has 'eeg', 'other'; choose one with \?stream=NAME"):
-        XdfSource(path, None)
-    result = command(run, "--source", f"{path}?stream=eeg", "--out", tmp_path / "out.csv", "--hop", 1)
-    found = table(tmp_path / "out.csv")
-    whole = [k for k in range(40) if kept[24 * k : 24 * k + 24].all()]
-    assert found["window"].tolist() == whole
-    np.testing.assert_allclose(probabilities(found), at.load_model(run).predict_proba(OWN[whole]), atol=2e-5)
-    assert "39 windows decoded, 1 missed; 10 samples lost in 1 gap" in result.stderr
-    (tmp_path / "bad.xdf").write_bytes(b"XDF:" + bytes(range(200)))
-    for bad in (tmp_path / "bad.xdf",):
-        with pytest.raises(UserError) as caught:
-            XdfSource(bad, None)
-        assert "\n" not in str(caught.value)
 
 
 # the Lab Streaming Layer, on this machine alone

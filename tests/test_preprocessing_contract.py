@@ -304,6 +304,3 @@ def test_a_member_of_a_stack_equals_itself_alone(way: Preprocessing) -> None:
     place = list(WAYS.values()).index(way) % 2 * (len(jobs) - 1)  # without a penalty or with one, of two seeds
     (alone,) = at.train(rec, [jobs[place]], "cpu", dtype=dtype)
     assert_same_outcome(alone, together[place], 0.0 if way.has_cached_moments else 1e-9)
-
-
-# prepared windows belong to their recordings

@@ -13,12 +13,10 @@ from pathlib import Path
 import pytest
 from plotly.offline import get_plotlyjs
 
-from autotransfer import Setting
 from autotransfer.report import page
-from autotransfer.report.escaping import muted_brackets, plain, plot_text
+from autotransfer.report.escaping import plain
 from autotransfer.report.page import document, plotly_library, write
 from autotransfer.report.summary import ProbeResult, Summary
-from autotransfer.runs.choice import NamedSetting
 from report_example import EXAMPLES, HOSTILE, empty, finished, hostile
 from report_outline import Outline, example, figure_data, labels, light
 
@@ -76,16 +74,6 @@ def test_numbers_that_are_not_finite_are_left_out() -> None:
     figure_data(text)
 
 
-def test_names_in_a_choice_that_were_never_trained_are_shown_as_they_are() -> None:
-    """choice.json lies in the open and may have been edited."""
-    run = finished(6)
-    assert run.choice is not None
-    other = NamedSetting("stranger", Setting(method="mige"))
-    validation = {"validation_q25": {"nobody": 0.5}, "validation_mean": {"nobody": 0.6}}
-    choice = replace(run.choice, chosen=other, shortlist=[other], **validation)
-    assert "stranger" in Outline(light(replace(run, choice=choice))).text
-
-
 @lru_cache
 def tame_tags() -> list[str]:
     return Outline(light(hostile("tame", names=("tame",)))).tags
@@ -106,11 +94,6 @@ def _no_markup_in_plots(text: str) -> None:
     for label in labels(figure_data(text)):
         rest = re.sub(r"</?b>|<br>|<extra></extra>", "", label)
         assert "<" not in rest, label
-
-
-def test_users_text_is_escaped() -> None:
-    assert plot_text("<b>&lt;") == "&lt;b>&amp;lt;"
-    assert str(muted_brackets("<b> (a & b)\u202e")) == "&lt;b&gt; <span>(a &amp; b)</span>\ufffd"
 
 
 def test_write_replaces_the_file_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from autotransfer.jobs import Record
 from autotransfer.report import plot
-from autotransfer.report.comparison import list_methods, scores_on_test
+from autotransfer.report.comparison import list_methods
 from autotransfer.report.page import SECTIONS
 from autotransfer.report.plot import Figure
 from autotransfer.report.statistics import paired
@@ -61,24 +61,6 @@ def test_settings_are_picked_by_validation_alone() -> None:
     run = finished(8, seed=9)
     spoiled = with_tests(run, lambda value: 1 - value)
     assert [row.setting for row in list_methods(spoiled)] == [row.setting for row in list_methods(run)]
-
-
-def test_a_job_shared_by_both_stages_counts_in_each() -> None:
-    run = finished(5)
-    assert not any(one.stage == "folds" and one.fold == 0 for one in run.fits)
-    assert run.choice is not None
-    names = [one.name for one in run.choice.shortlist]
-    assert all(len(own) == 5 for own in scores_on_test(run, names).values())
-
-
-def test_seeds_are_averaged_per_subject() -> None:
-    once = finished(5)
-    second = [replace(one, seed=1) for one in with_tests(once, lambda value: value / 2).fits]
-    both = replace(once, fits=(*once.fits, *second))
-    assert once.choice is not None
-    names = [one.name for one in once.choice.shortlist]
-    for name, scores in scores_on_test(both, names).items():
-        assert scores == pytest.approx({s: 0.75 * v for s, v in scores_on_test(once, names)[name].items()})
 
 
 # ---- figures against the choice --------------------------------------------------------------------------------------
@@ -162,14 +144,6 @@ def test_sessions_and_labels_are_those_of_the_replay() -> None:
     }
     calibrated = {row[1]: row[2] for row in drawn["labels"].rows if row[0].startswith("calibrated")}
     assert calibrated == {int(n): pytest.approx(np.mean([*v.values()])) for n, v in played.calibrated.items()}
-
-
-def test_learning_curves_are_medians_over_folds() -> None:
-    run = finished()
-    histories = [one.record.history["train_loss"] for one in run.fits if one.setting == run.options.reference]
-    rows = [row for row in figures(run)["curves"].rows if row[0] == "EEGNet (paper), training"]
-    assert rows[0][1:] == [1, pytest.approx(np.median([history[0] for history in histories]))]
-    assert rows[-1][1] <= max(map(len, histories))
 
 
 def test_leakage_is_drawn_for_each_network_and_fold() -> None:

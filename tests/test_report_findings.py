@@ -17,7 +17,7 @@ from autotransfer.report.statistics import paired
 from autotransfer.report.summary import Summary
 from autotransfer.report.terminal import result_lines
 from autotransfer.report.wording import family_label, family_words, signed
-from autotransfer.runs.choice import Choice, Ensemble, NamedSetting
+from autotransfer.runs.choice import Choice, NamedSetting
 from autotransfer.settings import Setting
 from report_example import averaged, empty, finished, paper_network_won
 from report_outline import Outline, example, figure_data, light, place
@@ -32,11 +32,6 @@ def of(run: Summary, **changes: Any) -> Choice:
 def page(run: Summary, **changes: Any) -> str:
     """The text of the run's page once its choice has been changed."""
     return Outline(light(replace(run, choice=of(run, **changes)))).text
-
-
-def ensemble_of(run: Summary) -> Ensemble:
-    assert run.choice.ensemble is not None
-    return run.choice.ensemble
 
 
 # ---- page and terminal -----------------------------------------------------------------------------------------------
@@ -94,31 +89,6 @@ def test_the_terminal_prints_at_most_seven_lines_and_the_report() -> None:
     assert len(result_lines(of(finished()))) <= 7
 
 
-def test_the_next_step_follows_from_the_result() -> None:
-    choice = of(averaged())
-    replayed = choice.replay
-    helped = {
-        n: {who: 0.9 + 0.1 * value for who, value in own.items()} for n, own in replayed.before_calibration.items()
-    }
-    helpless = replace(choice, replay=replace(replayed, calibrated=replayed.before_calibration), undelivered_stages=[])
-    assert (
-        "autotransfer calibrate my-run"
-        in result_lines(replace(choice, replay=replace(replayed, calibrated=helped)), "my-run")[-1]
-    )
-    assert (
-        "autotransfer resume my-run"
-        in result_lines(replace(helpless, undelivered_stages=["eegnet, seed 0"]), "my-run")[-1]
-    )
-    near_chance = {s: 0.255 + 0.03 * (-1) ** n for n, s in enumerate(choice.nested_test_scores)}
-    assert "inspect" in result_lines(replace(helpless, nested_test_scores=near_chance))[-1]
-
-
-def test_names_cannot_control_the_terminal() -> None:
-    run = averaged()
-    rude_name = of(run, nested_test_scores={"a\x1b[31m\nb": 0.5})
-    assert all(line.isprintable() for line in (*headline(rude_name), *result_lines(rude_name)))
-
-
 def test_an_unfinished_run_claims_nothing() -> None:
     text = example("unfinished")
     outline = Outline(text)
@@ -151,17 +121,6 @@ def test_gains_without_labels_and_with_a_few_are_means_over_people() -> None:
     assert describe_unlabeled(replace(nobody, adaptation="transductive")) is None
 
 
-def test_the_network_of_the_paper_is_not_mentioned_before_it_was_trained() -> None:
-    run = averaged()
-    choice = of(run)
-    without = [{k: v for k, v in t.items() if k != "paper_network"} for t in (choice.test_scores, choice.alternatives)]
-    early = replace(run, choice=of(run, paper_network=None, test_scores=without[0], alternatives=without[1]))
-    for tell in (page, methods_paragraph):
-        assert "(paper)" in tell(run)
-        assert "(paper)" not in tell(early)
-    assert "paper_network" not in early.networks
-
-
 def test_the_part_of_censoring_is_the_difference_to_uncensored_candidates() -> None:
     run = finished()
     nested = of(run).nested_test_scores
@@ -183,16 +142,6 @@ def test_scores_of_adapted_models_are_not_called_zero_shot(adaptation: str) -> N
     for tell in (page, methods_paragraph):
         assert f"({adaptation}), so these are not zero-shot scores" in tell(adapted)
         assert "not zero-shot" not in tell(run)
-
-
-def test_missing_scores_of_an_average_leave_gaps_and_no_claims() -> None:
-    run = averaged()
-    gone = dict.fromkeys(of(run).nested_test_scores, float("nan"))
-    changes = {"alternatives": {"best_single": {}, "equal_weights": gone}}
-    text = page(run, **changes)
-    assert "nan" not in text.lower().split()
-    assert "equal weights" not in text
-    assert all(line for line in result_lines(of(run, **changes)))
 
 
 def test_every_kind_of_ours_has_a_name() -> None:

@@ -273,28 +273,6 @@ def test_a_session_in_any_order_equals_a_plain_one() -> None:
 # one by one
 
 
-def streamed(times: np.ndarray, n_times: int = 50, hop: int = 25, **kwargs: Any) -> tuple[Stream, list[np.ndarray]]:
-    values = np.repeat(np.arange(len(times), dtype=np.float32)[:, None], 3, 1)
-    session = Recorder(n_times)
-    chunks = [Chunk(times[start : start + 32], values[start : start + 32]) for start in range(0, len(times), 32)]
-    stream = Stream(session, Script(chunks), hop=hop / RATE)  # type: ignore[arg-type]  # what it needs of a session
-    stream.run(CsvSink(io.StringIO(), ["left", "right"]), **kwargs)
-    return stream, session.windows
-
-
-@pytest.mark.parametrize("stamp", NO_TIMES)
-def test_a_bad_stamp_does_not_hide_a_hole(stamp: float) -> None:
-    times = 1000 + np.delete(np.arange(1000), slice(600, 750)) / RATE
-    without, _ = streamed(times)
-    times[100] = stamp
-    found, windows = streamed(times)
-    assert found.summary.missed == without.summary.missed + 2, "the windows around the sample"
-    assert found.summary.lost == 151
-    assert found.summary.gaps == 2
-    assert all(np.isin([100, 599, 600], window[0]).sum() <= 1 and 100 not in window[0] for window in windows)
-    assert "1 sample without a valid time stamp" in str(found.summary)
-
-
 def test_the_command_keeps_what_was_decoded_and_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream that comes back with other channels ends in one line, after rows and a session that can be used."""
     model(standardize="online").save(tmp_path / "run" / "model")

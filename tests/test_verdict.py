@@ -15,7 +15,6 @@ from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.models.loading import load_model
 from autotransfer.report.findings import describe_worst, headline
-from autotransfer.report.methods import methods_paragraph
 from autotransfer.report.statistics import paired
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.headline import best_baseline
@@ -157,26 +156,6 @@ def test_a_run_says_it_in_the_estimator_the_card_the_page_of_the_model_and_the_f
 
 
 # ---- the methods paragraph -------------------------------------------------------------------------------------------
-
-
-def test_the_methods_paragraph_has_the_facts() -> None:
-    run = averaged().require(0.6)
-    choice = run.choice
-    assert choice is not None
-    text = methods_paragraph(run)
-    facts = [run.name, "12 subjects", f"{run.data.n_windows:,} windows", "256 Hz", *run.data.classes, "12 folds",
-             *headline(choice), *choice.baselines, *choice.skipped_baselines,
-             "arXiv:2112.09796", run.command, "(nested)",
-             *(f"{name} {version}" for name, version in run.versions.items()),
-             *(f"{100 * one.share:.0f} %" for one in choice.ensemble.candidates)]  # fmt: skip
-    for fact in facts:
-        assert fact in text
-    assert f"Below 0.6: {len(choice.below)} of 12" in text
-    assert "zero-shot" in text
-    assert "transductive" in methods_paragraph(replace(run, choice=replace(choice, adaptation="transductive")))
-    assert text.replace("\n", "").isprintable()
-    with pytest.raises(UserError, match="not finished"):
-        methods_paragraph(replace(run, choice=None))
 
 
 def test_a_person_without_a_score_says_nothing_of_the_next() -> None:
