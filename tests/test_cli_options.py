@@ -207,3 +207,9 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path) -> None:
     assert "different recordings" in mistake("compare", a, pretend(tmp_path / "b", [0.6, 0.7], windows="x"))
     assert "is not finished" in mistake("compare", a, pretend(tmp_path / "c", [0.6, 0.7], complete=False))
     assert "there is no folder" in mistake("compare", a, tmp_path / "nowhere")
+
+
+def test_help_of_an_option_has_at_most_90_characters() -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    described = {(name, param.name): param.help for name, one in commands.items() for param in one.params}
+    assert [key for key, text in described.items() if not 0 < len(text or "") <= 90] == []
