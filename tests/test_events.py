@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -268,3 +269,15 @@ def test_a_detector_refuses_what_is_no_probability_and_begins_anew_where_time_go
     assert detector.feed(np.array([0.0, 1.0, 0.0]), 10.0) is not None
     assert detector.feed(np.array([1.0, 0.0, 0.0]), 11.0) is None
     assert detector.feed(np.array([0.0, 0.0, 1.0]), 1.0) is not None, "another recording"
+
+
+def test_numbers_are_no_formulas_and_names_control_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    names, text = ["-1", "=1", "\x1b[2J"], io.StringIO()
+    for file in (text, sys.stdout):
+        sink = CsvSink(file, names, events=True)
+        for label in names:
+            sink.send(1.0, 0, np.array([1.0, 0, 0]), Activation(1.0, label, 0.5))
+    rows = list(csv.reader(io.StringIO(text.getvalue())))
+    assert rows[0][4:] == ["p_-1", "p_=1", "p_\x1b[2J"]
+    assert [row[2:4] for row in rows[1:]] == [["-1", "-1"], ["-1", "'=1"], ["-1", "\x1b[2J"]]
+    assert "\x1b" not in capsys.readouterr().out

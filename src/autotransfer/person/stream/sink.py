@@ -11,10 +11,10 @@ from typing import Protocol, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from ...csv_tables import escape_formula
 from ...errors import UserError, shown
+from ...words import printable
 from ..events import Activation
-
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of formulas in spreadsheets
 
 
 class Sink(Protocol):
@@ -49,23 +49,21 @@ class CsvSink:
     """Sink that writes a CSV row per decision at once, because a stream can run for hours and be interrupted."""
 
     def __init__(self, file: TextIO, classes: Sequence[str], events: bool = False) -> None:
-        self.file, self.classes, self.events = file, [_plain(name) for name in classes], events
+        names = [printable(name) for name in classes] if file is sys.stdout else classes  # a terminal obeys escapes
+        self.file, self.events, self.classes = file, events, [escape_formula(name) for name in names]
+        self.cells = dict(zip(classes, self.classes, strict=True))
         self.rows = csv.writer(file)
-        self.rows.writerow(["time", "window", "prediction", *["event"] * events, *(f"p_{name}" for name in classes)])
+        self.rows.writerow(["time", "window", "prediction", *["event"] * events, *(f"p_{name}" for name in names)])
         file.flush()
 
     def send(
         self, time: float, window: int, probability: NDArray[np.float64], activation: Activation | None = None
     ) -> None:
         shown = [f"{value:.6f}" for value in probability]
-        event = ["" if activation is None else _plain(str(activation.label))] * self.events
+        event = ["" if activation is None else self.cells[str(activation.label)]] * self.events
         self.rows.writerow([f"{time:.6f}", window, self.classes[int(probability.argmax())], *event, *shown])
         self.file.flush()
 
     def close(self) -> None:
         if self.file is not sys.stdout:
             self.file.close()
-
-
-def _plain(name: str) -> str:
-    return f"'{name}" if name.startswith(FORMULA) else name
