@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from autotransfer.errors import UserError
 from autotransfer.export.formats import as_text
 from autotransfer.models import candidate
 from autotransfer.models.loading import load_model
+from autotransfer.models.saving import write_model
 from autotransfer.recordings import npy
 from ensembles import weighted
 from test_export import random_model
@@ -120,3 +122,25 @@ def test_a_file_that_memory_cannot_hold_is_not_read(folder: Path, monkeypatch: p
         load_model(folder)
     with pytest.raises(UserError, match="too large for memory"):
         at.load_model(folder / "model.safetensors")
+
+
+def test_weights_of_another_type_are_converted(folder: Path) -> None:
+    model = load_model(folder)
+    X = torch.randn(4, len(model.card.channels), model.card.n_times)
+    write_model(folder, model.card, {name: tensor.double() for name, tensor in model.tensors().items()})
+    np.testing.assert_allclose(load_model(folder).predict_proba(X), model.predict_proba(X), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "values", [{"classes": ["rest", "fist", "rest"]}, {"classes": ["rest", [1], "fist"]}, {"channels": ["a", "b", "a"]}]
+)
+def test_classes_and_channels_are_distinct(folder: Path, values: Card) -> None:
+    rewrite(folder, lambda card: card | values)
+    with pytest.raises(UserError, match=f"{next(iter(values))} of the model hold"):
+        load_model(folder)
+
+
+def test_names_in_a_model_control_no_terminal() -> None:
+    model = random_model("trial")
+    model.card = dataclasses.replace(model.card, classes=["\x1b[2J", "a", "b"])
+    assert "\x1b" not in repr(model) + repr(at.Session(model))

@@ -47,8 +47,7 @@ class Candidate:
         """Restore a candidate from the result of `tensors()`; raise if it is invalid. size: see `size_of_candidate`."""
         setting = Setting.from_dict(card.setting)
         preprocessing = setting.preprocessing.restore(with_prefix("preprocessing.", tensors))
-        head = tensors.get("classifier.weight", torch.empty(0))
-        dtype = torch.float64 if head.dtype == torch.float64 else torch.float32  # double for regression
+        dtype = torch.float64 if size.classes == 1 else torch.float32  # double for regression
         members = Members(setting, size, range(card.members), encoders=encoders, dtype=dtype)
         members.load_stacked(tensors)
         members.net.eval()
@@ -102,7 +101,7 @@ def _read_tuple(kind: type[Any], tensors: dict[str, Tensor]) -> Any:
     fields = with_prefix(f"{name}.", tensors)
     if fields and set(fields) != set(kind._fields):
         raise ValueError(f"{name} has the tensors {sorted(fields)}, not {sorted(kind._fields)}")
-    return kind(**fields) if fields else None
+    return kind(**{name: tensor.float() for name, tensor in fields.items()}) if fields else None
 
 
 def check_tensors(group: Any, shapes: Sequence[tuple[int, ...]]) -> None:

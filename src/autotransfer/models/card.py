@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from .. import schema
 from ..errors import UserError, check_positive, shown
 from ..recordings.filters import parse_filter
+from ..recordings.labels import check_distinct
 from ..tasks import Task, task_of
 from ..tasks.classification import CLASSIFICATION
 from ..training.centering import CenteringRule
@@ -90,6 +91,8 @@ class ModelCard:
         parse_filter(self.filter, self.sfreq)
         check_trust(self.trust)
         check_weights(self.weights)
+        for what in ("classes", "channels"):
+            check_distinct(getattr(self, what), f"the {what} of the model")
         n_weights, n_candidates, n_channels = len(self.weights), len(self.candidates), len(self.channels)
         if not n_weights == n_candidates > 0 or not n_channels:
             counts = f"{n_weights} weights, {n_candidates} candidates and {n_channels} channels"

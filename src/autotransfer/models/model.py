@@ -35,6 +35,7 @@ from ..training.conformal import (
     unanswered_value,
 )
 from ..training.effects import Effects
+from ..words import printable
 from .calibration import check_effects, encode_labels, encode_with_unknown_classes, explain_unused_labels, find_trust
 from .candidate import Candidate, size_of_candidate
 from .card import UNTRIED, ModelCard, as_array
@@ -99,7 +100,7 @@ class Model:
         rate = "" if card.sfreq is None else f" at {card.sfreq:g} Hz"
         output = f"classes {', '.join(map(str, card.classes))}" if card.classes else "a number"
         windows = f"windows of {len(card.channels)} channels × {card.n_times} samples{rate}"
-        return f"<Model of {card.name!r}: {windows} → {output}; {card.subjects} training subjects>"
+        return printable(f"<Model of {card.name!r}: {windows} → {output}; {card.subjects} training subjects>")
 
     def check(self, X: object, channels: object = None, sfreq: float | None = None) -> Tensor:
         """Return windows (N, channels, times) as a float32 tensor; refuse windows that do not fit the model.

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 from torch import Tensor
 
 from ..errors import UserError, shown
-from ..words import count, shorten
+from ..words import count, printable, shorten
 from .filters import Filter, parse_filter
 from .labels import Column, encode, encode_columns, encode_session, unlabeled_warning, without_unlabeled
 from .raw import STORED, Label, Raw
@@ -216,7 +216,7 @@ class Recordings:
     def __repr__(self) -> str:
         n = 0 if self.session is None else len(set(self.session.tolist()))
         sessions = f"; {count(n, 'session')}" if n else ""
-        return f"<Recordings {self.name!r}: {self.shape_words()}; {self.target_words()}{sessions}>"
+        return printable(f"<Recordings {self.name!r}: {self.shape_words()}; {self.target_words()}{sessions}>")
 
     def shape_words(self) -> str:
         """Write the numbers of subjects and windows, and the shape, duration, rate and unit of a window."""
