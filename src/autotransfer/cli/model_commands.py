@@ -48,7 +48,7 @@ def predict(
     from ..training.conformal import interval_radius, least_confidence, least_probability
 
     check_choice("adapt", adapt, ("all", "none"))
-    check_outputs(data, out=out, scores=scores)
+    check_outputs(data, folder, out=out, scores=scores)
     saved = load_model(folder, import_encoder(encoder))
     card, task = saved.card, saved.card.task
     if task.is_numeric and (abstain is not None or adapt != "none"):

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from itertools import combinations
 from pathlib import Path
 
 from ..errors import UserError
 from ..files import writable
 
-RUN_FILES = ("choice.json", "run.sqlite", "plan.json", "results.csv", "study.toml")
+RUN_FILES = (
+    "choice.json", "run.sqlite", "run.sqlite-wal", "run.sqlite-shm", "plan.json", "results.csv", "study.toml", "lock",
+    "report.html", "model.json", "model.safetensors", "README.md",
+)  # fmt: skip
 
 
-def check_outputs(data: str | None = None, **outputs: Path | None) -> None:
-    """Raise unless every output file can be written, and all are different and no file of the data.
+def check_outputs(data: str | None = None, run: Path | None = None, **outputs: Path | None) -> None:
+    """Raise unless every output file can be written, and all are different and no file of the data or of a run.
 
-    outputs: the file of each option, or None
+    run: folder whose training recordings are kept, too; outputs: the file of each option, or None
     """
+    sources = [source for source in (data, None if run is None else _training_source(run)) if source]
     paths = {f"--{option.replace('_', '-')}": path for option, path in outputs.items() if path is not None}
     for option, path in paths.items():
         try:
             _check_writable(option, path)
-            _check_no_overwrite(option, path, data)
+            _check_no_overwrite(option, path, sources)
         except OSError as error:
             raise UserError(f"cannot write {path} ({error.strerror or error}); choose another {option}") from None
     for (first, place), (second, other) in combinations(paths.items(), 2):
@@ -39,13 +44,26 @@ def _check_writable(option: str, path: Path) -> None:
         raise UserError(f"{option} is {path}, and nothing can be written to {path.parent}; choose another folder")
 
 
-def _check_no_overwrite(option: str, path: Path, data: str | None) -> None:
+def _training_source(run: Path) -> str | None:
+    """Return the recordings that a run has trained on; None for a model, which predicts without a readable run."""
+    from ..runs.database import RunDatabase
+    from ..runs.options import RunOptions
+
+    try:
+        with closing(RunDatabase(run / "run.sqlite", read_only=True)) as database:
+            return database.require("options", RunOptions).source
+    except UserError:
+        return None
+
+
+def _check_no_overwrite(option: str, path: Path, sources: list[str]) -> None:
     from ..recordings.sources import find_path
 
-    recordings = None if data is None else find_path(data)
-    if path.exists() and recordings is not None:
-        inside = path.resolve().is_relative_to(recordings.resolve())
-        if inside or path.samefile(recordings):
-            raise UserError(f"{option} is {path}, one of the files of {data}; choose another, it would be overwritten")
-    if path.name in RUN_FILES and path.exists():
+    if not path.exists():
+        return
+    for source in sources:
+        recordings = find_path(source)
+        if recordings is not None and path.resolve().is_relative_to(recordings.resolve()):
+            raise UserError(f"{option} is {path}, one of the files of {source}; choose another name")
+    if path.name in RUN_FILES:
         raise UserError(f"{option} is {path}, a file of a run; choose another name, it would be overwritten")

@@ -63,7 +63,7 @@ def stream(
     check_hop(hop)
     encoders = import_encoder(encoder)
     torch.set_num_threads(1)  # more threads would slow down single windows
-    check_outputs(source, session=session)  # the session is saved at the end
+    check_outputs(source, folder, session=session)  # the session is saved at the end
     if session is not None and session.exists():  # a saved session keeps its own settings
         person = Session.load(session, folder, encoders=encoders)
     else:
