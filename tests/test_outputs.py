@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+import faults
 from autotransfer.cli import app
 from autotransfer.cli.console import print_error, print_lines
 from autotransfer.cli.outputs import check_outputs
 from autotransfer.errors import UserError
 from autotransfer.files import write_atomically
+from tiny import save_folder, tiny, tiny_file
 
 LONG = "ü" * 127  # of 255 bytes that a name may have
 VICTIM = b"recordings"
@@ -115,3 +120,38 @@ def test_names_control_no_terminal(speak: Callable[[str], None], capsys: pytest.
     speak("Zoë\N{NO-BREAK SPACE}\x1b[2J\x07\x9b, two\nlines")
     told = capsys.readouterr()
     assert told.out + told.err == "Zoë\N{NO-BREAK SPACE}?[2J??, two\nlines\n"
+
+
+@posix
+@pytest.mark.parametrize("closing", ["exec 2>&-;", "exec 2> >(true); sleep 0.2;"])
+def test_a_closed_standard_error_ends_nothing_and_lends_its_number_to_no_file(tmp_path: Path, closing: str) -> None:
+    program = (
+        "import os, sys, warnings; from autotransfer.cli import _open_streams; _open_streams();"
+        "number = os.open(os.devnull, os.O_RDONLY); assert number > 2, number;"
+        "[print(n, file=sys.stderr, flush=True) for n in range(9)]; warnings.warn('w'); print('end')"
+    )
+    command = f"{closing} exec {shlex.quote(sys.executable)} -c {shlex.quote(program)}"
+    done = subprocess.run(["bash", "-c", command], stdout=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "end\n")
+
+
+def test_empty_arguments_and_names_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
+    for words in (["run", "synthetic", "--out", ""], ["run", "synthetic", "--out="], ["predict", ""]):
+        faults.assert_one_line(faults.call(*words), 2, "there is nothing after")
+    name = tmp_path / "run\udcff"
+    faults.assert_one_line(faults.call("run", "synthetic", "--out", name), 2, "not named in UTF-8", "udcff")
+    assert not list(tmp_path.iterdir())
+
+
+def test_predictions_replace_neither_training_recordings_nor_files_of_the_run(tmp_path: Path) -> None:
+    save_folder(tmp_path / "study", tiny())
+    with faults.few_settings():
+        run = faults.whole_run(tmp_path / "run", tmp_path / "study")
+    new = tiny_file(tmp_path)
+    for name in ("study/y.npy", "run/study.toml", "run/model/model.json", "run/plan.json"):
+        before = (tmp_path / name).read_bytes()
+        done = faults.call("predict", run, new, "--out", tmp_path / name)
+        faults.assert_one_line(done, 2, name, "choose another name")
+        assert (tmp_path / name).read_bytes() == before
+    for _ in range(2):
+        assert faults.call("predict", run, new, "--out", run / "predictions.csv").code == 0

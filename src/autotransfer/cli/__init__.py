@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from inspect import getdoc
-from io import TextIOWrapper
-from typing import Annotated
+from io import BufferedWriter, FileIO, TextIOWrapper
+from itertools import pairwise
+from typing import Annotated, Any
 
 import typer
 from typer import Option
@@ -61,6 +63,35 @@ for _command in COMMANDS:
     app.command(help=_help)(_command)
 
 
+class _ErrorFile(FileIO):
+    """Standard error, whose reader may be gone: then lines are lost, and nothing ends."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
+
+
+def _open_streams() -> None:
+    """Open closed standard streams, so that no other file gets their descriptors, and make standard error lossy."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor
+    if sys.stderr is None or isinstance(sys.stderr, TextIOWrapper):
+        file = BufferedWriter(_ErrorFile(2, "w", closefd=False))
+        sys.stderr = TextIOWrapper(file, "utf-8", "backslashreplace", line_buffering=True)
+
+
+def _check_arguments(arguments: list[str]) -> None:
+    """Raise if an argument is empty, because pathlib takes empty text for the current folder."""
+    for before, argument in pairwise(["autotransfer", *arguments]):
+        if not argument or re.fullmatch(r"--[a-z-]+=", argument):
+            raise UserError(f"there is nothing after {argument.rstrip('=') or before}; give a value")
+
+
 def main() -> None:
     """Run the command line. A `UserError` is printed in one line, with exit code 2."""
     # The allocator of torch for ARM returns freed memory to the system after 10 ms, which slows down training steps
@@ -74,7 +105,9 @@ def main() -> None:
     warnings.formatwarning = lambda message, *_, **__: f"autotransfer: {terminal_text(str(message))}\n"
     if isinstance(sys.stdout, TextIOWrapper):  # names may not be valid UTF-8
         sys.stdout.reconfigure(errors="backslashreplace")
+    _open_streams()
     try:
+        _check_arguments(sys.argv[1:])
         with signals_stop():
             app()
     except UserError as error:

@@ -315,6 +315,10 @@ def holds_run(folder: Path) -> bool:
 
 def check_unused(folder: Path) -> None:
     """Raise if a folder cannot be written to, or if a run would replace a run, a model or a user's file in it."""
+    try:
+        str(folder.absolute()).encode()
+    except UnicodeEncodeError:
+        raise UserError(f"the folder {shown(str(folder), 400)} is not named in UTF-8; choose another folder") from None
     if is_run(folder):
         raise _folder_taken(folder)
     if holds_run(folder) or (folder / "model" / "model.json").exists():
