@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import autotransfer as at
 from autotransfer.runs.options import build_options, resolve_options
 from autotransfer.search.candidates import network_candidates
-from autotransfer.search.planning import network_name
+from autotransfer.search.plan import network_name
 
 from . import floor
 from .steps import noise, plain_step, stacked_step

@@ -31,7 +31,7 @@ import autotransfer as at
 from autotransfer.report.wording import score
 from autotransfer.runs.choice import Choice, Scores, read_choice
 from autotransfer.runs.options import build_options
-from autotransfer.search.planning import begin
+from autotransfer.search.plan import begin
 from autotransfer.search.procedure import perform_plan
 
 from .csv_rows import command, measure_datasets

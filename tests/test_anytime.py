@@ -29,8 +29,7 @@ from autotransfer.runs.progress import OUT_OF_TIME, status_lines
 from autotransfer.runs.run import Run
 from autotransfer.search import baselines, procedure, stopping
 from autotransfer.search import plan as plans
-from autotransfer.search.plan import Plan, Stage, read_plan
-from autotransfer.search.planning import begin
+from autotransfer.search.plan import Plan, Stage, begin, read_plan
 from autotransfer.search.procedure import PlanRunner, perform_plan
 from autotransfer.versions import versions
 from faults import Interrupted, few_linear_candidates, quiet, table_of

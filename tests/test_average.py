@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from autotransfer.runs.choice import Calibration, Ensemble, NamedSetting, WeightedCandidate
 from autotransfer.search import evidence
-from autotransfer.search.average import find_weights
 from autotransfer.search.diagnosis import calibration
 from autotransfer.search.evidence import ClassificationEvidence
 from autotransfer.search.selection import select
@@ -48,7 +47,7 @@ def held_out_of(
 
 def nested_weights(evidence: ClassificationEvidence) -> dict[int, Floats]:
     """Return weights (K,) found without each person."""
-    return {person: find_weights(evidence.without([person]), evidence.trained) for person in evidence.held_out_subjects}
+    return {person: evidence.without([person]).weights(evidence.trained) for person in evidence.held_out_subjects}
 
 
 def predicted(evidence: ClassificationEvidence) -> dict[int, NDArray[np.float64]]:
@@ -92,7 +91,7 @@ def test_a_person_is_predicted_by_all_who_held_them_out() -> None:
 
 def test_the_better_weighs_more_and_the_average_beats_the_best_alone() -> None:
     held_out = held_out_of(rows=200)
-    found = find_weights(held_out, ALL)
+    found = held_out.weights(ALL)
     assert list(np.argsort(-found)[:2]) == [0, 3]
 
     def score(person: int, log_p: NDArray[np.floating]) -> float:
@@ -104,10 +103,10 @@ def test_the_better_weighs_more_and_the_average_beats_the_best_alone() -> None:
 
 
 def test_weights_are_equal_if_nobody_is_left_or_no_candidate_helps() -> None:
-    assert find_weights(held_out_of().without(range(PEOPLE)), ALL).tolist() == [0.25] * 4
+    assert held_out_of().without(range(PEOPLE)).weights(ALL).tolist() == [0.25] * 4
     wrong = np.log(np.array([[1e-6, 1 - 1e-6], [1 - 1e-6, 1e-6]]))
     log_p = np.stack([wrong, 4 * wrong]).astype(np.float32)
-    found = find_weights(evidence_from({((0, 1), 0): log_p}, {0: np.array([0, 1])}), [0, 1])
+    found = evidence_from({((0, 1), 0): log_p}, {0: np.array([0, 1])}).weights([0, 1])
     assert found[0] == found[1] > 0
 
 
@@ -115,10 +114,10 @@ def test_many_people_are_left_out_in_blocks(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(evidence, "BLOCKS", 3)
     held_out = held_out_of(people=7)
     assert held_out.blocks == [[0, 1, 2], [3, 4], [5, 6]]
-    ensemble = select(held_out, "average").ensemble
+    ensemble = select(held_out).ensemble
     assert ensemble is not None
     assert set(ensemble.nested) == set(map(str, range(7)))
-    direct = find_weights(held_out.without([3, 4]), ALL)
+    direct = held_out.without([3, 4]).weights(ALL)
     assert ensemble.nested["4"] == {str(k): beta for k, beta in enumerate(direct.tolist()) if beta}
 
 

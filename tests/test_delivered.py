@@ -93,7 +93,7 @@ def test_a_censor_that_validation_adores_is_no_uncensored_choice(finished: tuple
     evidence = evidence_of(run, choice)
     censored = {named.setting.key for named in choice.shortlist if named.setting.method is not None}
     scores = tuple(s._replace(value=1.0) if s.setting in censored else s for s in evidence.scores)
-    again = select(replace(evidence, scores=scores), "published")
+    again = select(replace(evidence, scores=scores))
     assert again.nested_uncensored_choices == choice.nested_uncensored_choices
     assert again.best_uncensored == choice.best_uncensored
     assert again.chosen.setting.penalty is not None
@@ -125,6 +125,6 @@ def test_a_candidate_whose_trainings_all_failed_is_not_delivered(finished: tuple
     run, choice = finished
     named = choice.shortlist
     entries = [replace(e, status="failed") if e.setting == named[1].setting else e for e in run.database.entries()]
-    ensemble = select(ClassificationEvidence.from_run(run, named, entries), "average").ensemble
+    ensemble = select(replace(ClassificationEvidence.from_run(run, named, entries), rule="average")).ensemble
     assert ensemble is not None
     assert named[1].name not in ensemble.weights

@@ -99,10 +99,8 @@ def test_weights_do_not_depend_on_them() -> None:
         candidates = [NamedSetting(str(lr), at.Setting(lr=lr)) for lr in (0.001, 0.01)]
         return ClassificationEvidence(tuple(candidates), ("0", "1", "2"), found, y)
 
-    from autotransfer.search.average import find_weights
-
     assert held_out(0.9).held_out_subjects == [0, 2]
-    sure, unsure = (find_weights(held_out(p), [0, 1]) for p in (0.9, 0.1))
+    sure, unsure = (held_out(p).weights([0, 1]) for p in (0.9, 0.1))
     np.testing.assert_array_equal(sure, unsure)
 
 

@@ -18,8 +18,7 @@ from autotransfer.models.model import Model
 from autotransfer.runs.preparation import Preparation
 from autotransfer.search import online_adaptation, replay
 from autotransfer.search.online_adaptation import AdaptationScores
-from autotransfer.search.plan import Stage
-from autotransfer.search.planning import make_plan
+from autotransfer.search.plan import Stage, make_plan
 from autotransfer.search.replay import ORDERS
 from autotransfer.settings import Setting
 from autotransfer.training.centering import (

@@ -18,8 +18,7 @@ from autotransfer.runs.options import RunOptions, build_options, parse_time, res
 from autotransfer.runs.preparation import Preparation
 from autotransfer.search import plan as plans
 from autotransfer.search.candidates import find_candidates
-from autotransfer.search.plan import Plan, Stage, read_plan
-from autotransfer.search.planning import begin, make_plan
+from autotransfer.search.plan import Plan, Stage, begin, make_plan, read_plan
 from faults import assert_one_line, call
 from tiny import tiny, tiny_file
 

@@ -21,7 +21,7 @@ from autotransfer.runs.run import Run
 from autotransfer.search import selection
 from autotransfer.search.evidence import ClassificationEvidence
 from autotransfer.search.held_out import finished_entries
-from autotransfer.search.planning import make_plan
+from autotransfer.search.plan import make_plan
 from autotransfer.search.procedure import perform_plan
 from autotransfer.search.ranking import Score
 from autotransfer.search.selection import select
@@ -142,12 +142,12 @@ def selected_without(selection: Selection, subject: str) -> list[object]:
     return [selection.nested_choices[subject], selection.nested_uncensored_choices[subject], *weights]
 
 
-def depends_on_a_subject(evidence: ClassificationEvidence, rule: str) -> bool:
+def depends_on_a_subject(evidence: ClassificationEvidence) -> bool:
     """Whether the selection without a subject changes with what the subject took part in."""
-    before, generator, found, moved = select(evidence, rule), np.random.default_rng(0), False, False
+    before, generator, found, moved = select(evidence), np.random.default_rng(0), False, False
     for _ in range(3):
         for subject in evidence.held_out_subjects:
-            after, name = select(without_truth(evidence, subject, generator), rule), evidence.subjects[subject]
+            after, name = select(without_truth(evidence, subject, generator)), evidence.subjects[subject]
             found |= selected_without(after, name) != selected_without(before, name)
             moved |= any(selected_without(after, s) != selected_without(before, s) for s in evidence.subjects)
     assert moved, "what was replaced must be able to change other subjects' selections"
@@ -155,33 +155,33 @@ def depends_on_a_subject(evidence: ClassificationEvidence, rule: str) -> bool:
 
 
 def test_no_subject_decides_about_themselves(finished: tuple[Run, Choice], averaged: tuple[Run, Choice]) -> None:
-    for rule, done in (("published", finished), ("average", averaged)):
+    for done in (finished, averaged):
         evidence = evidence_of(*done)
-        again = select(evidence, rule, done[1].paper_network)
+        again = select(evidence, done[1].paper_network)
         assert again == Selection(**{field.name: getattr(done[1], field.name) for field in fields(Selection)})
-        assert not depends_on_a_subject(evidence, rule)
+        assert not depends_on_a_subject(evidence)
 
 
 def test_a_rule_that_looks_at_the_subject_is_caught(
     finished: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evidence = evidence_of(*finished)
+    evidence = replace(evidence_of(*finished), rule="average")
 
     def peek(known: ClassificationEvidence, among: Sequence[int]) -> NDArray[np.float64]:
-        """Weigh candidates by all scores, also those that the rule is not given."""
+        """Weigh candidates by all scores, also those that the evidence does not have."""
         return np.array([np.mean([s.value for s in stolen if s.setting == c.setting.key]) for c in known.candidates])
 
-    monkeypatch.setitem(selection.RULES, "cheat", selection.Rule(selection.RULES["average"].best, peek))
+    monkeypatch.setattr(ClassificationEvidence, "weights", peek)
     real = selection.select
 
-    def steal(known: ClassificationEvidence, rule: str) -> Selection:
+    def steal(known: ClassificationEvidence) -> Selection:
         nonlocal stolen
         stolen = known.scores
-        return real(known, rule)
+        return real(known)
 
     stolen = evidence.scores
     monkeypatch.setitem(globals(), "select", steal)
-    assert depends_on_a_subject(evidence, "cheat")
+    assert depends_on_a_subject(evidence)
 
 
 def test_what_selects_is_given_nothing_of_the_subject(averaged: tuple[Run, Choice]) -> None:

@@ -13,7 +13,8 @@ from autotransfer.runs import options as options_module
 from autotransfer.runs.choice import NamedSetting, read_choice
 from autotransfer.runs.results import FinishedFit
 from autotransfer.runs.run import Run
-from autotransfer.search import procedure, selection
+from autotransfer.search import procedure
+from autotransfer.search.evidence import ClassificationEvidence
 from report_example import finished
 from report_outline import Outline, figure_data, light
 from tiny import create_run, described, tiny_file
@@ -29,7 +30,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     few = [Setting(), Setting(batches=CENSORED.training.batches), CENSORED]
     with (
         mock.patch.object(options_module, "grid", return_value=few),
-        mock.patch.dict(selection.RULES, published=selection.Rule(lambda scores, keys: keys[-1])),
+        mock.patch.object(ClassificationEvidence, "best", lambda _, among: among[-1]),
     ):
         found = create_run(folder / "run", options)
         procedure.perform_plan(found, lambda _: None, shown=False)

@@ -146,7 +146,7 @@ def start_run(
             _print_plan(options, out, encoders, again)
             return
         from ..runs.lock import Lock
-        from ..search.planning import begin
+        from ..search.plan import begin
 
         with open_workers(cluster) as executor:  # before any file is written: there may be no worker
             created = begin(out, options, encoders, tell=print_progress, again=again)
@@ -186,8 +186,7 @@ def _print_plan(
     from ..recordings.overview import describe as describe_recordings
     from ..runs.preparation import prepare
     from ..runs.study import study_text
-    from ..search.plan import limit_words, stage_lines, why_folds, work_words
-    from ..search.planning import make_plan
+    from ..search.plan import limit_words, make_plan, stage_lines, why_folds, work_words
 
     prepared = prepare(options, encoders)
     recordings = prepared.recordings
@@ -215,7 +214,7 @@ def resume(
     from ..runs.lock import Lock
     from ..runs.options import NO_TIME_LIMIT, parse_time
     from ..runs.run import Run, check_is_run
-    from ..search.planning import extend_time
+    from ..search.plan import extend_time
 
     more = None if time is None or time == NO_TIME_LIMIT else parse_time(time)
     check_is_run(folder)

@@ -27,7 +27,7 @@ from ..runs.data_facts import changed_column, column_digests, fingerprint
 from ..runs.lock import Lock
 from ..runs.options import RunOptions, resolve_options
 from ..runs.run import Run, Tell, check_unused, is_run
-from ..search.planning import begin
+from ..search.plan import begin
 from ..search.procedure import perform_plan, results_of
 from .window_classifier import WindowEstimator
 

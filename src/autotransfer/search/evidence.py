@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,7 +15,6 @@ from ..runs.choice import NamedSetting, Scores
 from ..runs.database import Entry
 from ..runs.run import Run
 from ..tasks import Metric
-from ..tasks.classification import BALANCED_ACCURACY
 from .held_out import (
     Array,
     FitKey,
@@ -24,10 +24,12 @@ from .held_out import (
     score_subject,
     validation_scores,
 )
-from .ranking import Score, scores_by_subject
+from .ranking import NEAR, Score, lower_quartile, mean_score, scores_by_subject
 from .regression_evidence import RegressionEvidence
-from .weights import Floats, combine_log_probs
+from .weights import Floats, combine_log_probs, equal_classes, fit_weights, shrunk_sharpness
 
+MAX_CANDIDATES = 12  # of a delivered ensemble: a prediction waits for all of them
+MIN_SHARE = 0.01  # of the weights: a candidate with less is left out
 WINDOWS = 100  # of a subject and fit that weights are fitted on
 MAX_WINDOWS = 20_000  # of all subjects and fits that weights are fitted on
 BLOCKS = 40  # times that weights are fitted again: of more subjects, several are left out together
@@ -47,6 +49,7 @@ class ClassificationEvidence:
     y: Mapping[int, NDArray[np.int64]]  # classes (n,) of each subject
     scores: tuple[Score, ...] = ()
     trained: tuple[int, ...] = ()  # candidates with a finished fit
+    rule: str = "average"  # of the run
     windows: int = WINDOWS  # of a subject and fit that weights are fitted on
     pools: dict[int, Array] = field(default_factory=dict, repr=False, compare=False)  # by subject with all their fits
     partial: frozenset[int] = frozenset()  # subjects some of whose fits are left out
@@ -56,8 +59,8 @@ class ClassificationEvidence:
         """Collect the evidence of finished jobs of a run."""
         rec, settings = run.recordings, [named.setting for named in candidates]
         known, subject_of_window = set(scorable_subjects(rec)), rec.subject.numpy()
-        published = run.options.rule == "published" and run.options.metric == BALANCED_ACCURACY
-        scores = validation_scores(entries, run.groups) if published else held_out_scores(run, entries)
+        rule = run.options.rule
+        scores = validation_scores(entries, run.groups) if rule == "published" else held_out_scores(run, entries)
         log_probs = held_out_log_probs(run, settings, entries)
         done = {entry.setting for entry in entries if entry.status == "done"}
         return cls(
@@ -67,6 +70,7 @@ class ClassificationEvidence:
             y={subject: rec.y.numpy()[subject_of_window == subject] for subject in range(rec.n_subjects)},
             scores=tuple(score for score in scores if score.subject in known),
             trained=tuple(k for k, setting in enumerate(settings) if setting in done) or (0,),
+            rule=rule,
             windows=max(10, min(WINDOWS, MAX_WINDOWS // len(log_probs))),
         )
 
@@ -98,6 +102,11 @@ class ClassificationEvidence:
         return list(groups.values())
 
     @property
+    def strengths(self) -> list[None]:
+        """Return the strength of each candidate's ridge penalty: classification has none."""
+        return [None] * len(self.candidates)
+
+    @property
     def blocks(self) -> list[list[int]]:
         """Return subjects to leave out together: at most BLOCKS blocks of whole groups."""
         parts = np.array_split(np.arange(len(self.groups)), min(len(self.groups), BLOCKS))
@@ -109,6 +118,51 @@ class ClassificationEvidence:
             fits = [np.exp(log_p) for (_, who), log_p in self.log_probs.items() if who == subject]
             self.pools[subject] = finite_log(np.mean(fits, 0))
         return self.pools[subject]
+
+    def best(self, among: Sequence[int]) -> int:
+        """Return the candidate with the highest lower quartile; in ensembles, of those near the best mean."""
+        values = {k: self.candidate_validation(k) for k in among}
+        means = {k: mean_score(of_candidate) for k, of_candidate in values.items()}
+        least = -math.inf if self.rule == "published" else max(means.values()) - NEAR
+        near = [k for k in among if means[k] >= least]
+        return max(near, key=lambda k: (lower_quartile(values[k]), means[k]))  # the first of equal candidates
+
+    def weights(self, among: Sequence[int]) -> Floats:
+        """Return weights (K,) of all candidates; candidates that are not in `among`, or have a small weight, have 0.
+
+        Weights are equal if no subject is left to fit them on, or if no candidate helps to predict.
+        """
+        kept, weights = np.asarray(among), np.zeros(len(self.candidates))
+        if not self.held_out_subjects:
+            weights[kept] = 1 / len(kept)
+            return weights
+        log_p, y, weight = self._fit_data()
+        beta = fit_weights(log_p[kept], y, weight)
+        # The candidates with the largest weights are weighed again without the others.
+        order = np.argsort(-beta, kind="stable")[:MAX_CANDIDATES]
+        enough = beta[order] >= MIN_SHARE * beta.sum()
+        if enough.sum() < len(kept):
+            kept = np.sort(kept[order[enough]])
+            beta = fit_weights(log_p[kept], y, weight)
+        # A pool of fewer fits is more confident, so the temperature is fitted on subjects with all of their fits.
+        complete = [subject for subject in self.held_out_subjects if subject not in self.partial]
+        subjects = complete or self.held_out_subjects
+        shares = beta / beta.sum() if beta.any() else np.full(len(kept), 1 / len(kept))
+        combined = [combine_log_probs(shares, self.pool(subject)[kept]) for subject in subjects]
+        weights[kept] = shares * shrunk_sharpness(combined, [self.y[subject] for subject in subjects])
+        return weights
+
+    def _fit_data(self) -> tuple[NDArray[np.float32], NDArray[np.int64], Floats]:
+        """Return log-probabilities (K, N, C), classes (N,) and weights (N,); every fit and subject counts the same."""
+        used = [(who, log_p) for (_, who), log_p in self.log_probs.items() if who in self.held_out_subjects]
+        parts, labels, weights = [], [], []
+        for subject, log_p in used:
+            y = self.y[subject]
+            rows = np.sort(np.random.default_rng(subject).permutation(len(y))[: self.windows])
+            parts.append(log_p[:, rows])
+            labels.append(y[rows])
+            weights.append(equal_classes(y[rows]) / len(used))
+        return np.concatenate(parts, 1), np.concatenate(labels), np.concatenate(weights)
 
     def combine(self, weights: Floats, subject: int) -> Floats:
         """Return log-probabilities (n, classes) of a subject by the candidates with these weights (K,)."""

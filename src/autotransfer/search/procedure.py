@@ -30,7 +30,6 @@ from ..runs.run import Run, Tell
 from ..settings import Setting
 from ..training.progress import show_work
 from ..words import clock, count
-from .average import OnlineWeights, find_online_weights
 from .baselines import baseline_scores
 from .candidates import find_candidates, shortlist_key
 from .diagnosis import diagnose
@@ -38,12 +37,11 @@ from .evaluation import Predictions, delivered_predictions, evaluate
 from .evidence import ClassificationEvidence, Evidence
 from .held_out import finished_entries, held_out_scores, validation_scores
 from .models import build_models
-from .plan import Plan, write_plan
-from .planning import make_plan, with_candidate_stages
+from .plan import Plan, make_plan, with_candidate_stages, write_plan
 from .ranking import shortlist
 from .regression_evidence import RegressionEvidence
 from .replay import replay_subjects
-from .selection import select
+from .selection import OnlineWeights, find_online_weights, select
 from .stopping import expects_gain, stages_without
 
 RESERVED = 0.1  # share of the time limit for the last result
@@ -278,7 +276,7 @@ class PlanRunner:
             run.database.remember(candidate_scores=evidence.candidate_scores)
         else:
             evidence = ClassificationEvidence.from_run(run, named, entries)
-        selection = select(evidence, run.options.task.rule or run.options.rule, paper)
+        selection = select(evidence, paper)
         if run.options.has_stages and selection.ensemble is not None:
             scores = evidence.score(run.options.scoring, delivered_predictions(selection, evidence))
             number = self.n_delivered - 1

@@ -51,20 +51,3 @@ def shortlist(scores: Sequence[Score], methods: Mapping[str, str | None]) -> lis
         ranked = sorted((s for s in methods if methods[s] == method), key=lambda setting: -means[setting])
         kept.update(setting for setting in ranked[:SHORTLIST_PER_METHOD] if means[setting] > float("-inf"))
     return [setting for setting in methods if setting in kept]
-
-
-def best_lower_quartile(scores: Sequence[Score], candidates: Sequence[str]) -> str:
-    """Return the setting with the highest lower quartile; ties by the mean, then by the order of candidates."""
-
-    def rank(setting: str) -> tuple[float, float]:
-        values = scores_by_subject(scores, setting)
-        return lower_quartile(values), mean_score(values)
-
-    return max(candidates, key=rank)
-
-
-def best_mean(scores: Sequence[Score], candidates: Sequence[str]) -> str:
-    """Return the setting with the highest mean; of those within NEAR of it, the one with the best lower quartile."""
-    means = {setting: mean_score(scores_by_subject(scores, setting)) for setting in candidates}
-    near = [setting for setting in candidates if means[setting] >= max(means.values()) - NEAR]
-    return best_lower_quartile(scores, near)

@@ -45,6 +45,7 @@ class RegressionEvidence:
     scored: frozenset[int]  # subjects who can have a score
     fitted: tuple[int, ...]  # subjects on whom strengths and weights are fitted
     units: Units | None = None  # parts of persons, if these are held out
+    rule = "least squares"
     pools: dict[int, Floats] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod

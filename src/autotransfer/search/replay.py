@@ -28,7 +28,6 @@ from ..settings import Setting
 from ..tasks import Metric
 from ..tasks.classification import BALANCED_ACCURACY, METRICS
 from ..training.centering import CenteringRule
-from .average import OnlineWeights
 from .evaluation import Predictions
 from .labels import (
     SHARES,
@@ -54,6 +53,7 @@ from .online_adaptation import (
     select_without_each,
     without_rules,
 )
+from .selection import OnlineWeights
 
 MAX_SEEDS = 2  # of a network
 ORDERS = ("recorded", "balanced", "one-sided", "one class first")

@@ -55,7 +55,6 @@ class Task:
     row_loss: RowLoss | None = None  # loss of networks; None if there are only linear models and trees
     is_numeric = False  # whether numbers are predicted; otherwise probabilities of classes
     has_columns = False  # whether a target may name a column or a channel, such as continuous:force
-    rule: str | None = None  # rule of selection; None if it is an option
     options: tuple[str, ...] | None = None  # fields of RunOptions that have an effect; None for all
 
     def load(self, source: str, column: str | None, **how: Any) -> Recordings:

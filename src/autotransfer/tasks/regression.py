@@ -57,7 +57,6 @@ class Regression(Task):
         "The half-width of intervals comes from errors on other held-out subjects.",
     )
     is_numeric = True
-    rule = "least squares"
     has_columns = True
 
     def load(self, source: str, column: str | None, **how: Any) -> Recordings:
