@@ -24,6 +24,7 @@ from autotransfer.search.baselines import (
     RECENTERED,
     TANGENT,
     Baseline,
+    SkippedBaseline,
     baseline_scores,
     linear_baselines,
     oas_covariances,
@@ -82,15 +83,18 @@ def test_every_baseline_has_scores_or_says_why_not(
     def fails(*_: object) -> None:
         raise ValueError("a matrix is singular")
 
-    more = {"broken": Baseline(fails), "choosy": Baseline(fails, lambda _: "it takes images")}
+    def refuses(*_: object) -> None:
+        raise SkippedBaseline("it takes images")
+
+    more = {"broken": Baseline(fails), "choosy": Baseline(refuses)}
     monkeypatch.setattr(baselines, "BASELINES", baselines.BASELINES | more)
     scores, skipped = baseline_scores(run, every=False)
     assert set(scores) == ours, "which the run has fitted"
-    assert skipped["broken"] == skipped[PYRIEMANN] == baselines.LATER
-    assert skipped["choosy"] == "it takes images"
+    assert skipped["broken"] == skipped["choosy"] == skipped[PYRIEMANN] == baselines.LATER
     scores, skipped = baseline_scores(run)
     assert scores == choice.baselines, "the others follow"
     assert "a matrix is singular" in skipped["broken"]
+    assert skipped["choosy"] == "it takes images"
     told = replace(choice, skipped_baselines=skipped)
     assert any("a matrix is singular" in line for line in describe_missing(told))
     assert "a matrix is singular" in document(replace(summary, choice=told))

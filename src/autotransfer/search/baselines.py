@@ -1,9 +1,7 @@
 """Score baselines on the folds of a run: simple models that take a few lines of code.
 
-Linear models of this package are "built in": two for any signal and those that are usual for the signal. If one is a
-candidate of the run, its fits are used. Other libraries' models are in BASELINES. To add one, write a function that
-predicts the test windows of a fold from its training windows, and add a line. If a run may use unlabeled windows of a
-new subject, baselines may use them, too.
+Linear models of this package are "built in". If one is a candidate of the run, its fits are used. Other libraries'
+models are in BASELINES. To add one, write a function that predicts the test windows of a fold, and add a line.
 """
 
 from __future__ import annotations
@@ -18,8 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import one_line
-from ..folds import Fold, scorable_subjects
-from ..jobs import Job, Outcome
+from ..folds import Fold, make_fold, scorable_subjects
 from ..preprocessing.delays import Delays
 from ..recordings import Recordings
 from ..runs.choice import Scores
@@ -52,13 +49,13 @@ FLOOR = 1e-6  # added to covariances of unit variance, which a flat channel woul
 COVARIANCES = "covariances of baselines"  # key of what recordings keep for the folds
 
 Floats = NDArray[np.float64]
+Predict = Callable[[tuple[int, int]], Mapping[int, NDArray[np.floating]]]  # a fold's probabilities (n, C) by subject
 
 
 class Baseline(NamedTuple):
     """Simple model that the run is compared with."""
 
     predict: Callable[[Recordings, Fold], Floats]  # probabilities (n, C) of the test windows of a fold
-    why_unusable: Callable[[Recordings], str | None] = lambda _: None  # on these recordings
     adaptation: str = "none"  # what it uses of a new subject
 
 
@@ -75,14 +72,15 @@ def baseline_scores(run: Run, *, every: bool = True) -> tuple[dict[str, Scores],
         by_candidate = run.database.require("candidate_scores", dict[str, Scores])
         return {RIDGE: next(iter(by_candidate.values()))}, {}
     known = run.database.recall("baselines", dict[str, Scores]) or {}
-    compute: dict[str, Callable[[], Scores]] = {
-        name: partial(_score_linear, run, setting, every) for name, setting in linear_baselines(run).items()
+    statuses = run.database.statuses()
+    predictors: dict[str, Predict] = {
+        name: partial(_predict_linear, run, setting, statuses, every) for name, setting in linear_baselines(run).items()
     }
-    compute |= {name: partial(_score, run, b, every) for name, b in library_baselines(run).items()}
+    predictors |= {name: partial(_predict, run, one, every) for name, one in library_baselines(run).items()}
     scores, skipped = dict[str, Scores](), dict[str, str]()
-    for name in compute:
+    for name, predict in predictors.items():
         try:
-            scores[name] = known[name] if name in known else compute[name]()
+            scores[name] = known[name] if name in known else _score(run, predict)
         except SkippedBaseline as reason:
             skipped[name] = str(reason)
         except Exception as error:
@@ -115,45 +113,32 @@ def linear_baselines(run: Run) -> dict[str, Setting]:
     return {name: baselines[name] for name in sorted(baselines)}
 
 
-def _score_linear(run: Run, setting: Setting, every: bool) -> Scores:
-    """Score a linear model, from its fits if it is a candidate of the run."""
-    done = {entry.key: entry for entry in run.database.entries(records=False) if entry.status == "done"}
-    if not every and any(Entry.build("", setting, *fold, run.options.seed).key not in done for fold in run.folds()):
+def _predict_linear(
+    run: Run, setting: Setting, statuses: Mapping[str, str], every: bool, held_out: tuple[int, int]
+) -> Mapping[int, NDArray[np.floating]]:
+    """Predict with a linear model, by its fit if it is a candidate of the run."""
+    entry = Entry.build("baselines", setting, *held_out, run.options.seed)
+    if statuses.get(entry.key) == "done":
+        return read_probabilities(run, entry)
+    if not every:
         raise SkippedBaseline(LATER)
-
-    def predict(entry: Entry) -> Mapping[int, NDArray[np.floating]]:
-        if entry.key in done:
-            return read_probabilities(run, done[entry.key])
-        job = run.job(entry)
-        log_p = _fit(run, job).held_out_log_probs.numpy()[len(job.fold.validation) :]
-        return _by_subject(run, job.fold, np.exp(log_p))
-
-    return _score_folds(run, setting, predict)
-
-
-def _fit(run: Run, job: Job) -> Outcome:
-    """Fit a linear model without an entry in the run database."""
-    device = resolve_device(run.options.device)
+    job = run.job(entry)
     try:
-        windows = prepare_windows(run.recordings, job, device=device, dtype=DTYPE)
+        windows = prepare_windows(run.recordings, job, device=resolve_device(run.options.device), dtype=DTYPE)
         (outcome,) = train_population(make_population([job], windows))
     finally:
         release_windows(run.recordings)
-    return outcome
+    return _by_subject(run, job.fold, np.exp(outcome.held_out_log_probs.numpy()[len(job.fold.validation) :]))
 
 
-def _score(run: Run, baseline: Baseline, every: bool) -> Scores:
-    """Score an entry of BASELINES."""
-    if (reason := baseline.why_unusable(run.recordings)) is not None:
-        raise SkippedBaseline(reason)
+def _predict(
+    run: Run, baseline: Baseline, every: bool, held_out: tuple[int, int]
+) -> Mapping[int, NDArray[np.floating]]:
+    """Predict with an entry of BASELINES."""
     if not every:
         raise SkippedBaseline(LATER)
-
-    def predict(entry: Entry) -> Mapping[int, NDArray[np.floating]]:
-        fold = run.job(entry).fold
-        return _by_subject(run, fold, baseline.predict(run.recordings, fold))
-
-    return _score_folds(run, run.options.settings()[0], predict)
+    fold = make_fold(run.recordings, *(run.groups[place] for place in held_out))
+    return _by_subject(run, fold, baseline.predict(run.recordings, fold))
 
 
 def _by_subject(run: Run, fold: Fold, probabilities: NDArray[np.floating]) -> dict[int, NDArray[np.floating]]:
@@ -162,13 +147,13 @@ def _by_subject(run: Run, fold: Fold, probabilities: NDArray[np.floating]) -> di
     return {int(subject): probabilities[who == subject] for subject in np.unique(who)}
 
 
-def _score_folds(run: Run, setting: Setting, predict: Callable[[Entry], Mapping[int, NDArray[np.floating]]]) -> Scores:
-    """Score all subjects who can be scored. predict: probabilities (n, C) by test subject of a fold."""
+def _score(run: Run, predict: Predict) -> Scores:
+    """Score all subjects who can be scored."""
     recordings, scores = run.recordings, Scores()
     y, who, known = recordings.y.numpy(), recordings.subject.numpy(), set(scorable_subjects(recordings))
-    for fold in run.folds():
-        probabilities = predict(Entry.build("baselines", setting, *fold, run.options.seed))
-        for subject in run.groups[fold[1]]:
+    for held_out in run.folds():
+        probabilities = predict(held_out)
+        for subject in run.groups[held_out[1]]:
             if subject in known:
                 value = score_subject(run.options.scoring, y[who == subject], probabilities[subject])
                 scores[str(recordings.subjects[subject])] = value
@@ -212,18 +197,16 @@ def _in_tangent_space(C: Floats, recordings: Recordings, fold: Fold) -> Floats:
 def _scaled(recordings: Recordings, fold: Fold) -> Floats:
     """Return shrunk covariances (N, d, d) of channels that are scaled by the training subjects."""
     if COVARIANCES not in recordings.derived:
-        recordings.derived[COVARIANCES] = _covariances(recordings.X, *_delays(recordings))
+        tangent = [s for s in linear_candidates("zero-shot", recordings) if s.family == "tangent"]
+        if not tangent:
+            raise SkippedBaseline(f"{recordings.n_channels} channels have too many covariances")
+        delays = [step for step in tangent[0].preprocessing.transforms if isinstance(step, Delays)]
+        copies, lag = (delays[0].copies, delays[0].lag) if delays else (1, 1)
+        recordings.derived[COVARIANCES] = _covariances(recordings.X, copies, lag)
     C: Floats = recordings.derived[COVARIANCES]
     unit = np.sqrt(np.median(C[fold.train].diagonal(axis1=1, axis2=2), 0))
     unit[unit == 0] = 1.0
     return oas_covariances(C / (unit[:, None] * unit), recordings.n_times) + FLOOR * np.eye(len(unit))
-
-
-def _delays(recordings: Recordings) -> tuple[int, int]:
-    """Return the number of delayed copies and the lag of the built-in tangent space."""
-    settings = [s for s in linear_candidates("zero-shot", recordings) if s.family == "tangent"]
-    delays = [step for s in settings for step in s.preprocessing.transforms if isinstance(step, Delays)]
-    return (delays[0].copies, delays[0].lag) if delays else (1, 1)
 
 
 def _covariances(X: Tensor, copies: int, lag: int) -> Floats:
@@ -247,13 +230,7 @@ def oas_covariances(C: Floats, length: int) -> Floats:
     return np.asarray((1 - share)[:, None, None] * C + (share * level)[:, None, None] * np.eye(d))
 
 
-def _too_many_channels(recordings: Recordings) -> str | None:
-    if any(setting.family == "tangent" for setting in linear_candidates("zero-shot", recordings)):
-        return None
-    return f"{recordings.n_channels} channels have too many covariances"
-
-
 BASELINES: dict[str, Baseline] = {
-    PYRIEMANN: Baseline(tangent_space, _too_many_channels),
-    RECENTERED: Baseline(recentered, _too_many_channels, adaptation="transductive"),
+    PYRIEMANN: Baseline(tangent_space),
+    RECENTERED: Baseline(recentered, adaptation="transductive"),
 }
