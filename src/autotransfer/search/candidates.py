@@ -1,11 +1,7 @@
 """Candidates of a run: networks and linear models, by signal and by what they may use of a new subject.
 
-The paper's network comes first. Two other networks follow, each with every penalty of the grid. Linear models are
-fitted in closed form on band power and means, on tangent vectors of covariances, on templates of evoked responses, and
-on the representations that are usual for the signal. If unlabeled windows of a new subject may be used, each model has
-a variant that uses them.
-
-To add a candidate, add a line to one of the tables. Its encoder and transforms are defined in their own files.
+The paper's network comes first. Two other networks follow, each with every penalty of the grid. To add a candidate, add
+a line to one of the tables. Its encoder and transforms are defined in their own files.
 """
 
 from __future__ import annotations
@@ -207,10 +203,9 @@ def linear_candidates(
 
 
 def find_representations(kinds: str | None, recordings: Recordings, *, slow: bool = False) -> list[dict[str, Any]]:
-    """Return representations of the signal as fields of settings.
+    """Return representations that are possible for the recordings, as fields of settings.
 
-    Representations that need facts or longer windows than the recordings have are left out. kinds: signals or
-    representations in place of the usual ones, with commas. slow: also those that take minutes.
+    kinds: signals or representations in place of the usual ones, with commas. slow: also those that take minutes.
     """
     found: dict[str, dict[str, Any]] = {}
     for kind in _named(kinds, recordings):
@@ -239,10 +234,8 @@ def _split(kinds: str | None) -> list[str]:
 
 def _representation_fields(name: str, recordings: Recordings) -> dict[str, Any] | None:
     """Return the fields of a setting with a representation; None if the recordings lack what it requires."""
-    known = {
-        "sfreq": recordings.sfreq,
-        "constants": CONSTANTS[name](recordings) if name in CONSTANTS else None,
-    }
+    constants = CONSTANTS[name](recordings) if name in CONSTANTS else None
+    known = {"sfreq": recordings.sfreq, "constants": constants}
     kind = representation_class(name)
     required = {field: known[field] for field in kind.required_fields}
     if recordings.n_times < kind.min_samples or None in required.values():

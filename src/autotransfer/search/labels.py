@@ -3,16 +3,9 @@
 Windows of a group (a column `group`: a run, a trial, a repetition) overlap or follow each other, and the label of one
 tells much about the next. A group is therefore either labeled or scored, never both.
 
-A window has several representations (band power, tangent vectors, …), each with its linear discriminant. A personal
-classifier uses the representation that cross-validation within the labels selects.
-
 Subject effects (training/effects.py) are fitted on few subjects, and may rely too much on a label. The logits of a
-calibrated model are therefore
-
-    sharpness · (log p + share · correction)
-
-with the share and the sharpness of the lowest Brier score on windows of other subjects. That score is bounded, so that
-one subject with misleading labels cannot outvote all others. A share of 0 leaves the model as it is.
+calibrated model are therefore sharpness · (log p + share · correction), with the share and the sharpness of the lowest
+Brier score on windows of other subjects. That score is bounded, so that one subject cannot outvote all others.
 """
 
 from __future__ import annotations

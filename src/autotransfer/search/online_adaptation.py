@@ -1,17 +1,9 @@
 """Select how online sessions adapt without labels, from replayed windows of held-out subjects.
 
-Methods are centering rules of the online ensemble (training/centering.py) and adaptation methods on latents
-(person/adaptation.py). Each is scored in several orders of a subject's windows. They are compared in a fixed sequence
-that begins with no adaptation. A method replaces the best one so far if, over these subjects,
-
-    the mean difference over all orders has a positive lower bound, one standard error below the mean (Student's t)
-    the mean difference is negative in no order
-
-A mean alone would let one subject with a large gain decide for all. Bounds for each order would reject gains that a
-dozen subjects share. The best of many methods at once would be the one that was luckiest on these subjects.
-
-The delivered model does not adapt unless the mean gain is positive if each subject adapts by the method that is
-selected on the other subjects.
+Centering rules (training/centering.py) and adaptation methods (person/adaptation.py) are compared in a fixed sequence
+that begins with no adaptation. A method replaces the best one so far if, over these subjects, the mean difference over
+all orders has a positive lower bound, and is negative in no order. A mean alone would let one subject with a large gain
+decide for all, and the best of many methods at once would be the one that was luckiest on these subjects.
 """
 
 from __future__ import annotations
@@ -153,6 +145,5 @@ def best_rule(scores: AdaptationScores) -> str:
 
 def lower_bound(values: Floats) -> Floats:
     """Return the lower bound at LEVEL of the mean over subjects (S, ...) -> (...)."""
-    n = len(values)
-    error = values.std(0, ddof=1) / np.sqrt(n)
-    return np.asarray(values.mean(0) - stdtrit(n - 1, LEVEL) * error)
+    error = values.std(0, ddof=1) / np.sqrt(len(values))
+    return np.asarray(values.mean(0) - stdtrit(len(values) - 1, LEVEL) * error)

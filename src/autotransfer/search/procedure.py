@@ -1,7 +1,6 @@
 """Perform the plan of a run stage by stage. Each stage ends in an interim result that can be used.
 
-Time decides only how far a run gets. A stage begins if there is time for it. A stage that is stopped at the deadline is
-not delivered: the interim result of the stage before it is the result of the run.
+Time decides only how far a run gets. A stage that is stopped at the deadline is not delivered.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Replay windows of held-out subjects: pseudo-online evaluation of adaptation and of calibration with a few labels.
 
 All windows of every subject in the headline are replayed in several orders, by fits and weights that left the subject
-out. Without adaptation and labels, predictions are those of the headline. The mean gains decide whether the delivered
-model adapts to a new subject, and how much labels count.
+out. The mean gains decide whether the delivered model adapts to a new subject, and how much labels count.
 """
 
 from __future__ import annotations

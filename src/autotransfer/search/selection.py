@@ -1,7 +1,6 @@
 """Select the model that a run delivers, and the one that it would have delivered without each subject.
 
-A rule that selects for a subject is given evidence without the subject. No test score can reach a rule, because there
-is none in evidence.
+Selection for a subject is from evidence without the subject, and evidence has no test scores.
 """
 
 from __future__ import annotations

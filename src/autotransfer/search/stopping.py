@@ -1,7 +1,6 @@
 """Decide whether a run continues, from the gains of held-out subjects in its last stages.
 
-Stages are ordered by expected gain, so the next one is assumed to gain no more than the last ones did. The decision is
-made again without each subject. If the run would have stopped earlier, the subject is scored with that interim result.
+Stages are ordered by expected gain. The decision is made again without each subject, who is scored accordingly.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
 """Estimate the gains from more subjects and from more windows, from learning curves of linear discriminants.
 
 Each tested subject is predicted by linear discriminants on n other subjects, for several n. The mean score is fitted by
-a power law
-
-    s(n) = a − b n^(−c),   c among EXPONENTS
-
-and extrapolated. A few points do not determine the exponent, so the expected gain is the mean over EXPONENTS. For the
-interval, tested subjects are resampled with replacement, and exponents at random. b may be negative, so that intervals
-without a gain lie on both sides of 0. Gains are cut if a score would exceed 1.
+a power law s(n) = a − b n^(−c) and extrapolated. A few points do not determine c, so the expected gain is the mean over
+EXPONENTS. For the interval, tested subjects are resampled with replacement, and exponents at random.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Search settings by Optuna's TPE in continuous spaces, one population at a time.
 
-A batch of trials is a function of the seed, its number and the scores of earlier batches. A search that was interrupted
-therefore samples the same settings again and finds their fits in the run database.
+A batch of trials is a function of the seed, its number and earlier scores, so that a search can be resumed.
 """
 
 from __future__ import annotations

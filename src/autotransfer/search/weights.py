@@ -2,12 +2,8 @@
 
     log p(class) = Σ_k β_k log p_k(class) − normalizer,   β_k ≥ 0
 
-β minimizes the log-loss, with the same total weight for every subject and class, plus
-
-    λ · mean_k (β_k / β₀ − 1)²
-
-where β₀ is the best weight that is equal for all candidates. Without this term, the weights of the luckiest candidates
-grow if there are few subjects. λ is a constant that was selected on validation subjects of five data sets.
+β minimizes the log-loss, with the same total weight for every subject and class, plus λ · mean_k (β_k / β₀ − 1)², where
+β₀ is the best weight that is equal for all candidates. Without this term, the weights of the luckiest candidates grow.
 """
 
 from __future__ import annotations
