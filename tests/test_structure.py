@@ -18,7 +18,7 @@ import autotransfer as at
 PACKAGE = Path(at.__file__).parent
 # A room imports only from rooms to its left.
 ROOMS = [
-    "errors", "words", "options", "files", "csv_tables", "schema", "machine", "boundary", "gpu", "cpu", "kernels",
+    "errors", "words", "files", "csv_tables", "schema", "machine", "boundary", "gpu", "cpu", "kernels",
     "versions", "randomness", "recordings", "tasks", "preprocessing", "augment", "model", "censoring", "settings",
     "grids", "folds", "jobs", "training", "models", "runs", "person", "search", "report", "estimator", "export",
     "cluster", "cli",
