@@ -15,9 +15,8 @@ from safetensors.torch import load_file, save_file
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.export.formats import as_text
 from autotransfer.models import candidate
-from autotransfer.models.loading import load_model
+from autotransfer.models.loading import MARK, load_model
 from autotransfer.models.saving import write_model
 from autotransfer.recordings import npy
 from ensembles import weighted
@@ -109,7 +108,7 @@ def test_sizes_are_compared_before_memory_is_taken(
     monkeypatch.setattr(candidate, "Members", None)  # whoever builds a network fails otherwise
     with pytest.raises(UserError, match=r"members|has the shape"):
         load_model(folder)
-    values = {k: json.loads(v) for k, v in as_text(card).items()}
+    values = {MARK: at.__version__} | dataclasses.asdict(card)
     save_file(tensors, tmp_path / "m.safetensors", {k: json.dumps(v) for k, v in _huge(name, value)(values).items()})
     with pytest.raises(UserError, match=r"members|has the shape"):
         at.load_model(tmp_path / "m.safetensors")

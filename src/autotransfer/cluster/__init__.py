@@ -1,9 +1,4 @@
-"""Executor that trains populations as tasks on a Dask cluster.
-
-Recordings are a task, too, so that Dask sends them to the workers and recomputes them if they are lost. Results of
-workers are stored in the run database of this process: if it or a worker is killed, only unfinished populations are
-trained again.
-"""
+"""Executor that trains populations as tasks on a Dask cluster; this process stores results in the run database."""
 
 from __future__ import annotations
 
@@ -11,7 +6,7 @@ import logging
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -37,13 +32,7 @@ RESUME = "continue with: autotransfer resume {} --cluster …"
 SAME_VERSIONS = ("autotransfer", "torch")  # packages that must have the same version on all workers
 
 
-class JobResult(NamedTuple):
-    """Result of a job that a worker has finished, ready for the run database."""
-
-    key: str
-    record: Record
-    tensors: bytes
-    max_epochs: int
+JobResult = tuple[str, Record, bytes]  # key, record and tensors of a finished job, as the run database stores them
 
 
 def train_task(
@@ -65,8 +54,7 @@ def train_task(
         windows = prepare_windows(recordings, jobs[0], device=place, dtype=DTYPE)
         population = make_population(jobs, windows, encoders)
         for outcome in train_population(population):
-            key = members[id(outcome.job)]
-            finished.append(JobResult(key, outcome.record(), tensors_of(outcome), outcome.job.setting.max_epochs))
+            finished.append((members[id(outcome.job)], outcome.record(), tensors_of(outcome)))
     finally:
         release_windows(recordings)
     return finished
@@ -126,11 +114,11 @@ class Cluster:
                     _handle_failure(run, population, error)
                     self._submit_open(run, known, data, waiting, arriving)
                     continue
-                for finished in arrived:
-                    run.database.finish(finished.key, finished.record, finished.tensors)
-                failed = [finished.record.failure is not None for finished in arrived]
-                scores = [finished.record.validation_score for finished in arrived]
-                bar.add_results([finished.max_epochs for finished in arrived], failed, scores)
+                for key, record, tensors in arrived:
+                    run.database.finish(key, record, tensors)
+                failed = [record.failure is not None for _, record, _ in arrived]
+                scores = [record.validation_score for _, record, _ in arrived]
+                bar.add_results([known[key].setting.max_epochs for key, *_ in arrived], failed, scores)
                 run.database.end_population(population.number)
                 future.release()
         finally:
@@ -160,7 +148,7 @@ class Cluster:
 
 
 def _unchanged(recordings: Recordings) -> Recordings:
-    """Return the recordings; a task, so that Dask distributes them."""
+    """Return the recordings; a task, so that Dask distributes them, and recomputes them if they are lost."""
     return recordings
 
 

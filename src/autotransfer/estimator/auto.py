@@ -13,8 +13,6 @@ from ..recordings import Recordings
 from ..runs.options import CUTTING, RunOptions, build_options
 from ..runs.preparation import check_packages
 from ..settings import Setting
-from ..tasks import Metric, Task, task_of
-from ..tasks.classification import CLASSIFICATION
 from ..training.packing import resolve_device
 from .inputs import resolve_encoder, resolve_seed
 from .run_estimator import DATA, RunEstimator
@@ -102,13 +100,6 @@ class AutoTransferClassifier(RunEstimator, WindowClassifier):
     @property
     def scoring(self) -> str | None:  # type: ignore[override]  # a parameter of CensoredClassifier
         return self.metric
-
-    @property
-    def _task(self) -> Task:
-        return task_of(str(self._other_options().get("target", CLASSIFICATION)))
-
-    def _metric(self) -> Metric:
-        return self._task.metric(self.metric or self._task.default_metric)
 
     def _check_options(self) -> None:
         options = self._resolve_options()

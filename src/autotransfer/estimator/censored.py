@@ -16,8 +16,8 @@ from ..folds import Fold
 from ..jobs import Job
 from ..model.any_module import Factory
 from ..model.encoders import ENCODERS
-from ..models.building import CandidateFits, build_model
 from ..models.model import Model
+from ..models.outcome import train
 from ..recordings import Recordings
 from ..recordings.labels import as_list
 from ..runs.options import DEFAULT_ENCODER
@@ -26,8 +26,6 @@ from ..settings import Setting
 from ..training.batches import epochs_for
 from ..training.conformal import MIN_SUBJECTS, Thresholds
 from ..training.packing import resolve_device
-from ..training.train import train
-from ..versions import versions
 from .inputs import resolve_encoder, resolve_seed
 from .window_classifier import WindowClassifier
 
@@ -157,15 +155,11 @@ class CensoredClassifier(WindowClassifier):
         setting = self.setting_for(len(fold.train), recordings.n_channels)
         job, shown = Job(setting, fold, seed), bool(self.verbose)
         (outcome,) = train(recordings, [job], self.device or "auto", progress=shown, encoders=encoders)
+        model = outcome.model()
         if outcome.failure is not None:
-            if outcome.best_epoch == 0:
-                raise UserError(f"{outcome.failure}; try a lower lr or strength")
             kept = f"the weights of epoch {outcome.best_epoch} are kept; try a lower lr or strength"
             warnings.warn(f"{outcome.failure}: {kept}", ConvergenceWarning, stacklevel=3)
-        scores = {"validation_score": outcome.validation_score}
-        fits = [CandidateFits(setting, [outcome.state], [fold])]
-        model = build_model(recordings, fits, scores=scores, encoders=encoders)
-        model.card = replace(model.card, thresholds=_thresholds(model, recordings, fold), made_with=versions())
+        model.card = replace(model.card, thresholds=_thresholds(model, recordings, fold))
         self.setting_, self.subjects_ = setting, list(recordings.subjects)
         held_out = np.unique(recordings.subject.numpy()[fold.validation])
         self.validation_subjects_ = [recordings.subjects[number] for number in held_out]

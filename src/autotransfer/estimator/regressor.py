@@ -60,12 +60,8 @@ class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]
         90 % prediction interval (low, high) of the R² of one more subject.
     held_out_ : array of shape (N,)
         Predictions of the training windows by models that were not trained on their subject.
-    n_features_in_, feature_names_in_ : int, array
-        Number of channels, and their names if X has them.
-    choice_, results_ : dict, DataFrame
-        Contents of choice.json and results.csv.
-    model_ : Model
-        The model.
+    n_features_in_, choice_, results_, model_
+        As of `AutoTransferClassifier`.
 
     Examples
     --------
@@ -86,23 +82,9 @@ class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]
     __metadata_request__score = {"subjects": True}  # noqa: RUF012
 
     def fit(self, X: object, y: object, *, subjects: object = None, groups: object = None) -> Self:
-        """Perform a run on the windows.
+        """Perform a run on windows X with targets y (N,); windows with the target NaN are left out.
 
-        Parameters
-        ----------
-        X : array or tensor of shape (N, channels, times), or mne.Epochs
-            Raw windows.
-        y : array of shape (N,)
-            Targets; windows with NaN are left out.
-        subjects : array of shape (N,)
-            Subject of each window. Not needed for epochs whose metadata have a column "subject".
-        groups : array of shape (N,)
-            Another name for `subjects`.
-
-        Returns
-        -------
-        AutoTransferRegressor
-            The fitted regressor.
+        X, subjects and groups: see `AutoTransferClassifier.fit`.
         """
         asked = {name: getattr(self, name) for name in ("adaptation", "kinds", "folds", "at_least")}
         options = build_options({"source": DATA, "target": REGRESSION} | asked)

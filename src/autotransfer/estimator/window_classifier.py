@@ -16,14 +16,14 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ..errors import UserError
-from ..models.calibration import check_effects, check_single_subject, encode_labels, encode_with_unknown_classes
+from ..models.calibration import check_single_subject, encode_labels, encode_with_unknown_classes
 from ..models.model import Model
 from ..models.overlap import describe_training_overlap, window_digests
 from ..person.calibration import adapt_model
 from ..recordings import Recordings
 from ..recordings.container import check_sfreq
 from ..recordings.windows import encode_subjects
-from ..tasks import Metric, Task
+from ..tasks import Metric
 from ..tasks.classification import CLASSIFICATION_TASK
 from ..training.conformal import decide_classes, least_confidence, least_probability, make_sets, unanswered_value
 from .inputs import raw_windows, training_recordings
@@ -88,10 +88,6 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
     scoring: str | None
     sfreq: float | None
 
-    @property
-    def _task(self) -> Task:
-        return CLASSIFICATION_TASK
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float32"]
@@ -132,8 +128,8 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         estimator
             The fitted classifier.
         """
-        self._metric()
         self._check_options()
+        self._metric()
         recordings, classes, named = training_recordings(
             X, y, subjects=subjects, groups=groups, sfreq=self.sfreq, columns=columns
         )
@@ -141,22 +137,11 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
             raise UserError("X_target_labeled or y_target_labeled is missing; give both of them, or neither")
         self.model_, self.classes_ = self._train(recordings), classes
         self._keep_features(recordings, named)
-        self._adapt_to_target(X_target_labeled, y_target_labeled, X_target_unlabeled)
+        if X_target_labeled is not None:
+            self.model_ = self.calibrate(X_target_labeled, y_target_labeled).model_
+        if X_target_unlabeled is not None:
+            self.model_ = self.adapt(X_target_unlabeled).model_
         return self
-
-    def _adapt_to_target(self, X_labeled: object, y_labeled: object, X_unlabeled: object) -> None:
-        """Calibrate the model with labeled windows of a new subject, and adapt it to unlabeled ones."""
-        if X_labeled is None and X_unlabeled is None:
-            return
-        try:
-            check_effects(self.model_.candidates)
-        except UserError:  # each member may have been trained on one subject
-            warnings.warn("too few subjects to use the target's windows; train on more subjects", stacklevel=3)
-            return
-        if X_labeled is not None:
-            self.model_ = self.calibrate(X_labeled, y_labeled).model_
-        if X_unlabeled is not None:
-            self.model_ = self.adapt(X_unlabeled).model_
 
     @abstractmethod
     def _check_options(self) -> None:
@@ -209,7 +194,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
 
     def _metric(self) -> Metric:
         """Return the metric of `score`."""
-        return self._task.metric(self.scoring or self._task.default_metric, "scoring")
+        return CLASSIFICATION_TASK.metric(self.scoring or CLASSIFICATION_TASK.default_metric, "scoring")
 
     def transform(self, X: object, subjects: object = None) -> NDArray[np.float32]:
         """Return the latent features (N, members · D) of all members; X and subjects as in `predict_proba`."""

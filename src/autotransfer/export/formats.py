@@ -10,7 +10,6 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from io import BytesIO
 from typing import Any, NamedTuple
 
@@ -22,10 +21,9 @@ from torch import Tensor
 
 from ..errors import UserError, one_line
 from ..model.encoders import ENCODERS, Encoders
-from ..models.card import DIGEST, ModelCard
-from ..models.integrity import model_digests
-from ..models.loading import MARK, from_text, model_in
+from ..models.loading import MARK, model_in
 from ..models.model import Model
+from ..models.saving import serialize
 from ..recordings.optional import need
 from ..versions import versions
 
@@ -38,24 +36,10 @@ SILENT = 4  # log level of onnxruntime: fatal errors only
 NOISY = ("torch.onnx", "torch.export", "torch._dynamo", "torch.fx", "torch.__trace", "onnxscript", "onnx_ir")
 
 
-def file_metadata(card: ModelCard) -> dict[str, Any]:
-    """Return the metadata of an exported file: the card and the version of autotransfer."""
-    return {MARK: versions()["autotransfer"]} | asdict(card)
-
-
-def as_text(card: ModelCard) -> dict[str, str]:
-    """Return the metadata with each value as JSON text."""
-    return {name: json.dumps(value) for name, value in file_metadata(card).items()}
-
-
-def _tensors(model: Model) -> dict[str, Tensor]:
-    """Return the contiguous tensors of a model by name, as in RUN/model."""
-    return {name: tensor.contiguous() for name, tensor in model.tensors().items()}
-
-
-def _digest(model: Model) -> dict[str, str]:
-    """Return the digest of model.json, which identifies the model of a file."""
-    return model_digests(from_text(as_text(model.card)), save(_tensors(model)))
+def file_metadata(model: Model) -> dict[str, str]:
+    """Return the metadata of an exported file: the version of autotransfer and the card, each value as JSON text."""
+    card, _ = serialize(model.card, model.tensors())
+    return {name: json.dumps(value) for name, value in {MARK: versions()["autotransfer"], **card}.items()}
 
 
 def exported_program(model: Model) -> torch.export.ExportedProgram:
@@ -92,7 +76,7 @@ def to_torch(model: Model) -> bytes:
         program = exported_program(model)
     with attempt(model, "torch cannot write a graph", "onnx or safetensors"), _quiet():
         program.example_inputs = None  # not needed in the file
-        about = file_metadata(model.card) | {DIGEST: _digest(model)}
+        about = {name: json.loads(text) for name, text in file_metadata(model).items()}
         torch.export.save(program, file, extra_files={CARD_FILE: json.dumps(about)})
     return file.getvalue()
 
@@ -124,7 +108,7 @@ def to_onnx(model: Model) -> bytes:
         assert program is not None, "dynamo gives a program"
         proto = program.model_proto
         _tidy(proto)
-        onnx.helper.set_model_props(proto, as_text(model.card) | {DIGEST: json.dumps(_digest(model))})
+        onnx.helper.set_model_props(proto, file_metadata(model))
         proto.producer_name, proto.producer_version = "autotransfer", versions()["autotransfer"]
         onnx.checker.check_model(proto)
         content: bytes = proto.SerializeToString()
@@ -156,7 +140,7 @@ def from_onnx(content: bytes, _: Encoders | None = None) -> Predict:
 
 def to_safetensors(model: Model) -> bytes:
     """Return a safetensors file of the tensors of RUN/model, with the card in its header."""
-    content: bytes = save(_tensors(model), as_text(model.card) | {DIGEST: json.dumps(_digest(model))})
+    content: bytes = save({name: tensor.contiguous() for name, tensor in model.tensors().items()}, file_metadata(model))
     return content
 
 

@@ -42,23 +42,10 @@ def _repository(text: str) -> str:
 
 
 def push_to_hub(model: Any, repository: str, *, private: bool = True, token: str | None = None) -> str:
-    """Upload a model and a page with its scores to Hugging Face's hub.
+    """Upload a model and a page with its scores to Hugging Face's hub, and return the address of the upload.
 
-    Parameters
-    ----------
-    model : Model
-        The model.
-    repository : str
-        Name of the repository, USER/NAME; it is created if it does not exist.
-    private : bool
-        Whether a new repository is private.
-    token : str or None
-        Access token; by default the one that huggingface_hub has stored.
-
-    Returns
-    -------
-    str
-        Address of the upload.
+    repository: USER/NAME; it is created if it does not exist. token: access token, by default the one that
+    huggingface_hub has stored.
     """
     name = _repository(repository)
     hub = need(PACKAGE, "push_to_hub", PACKAGE)

@@ -24,14 +24,7 @@ SOURCES = "the folder of a run or a model, or an exported safetensors file"
 
 
 def save_model(model: object, path: str | os.PathLike[str]) -> None:
-    """Save a model to a folder, from which `load_model` loads it.
-
-    Parameters
-    ----------
-    model : Model or fitted estimator
-        The result of `load_model` or `Outcome.model`, or a fitted classifier or regressor.
-    path : str or path
-        Folder to write. A model in it is replaced.
+    """Save a model or a fitted estimator to a folder, from which `load_model` loads it; a model in it is replaced.
 
     Examples
     --------
@@ -99,23 +92,10 @@ def from_pretrained(
     source: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None,
     encoders: Encoders | None = None,
 ) -> Model:  # fmt: skip
-    """Load a model from a folder or from Hugging Face's hub.
+    """Load a model from a folder, or from the repository USER/NAME (or hf:USER/NAME) of Hugging Face's hub.
 
-    Parameters
-    ----------
-    source : str or path
-        A folder, or the name of a repository, USER/NAME or hf:USER/NAME.
-    revision : str, optional
-        Branch, tag or commit of the repository.
-    token : str, optional
-        Access token of a private repository; by default the one that huggingface_hub has stored.
-    encoders : dict of callable, optional
-        As in `load_model`.
-
-    Returns
-    -------
-    Model
-        The model, which predicts raw windows.
+    revision: branch, tag or commit of the repository. token: access token of a private repository, by default the one
+    that huggingface_hub has stored. encoders: as in `load_model`.
 
     Examples
     --------
@@ -160,15 +140,11 @@ def model_in(content: bytes, encoders: Encoders | None = None) -> Model:
     metadata = json.loads(split_file(content)[0]).get("__metadata__", {})
     if MARK not in metadata:
         raise ValueError("it was not written by export --format safetensors")
-    model = _restore(from_text(metadata), content, encoders)
+    values = {name: json.loads(text) for name, text in metadata.items() if name != MARK}
+    model = _restore(values, content, encoders)
     if model.card.task.is_numeric:
         raise ValueError("regression models cannot be exported")
     return model
-
-
-def from_text(metadata: dict[str, str]) -> dict[str, Any]:
-    """Return the values of a card from a file's header, in which each is JSON text."""
-    return {name: json.loads(text) for name, text in metadata.items() if name != MARK}
 
 
 def _restore(values: Any, content: bytes, encoders: Encoders | None) -> Model:

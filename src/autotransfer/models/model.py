@@ -166,22 +166,10 @@ class Model:
     # ---- one subject -------------------------------------------------------------------------------------------------
 
     def calibrate(self, X: object, y: object) -> Self:
-        """Return a model for one subject, calibrated with a few labeled windows.
+        """Return a model for one subject, calibrated with raw windows X (n, channels, times) and their classes y (n,).
 
         If this number of labels did not raise the scores of held-out subjects, the model is returned unchanged, with a
         warning.
-
-        Parameters
-        ----------
-        X : array of shape (n, channels, times)
-            Raw windows of the subject.
-        y : array of shape (n,)
-            Their classes.
-
-        Returns
-        -------
-        Model
-            The calibrated model.
         """
         self._check_predicts_classes()
         windows = self.check(X)
@@ -265,19 +253,10 @@ class Model:
         adapt: str | None = None,
         channels: object = None,
     ) -> NDArray[Any]:
-        """Return the likeliest class of each window, or its predicted number.
+        """Return the likeliest class of each window (N,), or its predicted number for regression.
 
-        Parameters
-        ----------
-        X, subjects, adapt, channels
-            As in `predict_proba`.
-        abstain : float, optional
-            Share of a subject's windows to leave unanswered, such as 0.2: those with the lowest confidence.
-
-        Returns
-        -------
-        array of shape (N,)
-            Values of `classes_`, and `unanswered_` for unanswered windows; numbers for regression.
+        abstain: share of a subject's windows to leave unanswered, such as 0.2. Those with the lowest confidence get the
+        value `unanswered_`. The other parameters are those of `predict_proba`.
         """
         if self.card.task.is_numeric and abstain is None and adapt is None:
             windows = self.check(X, channels)

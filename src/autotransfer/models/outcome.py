@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
@@ -23,17 +24,16 @@ class TrainedOutcome(Outcome):
 
     recordings: Recordings = field(repr=False)
     encoders: Encoders | None = field(default=None, repr=False)
-    swapped: TrainedOutcome | None = field(default=None, repr=False)
 
     def model(self) -> Model:
         """Return the model of the kept weights, with the preprocessing that was fitted for them."""
         if self.best_epoch == 0:
-            raise UserError(f"training failed in the first epoch ({self.failure}); try a lower lr or strength")
+            raise UserError(f"{self.failure}; try a lower lr or strength")
         setting, fold = self.job.setting, self.job.fold
         scores = {"validation_score": self.validation_score, "test_score": self.test_score}
-        model = build_model(
-            self.recordings, [CandidateFits(setting, [self.state], [fold])], scores=scores, encoders=self.encoders
-        )
+        scores = {name: score for name, score in scores.items() if not math.isnan(score)}  # NaN: no test subject
+        fits = [CandidateFits(setting, [self.state], [fold])]
+        model = build_model(self.recordings, fits, scores=scores, encoders=self.encoders)
         model.card = replace(model.card, made_with=versions())
         return model
 
@@ -88,10 +88,4 @@ def train(
         outcomes = train_jobs(
             recordings, list(jobs), device, population=population, dtype=dtype, progress=progress, encoders=encoders
         )
-    return [_with_recordings(outcome, recordings, encoders) for outcome in outcomes]
-
-
-def _with_recordings(outcome: Outcome, recordings: Recordings, encoders: Encoders | None) -> TrainedOutcome:
-    """Return the outcome, and the one with exchanged subjects, with recordings and encoders added."""
-    twin = None if outcome.swapped is None else _with_recordings(outcome.swapped, recordings, encoders)
-    return TrainedOutcome(**vars(outcome) | {"swapped": twin, "recordings": recordings, "encoders": encoders})
+    return [TrainedOutcome(**vars(outcome), recordings=recordings, encoders=encoders) for outcome in outcomes]

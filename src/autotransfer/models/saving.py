@@ -24,13 +24,19 @@ CARD, WEIGHTS, PAGE = "model.json", "model.safetensors", "README.md"
 NEXT_WEIGHTS = "model.next.safetensors"  # weights of a new model until its card is written
 
 
+def serialize(card: ModelCard, tensors: dict[str, Tensor]) -> tuple[dict[str, Any], bytes]:
+    """Return the card as JSON values with its digests, and the weights as the content of a safetensors file."""
+    values: dict[str, Any] = json.loads(json.dumps(asdict(card)))
+    weights = save({name: tensor.contiguous() for name, tensor in tensors.items()})
+    return values | {DIGEST: model_digests(values, weights)}, weights
+
+
 def write_model(folder: Path, card: ModelCard, tensors: dict[str, Tensor]) -> None:
     """Write card, weights and page. At any time, also after a kill, `read_folder` reads the old or the new model."""
     folder.mkdir(parents=True, exist_ok=True)
-    values: dict[str, Any] = json.loads(json.dumps(asdict(card)))
-    weights = save({name: tensor.contiguous() for name, tensor in tensors.items()})
+    values, weights = serialize(card, tensors)
     write_atomically(folder / NEXT_WEIGHTS, weights)
-    write_atomically(folder / CARD, json.dumps(values | {DIGEST: model_digests(values, weights)}, indent=1))
+    write_atomically(folder / CARD, json.dumps(values, indent=1))
     os.replace(folder / NEXT_WEIGHTS, folder / WEIGHTS)
     sync_folder(folder)
     write_atomically(folder / PAGE, model_page(card))

@@ -202,25 +202,11 @@ def score_events(
     seconds: float,
     tolerance: float = 0.0,
 ) -> EventScores:
-    """Score the activations of one recording against its events.
+    """Score the activations of one recording against its events (onset, duration, label), in seconds on the same clock.
 
-    An event is detected by the first activation of its class from its onset to `tolerance` after its end. Every other
-    activation is false: of another class, outside all events, or a second one in an event.
-
-    Parameters
-    ----------
-    activations : list of Activation
-        Activations in the order of their times.
-    events : list of (onset, duration, label)
-        Events, in seconds on the same clock.
-    seconds : float
-        Duration of the decoded signal, for the rate of false activations.
-    tolerance : float
-        Seconds after the end of an event in which an activation still counts.
-
-    Returns
-    -------
-    EventScores
+    An event is detected by the first activation of its class from its onset to `tolerance` seconds after its end. Every
+    other activation is false: of another class, outside all events, or a second one in an event. `seconds`: duration of
+    the decoded signal, for the rate of false activations.
     """
     _check_number("seconds", seconds, 0.0, math.inf)
     _check_number("tolerance", tolerance, 0.0, math.inf)

@@ -115,16 +115,9 @@ class Session:
         self._labels: Labels | None = None  # made with the first label, because some models accept none
 
     def predict_proba(self, window: object) -> NDArray[np.float64]:
-        """Return class probabilities of the next window or windows.
+        """Return class probabilities (classes,) of the subject's next raw window (channels, times).
 
-        Parameters
-        ----------
-        window : array of shape (channels, times) or (n, channels, times)
-            The subject's next raw window, or the next n windows in order.
-
-        Returns
-        -------
-        array of shape (classes,) or (n, classes)
+        For the next n windows in order (n, channels, times), the probabilities are (n, classes).
         """
         windows, single = self._check(window)
         if self._unchecked is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,10 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..files import read_plain, write_atomically
-from ..models.integrity import model_digests, split_file
+from ..models.card import DIGEST
+from ..models.integrity import split_file
 from ..models.model import Model
+from ..models.saving import serialize
 from ..preprocessing.transform import with_prefix
 from ..schema import parse_json
 
@@ -58,9 +59,8 @@ def read_session(path: Path) -> tuple[dict[str, Any], State]:
 
 def model_digest(model: Model) -> str:
     """Return a digest of all weights and the card of a model."""
-    card = json.loads(json.dumps(asdict(model.card), default=str))
-    weights = save({name: tensor.clone().contiguous() for name, tensor in model.tensors().items()})
-    return model_digests(card, weights)["card"]
+    digest: str = serialize(model.card, model.tensors())[0][DIGEST]["card"]
+    return digest
 
 
 def check_state(state: State, expected: State, prefix: str) -> State:
