@@ -25,7 +25,7 @@ from ..report.page import import_plotly, write
 from ..runs.choice import Choice, read_choice
 from ..runs.data_facts import changed_column, column_digests, fingerprint
 from ..runs.lock import Lock
-from ..runs.options import RunOptions, resolve_options
+from ..runs.options import RunOptions
 from ..runs.run import Run, Tell, check_unused, is_run
 from ..search.plan import begin
 from ..search.procedure import perform_plan, results_of
@@ -135,10 +135,7 @@ def _check_same_run(run: Run, recordings: Recordings, options: RunOptions) -> No
     known, asked = run.recordings, use_units(recordings, run.options.hold_out)
     same_names = (known.classes, known.subjects, known.sfreq) == (asked.classes, asked.subjects, asked.sfreq)
     digests = {name: digest for name, digest in column_digests(asked).items() if digest}  # of given columns
-    stored = run.database.recall("requested_options", RunOptions)
-    if stored is None:  # the run was begun by the command line
-        stored, options = run.options, resolve_options(options, run.recordings)
-    begun, wanted = stored.to_dict(), options.to_dict()
+    begun, wanted = run.database.require("requested_options", RunOptions).to_dict(), options.to_dict()
     differing = [name for name in {**wanted, **begun} if name not in CHANGEABLE and begun.get(name) != wanted.get(name)]
     differing.sort(key=lambda name: name == "max_epochs")  # its default depends on other options
     if not same_names or fingerprint(known) != fingerprint(asked):
