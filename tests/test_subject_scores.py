@@ -48,7 +48,7 @@ def test_nobody_and_many() -> None:
     assert scores([[True] * 8], named=False).lines()[0] == "balanced accuracy on 8 windows: 1.000 (chance .50)"
     many = scores([[True] * 4] * 30, classes=tuple(f"class {n}" for n in range(20))).lines()
     assert "  and 10 more; --scores FILE lists all" in many
-    assert many[-1] == "The confusion table of 20 classes is in --scores FILE"
+    assert many[-1] == "The confusion matrix of 20 classes is in --scores FILE"
     rude = scores([[True] * 4], classes=("a\x1b[31m\n", "b")).lines()
     assert all(line.isprintable() for line in rude)
 

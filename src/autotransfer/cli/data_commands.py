@@ -12,7 +12,7 @@ from .options import Source, add_cutting_options, read_recordings
 
 @add_cutting_options
 def inspect(data: Source, cutting: dict[str, Any]) -> None:
-    """Show subjects, classes, sessions and numbers of windows, and warn of what looks wrong."""
+    """Show subjects, classes, sessions and counts of windows, and warn of probable mistakes."""
     from ..recordings.overview import summarize
 
     print_lines(*summarize(read_recordings(data, cutting)))
@@ -24,7 +24,7 @@ def plan_study(
     cutting: dict[str, Any],
     subjects: Annotated[int, Option(help="Number of additional subjects.")] = 10,
 ) -> None:
-    """Estimate the gains from more subjects and from more windows of each by learning curves of linear models."""
+    """Estimate the gain from more subjects, or from more windows per subject, by learning curves of linear models."""
     from ..recordings import Recordings
     from ..search.study_size import check_more_subjects
     from ..search.study_size import plan_study as plan

@@ -28,19 +28,23 @@ def predict(
     data: Source,
     cutting: dict[str, Any],
     out: Annotated[Path | None, Option(help="CSV file for the predictions; default: standard output.")] = None,
-    metric: Annotated[str | None, Option(help="Metric for windows with labels; default: that of the run.")] = None,
-    scores: Annotated[Path | None, Option(help="CSV file for every subject's scores and confusions.")] = None,
+    metric: Annotated[
+        str | None, Option(help="Metric for windows with labels; default: the metric of the run.")
+    ] = None,
+    scores: Annotated[
+        Path | None, Option(help="CSV file for the scores and the confusion matrix of every subject.")
+    ] = None,
     coverage: Annotated[
         float | None, Option(help="Add prediction sets that contain the true class this often, such as .9.")
     ] = None,
-    abstain: Annotated[float | None, Option(help="Leave about this share of windows unanswered, such as .2.")] = None,
+    abstain: Annotated[float | None, Option(help="Abstain on about this share of windows, such as .2.")] = None,
     adapt: Annotated[str, Option(help="all: adapt to all unlabeled windows of each subject; none (default).")] = "none",
     encoder: EncoderFactory = "eegnet",
     quiet: Quiet = False,
 ) -> None:
     """Predict the class or the target of new windows with a run's model.
 
-    If the data have labels, print scores by subject and a confusion table to standard error.
+    If the data have labels, print scores by subject and a confusion matrix to standard error.
     """
     from ..models.loading import load_model
     from ..person.predictions import read_known_target
@@ -130,12 +134,12 @@ def _predict(
 @add_cutting_options
 def calibrate(
     folder: Folder,
-    data: Annotated[str, Argument(metavar="PERSON", help="Recordings of one person with a few labeled windows.")],
+    data: Annotated[str, Argument(metavar="DATA", help="Recordings of one subject with a few labeled windows.")],
     out: Annotated[Path, Option(help="Folder for the calibrated model, for predict, export and stream.")],
     cutting: dict[str, Any],
     encoder: EncoderFactory = "eegnet",
 ) -> None:
-    """Calibrate a run's model with a few labeled windows of one person."""
+    """Calibrate a run's model with a few labeled windows of one subject."""
     from ..models.loading import load_classifier
     from ..person.calibration import calibrate_model, find_calibration_warnings
     from ..recordings.container import check_sfreq

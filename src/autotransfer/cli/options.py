@@ -28,7 +28,7 @@ Source = Annotated[
 ]
 Folder = Annotated[Path, Argument(metavar="RUN", help="Folder of a run.")]
 EncoderFactory = Annotated[
-    str, Option("--encoder", show_default="as the run", help="module:function that builds your own encoder.")
+    str, Option("--encoder", show_default="as in the run", help="module:function that builds your own encoder.")
 ]
 AtLeast = Annotated[
     float | None, Option("--at-least", help="Required score of every subject; subjects below it are listed.")
@@ -57,17 +57,22 @@ Decimal = Annotated[Text, Option(help="The decimal mark: . or ,", hidden=True)]
 TimeColumn = Annotated[Text, Option(help="The column of times.", hidden=True)]
 CUTTING_OPTIONS: dict[str, Any] = {  # reading and cutting of continuous recordings
     "window": Annotated[Number, _cutting_option("Length of a window in seconds.")],
-    "hop": Annotated[Number, _cutting_option("Seconds from one window to the next; default: one after the other.")],
+    "hop": Annotated[
+        Number, _cutting_option("Seconds between starts of windows; default: no overlap, or one window per event.")
+    ],
     "offset": Annotated[Number, _cutting_option("Seconds from an event, or from the start, to the first window.")],
     "events": Annotated[
-        Text, _cutting_option("Events and their classes, such as T1=left,T2=right; T0= only ends an event.")
+        Text,
+        _cutting_option("Events and their classes, such as T1=left,T2=right; T0=, without a class, ends an event."),
     ],
     "pattern": Annotated[Text, _cutting_option("Pattern of file names: '{subject}/{session}_{class}_*.csv'.")],
     "sfreq": Annotated[Number, _cutting_option("Sampling rate in Hz of files without one (.csv).")],
     "sep": Sep,
     "decimal": Decimal,
     "time_column": TimeColumn,
-    "filter": Annotated[Text, _cutting_option("Filter before cutting: a band in Hz and the mains, 5-45,notch:50.")],
+    "filter": Annotated[
+        Text, _cutting_option("Filter before cutting: band and power-line frequency in Hz, such as 5-45,notch:50.")
+    ],
 }
 
 

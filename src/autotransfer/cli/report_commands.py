@@ -37,7 +37,7 @@ def report(
     methods: Annotated[bool, Option("--methods", help="Print a draft of a paper's methods section instead.")] = False,
     at_least: AtLeast = None,
 ) -> None:
-    """Write RUN/report.html, also of an unfinished run and without the recordings.
+    """Write RUN/report.html of a finished or unfinished run. The recordings are not needed.
 
     With --tensorboard write event files instead, with --methods print a methods section.
     """

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from ..runs.options import RunOptions
     from ..search.plan import Plan
 
-OUTPUT = "Machine and output"
+MACHINE = "Machine"
 SEARCH = "Candidates and evaluation"
 
 OnCluster = Annotated[
-    str | None, Option("--cluster", rich_help_panel=OUTPUT, help="Train on a Dask cluster, at host:port.")
+    str | None, Option("--cluster", rich_help_panel=MACHINE, help="Train on a Dask cluster, at host:port.")
 ]
 
 
@@ -58,7 +58,9 @@ def run(
     data: Annotated[str | None, Argument(metavar="DATA", help="Recordings: a file, a folder, or a name.")] = None,
     out: Annotated[Path | None, Option(help="Folder for the run; a dry run needs none.")] = None,
     time: Annotated[str | None, Option(help="Time limit, such as 30m (default) or 2h; none: train everything.")] = None,
-    adaptation: Annotated[str | None, Option(help="Use of new subjects: zero-shot, online or transductive.")] = None,
+    adaptation: Annotated[
+        str | None, Option(help="Use of a new subject's unlabeled windows: zero-shot, online or transductive.")
+    ] = None,
     encoder: Annotated[str | None, Option(help="Network: eegnet (default), shallow, or your module:function.")] = None,
     target: Annotated[str | None, Option(help="Target: classes (default) or continuous[:NAME].")] = None,
     metric: Annotated[
@@ -68,18 +70,22 @@ def run(
     at_least: AtLeast = None,
     set_: Annotated[
         list[str] | None,
-        Option("--set", metavar="NAME=VALUE", help="Set a constant of training, such as lr=3e-4; repeatable."),
+        Option("--set", metavar="NAME=VALUE", help="Set a hyperparameter, such as lr=3e-4; repeatable."),
     ] = None,
     config: Annotated[
         Path | None, Option(metavar="FILE", help="Read options from a file, such as RUN/study.toml.")
     ] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Print the plan and every option; train nothing.")] = False,
-    grid: Annotated[str | None, _search("Penalties: quick (default), few, uncensored, paper, or FILE.json.")] = None,
+    grid: Annotated[
+        str | None, _search("Grid of penalties: quick (default), few, uncensored, paper, or FILE.json.")
+    ] = None,
     kinds: Annotated[
-        str | None, _search("Families (linear, trees, networks), signals (emg, …), representations.")
+        str | None, _search("Models to train: linear, trees, networks, a signal such as emg, or representations.")
     ] = None,
     hold_out: Annotated[str | None, _search("Unit to hold out in turn: subject (default), session, a column.")] = None,
-    folds: Annotated[str | None, _search("Number of groups held out in turn; all: each subject alone.")] = None,
+    folds: Annotated[
+        str | None, _search("Number of groups of subjects held out in turn; all: each subject alone.")
+    ] = None,
     seeds: Annotated[int | None, _search("Number of seeds of each network; default 3.")] = None,
     seed: Annotated[int | None, _search("First seed; default 0.")] = None,
     networks: Annotated[str | None, _hidden("Which networks are candidates: all, main, one, none.")] = None,
@@ -92,9 +98,11 @@ def run(
     as_printed: Annotated[bool, Option("--as-printed", help="Short for --set as_printed=true.", hidden=True)] = False,
     max_epochs: Annotated[int | None, Option("--epochs", help="Short for --set max_epochs=N.", hidden=True)] = None,
     plan: Annotated[Path | None, _hidden("Repeat the stages of RUN/plan.json of another run.")] = None,
-    clean: Annotated[bool, Option("--clean", help="Leave out dead channels, lost values and copies.")] = False,
+    clean: Annotated[
+        bool, Option("--clean", help="Leave out broken windows, dead channels and duplicate recordings.")
+    ] = False,
     device: Annotated[
-        str | None, Option(rich_help_panel=OUTPUT, help="Where networks train: auto (default), cpu or cuda.")
+        str | None, Option(rich_help_panel=MACHINE, help="Where networks train: auto (default), cpu or cuda.")
     ] = None,
     cluster: OnCluster = None,
     tensorboard: ToTensorBoard = None,
@@ -249,7 +257,7 @@ def demo(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Show the procedure on real smartwatch recordings, in two minutes. Continues a demo that was interrupted."""
+    """Train and evaluate on real smartwatch recordings in two minutes. Continue a demo that was interrupted."""
     from ..runs.run import is_run
 
     if is_run(out):

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 def stream(
     folder: Folder,
-    source: Annotated[str | None, Option(help="lsl:NAME, a .npz of one person, or an .xdf (?stream=NAME).")] = None,
+    source: Annotated[str | None, Option(help="lsl:NAME, a .npz of one subject, or an .xdf (?stream=NAME).")] = None,
     out: Annotated[str | None, Option(help="lsl:NAME or a .csv file (default: stdout); with --replay .json.")] = None,
     hop: Annotated[float | None, Option(help="Seconds between windows; default: half a window.")] = None,
     filter: Annotated[str, Option(help="Band in Hz, such as 5-45; auto: filter of the model; none.")] = "auto",
-    notch: Annotated[list[float] | None, Option(help="Frequency of the mains in Hz; repeatable.")] = None,
+    notch: Annotated[list[float] | None, Option(help="Power-line frequency in Hz; repeatable.")] = None,
     seconds: Annotated[float | None, Option(help="End after this many seconds; default: all.")] = None,
     session: Annotated[Path | None, Option(help="File of the online session: read if it exists, then saved.")] = None,
-    adapt: Annotated[bool, Option("--adapt", help="Adapt to the person's unlabeled windows.")] = False,
+    adapt: Annotated[bool, Option("--adapt", help="Adapt to the subject's unlabeled windows.")] = False,
     by_position: Annotated[bool, Option("--by-position", help="Ignore the names of channels.")] = False,
     rest: Annotated[str | None, event("The class without action.")] = None,
     threshold: Annotated[float | None, event("Minimum probability for a window to vote; default: 0.5.")] = None,
@@ -44,7 +44,7 @@ def stream(
     time_column: TimeColumn = None,
     encoder: EncoderFactory = "eegnet",
 ) -> None:
-    """Decode a person's signals as they arrive, until the source ends or Ctrl-C.
+    """Decode the signals of one subject as they arrive, until the source ends or Ctrl-C.
 
     With --replay, replay recordings with events and score the detected events.
     """

@@ -1,4 +1,4 @@
-"""Scores of predictions by subject, with confusions of classes, if labels are known."""
+"""Scores of predictions by subject, with confusion matrices, if labels are known."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .statistics import spread
 from .wording import count, score
 
 MOST_SUBJECTS = 20  # rows in the terminal
-MOST_CLASSES = 12  # columns of a confusion table
+MOST_CLASSES = 12  # columns of a confusion matrix
 UNKNOWN = ""  # subject of windows if subjects are unknown
 
 
@@ -125,7 +125,7 @@ class SubjectScores:
         return pd.DataFrame(lines)
 
     def lines(self, name: str = BALANCED_ACCURACY) -> list[str]:
-        """Return lines for a terminal: mean and subjects by one metric, and the confusion table."""
+        """Return lines for a terminal: mean and subjects by one metric, and the confusion matrix."""
         metric = self.task.metric(name)
         by_subject = self.by_subject(metric)
         values = [value for value in by_subject.values() if math.isfinite(value)]
@@ -162,7 +162,7 @@ class SubjectScores:
         if not self.classes:
             return []
         if len(self.classes) > MOST_CLASSES:
-            return [f"The confusion table of {len(self.classes)} classes is in --scores FILE"]
+            return [f"The confusion matrix of {len(self.classes)} classes is in --scores FILE"]
         counts, names = self.confusion(np.arange(len(self.y))), [short(name, 14) for name in self.classes]
         first, width = max(map(len, names)), max(*map(len, names), len(str(counts.max())))
         lines = [" " * (first + 2) + "".join(f"  {name:>{width}}" for name in names)]
