@@ -83,6 +83,25 @@ def test_resume_of_a_finished_run_says_so(finished: tuple[Path, subprocess.Compl
         (folder / "model").rename(folder / "run" / "model")
 
 
+def test_resume_restores_the_result_of_a_finished_run(
+    finished: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    path = finished[0] / "run" / "choice.json"
+    before = path.read_bytes()
+    path.unlink()
+    result = call("resume", path.parent)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert path.read_bytes() == before
+
+
+def test_options_without_effect_are_told(tmp_path: Path) -> None:
+    few = ["run", tiny_file(tmp_path), "--dry-run", "--kinds", "features", "--networks", "none"]
+    assert "nothing reads" not in call(*few).stdout
+    told = call(*few, "--set", "lr=0.1", "--seeds", 5, "--folds", 20).stdout
+    assert "no network is trained, so nothing reads lr, seeds" in told
+    assert "20 folds were asked for, but there are only 4 subjects" in told
+
+
 def test_status(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     result = call("status", finished[0] / "run")
     assert result.returncode == 0

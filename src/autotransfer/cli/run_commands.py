@@ -194,14 +194,14 @@ def _print_plan(
     from ..recordings.overview import describe as describe_recordings
     from ..runs.preparation import prepare
     from ..runs.study import study_text
-    from ..search.plan import limit_words, make_plan, stage_lines, why_folds, work_words
+    from ..search.plan import limit_words, make_plan, stage_lines, unread_options, why_folds, work_words
 
     prepared = prepare(options, encoders)
     recordings = prepared.recordings
     plan = make_plan(prepared) if again is None else again.for_recordings(prepared)
     found = find_concerns(Study.from_raw(use_whole_subjects(recordings).raw()))
     lines = [describe_recordings(recordings), describe(prepared.folds), *found]
-    lines += why_folds(recordings, options.folds, plan)
+    lines += why_folds(recordings, options.folds, plan) + unread_options(options, plan)
     lines += [work_words(plan), *stage_lines(plan), *(limit_words(options) if again is None else [])]
     # --config reads the options back, so everything else is printed as comments.
     print_lines(*(f"# {line}" for text in lines for line in text.splitlines()), study_text(plan.options).rstrip())
@@ -218,7 +218,7 @@ def resume(
     verbose: Verbose = False,
 ) -> None:
     """Continue a run after an interruption or after its time limit. Finished fits are not repeated."""
-    from ..runs.choice import read_choice
+    from ..runs.choice import Choice, read_choice, write_choice
     from ..runs.lock import Lock
     from ..runs.options import NO_TIME_LIMIT, parse_time
     from ..runs.run import Run, check_is_run
@@ -231,6 +231,9 @@ def resume(
         opened = Run.open(folder, import_encoder(encoder), source=data)
         if opened.options.task.is_numeric:
             _refuse_for_regression(cluster=cluster, tensorboard=tensorboard)
+        known = opened.database.recall("choice", Choice)
+        if known is not None and not (folder / "choice.json").exists():
+            write_choice(folder, known)
         if time is not None:
             extend_time(opened, more)
         if opened.database.recall("complete", bool):

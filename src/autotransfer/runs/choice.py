@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Any
 
 from .. import schema
 from ..errors import UserError
+from ..files import write_atomically
 from ..models.card import check_trust
 from ..preprocessing import TRANSFORMS
 from ..settings import Setting
@@ -390,6 +392,10 @@ class Choice(Diagnosis, Evaluation, Selection):
             limits = bootstrap_interval(gains, seed=0)
             return limits is None or limits[0] <= 0
         return self.chance is not None and self.interval is not None and self.interval[0] <= self.chance
+
+
+def write_choice(folder: Path, choice: Choice) -> None:
+    write_atomically(folder / "choice.json", json.dumps(schema.to_values(choice), indent=1))
 
 
 def read_choice(folder: Path) -> Choice:

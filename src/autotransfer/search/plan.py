@@ -179,9 +179,21 @@ def work_words(plan: Plan) -> str:
     return f"{count(plan.fits, 'fit')} of up to {options.max_epochs} epochs: {networks}{more}"
 
 
+def unread_options(options: RunOptions, plan: Plan) -> list[str]:
+    """Say which of a user's options nothing reads, because the plan has no network."""
+    settings = [setting for stage in plan.stages for setting in stage.settings]
+    if not settings or not all(setting.network.closed_form for setting in settings):
+        return []
+    read = {name for setting in settings for name in type(setting.network).__dataclass_fields__}
+    unread = [name for name in options.constants if name not in read] + ["seeds"] * (options.seeds != RunOptions.seeds)
+    return [f"no network is trained, so nothing reads {', '.join(unread)}"] if unread else []
+
+
 def why_folds(recordings: Recordings, given_folds: int | str | None, plan: Plan) -> list[str]:
-    """Say why there are fewer folds than subjects, unless the number was given."""
+    """Say why there are fewer folds than subjects, or than the user asked for."""
     subjects, folds = recordings.n_subjects, plan.folds
+    if isinstance(given_folds, int) and given_folds > folds:
+        return [f"{given_folds} folds were asked for, but there are only {folds} subjects or units to hold out"]
     if recordings.units is not None or isinstance(given_folds, int) or folds >= subjects:
         return []
     return [
@@ -303,6 +315,7 @@ def begin(
     prepared = prepare(options, encoders, recordings)
     plan = make_plan(prepared) if again is None else again.for_recordings(prepared)
     lines = [describe(prepared.recordings), *why_folds(prepared.recordings, options.folds, plan)]
+    lines += unread_options(options, plan)
     lines += limit_words(options) if again is None else []
     if tell is not None:
         for line in lines:

@@ -5,7 +5,6 @@ Time decides only how far a run gets. A stage that is stopped at the deadline is
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -15,11 +14,10 @@ from typing import Any
 
 import pandas as pd
 
-from .. import schema
 from ..csv_tables import csv_text
 from ..files import write_atomically
 from ..machine import FEW, cores, threads
-from ..runs.choice import Choice, Ensemble, NamedSetting, Scores, Selection, StageScore
+from ..runs.choice import Choice, Ensemble, NamedSetting, Scores, Selection, StageScore, write_choice
 from ..runs.database import FINISHED, Entry
 from ..runs.executor import LocalExecutor, TimeLimitReached
 from ..runs.preparation import check_packages
@@ -239,7 +237,7 @@ class PlanRunner:
     def _write(self, choice: Choice, *, is_last: bool) -> None:
         """Write choice.json, the plan and the state of the run; then call `on_result`."""
         run, is_last = self.run, is_last or choice.end_reason is not None
-        write_atomically(run.folder / "choice.json", json.dumps(schema.to_values(choice), indent=1))
+        write_choice(run.folder, choice)
         write_plan(run.folder, self.plan.as_performed(self.n_delivered))
         facts: dict[str, Any] = {"complete": True, "end_reason": choice.end_reason or ""} if is_last else {}
         facts |= {"stage_scores": self.stage_scores, "nested_weights": self.nested_weights}
