@@ -180,6 +180,7 @@ def test_groups_is_another_name(fitted: at.CensoredClassifier) -> None:
         ({"subjects": SUBJECTS[:-1]}, "subjects has 47 entries but X has 48"),
         ({"subjects": np.where(SUBJECTS == "Ada", "Ada", "Bo")}, "there are 2 subjects"),
         ({"subjects": SUBJECTS, "y": np.full(48, "left")}, "class 'left'"),
+        ({"subjects": np.arange(48)}, "each of the 48 windows has a different subject"),
         ({"subjects": SUBJECTS, "y": None}, "requires y to be passed"),
         ({"subjects": SUBJECTS, "y": Y[:-1]}, "y has 47 entries"),
         ({"subjects": SUBJECTS, "y": np.linspace(0, 1, 48)}, "continuous"),

@@ -269,13 +269,18 @@ def unscored_subjects(recordings: Recordings) -> list[str]:
     return [str(name) for position, name in enumerate(recordings.subjects) if position not in known]
 
 
-def check_scorable(recordings: Recordings) -> None:
-    """Raise if too few subjects can be scored to select a model."""
+def check_subjects(recordings: Recordings) -> None:
+    """Raise if every window has its own subject."""
     if recordings.n_subjects == recordings.n_windows:
         raise UserError(
             f"each of the {recordings.n_windows} windows has a different subject; "
             "give the subject who was recorded as subject of each window"
         )
+
+
+def check_scorable(recordings: Recordings) -> None:
+    """Raise if too few subjects can be scored to select a model."""
+    check_subjects(recordings)
     n_scored = len(scorable_subjects(recordings))
     if n_scored < MIN_SCORABLE:
         needed = "windows of two classes" if recordings.targets is None else "a target that changes"

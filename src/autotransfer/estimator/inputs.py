@@ -12,6 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from torch import nn
 
 from ..errors import UserError, shown
+from ..folds import check_subjects
 from ..model.encoders import ENCODERS, Encoders
 from ..recordings import Raw, Recordings
 from ..recordings.labels import as_list, check_length
@@ -47,6 +48,7 @@ def training_recordings(
     rate = resolve_sfreq(sfreq, raw.sfreq)
     facts = {"sfreq": rate, "channels": raw.channels, "filter": raw.filter, "columns": others}
     recordings = Recordings(raw.X, labels, ids, session, **facts)
+    check_subjects(recordings)
     return recordings, np.array(recordings.classes, dtype=labels.dtype), raw.channels is not None
 
 
