@@ -23,6 +23,7 @@ from autotransfer.recordings import Cutting, Raw, absolute, read
 from autotransfer.recordings.cutting import Continuous, Event, cut, parse_events
 from autotransfer.recordings.pattern import compile_pattern
 from autotransfer.recordings.timestamps import Clock, measure_rate
+from autotransfer.recordings.xdf import sampling_rate
 
 pytestmark = pytest.mark.filterwarnings("ignore:The inplace keyword")  # of pandas, to wfdb
 
@@ -650,6 +651,17 @@ def test_time_stamps_overrule_the_rate_that_a_stream_states(tmp_path: Path, stat
     assert raw.notes == (f"the stream states {stated:g} Hz, but its time stamps show 100 Hz, which is used",)
     with pytest.warns(UserWarning, match="time stamps show 100 Hz"):
         assert open_source(str(path)).sfreq == SFREQ
+
+
+@pytest.mark.parametrize("size", [4, 50, 1000])
+def test_bursts_of_equal_stamps_are_refused_with_a_remedy(tmp_path: Path, size: int) -> None:
+    stamps = 5 + np.repeat(np.arange(1000 // size) * size / SFREQ, size)
+    assert measure_rate(stamps) == (SFREQ if size < 1000 else None)
+    with pytest.raises(UserError, match=r"same time stamp .* --sfreq HZ"):
+        sampling_rate({"info": {"name": ["EMG"], "nominal_srate": ["100"]}}, stamps)
+    rows = "".join(f"{t},{np.sin(n)}\n" for n, t in enumerate(stamps.tolist()))
+    (tmp_path / "ann.csv").write_text(f"time,emg\n{rows}")
+    refused(r"same time stamp .* --sfreq HZ", tmp_path / "ann.csv", window=1.0, pattern="{subject}.csv")
 
 
 def test_a_rate_is_measured_whatever_is_lost_or_late() -> None:

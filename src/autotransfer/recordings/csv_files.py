@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..errors import UserError, shown
 from ..words import count
 from .cutting import Continuous, Cutting, Event, require_rate
-from .timestamps import Clock, round_rate
+from .timestamps import Clock, check_bursts, round_rate
 
 LABELS = (
     "class", "label", "labels", "event", "events", "marker", "markers", "trial_type", "annotation", "activity",
@@ -80,6 +80,7 @@ def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
     sfreq, clock, unit = cutting.sfreq, None, None
     if roles.time is not None:
         stamps = columns[roles.time]
+        check_bursts(stamps, f"the column {shown(table.names[roles.time])} of {table.path}")
         sfreq, unit = _find_rate(stamps, table.names[roles.time], cutting.sfreq, table.path)
         clock = Clock(unit * stamps, sfreq, cutting.window)
         values[clock.untimed] = np.nan

@@ -27,6 +27,8 @@ MOST = 2**53  # samples that are counted as missing at once
 FEWEST = 200  # stamps that show a rate
 ROUND = 5e-4  # relative difference to a round rate, which is then meant
 AGREE = 5e-3  # relative difference between the rate that is stated and the one that stamps show
+BURST = 3  # samples with one stamp whose jitter is no loss
+MOST_IN_BURSTS = 0.1  # share of samples
 PIECE = 256  # samples of a file that are processed together
 BACK = -1
 UNTIMED = -2
@@ -43,10 +45,26 @@ def measure_rate(stamps: Floats) -> float | None:
     if is_even.mean() > 0.9:
         return round_rate(1 / float(steps[is_even].mean()))
     # Samples that arrive in chunks share a stamp, or are stamped afterwards: fit lines to parts of the recording.
-    parts = [part for part in np.array_split(stamps, 20) if part[-1] > part[0]]
-    slopes = [np.polyfit(np.arange(len(part)), part - part[0], 1)[0] for part in parts]
+    bursts = _find_bursts(stamps)
+    parts = [part for part in np.array_split(bursts, np.clip(len(bursts) // 2, 1, 20)) if len(part) > 1]
+    slopes = [np.polyfit(part - part[0], stamps[part] - stamps[part[0]], 1)[0] for part in parts]
     period = float(np.median(slopes)) if slopes else 0.0
     return round_rate(1 / period) if period > 0 else None
+
+
+def _find_bursts(stamps: Floats) -> NDArray[np.int64]:
+    """Return the first sample of each run of equal stamps."""
+    return np.flatnonzero(np.diff(stamps, prepend=np.nan) != 0)
+
+
+def check_bursts(stamps: Floats, what: str) -> None:
+    """Raise if many samples share their stamp (n,) with several others, so that gaps cannot be told from bursts."""
+    sizes = np.diff(_find_bursts(stamps), append=len(stamps))
+    if (share := sizes[sizes > BURST].sum() / max(1, len(stamps))) > MOST_IN_BURSTS:
+        raise UserError(
+            f"{what} gives {share:.0%} of its samples the same time stamp as at least {BURST} others; give the samples "
+            "as .csv without times, with --sfreq HZ"
+        )
 
 
 def round_rate(rate: float) -> float:

@@ -13,7 +13,7 @@ from ..errors import UserError, shown
 from .cutting import Continuous, Cutting, Event
 from .optional import need
 from .raw import Array
-from .timestamps import AGREE, Clock, has_time, measure_rate
+from .timestamps import AGREE, Clock, check_bursts, has_time, measure_rate
 
 
 def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
@@ -38,6 +38,7 @@ def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
 
 def sampling_rate(signal: Any, stamps: NDArray[np.float64]) -> tuple[float, tuple[str, ...]]:
     """Return the rate of a stream in Hz, and a note if its stamps (n,) contradict the rate that it states."""
+    check_bursts(stamps, f"the stream {_name(signal)!r}")
     stated, measured = _rate(signal), measure_rate(stamps)
     if measured is None or abs(measured - stated) <= AGREE * stated:
         return stated, ()
