@@ -168,6 +168,15 @@ def test_what_was_taken_for_what_is_told_in_one_line(tmp_path: Path) -> None:
     assert_one_line(call("inspect", source, "--decimal", ";"), 2, "unknown decimal mark ';'")
 
 
+def test_files_that_are_not_cut_are_told(tmp_path: Path) -> None:
+    for person in ("ann", "bob", "cy"):
+        (tmp_path / f"{person}_up.csv").write_text("\n".join(["time,a,b", *lines(STEPS / 64)]))
+    uncut = call("inspect", tmp_path, "--pattern", "{subject}_{class}.csv")
+    assert "! each file is one window; if it is longer than one, cut it: --window SECONDS" in uncut.out
+    cut = call("inspect", tmp_path, "--pattern", "{subject}_{class}.csv", "--window", 0.25)
+    assert "--window" not in cut.out
+
+
 def test_load_takes_the_options_too(tmp_path: Path) -> None:
     for person in ("ann", "bob", "cy"):
         rows = [row.replace(".", ",") for row in lines(STEPS / 64, STATES, sep="|")]

@@ -88,7 +88,10 @@ def test_classes_that_sessions_tell() -> None:
 def test_a_class_that_training_people_lack() -> None:
     y = np.asarray(raw().y).copy()
     y[[0, 5, 30]] = 2
-    said("class 'odd' occurs in 2 of 6 subjects .*0, 1", y=y, classes=("rest", "move", "odd"))
+    said("'odd'.*at most 2 of 6 subjects .*0, 1", y=y, classes=("rest", "move", "odd"))
+    y[:80] = np.arange(2, 82)
+    (line,) = [line for line in concerns(raw(y=y, classes=None)) if "rare" in line]
+    assert "80 rare classes" in line
 
 
 def test_people_of_one_class_and_of_one_trial() -> None:
@@ -174,6 +177,34 @@ def test_channels_that_are_clipped_or_flat() -> None:
     said("channel 'b' of 0 is constant in 67% of the windows", X=X)
     X[:, 1] = np.arange(PEOPLE * PER)[:, None]  # as a battery: another value in every window
     said("channel 'b' of 0 .the worst of 6 in 6 subjects. is constant in 100%", X=X)
+
+
+@pytest.mark.parametrize("value", [-9999.0, 32767.0])
+def test_values_that_mark_lost_samples(value: float) -> None:
+    X = np.asarray(raw().X).copy()
+    X[3, 1, :4] = value
+    said(f"channel 'b' of 0 is {value:g} in 0.52% of the samples, far from others; .*NaN", X=X)
+    X[3, 1] = value  # a whole window
+    said(f"is {value:g} in", X=X)
+    X = np.asarray(raw().X).copy()
+    X[3, 1, :4] = 300 * np.arange(4)
+    assert not any("far from others" in line for line in concerns(raw(X=X))), "no artefact repeats a value"
+
+
+@pytest.mark.parametrize(
+    ("names", "similar"),
+    [
+        (["s1", "s1\u200b", "s2"], True), (["s-1", "S1", "b"], True), (["left hand", "left_Hand", "b"], True),
+        (["sub-01", "sub01", "b"], True), (["1-1", "11", "1"], False), (["-1", "1", "0"], False), ([-1, 1, 0], False),
+        (["x1-2", "x12", "x1"], False),
+    ],
+)  # fmt: skip
+def test_names_that_hardly_differ(names: list[Any], similar: bool) -> None:
+    subject = np.array(names, object)[np.arange(PEOPLE * PER) % 3]
+    for values in ({"subject": subject, "session": None}, {"y": subject, "classes": None}):
+        lines = [line for line in concerns(raw(**values)) if "differ only" in line]
+        assert len(lines) == similar, lines
+        assert all(line.isprintable() for line in lines)
 
 
 # --- copies ----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -11,10 +13,11 @@ import numpy as np
 from torch import Tensor
 
 from ..errors import shown
+from ..words import count, shorten
 from .copies import find_near_copies, find_shared_samples, fingerprint_windows
 from .labels import encode, without_unlabeled
 from .raw import Array, Label, Raw
-from .signals import Ints, clipped_share, signal_statistics
+from .signals import Ints, find_extremes, signal_statistics
 from .windows import as_window_array, channel_names
 
 FAR = 30.0  # times: the amplitudes of 262 people of thirteen sets lie within 3.4 times the median, units seldom do
@@ -26,6 +29,7 @@ CLIPPED = 0.05  # share of samples at the end of a device's range: the 428 peopl
 FLAT = 0.5  # share of windows in which a channel is constant
 SAME = 0.5  # share of windows with another subject's samples, from which two subjects are one recording
 CLEAN = "or run with --clean"
+LOST = "write NaN in its place and run with --clean"
 UNKNOWN_RATE = (
     "the sampling rate is unknown, so the rate of a stream cannot be checked; give it, --sfreq 200 (sfreq in meta, "
     "sfreq=200)"
@@ -66,6 +70,7 @@ def find_concerns(study: Study) -> list[str]:
             lines.append(
                 f"{n} windows are of {n_subjects} subjects: subject must name the person of a window, not the window"
             )
+        lines += _name_concerns(study)
         if study.raw.y is not None:
             lines += _class_concerns(study)
         lines += _copy_concerns(study)
@@ -80,16 +85,40 @@ def encode_optional(values: object, n: int, what: str, names: object) -> tuple[I
     return codes.numpy(), labels
 
 
+def _name_concerns(study: Study) -> Iterator[str]:
+    """Yield a line about subjects, and one about classes, whose names hardly differ."""
+    for what, names in (("subjects", study.subjects), ("classes", study.classes)):
+        spellings: dict[str, list[Label]] = {}
+        for name in names:
+            if isinstance(name, str):
+                spellings.setdefault(_simplify(name), []).append(name)
+        similar = [" and ".join(map(shown, group)) for group in spellings.values() if len(group) > 1]
+        if similar:
+            yield (
+                f"names of {what} differ only in case, blanks, hyphens or invisible characters: "
+                f"{shorten('; '.join(similar), 200)}; if they are the same, give them one name"
+            )
+
+
+def _simplify(name: str) -> str:
+    """Return a name without case, invisible characters, and separators except between digits or before them."""
+    text = unicodedata.normalize("NFKC", name).casefold()
+    marks = {"Pd": "-", "Pc": "-", "Zs": "-", "Cc": "-", "Cf": ""}
+    text = "".join(marks.get(unicodedata.category(letter), letter) for letter in text)
+    return re.sub(r"(?<=[^\W\d])-+|-+(?=[^\W\d])|-+$", "", text)
+
+
 def _class_concerns(study: Study) -> Iterator[str]:
     """Yield rare classes, subjects that cannot be scored, and confounded classes."""
     subject, subjects, label, session = study.subject, study.subjects, study.label, study.raw.session
-    for k, name in enumerate(study.classes):
-        having = [str(subjects[s]) for s in np.flatnonzero(study.counts[:, k]).tolist()]
-        if len(having) <= min(FEW, len(subjects) - 1):
-            yield (
-                f"class {shown(name)} occurs in {len(having)} of {len(subjects)} subjects ({_list_names(having)}); "
-                "when these are held out, no window of it is left for training"
-            )
+    rare = np.flatnonzero((study.counts > 0).sum(0) <= min(FEW, len(subjects) - 1)).tolist()
+    if rare:
+        having = [str(subjects[s]) for s in np.flatnonzero(study.counts[:, rare].any(1)).tolist()]
+        names = shorten(", ".join(shown(study.classes[k]) for k in rare), 100)
+        yield (
+            f"{count(len(rare), 'rare class', 'rare classes')} ({names}): at most {FEW} of {len(subjects)} subjects "
+            f"have such windows ({_list_names(having)}); when they are held out, none is left for training"
+        )
     one_class = [str(subjects[s]) for s in np.flatnonzero((study.counts > 0).sum(1) < 2).tolist()]
     if one_class:
         yield (
@@ -188,8 +217,9 @@ def _signal_concerns(study: Study) -> Iterator[str]:
             f"the signals of {shown(subjects[s])} vary by {scales[s]:.2g}, the others by {middle:.2g}, a factor of "
             f"about {write_factor(scales[s] / middle)}: convert all to the same unit"
         )
-    clipped = clipped_share(X, subject, signals)
+    clipped, isolated, values = find_extremes(X, subject, signals)
     for share, least, what in (
+        (isolated, 0.0, f"is {{1:g}} in {{0:.2%}} of the samples, far from others; if it marks lost ones, {LOST}"),
         (signals.flat, FLAT, f"is constant in {{:.0%}} of the windows; leave subjects or channels out, {CLEAN}"),
         (clipped, CLIPPED, "has {:.0%} clipped samples; record with less gain, or leave these windows out"),
     ):
@@ -200,7 +230,7 @@ def _signal_concerns(study: Study) -> Iterator[str]:
             more = (
                 f" (the worst of {len(places)} in {len(np.unique(places[:, 0]))} subjects)" if len(places) > 1 else ""
             )
-            yield f"channel {shown(names[c])} of {shown(subjects[s])}{more} {what.format(known[s, c])}"
+            yield f"channel {shown(names[c])} of {shown(subjects[s])}{more} {what.format(known[s, c], values[s, c])}"
 
 
 def compare_with_training(

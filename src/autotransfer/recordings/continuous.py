@@ -64,6 +64,7 @@ FORMATS = {
     **dict.fromkeys(_fif("raw", "raw_sss", "raw_tsss", "eeg", "meg", "ieeg", "emg"), Format(open_with_mne)),
     **dict.fromkeys(EPOCHS, Format(open_epochs)),
 }
+UNCUT = "each file is one window; if it is longer than one, cut it: --window SECONDS"
 MOST_SHOWN = 8  # names of events in a message
 
 
@@ -183,7 +184,8 @@ def read_files(files: Files, cutting: Cutting) -> Raw:
     raw = concatenate(_read_each(files, cutting, events, notes), name=files.name)
     hint = f"{HOW_TO_MAP}; {_list_events(events)}" if events else f"give {{class}} in a pattern, or {HOW_TO_MAP}"
     n_files = len(files.files)
-    raw.hints = {"y": hint}
+    is_cut = cutting.window is not None or holds_epochs(files.files[0][0])
+    raw.hints = {"y": hint} | ({} if is_cut else {"window": UNCUT})
     raw.notes = tuple(note if n == n_files else f"{note} ({n} of {n_files} files)" for note, n in notes.items())
     if (band := parse_filter(cutting.filter)) is not None:
         raw.filter = replace(band, is_causal=True).as_dict()

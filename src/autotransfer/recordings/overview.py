@@ -41,6 +41,7 @@ def summarize(raw: Raw) -> Iterator[str]:
         missing.append(f"{count(len(study.subjects), 'subject')}: training needs at least {MIN_SUBJECTS}")
     if raw.y is not None and len(study.classes) < 2:
         missing.append("one class: training needs at least 2")
+    missing += [raw.hints["window"]] if "window" in raw.hints else []
     yield raw.name
     for what, value in _facts(study).items():
         yield f"  {what:<14} {value}"

@@ -32,7 +32,7 @@ class Raw:
     name: str = "recordings"
     filter: Any = None  # how the signals were filtered (see filters.py)
     unit: Any = None  # of X, such as V
-    hints: Mapping[str, str] = field(default_factory=dict)  # by "y" or "subject": what to do if it is missing
+    hints: Mapping[str, str] = field(default_factory=dict)  # by "y", "subject" or "window": what to do if it is missing
     notes: tuple[str, ...] = ()  # decisions of the reader, such as which columns are no channels
     start: float | None = None  # s, first sample of windows relative to their event
     events: dict[str, int] = field(default_factory=dict)  # count of each event of a continuous recording

@@ -16,6 +16,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 NEAR = 0.05  # of the range: in an intact signal, values this near to the largest one are about as frequent as it
+REPEATED, ISOLATED = 3, 3.0  # samples of an isolated value, and its distance as a multiple of the range of others
 PILE = 3.0  # times as frequent as values near it: then the largest value is the limit of the device
 
 
@@ -69,18 +70,27 @@ def typical_scale(X: Array | Tensor) -> float | None:
     return scale if math.isfinite(scale) and scale > 0 else None
 
 
-def clipped_share(X: Array | Tensor, subject: Ints, signals: Signals) -> Floats:
-    """Return the share (S, C) of samples that lie at the ends of the device's range."""
+def find_extremes(X: Array | Tensor, subject: Ints, signals: Signals) -> tuple[Floats, Floats, Floats]:
+    """Return the share of samples (S, C) at the ends of the device's range, the share of an isolated value, and it.
+
+    An isolated value, such as -9999 for lost samples, occurs several times far outside all other values.
+    """
     finite = np.isfinite(signals.low) & np.isfinite(signals.high)
     low, high = (np.where(finite, limit, 0.0) for limit in (signals.low, signals.high))
     near = NEAR * (high - low)
-    ends, about = np.zeros((2, *low.shape)), np.zeros((2, *low.shape))
+    ends, about, count, gap = (np.zeros((2, *low.shape)) for _ in range(4))
+    gap += np.inf  # from the end to the nearest other value
     for rows in window_chunks(X):
         values, owner = np.asarray(X[rows], dtype=np.float64), subject[rows]
         moving = values.max(-1) != values.min(-1)
         for side, distance in enumerate((high[owner][..., None] - values, values - low[owner][..., None])):
-            np.add.at(ends[side], owner, moving * np.count_nonzero(distance <= 0, axis=-1))
+            at_end = distance <= 0
+            np.add.at(count[side], owner, np.count_nonzero(at_end, axis=-1))
+            np.minimum.at(gap[side], owner, np.where(at_end, np.inf, distance).min(-1))
+            np.add.at(ends[side], owner, moving * np.count_nonzero(at_end, axis=-1))
             np.add.at(about[side], owner, moving * np.count_nonzero(distance < near[owner][..., None], axis=-1))
-    piled = np.where(ends > PILE * np.maximum(about - ends, 1), ends, 0.0).sum(0)
-    clipped: Floats = piled / (np.bincount(subject, minlength=len(low))[:, None] * X.shape[2])
-    return clipped
+    others = high - low - gap.sum(0)  # range of all other values
+    is_isolated = (count >= REPEATED) & (others > 0) & (gap > ISOLATED * others)
+    piled = np.where(~is_isolated & (ends > PILE * np.maximum(about - ends, 1)), ends, 0.0)
+    samples = np.bincount(subject, minlength=len(low))[:, None] * X.shape[2]
+    return piled.sum(0) / samples, (is_isolated * count).sum(0) / samples, np.where(is_isolated[0], high, low)
