@@ -68,17 +68,11 @@ class CensoredClassifier(WindowClassifier):
         Preprocessing, and features of the encoder.
     channel_mask : float, optional
         Probability with which a channel of a training window is set to zero.
-    encoder : str, class or function, optional
-        "eegnet", "shallow", or a factory (n_channels, n_times) -> nn.Module that maps windows to latent features.
-    sfreq : float, optional
-        Sampling rate in Hz, for temporal kernels; MNE epochs have it.
+    encoder, sfreq, random_state, device : see AutoTransferClassifier
+        Encoder, sampling rate, random seed and device.
     validation_subjects : str or list, optional
         "last" of the sorted subjects (default), "random", or a list of subjects. `predict_set` and
         `predict(abstain=...)` need at least three.
-    random_state : int, RandomState or None
-        Random seed.
-    device : str, optional
-        "auto", "cpu" or "cuda". Predictions are made on the CPU.
     scoring : str, optional
         Metric of `score`: "balanced_accuracy", "roc_auc", "cohen_kappa", "f1_macro" or "accuracy".
     verbose : bool
@@ -86,10 +80,8 @@ class CensoredClassifier(WindowClassifier):
 
     Attributes
     ----------
-    classes_ : array of shape (classes,)
-        Classes in the order of the columns of `predict_proba`.
-    n_features_in_, feature_names_in_ : int, array
-        Number of channels, and their names if X has them.
+    classes_, n_features_in_, feature_names_in_, model_
+        As of `AutoTransferClassifier`.
     setting_ : Setting
         Setting of the network.
     subjects_, validation_subjects_ : list
@@ -98,8 +90,6 @@ class CensoredClassifier(WindowClassifier):
         Epoch whose weights are kept, and values by epoch.
     validation_score_ : float
         Balanced accuracy on the validation subjects.
-    model_ : Model
-        The model.
 
     Examples
     --------

@@ -35,20 +35,13 @@ class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    adaptation : str, optional
-        Data of a new subject that the model uses: "zero-shot" (default) none, "online" earlier windows,
-        "transductive" all windows, without their targets.
     kinds : str, optional
         Signals (emg, eeg, …) or representations to add, separated by commas. Arrays have no channel names from which
         the signal is recognized.
-    folds : int or "all", optional
-        Number of groups of held-out subjects; "all": each subject alone, the default for up to 20 subjects.
     at_least : float, optional
         Required R² of every subject. `choice_` and the report list the subjects below it.
-    run_folder : str or path, optional
-        Folder of the run; by default it is not kept.
-    sfreq : float, optional
-        Sampling rate in Hz, for features of rhythms and bands; MNE epochs have it.
+    adaptation, folds, run_folder, sfreq : see AutoTransferClassifier
+        Options of the run.
     verbose : bool
         Whether to show progress.
 

@@ -54,14 +54,13 @@ def export_model(
     encoders: Encoders | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> ExportedFile:
-    """Export a model to one file.
+    """Export a model, or that of the folder of a run or model, to one file.
 
-    A model that aligns or adapts online is exported as safetensors only, because graphs keep no state of a subject.
+    The file is compared with `predict_proba` on 1,000 random windows. A model that aligns or adapts online is exported
+    as safetensors only, because graphs keep no state of a subject.
 
     Parameters
     ----------
-    source : Model, str or path
-        A model, or the folder of a run or a model.
     format : str
         "onnx", "torch" (a torch.export program, .pt2) or "safetensors".
     out : str or path, optional
@@ -70,11 +69,6 @@ def export_model(
         Factory of each user-defined encoder by name, as in `load_model`.
     tell : callable, optional
         Function that is called with a line of text before each step that may take long.
-
-    Returns
-    -------
-    ExportedFile
-        Path, size, and largest difference from `predict_proba` on 1,000 random windows.
 
     Examples
     --------

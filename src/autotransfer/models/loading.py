@@ -49,17 +49,7 @@ def save_model(model: object, path: str | os.PathLike[str]) -> None:
 def load_model(path: str | os.PathLike[str], encoders: Encoders | None = None) -> Model:
     """Load a model from the folder of a run, from the folder of a model, or from an exported safetensors file.
 
-    Parameters
-    ----------
-    path : str or path
-        The folder or file.
-    encoders : dict of callable, optional
-        Factory of each user-defined encoder by name, as in `Setting(encoder=name)`.
-
-    Returns
-    -------
-    Model
-        The model, which predicts raw windows.
+    encoders: factory of each user-defined encoder by name, as in `Setting(encoder=name)`.
 
     Examples
     --------

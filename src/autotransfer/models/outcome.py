@@ -48,7 +48,7 @@ def train(
     progress: bool | None = None,
     encoders: Encoders | None = None,
 ) -> list[TrainedOutcome]:
-    """Train jobs and return their outcomes in the order of the jobs.
+    """Train jobs, each a setting with a fold and a seed, and return their outcomes in the order of the jobs.
 
     Jobs whose networks have equal shapes are stacked into populations, also if folds, seeds and censors differ. An
     outcome does not depend on the other jobs of its population. Two jobs that differ only in the exchange of validation
@@ -56,10 +56,6 @@ def train(
 
     Parameters
     ----------
-    recordings : Recordings
-        Windows, labels and subjects.
-    jobs : list of Job
-        A setting, a fold and a seed each.
     device : str or torch.device
         "auto", "cpu" or "cuda".
     population : int or "auto"
@@ -71,11 +67,6 @@ def train(
     encoders : dict of callable, optional
         Factory of each user-defined encoder by name, as in `Setting(encoder=name)`: factory(n_channels, n_times)
         returns an nn.Module from windows (B, channels, times) to latent features (B, ...).
-
-    Returns
-    -------
-    list of TrainedOutcome
-        Scores, history and weights of each job; `model()` builds its model.
 
     Examples
     --------
