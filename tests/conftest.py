@@ -49,8 +49,8 @@ def _nothing_is_forced_to_the_disk() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def brief_answers() -> Iterator[None]:
-    """One person alone uses the model of a run, and no model of another library is scored beside it: both
+def brief_results() -> Iterator[None]:
+    """One subject alone uses the model of a run, and no model of another library is scored next to it: both
     together are a third of a tiny run. For modules that say nothing about them."""
     from autotransfer.search import baselines, procedure
 

@@ -1,4 +1,4 @@
-"""Models made from tensors, and models made from models."""
+"""Models made from tensors and from other models."""
 
 from __future__ import annotations
 

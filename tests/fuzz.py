@@ -249,7 +249,7 @@ class Fuzz(RunTargets):
         return load(path)
 
     def _three(self, ending: str, good: bytes, draw: random.Random) -> None:
-        """Files of three people, the second of them damaged."""
+        """Files of three subjects, the second of them damaged."""
         for person in "abc":
             (self.work / f"{person}{ending}").write_bytes(damaged(good, draw) if person == "b" else good)
 
@@ -314,7 +314,7 @@ class Fuzz(RunTargets):
         return {(path.stem, path.suffix): path.read_bytes() for path in sorted((self.folder / "wfdb").iterdir())}
 
     def run_names(self, draw: random.Random) -> at.Recordings:
-        """Labels and people that are texts, some of them odd; of more than one kind, or too many."""
+        """Labels and subjects that are texts, some of them odd; of more than one kind, or too many."""
         rec = TINY
         n = rec.n_windows
         names: dict[str, Any] = {
@@ -428,7 +428,7 @@ class Fuzz(RunTargets):
         whole = sum(shares.values())
         todo = {name: max(int(cases * share / whole), min(LEAST, cases // 100)) for name, share in shares.items()}
         for target in shares:
-            self._prepare(target)  # what it starts from lies beside the work
+            self._prepare(target)  # what it starts from lies next to the work
         with unchanged_outside(self.folder, self.work):
             counts = {target: Counter[str]() for target in shares}
             while behind := {name: counts[name].total() / n for name, n in todo.items() if counts[name].total() < n}:

@@ -1,4 +1,4 @@
-"""Targets of tests/fuzz.py that are whole runs: folders that somebody has been at, and reports of hostile names."""
+"""Targets of tests/fuzz.py that are whole runs: damaged folders, and reports with hostile names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What honest programs do not write: values, bytes and names as accidents and enemies leave them."""
+"""Values, bytes and names that no honest program writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EEGNet written the plain way, with torch's own layers in the published order: the oracle for ours."""
+"""EEGNet with torch's own layers in the published order, as the oracle."""
 
 from __future__ import annotations
 

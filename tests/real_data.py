@@ -1,4 +1,4 @@
-"""Where the real recordings lie, for tests that need them."""
+"""Paths of the real recordings."""
 
 from __future__ import annotations
 

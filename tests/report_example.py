@@ -167,7 +167,7 @@ def _choice(run: Summary, chosen: str | None) -> Choice:
 
 
 def _beside(nested: dict[str, float], n_classes: int) -> dict[str, Any]:
-    """Simple models, one of them nearly as good, and what the delivered model confuses."""
+    """Baselines, one of them nearly as good, and what the delivered model confuses."""
     draw = np.random.default_rng(len(nested))
 
     def baseline(loss: float) -> dict[str, float]:
@@ -184,7 +184,7 @@ def _beside(nested: dict[str, float], n_classes: int) -> dict[str, Any]:
 
 
 def _prediction_sets(draw: Any, people: list[str], n_classes: int) -> PredictionSetScores | None:
-    """What `score_prediction_sets` finds of people who are told apart more or less well."""
+    """What `score_prediction_sets` finds of subjects who are told apart more or less well."""
     found = {}
     for who in people:
         y = draw.integers(0, n_classes, 60)
@@ -246,7 +246,7 @@ def averaged(run: Summary | None = None, *, seed: int = 0, own: str = "my_encode
 
 
 def played(scores: dict[str, float]) -> ReplayResult:
-    """These people gain by labels, and a little by adaptation but in one order."""
+    """These subjects gain by labels, and a little by adaptation but in one order."""
 
     def more(gain: float) -> dict[str, float]:
         return {s: min(1.0, v + gain * (1 - v)) for s, v in scores.items()}

@@ -1,4 +1,4 @@
-"""Reading a report back: its tags and words, and the figures inside."""
+"""Parse a report: its tags, words and figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ways to follow a person: each against its definition, and what none of them may do."""
+"""Adaptation methods against their definitions, and what none of them may do."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WEIGHTS = torch.tensor([0.6, 0.4])
 
 
 def windows(n: int, shift: float = 0.0, classes: int = C) -> tuple[Tensor, Tensor, Tensor]:
-    """Latents (n, P, R) of a person who lies elsewhere, what the model says of them (n, C), and their classes (n,)."""
+    """Latents (n, P, R) of a subject who lies elsewhere, what the model says of them (n, C), and their classes (n,)."""
     y = torch.arange(n) % classes
     x = EVERYONE.means[:, y].transpose(0, 1) + torch.randn(n, P, R, generator=DRAW) + shift
     variance = 1 + EVERYONE.shift + EVERYONE.interaction
@@ -49,7 +49,7 @@ def known_after(method: AdaptationMethod, x: Tensor, p: Tensor) -> dict[str, Ten
 
 
 @pytest.mark.parametrize("name", ADAPTATION_METHODS)
-def test_nothing_known_corrects_nothing(name: str) -> None:
+def test_an_initial_state_corrects_nothing(name: str) -> None:
     method = ADAPTATION_METHODS[name](EVERYONE)
     weight, bias = method.correction(method.initial_state())
     assert (weight.shape, bias.shape) == ((P, R, C), (P, C))
@@ -58,7 +58,7 @@ def test_nothing_known_corrects_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ADAPTATION_METHODS)
-def test_people_side_by_side_are_people_by_themselves(name: str) -> None:
+def test_subjects_in_a_batch_equal_single_subjects(name: str) -> None:
     """Orders are followed as a further axis; each is as it would be alone."""
     (x, log_p, _), (x2, log_p2, _) = windows(30, 1.0), windows(30, -0.5)
     together = Adaptation([EVERYONE], [WEIGHTS], name)
@@ -69,7 +69,7 @@ def test_people_side_by_side_are_people_by_themselves(name: str) -> None:
         np.testing.assert_allclose(found[:, person], alone, rtol=1e-4, atol=1e-4)
 
 
-def test_prototypes_are_the_classes_of_sure_windows() -> None:
+def test_prototypes_are_means_of_confident_windows() -> None:
     x, log_p, _ = windows(60, 0.7)
     p = log_p.softmax(-1)
     method = Prototypes(EVERYONE)

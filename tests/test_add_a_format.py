@@ -1,5 +1,4 @@
-"""A format of windows and one of continuous recordings, each added here in a few lines and one entry of a registry, and
-each taken through `load` and the command line."""
+"""A format of windows and one of continuous recordings are registered here, loaded and inspected."""
 
 from __future__ import annotations
 
@@ -67,7 +66,7 @@ def write_lines(path: Path) -> NDArray[np.float64]:
 
 
 def write_counts(folder: Path) -> NDArray[np.int16]:
-    """Three people, each with two events of a second. Returns the samples (people, samples, channels)."""
+    """Three subjects, each with two events of a second. Returns the samples (subjects, samples, channels)."""
     folder.mkdir()
     samples = np.random.default_rng(0).integers(-99, 99, (3, 6 * RATE, 2)).astype("<i2")
     header = {"channels": ["flexor", "extensor"], "events": [[1.0, 1.0, "fist"], [3.0, 1.0, "open"]]}
@@ -112,7 +111,7 @@ def test_continuous_recordings_load_and_are_inspected(tmp_path: Path) -> None:
     assert "the name of an event is 3, not text" in inspected(folder)
 
 
-def test_messages_list_what_is_registered(tmp_path: Path) -> None:
+def test_messages_list_registered_formats(tmp_path: Path) -> None:
     write_lines(tmp_path / "study.jsonl")
     unknown = inspected(tmp_path / "study.unknown")
     assert "'.jsonl'" in unknown

@@ -1,4 +1,4 @@
-"""Alignment and online standardization: known answers, and people by themselves in training."""
+"""Alignment and online standardization have known results, and subjects are independent in training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIXED = [*ONLINE, ("online", "transductive"), ("transductive", "online")]
 
 
 def by_hand(rec: at.Recordings, kind: str, align: str, fold: Fold, person: int) -> np.ndarray:
-    """The same by a loop over windows in plain numpy, for one held-out person."""
+    """The same by a loop over windows in plain numpy, for one held-out subject."""
     X, who = rec.X.double().numpy(), rec.subject.numpy()
     train = np.unique(who[fold.train])
 
@@ -99,7 +99,7 @@ def test_more_channels_than_rank_stay_finite() -> None:
 
 
 def followed(rec: at.Recordings, kind: str, align: str, fold: Fold, person: int) -> torch.Tensor:
-    """Windows of somebody new, prepared in order by what was fitted on the fold's training people."""
+    """Windows of a new subject, prepared in order by what was fitted on the fold's training subjects."""
     way = Preprocessing.from_values({"standardize": kind, "align": align})
     return (
         way.fit(rec.X.double(), rec.subject, [fold.train])

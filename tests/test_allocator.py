@@ -1,4 +1,4 @@
-"""A population in training has the memory of one step for the next, and gives it back when it ends."""
+"""A population reuses the memory of a step, and frees it when it ends."""
 
 from __future__ import annotations
 

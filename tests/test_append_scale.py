@@ -1,4 +1,4 @@
-"""Shapes with the mean and the log deviation of each channel beside them: known values, in training and in use."""
+"""The transform that appends mean and log deviation of each channel has known values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Augmentations against plain NumPy, what they leave alone, and the moments of windows that they have changed."""
+"""Augmentations against plain NumPy, what they leave unchanged, and the moments of changed windows."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import Windows, prepare_windows
 from tiny import assert_same_outcome, people, stacked_jobs, tiny
 
-pytestmark = pytest.mark.usefixtures("brief_answers")
+pytestmark = pytest.mark.usefixtures("brief_results")
 
 CPU = torch.device("cpu")
 every = pytest.mark.parametrize("name", list(AUGMENTATIONS))
 
 
 def windows(groups: int = 2, rows: int = 48, channels: int = 3, times: int = 21, seed: int = 0) -> Tensor:
-    """Channel-major in memory, as they are in a training step."""
+    """Channel-major in memory, as they are in a fit step."""
     draw = torch.Generator().manual_seed(seed)
     return torch.randn(groups, channels, rows, times, generator=draw, dtype=torch.float64).transpose(1, 2)
 
@@ -46,7 +46,7 @@ def labels(x: Tensor, classes: int = 3, subjects: int = 4, seed: int = 0, signal
 # ---- each against its oracle -----------------------------------------------------------------------------------------
 
 
-def test_mixup_adds_some_of_another_person_of_the_class() -> None:
+def test_mixup_adds_a_share_of_another_subject_of_the_class() -> None:
     x, key = windows(), keys()
     batch = labels(x)
     found = Mixup(0.4)(x, key, batch)
@@ -98,7 +98,7 @@ def test_groups_are_changed_as_if_alone(name: str) -> None:
 
 
 @every
-def test_levels_beside_signals(name: str) -> None:
+def test_appended_levels_stay_constant(name: str) -> None:
     """Appended means and deviations are constant over time, and stay so; they are mixed and silenced as signals are."""
     shapes, scale = windows(), windows(channels=6, times=1, seed=1)
     x = torch.cat([shapes, scale.expand(2, 48, 6, 21)], 2)
@@ -190,7 +190,7 @@ def test_evaluation_sees_windows_as_they_are(name: str) -> None:
 
 
 def test_mixup_sees_the_labels_that_training_sees() -> None:
-    """In the control people are shuffled, for mixup too; held-out people are never mixed in."""
+    """In the control subjects are shuffled, for mixup too; held-out subjects are never mixed in."""
     rec = tiny()
     common: dict[str, Any] = {"mixup": 0.5, "batch_size": 16, "method": "mmd"}
     seen: list[TrainingBatch] = []

@@ -1,4 +1,4 @@
-"""The baselines: what they may see, the same metric, and numbers against pyRiemann's own."""
+"""Baselines of the benchmarks see no test labels and equal pyRiemann's."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_autoregression_finds_its_coefficients() -> None:
     assert np.isfinite(shallow.autoregression(np.zeros((1, 2, 30)))).all()
 
 
-def test_scores_by_person_have_no_scale_or_place_left() -> None:
+def test_scores_by_subject_have_no_scale_or_offset() -> None:
     values, who = np.random.default_rng(0).standard_normal((30, 3)), np.arange(30) % 3
     moved = np.where((who == 1)[:, None], 7 * values + 2, values)
     np.testing.assert_allclose(shallow.by_person(moved, who), shallow.by_person(values, who))

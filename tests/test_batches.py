@@ -1,4 +1,4 @@
-"""Minibatches: every promise of shuffled and balanced batches."""
+"""Shuffled and balanced minibatches keep their promises."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_permutations_hold_everything_once_and_every_order_is_as_likely() -> Non
     assert ((times - 1000) ** 2 / 1000).sum() < 30, "χ² with 5 degrees of freedom, one time in 70,000"
 
 
-def test_shuffled_rows_are_used_at_most_once_whoever_is_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shuffled_rows_are_used_at_most_once_in_any_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     """Folds of unequal length, two seeds each: every group as it is alone, and other rows in every epoch."""
     rec = tiny(n_subjects=3, per_class=15)
     sizes = [30, 23, 30]
@@ -116,8 +116,8 @@ def test_rare_classes_are_seen() -> None:
 
 
 @both
-def test_balanced_batches_do_not_depend_on_who_is_beside_them(balance: BatchBalance) -> None:
-    """Groups with other rows, people, classes and lengths; rare classes, and people without a label."""
+def test_balanced_batches_do_not_depend_on_the_stack(balance: BatchBalance) -> None:
+    """Groups with other rows, subjects, classes and lengths; rare classes, and subjects without a label."""
     generator = rng(7)
     y, subject = generator.integers(0, 3, 300), generator.integers(-1, 7, 300)
     y[generator.permutation(300)[:4]] = 3

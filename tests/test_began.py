@@ -91,7 +91,7 @@ def test_the_labeled_variant_written_out(mode: str):
     torch.testing.assert_close(loss, critic)
 
 
-def test_k_moves_once_per_main_step_and_only_for_those_who_took_it():
+def test_k_moves_once_per_main_step_of_active_members():
     z, y, s = batch()
     censor = make_censor("began", "complementary", members=3, control_rate=0.5, diversity=0.5, **SIZES).double()
     start = [method.k.clone() for method in censor.methods]

@@ -1,4 +1,4 @@
-"""What benchmarks over data sets share: a command line, and CSVs in which nothing is computed twice."""
+"""Benchmarks over data sets share a command line and CSVs in which nothing is computed twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model for one person: by labeled windows, by windows alone, in memory, on disk, exported, in a session, in fit."""
+"""A model is calibrated for a subject by labeled and unlabeled windows, saved, exported and used in sessions."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def with_model(clf: at.CensoredClassifier, model: Model) -> at.CensoredClassifie
 
 
 @both
-def test_a_person_gains_by_two_labels_of_each_class(kind: str) -> None:
+def test_a_subject_gains_by_two_labels_per_class(kind: str) -> None:
     clf = KINDS[kind]()
     before, parts = clf.predict_proba(X[REST]), [part.correction for part in clf.model_.candidates]
     own = clf.calibrate(X[FEW], Y[FEW])
@@ -129,7 +129,7 @@ def test_labels_count_and_not_the_order_of_windows(kind: str) -> None:
 
 
 @both
-def test_windows_without_labels_move_it_too(kind: str) -> None:
+def test_unlabeled_windows_change_the_model(kind: str) -> None:
     clf = KINDS[kind]()
     before = clf.predict_proba(X[REST])
     own = clf.adapt(X[OWN])
@@ -158,11 +158,11 @@ def without_effects(model: Model) -> Model:
     return with_known(model, effects=None)
 
 
-# what held-out people gained decides
+# what held-out subjects gained decides
 
 
 @both
-def test_what_held_out_people_did_not_gain_by_is_not_done(kind: str) -> None:
+def test_a_method_that_did_not_help_held_out_subjects_is_not_used(kind: str) -> None:
     clf = with_model(KINDS[kind](), with_card(KINDS[kind]().model_, calibrates_with=[5, 10], adaptation_method="none"))
     with pytest.warns(UserWarning, match=r"2 labeled windows per class did not raise"):
         same = clf.calibrate(X[FEW], Y[FEW])
@@ -179,8 +179,8 @@ def test_what_held_out_people_did_not_gain_by_is_not_done(kind: str) -> None:
 
 
 @pytest.mark.parametrize(("labels", "counts_as"), [(1, 1), (2, 2), (4, 2), (7, 5), (10, 10), (20, 10)])
-def test_the_fewest_labels_of_a_class_count(labels: int, counts_as: int) -> None:
-    """20 of two classes and so many of the third: as held-out people had with so many of each."""
+def test_the_class_with_the_fewest_labels_counts(labels: int, counts_as: int) -> None:
+    """20 of two classes and so many of the third: as held-out subjects had with so many of each."""
     rows = np.concatenate([OWN[Y[OWN] == name][: labels if name == "open" else 20] for name in CLASSES])
     clf = single()
     done = with_model(clf, with_card(clf.model_, calibrates_with=[counts_as])).calibrate(X[rows], Y[rows])
@@ -200,7 +200,7 @@ def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     again = load_model(tmp_path)
     want = own.predict_proba(REC.X[REST])
     np.testing.assert_array_equal(again.predict_proba(REC.X[REST]), want)
-    np.testing.assert_array_equal(  # and what is known of the person beyond the correction
+    np.testing.assert_array_equal(  # and what is known of the subject beyond the correction
         adapt_model(again, REC.X[REST]).predict_proba(REC.X[REST]),
         adapt_model(own, REC.X[REST]).predict_proba(REC.X[REST]),
     )
@@ -293,7 +293,7 @@ def fitted_with(**rows: tuple[int, ...]) -> at.CensoredClassifier:
     return clone(single()).fit(X[SEEN], Y[SEEN], subjects=S[SEEN], **given)
 
 
-def test_fit_meets_a_person() -> None:
+def test_fit_takes_windows_of_the_target_subject() -> None:
     few, rest = tuple(FEW.tolist()), tuple(REST.tolist())
     labeled = fitted_with(X_target_labeled=few, y_target_labeled=few)
     unlabeled = fitted_with(X_target_unlabeled=rest)
@@ -318,7 +318,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def person(path: Path, **changes: Any) -> Path:
-    """Six labeled windows of somebody new, without and with what a file may say beside."""
+    """Six labeled windows of a new subject, without and with what a file may say beside."""
     rec = tiny(n_subjects=6, seed=3)
     rows = np.flatnonzero(rec.subject.numpy() == 5)[:6]
     arrays = {"X": rec.X.numpy()[rows], "y": np.array(rec.classes)[rec.y.numpy()[rows]]} | changes

@@ -1,4 +1,4 @@
-"""Which candidates a run has, by what it may use of a new person."""
+"""Candidates of a run use no more of a new subject than its adaptation allows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def candidates(recordings: at.Recordings | None = None, **options: str) -> list[
 
 
 @pytest.mark.parametrize("name", USED)
-def test_candidates_use_no_more_of_a_person_than_they_may(name: str) -> None:
+def test_candidates_use_no_more_of_a_subject_than_allowed(name: str) -> None:
     found = candidates(adaptation=name)
     assert {setting.adaptation for setting in found} == USED[name]
     assert found[0] == described(source="x").apply(at.Setting()), "the plain network comes first"
@@ -40,7 +40,7 @@ def test_candidates_use_no_more_of_a_person_than_they_may(name: str) -> None:
     assert len(set(names)) == len(names), "names are keys in choice.json"
 
 
-def test_an_encoder_of_ones_own_takes_eegnets_place() -> None:
+def test_a_custom_encoder_replaces_eegnet() -> None:
     found = candidates(adaptation="zero-shot", encoder="mine")
     assert {setting.encoder for setting in found} == {"mine", "shallow", "linear", "templates", "evoked"}
     assert all(setting.log_power is None for setting in found if setting.encoder == "mine")
@@ -69,7 +69,7 @@ def test_families_that_were_not_asked_for_are_not_trained(options: dict[str, str
     "options",
     [{"grid": "paper"}, {"standardize": "train"}, {"align": "online"}, {"search": "tpe"}, {"rule": "published"}],
 )  # fmt: skip
-def test_auto_leaves_alone_what_says_itself_what_to_train(options: dict[str, str]) -> None:
+def test_auto_adaptation_is_disabled_if_options_name_the_settings(options: dict[str, str]) -> None:
     assert described(source="x", adaptation=None, **options).adaptation == "none"
     assert described(source="x", adaptation=None).adaptation == "zero-shot"
     assert described(source="x", adaptation=None, grid="uncensored").adaptation == "zero-shot"
@@ -93,13 +93,13 @@ def test_auto_leaves_alone_what_says_itself_what_to_train(options: dict[str, str
         {"lrr": 1e-3},
     ],
 )
-def test_contradictions_are_told_before_anything_starts(options: dict[str, str]) -> None:
+def test_contradictory_options_are_refused(options: dict[str, str]) -> None:
     with pytest.raises(UserError):
         described(source="watch", **options)
 
 
 @pytest.mark.parametrize("preprocessing", ["zero-shot", "online", "transductive"])
-def test_what_gained_is_a_candidate_for_signals_of_its_kind(preprocessing: str) -> None:
+def test_augmentations_are_candidates_for_their_signal_only(preprocessing: str) -> None:
     """And of no other."""
     plain = tiny()
     taken_up = {"EMG": "channel_mask 0.1", "C": "channel_mask 0.1", "ECG": "amplitude 0.5", "EDA": "mixup 0.5", "x": ""}
@@ -118,7 +118,7 @@ def muscles(**more: object) -> at.Recordings:
 
 
 @pytest.mark.parametrize("name", USED)
-def test_what_a_field_knows_of_its_signal_stands_beside_what_serves_any(name: str) -> None:
+def test_representations_of_a_signal_are_added_to_general_ones(name: str) -> None:
     special = set(SIGNAL_REPRESENTATIONS["emg"])
     forms = linear_candidates(name, muscles())
     assert special < {setting.family for setting in forms}
@@ -128,7 +128,7 @@ def test_what_a_field_knows_of_its_signal_stands_beside_what_serves_any(name: st
     assert not special & {setting.family for setting in linear_candidates(name, tiny())}
 
 
-def test_kinds_are_named_by_signal_or_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_families_are_named_by_signal_or_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def kinds(text: str, recordings: at.Recordings) -> list[str]:
         return [fields["represent"] for fields in find_representations(text, recordings)]
 
@@ -170,7 +170,7 @@ def test_frequencies_are_those_of_the_stimuli_where_classes_are_named_after_them
     assert constants(signals("eeg", 200, sfreq=40.0)) == tuple(range(6, 18))
 
 
-def test_windows_decide_what_they_are_taken_for() -> None:
+def test_window_length_decides_the_representations() -> None:
     long, short = (linear_candidates("transductive", signals("eeg", times)) for times in (300, 90))
     bands = {"bands", "fine_bands", "band_tangent", "rhythms"}
     assert {one.family for one in long} == {"features", "tangent", "templates"} | bands

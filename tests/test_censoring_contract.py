@@ -1,4 +1,4 @@
-"""What every censor must do, read from the registry: a new method is tested without a new test."""
+"""Every censor in the registry keeps this contract."""
 
 from __future__ import annotations
 
@@ -316,13 +316,13 @@ def test_the_gradient_is_that_of_the_value(method: str) -> None:
         *((method, {"as_printed": True}) for method in CENSORS if method not in PUBLISHED),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused(method: str, wrong: dict[str, Any]) -> None:
+def test_impossible_options_are_refused(method: str, wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError):
         make_censor(method, **{"mode": "marginal", **SIZES, **wrong})
 
 
 @every_method
-def test_labels_and_codes_of_the_wrong_kind_are_refused(method: str) -> None:
+def test_labels_and_latents_of_wrong_types_are_refused(method: str) -> None:
     """Ids out of range would be wrong groups without a message."""
     rows = torch.arange(24)
     z, y, s = torch.randn(24, 6, generator=torch.Generator().manual_seed(0)), rows % 3, rows % 4

@@ -1,4 +1,4 @@
-"""Representations less a person's mean."""
+"""Centered representations subtract a subject's mean."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def plain() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", ["online", "transductive"])
-def test_training_people_lose_their_means(kind: str) -> None:
+def test_means_of_training_subjects_are_subtracted(kind: str) -> None:
     z = plain()
     found = preprocessed(REC.X.double(), REC.subject, TRAIN, **BASE, center=kind)
     for person in range(4):
@@ -33,7 +33,7 @@ def test_training_people_lose_their_means(kind: str) -> None:
         torch.testing.assert_close(found[own], z[own] - z[own].mean(0))
 
 
-def test_a_new_person_loses_the_mean_of_one_call() -> None:
+def test_the_mean_of_a_call_is_subtracted_for_a_new_subject() -> None:
     own = REC.X[REC.subject == 0].double()
     z = plain()[REC.subject == 0]
     torch.testing.assert_close(fitted("transductive").start_subject().feed(own)[0], z - z.mean(0))

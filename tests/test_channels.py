@@ -1,4 +1,4 @@
-"""Channels of new data are found by name: in another order, among others, in other spellings, or not at all."""
+"""Channels of new data are matched by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: exit latents, one-line errors, and what each command leaves behind."""
+"""Commands have exit codes, one-line errors and outputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from autotransfer.recordings import save_npz
 from autotransfer.runs.lock import Lock
 from tiny import tiny, tiny_file
 
-pytestmark = pytest.mark.usefixtures("brief_answers")
+pytestmark = pytest.mark.usefixtures("brief_results")
 
 LONG = ["--epochs", "5000", "--set", "patience=5000", "--kinds", "features", "--networks", "main"]
 
@@ -47,7 +47,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess
     return folder, call("run", source, "--out", folder / "run", "--epochs", 2, "--seeds", 1, "--device", "cpu")
 
 
-def test_run_leaves_everything_and_says_the_answer(
+def test_run_writes_all_files_and_prints_the_result(
     finished: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
     folder, result = finished
@@ -65,7 +65,7 @@ def test_run_leaves_everything_and_says_the_answer(
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
 
 
-def test_resume_of_a_finished_run_says_so(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_resume_of_a_finished_run(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     folder, _ = finished
     before = (folder / "run" / "results.csv").read_bytes()
     result = call("resume", folder / "run")
@@ -223,9 +223,7 @@ def test_status_of_what_is_starting_or_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dry", [False, True])
-def test_an_interrupt_before_there_is_a_run_says_that_nothing_was_written(
-    tmp_path: Path, dry: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_before_a_run_leaves_nothing(tmp_path: Path, dry: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -244,7 +242,7 @@ def test_an_interrupt_before_there_is_a_run_says_that_nothing_was_written(
     assert result.stderr.strip().endswith(f"interrupted; continue with: autotransfer resume {tmp_path / 'run'}")
 
 
-def test_interrupt_says_how_to_resume_and_a_report_says_incomplete(tmp_path: Path) -> None:
+def test_interrupt_prints_how_to_resume_and_a_report_is_marked(tmp_path: Path) -> None:
     source = tmp_path / "data.npz"
     save_npz(source, tiny(3))
     process = faults.Command("run", source, "--out", tmp_path / "run", *LONG, "--device", "cpu", log=tmp_path / "log")

@@ -1,4 +1,4 @@
-"""What the command line takes and says besides: versions, files of options, logs, moved recordings, two runs."""
+"""Commands read versions, files of options and moved recordings, and compare two runs."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_a_report_needs_no_recordings_and_resume_takes_them_from_elsewhere(home:
 
 
 def pretend(folder: Path, scores: list[float], *, windows: str = "abc", complete: bool = True) -> Path:
-    """A run that has scored people so."""
+    """A run that has scored subjects so."""
     folder.mkdir()
     with closing(RunDatabase(folder / "run.sqlite", create=True)) as database:
         database.remember(fingerprint=windows, complete=complete)
@@ -183,7 +183,7 @@ def pretend(folder: Path, scores: list[float], *, windows: str = "abc", complete
     return folder
 
 
-def test_two_runs_are_compared_person_by_person(tmp_path: Path) -> None:
+def test_two_runs_are_compared_by_subject(tmp_path: Path) -> None:
     base = [0.9, 0.7, 0.8, 0.6, 0.75, 0.85, 0.65]
     a = pretend(tmp_path / "a", base)
     b = pretend(tmp_path / "b", [value + 0.05 + 0.001 * n for n, value in enumerate(base)])

@@ -1,4 +1,4 @@
-"""How long a run takes, as a user asks for it: --dry-run, --folds and --time."""
+"""The options --dry-run, --folds and --time decide how long a run takes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def many(tmp_path: Path) -> Path:
     return tiny_file(tmp_path, n_subjects=24, per_class=2)
 
 
-def test_many_people_are_grouped_and_told_why(many: Path) -> None:
+def test_many_subjects_are_grouped_with_a_reason(many: Path) -> None:
     usual = told("run", many, "--dry-run", "--time", "none")
     assert "10 folds for 24 subjects" in usual
     assert "on 10 folds with 3 seeds" in usual
@@ -54,7 +54,7 @@ def test_a_dry_run_lists_the_same_stages_whatever_the_time(many: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_with_a_limit_ends_in_time_and_says_what_it_left_out(tmp_path: Path) -> None:
+def test_a_run_with_a_limit_ends_in_time_and_lists_undelivered_stages(tmp_path: Path) -> None:
     """On this machine, whatever else it does: three networks of 100,000 epochs do not fit."""
     out, source = tmp_path / "run", tiny_file(tmp_path, n_subjects=5)
     start = time.monotonic()

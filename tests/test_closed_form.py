@@ -1,4 +1,4 @@
-"""Classifiers in closed form: the solution against scikit-learn and plain formulas, and members like any others."""
+"""Linear models fitted in closed form equal scikit-learn and stack like other members."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from autotransfer.training.outcomes import make_outcome
 from autotransfer.training.windows import prepare_windows
 from tiny import people, tiny
 
-pytestmark = pytest.mark.usefixtures("brief_answers")
+pytestmark = pytest.mark.usefixtures("brief_results")
 
 CPU = torch.device("cpu")
 WAYS: dict[str, dict[str, Any]] = {
@@ -128,7 +128,7 @@ def test_members_of_one_stack_differ_in_shrinkage() -> None:
 
 
 @EVERY
-def test_held_out_labels_matter_to_nobody(way: dict[str, Any]) -> None:
+def test_held_out_labels_change_nothing(way: dict[str, Any]) -> None:
     rec = people()
     fold = at.leave_one_subject_out(rec)[0]
     y = rec.y.clone()
@@ -157,7 +157,7 @@ def test_a_fold_that_lacks_a_class_and_one_without_held_out_rows() -> None:
 # in a run
 
 
-def test_a_checkpoint_brings_a_solved_population_back(tmp_path: Path) -> None:
+def test_a_checkpoint_restores_a_linear_population(tmp_path: Path) -> None:
     rec = tiny()
     jobs = jobs_of(rec, **WAYS["templates"])
     windows = prepare_windows(rec, jobs[0], device=CPU, dtype=torch.float32)

@@ -1,4 +1,4 @@
-"""Training on a Dask cluster: the same table as at home, also when a worker dies; clear words when it cannot."""
+"""Training on a Dask cluster gives the same table as local training, also when a worker dies."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_killed_worker_changes_nothing(tmp_path: Path, cluster: Cluster) -> No
     assert (tmp_path / "home" / model).read_bytes() == (tmp_path / "away" / model).read_bytes()
 
 
-def test_an_error_on_a_worker_is_told_in_one_line_and_the_run_goes_on_at_home(tmp_path: Path, worker: Cluster) -> None:
+def test_an_error_on_a_worker_is_one_line_and_the_run_continues_locally(tmp_path: Path, worker: Cluster) -> None:
     source = str(tiny_file(tmp_path))
     with pytest.raises(UserError, match="this network exists at home only") as found:
         table(tmp_path / "run", source, worker, faulty)
@@ -115,7 +115,7 @@ def test_an_error_on_a_worker_is_told_in_one_line_and_the_run_goes_on_at_home(tm
 
 
 @pytest.mark.slow  # Dask tries for a while
-def test_a_wrong_address_is_told() -> None:
+def test_a_wrong_address_is_refused() -> None:
     with pytest.raises(UserError, match="cannot reach a Dask scheduler"):
         Cluster("127.0.0.1:1")
 

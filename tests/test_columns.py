@@ -1,4 +1,4 @@
-"""Columns of any name: what becomes of values, and where they are read and kept."""
+"""Additional columns become groups or continuous values, and are saved and loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics of the confirmation with known answers, and the numbers that README quotes."""
+"""Statistics of the confirmation have known results, and README quotes their numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESULTS = ROOT / "docs" / "results"
 
 
 def nested(seed: int, sets: int = 12, people: int = 15, between: float = 0.03) -> dict[str, dict[str, float]]:
-    """Differences with mean .05: sets deviate by `between`, people by .05 within them."""
+    """Differences with mean .05: sets deviate by `between`, subjects by .05 within them."""
     draw = np.random.default_rng(seed)
     return {
         str(k): dict(zip(map(str, range(people)), draw.normal(draw.normal(0.05, between), 0.05, people), strict=True))
@@ -26,8 +26,9 @@ def nested(seed: int, sets: int = 12, people: int = 15, between: float = 0.03) -
     }
 
 
-def test_the_interval_of_sets_and_people_covers_what_it_says() -> None:
-    """Where sets differ, an interval over people alone is far too narrow; the hierarchical one covers at least 95 %."""
+def test_the_interval_of_sets_and_subjects_covers_the_mean() -> None:
+    """Where sets differ, an interval over subjects alone is far too narrow; the hierarchical one covers at least 95
+    %."""
     both = people = 0
     for seed in range(60):
         low, high = inference.over_both(nested(seed), resamples=500).interval or (0, 0)
@@ -39,7 +40,7 @@ def test_the_interval_of_sets_and_people_covers_what_it_says() -> None:
     assert people < 48
 
 
-def test_its_width_is_that_of_sets_where_people_agree() -> None:
+def test_its_width_is_that_of_sets_if_subjects_agree() -> None:
     differences = {str(k): dict.fromkeys("abc", 0.01 * k) for k in range(9)}
     sets, both = inference.over_sets(differences), inference.over_both(differences)
     assert both.value == sets.value == pytest.approx(0.04)
@@ -66,7 +67,7 @@ def test_equivalence_is_two_one_sided_tests() -> None:
     assert wide.p > 0.05, "nothing is shown by eight noisy sets"
 
 
-def test_harm_counts_people_beyond_the_margin() -> None:
+def test_harm_counts_subjects_beyond_the_margin() -> None:
     differences = {"a": {"1": -0.03, "2": -0.02, "3": 0.5, "4": 0.02}, "b": {"1": 0.021, "2": 0.0}}
     assert inference.harm(differences) == (pytest.approx(1 / 6), pytest.approx(2 / 6))
     row = inference.harm_table({"step": differences}).splitlines()[2]
@@ -74,12 +75,12 @@ def test_harm_counts_people_beyond_the_margin() -> None:
     assert "−0.030" in row
 
 
-def test_the_best_is_bold_whoever_it_is() -> None:
+def test_the_best_is_bold() -> None:
     assert best_in_bold([0.5, None, 0.71, 0.7101]) == ["0.500", "–", "**0.710**", "**0.710**"]
     assert best_in_bold([None]) == ["–"]
 
 
-def test_what_readme_quotes_is_what_the_scores_say() -> None:
+def test_readme_quotes_the_scores() -> None:
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     first = re.search(r"\d\.\d{3} balanced accuracy \(95 % interval \d\.\d{3} to \d\.\d{3}\)", readme)
     assert first is not None

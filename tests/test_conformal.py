@@ -1,5 +1,4 @@
-"""Prediction sets and abstention: thresholds against double loops, coverage against a simulation with a known truth,
-and every door to them."""
+"""Prediction sets and abstention: thresholds against double loops, coverage against a simulation."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ Person = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 
 def drawn(draw: np.random.Generator, spread: float, n: int = 60, classes: int = 4, noise: float = 1.0) -> Person:
-    """A person whose windows are told apart the better, the higher a skill that differs between people."""
+    """A subject whose windows are told apart the better, the higher a skill that differs between subjects."""
     y = draw.integers(0, classes, n)
     logits = noise * draw.standard_normal((n, classes))
     logits[np.arange(n), y] += 1.5 + spread * draw.standard_normal()
@@ -67,9 +66,9 @@ def test_the_cautious_threshold_is_the_formula() -> None:
     ("people", "spread", "noise"),
     [(5, 1.5, 1.0), *(pytest.param(*own, marks=pytest.mark.slow) for own in ((12, 0.7, 1.0), (19, 3.0, 0.01)))],
 )
-def test_new_people_are_covered_as_often_as_was_asked_for(people: int, spread: float, noise: float) -> None:
-    """The truth is known: many new people are drawn like those of the study. The last but one are all or nothing, so a
-    quantile of pooled windows would cover 83 % of them."""
+def test_new_subjects_are_covered_as_often_as_requested(people: int, spread: float, noise: float) -> None:
+    """The truth is known: many new subjects are drawn like those of the study. The last but one are all or nothing, so
+    a quantile of pooled windows would cover 83 % of them."""
     draw = np.random.default_rng(people)
     reached = []
     for _ in range(150):
@@ -82,7 +81,7 @@ def test_new_people_are_covered_as_often_as_was_asked_for(people: int, spread: f
     assert 0.9 - 3 * error <= np.mean(reached) <= 0.9 + 0.1 / people + 3 * error
 
 
-def test_held_out_people_are_scored_with_thresholds_of_the_others() -> None:
+def test_held_out_subjects_are_scored_with_thresholds_of_the_other_subjects() -> None:
     draw = np.random.default_rng(2)
     people = {str(k): drawn(draw, 1.0) for k in range(12)}
     before = score_prediction_sets(people)
@@ -118,7 +117,7 @@ def thresholds() -> Thresholds:
         ([2**64 - 1, 0], -1, "O"), ([2**63 - 1, -(2**63) + 1], -(2**63), "i"),
     ],
 )  # fmt: skip
-def test_what_is_not_answered_is_no_class(classes: list[object], value: object, kind: str) -> None:
+def test_the_value_of_unanswered_windows_is_no_class(classes: list[object], value: object, kind: str) -> None:
     p = np.array([[0.9, 0.1], [0.45, 0.55]])
     array = np.array(classes, dtype=np.uint64 if kind == "O" else None)
     found = decide_classes(p, array, 0.6)
@@ -130,7 +129,7 @@ def test_what_is_not_answered_is_no_class(classes: list[object], value: object, 
     assert as_array(classes).tolist() == classes  # of a saved model
 
 
-# doors
+# entry points
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +144,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_door_gives_the_same_sets_and_answers(run: Path) -> None:
+def test_every_entry_point_gives_the_same_sets_and_predictions(run: Path) -> None:
     rec = tiny(4, per_class=6, seed=5)
     X = rec.X.numpy() + 3 * np.random.default_rng(0).standard_normal(rec.X.shape).astype("float32")
     model = load_model(run / "run/model")
@@ -163,7 +162,7 @@ def test_every_door_gives_the_same_sets_and_answers(run: Path) -> None:
     assert (at.load_model(run / "file.safetensors").predict_set(X) == sets).all()
 
 
-def test_a_model_without_thresholds_says_so() -> None:
+def test_a_model_without_thresholds_is_refused() -> None:
     rec = tiny(5)
     X, y, s = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()
     clf = at.CensoredClassifier(max_epochs=1, device="cpu").fit(X, y, subjects=s)

@@ -18,7 +18,7 @@ METHODS = (
     "adversary", "mige", "mmd", "pairwise_mmd", "began",
 )  # fmt: skip
 # Where each works on these data and, with shuffled subjects, does nothing: a conditional comparison has more groups and
-# needs less, and batches with as many people as fit let a marginal one act more strongly.
+# needs less, and batches with as many subjects as fit let a marginal one act more strongly.
 STRENGTH = {
     "marginal": {"adversary": 0.3, "mige": 0.05, "mmd": 10.0, "pairwise_mmd": 3.0, "began": 3.0},
     "conditional": {"adversary": 0.3, "mige": 0.3, "mmd": 3.0, "pairwise_mmd": 1.0, "began": 3.0},

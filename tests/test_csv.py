@@ -1,4 +1,4 @@
-"""CSV files as devices and programs write them: each is read right, or refused with the option that settles it."""
+"""CSV files are read correctly, or refused with the option that settles an ambiguity."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ READ = {  # header, rows, options, names of events
 
 
 @pytest.mark.parametrize("name", READ)
-def test_files_that_are_clear_are_read(tmp_path: Path, name: str) -> None:
+def test_unambiguous_files_are_read(tmp_path: Path, name: str) -> None:
     header, rows, how, events = READ[name]
     recording = opened(tmp_path, header, rows, **how)
     named = {"no names": ("ch0", "ch1"), "comment and units in names": ("a (uV)", "b [uV]")}
@@ -134,7 +134,7 @@ REFUSED = {  # header, rows, options, what the message names
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_files_that_are_not_clear_are_refused(tmp_path: Path, name: str) -> None:
+def test_ambiguous_files_are_refused(tmp_path: Path, name: str) -> None:
     header, rows, how, told = REFUSED[name]
     with pytest.raises(UserError, match=told) as caught:
         opened(tmp_path, header, rows, **how)
@@ -142,7 +142,7 @@ def test_files_that_are_not_clear_are_refused(tmp_path: Path, name: str) -> None
     assert "ann.csv'" in str(caught.value)
 
 
-def test_options_settle_what_is_not_clear(tmp_path: Path) -> None:
+def test_options_settle_ambiguous_files(tmp_path: Path) -> None:
     holds(opened(tmp_path, "frame,a,b", lines(STEPS), {"channels": "a,b"}, sfreq=64))
     recording = opened(tmp_path, "trigger,label,a,b", lines(COUNTED, STATES), {"label": "trigger"}, sfreq=64)
     holds(recording)
@@ -159,7 +159,7 @@ def test_options_settle_what_is_not_clear(tmp_path: Path) -> None:
     )
 
 
-def test_what_was_taken_for_what_is_told_in_one_line(tmp_path: Path) -> None:
+def test_columns_are_described_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "ann.csv").write_text("\n".join(["Time_ms,label,frame,a,b", *lines(5 * STEPS, STATES, STEPS)]))
     source = f"{tmp_path / 'ann.csv'}?channels=a,b"
     told = "columns: channels 'a, b'; time 'Time_ms' in ms; labels 'label'; left out 'frame'; rate 200 Hz by the time"

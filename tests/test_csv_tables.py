@@ -1,4 +1,4 @@
-"""No cell of a CSV is a formula to a spreadsheet, whatever people and classes are called; reading gives names back."""
+"""No cell of a written CSV is a formula to a spreadsheet, and reading restores names."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def test_window_moments_equal_unfolded_windows(kernel: int, times: int) -> None:
     torch.testing.assert_close(moments.covariance, second - mean[:, :, None] * mean[:, None, :], atol=1e-11, rtol=0)
 
 
-def test_a_frozen_normalization_stays_frozen_beside_dropout() -> None:
+def test_a_frozen_normalization_stays_frozen_with_dropout() -> None:
     """With kernels as without them: its stored statistics are used and kept."""
     net = EEGNet(3, 64, 2, temporal_kernel=16, seeds=[0, 1], dropout=0.0).train()
     for layer in net.modules():

@@ -1,4 +1,4 @@
-"""How people differ in latents: the posterior against the joint Gaussian it stands for, and what a person gains."""
+"""Subject effects in latents: the posterior against the joint Gaussian, and the gain of a subject."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotransfer.training.effects import Effects, fit_effects, stack_effects
 def people(
     seed: int = 0, *, n_people: int = 12, n_classes: int = 3, dim: int = 5, shift: float = 1.5, own: float = 0.5
 ):
-    """Latents (n, D), classes, people: drawn from the model."""
+    """Latents (n, D), classes, subjects: drawn from the model."""
     rng = np.random.default_rng(seed)
     mu = 2 * rng.standard_normal((n_classes, dim))
     delta = shift * rng.standard_normal((n_people, dim))
@@ -78,7 +78,7 @@ def accuracy(effects: Effects, posterior: Effects, z: Tensor, y: Tensor) -> floa
 
 
 @pytest.mark.parametrize("labeled", [True, False])
-def test_a_shifted_person_gains_even_from_one_class_alone(labeled: bool) -> None:
+def test_a_shifted_subject_gains_from_one_class_alone(labeled: bool) -> None:
     gained = []
     for seed in range(10):
         z, y, s = people(seed, shift=2.0, own=0.3)
@@ -94,8 +94,8 @@ def test_a_shifted_person_gains_even_from_one_class_alone(labeled: bool) -> None
     assert min(gained) > -0.03
 
 
-def test_members_of_fewer_people_are_in_a_stack_what_they_are_alone() -> None:
-    """Groups of people that are held out need not be equal: fewer cells than numbers in a code, fewer directions."""
+def test_members_with_fewer_subjects_are_the_same_stacked_and_alone() -> None:
+    """Groups of subjects that are held out need not be equal: fewer cells than numbers in a code, fewer directions."""
     z, y, s = people(dim=20, n_people=6)
     few = s < 4
     alone = [fit_effects(z, y, s, 3), fit_effects(z[few], y[few], s[few], 3)]

@@ -1,4 +1,4 @@
-"""CensoredClassifier: learns, says whose ids it takes and refuses the rest, and lives inside scikit-learn's tools."""
+"""CensoredClassifier learns, checks subject ids, and works in scikit-learn's tools."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def fitted() -> at.CensoredClassifier:
     return small().fit(X, Y, subjects=SUBJECTS)
 
 
-def test_it_learns_and_speaks_the_users_labels(fitted: at.CensoredClassifier) -> None:
+def test_it_learns_and_predicts_the_users_labels(fitted: at.CensoredClassifier) -> None:
     new = tiny(seed=1)
     truth = np.array(["left", "right"])[new.y.numpy()]
     assert fitted.classes_.tolist() == ["left", "right"]
@@ -117,7 +117,7 @@ def test_every_parameter_reaches_the_setting() -> None:
             assert setting.patience == (5 if kept == "best" else None)
 
 
-def test_it_starts_from_what_thirteen_sets_support() -> None:
+def test_defaults_of_the_recommended_preset() -> None:
     own = at.CensoredClassifier()._setting("eegnet")
     assert own == at.Setting(
         method="mmd", mode="marginal", strength=1.0, standardize="train", append_scale=True, log_power=True,
@@ -135,7 +135,7 @@ def test_it_starts_from_what_thirteen_sets_support() -> None:
     assert (shallow.checkpoint, "append_scale" in str(shallow.preprocessing)) == ("averaged", False)
 
 
-def test_the_papers_protocol_is_one_word_away() -> None:
+def test_the_paper_preset() -> None:
     assert at.CensoredClassifier(preset="paper")._setting("eegnet") == at.Setting(method="adversary", strength=0.1)
     assert at.CensoredClassifier("none", preset="paper")._setting("eegnet") == at.Setting()
     for preset in ("recommended", "paper"):
@@ -217,7 +217,7 @@ def test_parameters_are_checked_by_fit_alone(parameters: dict[str, object], mess
         clf.fit(X, Y, subjects=SUBJECTS)
 
 
-def test_who_validates() -> None:
+def test_validation_subjects_are_selected() -> None:
     rec = at.Recordings(X, Y, SUBJECTS)
     assert validation_fold(rec, "last", 0).validation_subject == ("Dora",)
     drawn = {validation_fold(rec, "random", seed).validation_subject for seed in range(20)}
@@ -227,7 +227,7 @@ def test_who_validates() -> None:
     assert set(SUBJECTS[fold.train]) == {"Ada", "Bo", "Dora"}
 
 
-def test_a_failed_training_is_told() -> None:
+def test_a_failed_fit_is_an_error() -> None:
     """A rate that ends in NaN: in the first epoch it is an error, later the weights of a good epoch are kept."""
     with pytest.raises(UserError, match="the training loss became nan in epoch 1; try a lower lr"):
         small(lr=1e38, standardize="none").fit(X * 1e14, Y, subjects=SUBJECTS)
@@ -250,7 +250,7 @@ def test_grid_search_over_a_pipeline() -> None:
     assert scores["test_score"][:2].mean() == pytest.approx(search.best_score_)
 
 
-def test_codes_feed_another_classifier(fitted: at.CensoredClassifier) -> None:
+def test_latents_are_used_by_another_classifier(fitted: at.CensoredClassifier) -> None:
     pipeline = make_pipeline(small(), LinearDiscriminantAnalysis())
     pipeline.fit(X, Y, censoredclassifier__subjects=SUBJECTS)
     assert pipeline.score(X, Y) > 0.9
@@ -261,7 +261,7 @@ def test_codes_feed_another_classifier(fitted: at.CensoredClassifier) -> None:
     np.testing.assert_array_equal(frame.to_numpy(), z)
 
 
-def test_an_encoder_of_ones_own() -> None:
+def test_a_custom_encoder() -> None:
     """Against at.train with the same factory, and through clone and pickle."""
     clf = clone(small(encoder=Flat, max_epochs=8)).fit(X, Y, subjects=SUBJECTS)
     rec = at.Recordings(X, Y, SUBJECTS)
@@ -351,7 +351,7 @@ def test_score_is_the_reports_metric_unless_another_is_named(fitted: at.Censored
         (Y[:-1], "y has 47 entries but X has 48"),
     ],
 )
-def test_a_score_of_labels_that_are_missing_or_of_another_kind_is_refused(
+def test_scores_with_missing_or_wrong_labels_are_refused(
     fitted: at.CensoredClassifier, y: object, message: str
 ) -> None:
     with pytest.raises(UserError, match=message):

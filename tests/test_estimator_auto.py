@@ -1,4 +1,4 @@
-"""AutoTransferClassifier: the whole procedure behind fit, with a folder to continue in or none left behind."""
+"""AutoTransferClassifier performs the whole procedure in fit, with or without a run folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from autotransfer.search.procedure import perform_plan
 from faults import few_linear_candidates
 from tiny import auto_classifier, create_run, described, tiny, tiny_file
 
-pytestmark = pytest.mark.usefixtures("brief_answers")
+pytestmark = pytest.mark.usefixtures("brief_results")
 
 RECORDINGS = tiny()
 X = RECORDINGS.X.numpy()
@@ -71,7 +71,7 @@ def test_it_is_the_run_of_the_command_line(fitted: at.AutoTransferClassifier, tm
     assert set(fitted.predict(X)) <= {"left", "right"}
 
 
-def test_an_unknown_sampling_rate_is_told_once_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_sampling_rate_warns_once_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object) -> None:
         raise UserError("enough")
 
@@ -143,7 +143,7 @@ def test_a_folder_with_another_run_is_refused(fitted: at.AutoTransferClassifier)
         clone(fitted).set_params(random_state=1).fit(X, Y, subjects=SUBJECTS)
 
 
-def test_codes_of_the_members_stand_side_by_side(fitted: at.AutoTransferClassifier) -> None:
+def test_latents_of_members_are_concatenated(fitted: at.AutoTransferClassifier) -> None:
     z = fitted.transform(X)
     latents = [member for stack in fitted.model_.ensemble.latents(RECORDINGS.X) for member in stack.numpy()]
     assert len(latents) == fitted.model_.card.members > 4
@@ -154,7 +154,7 @@ def test_codes_of_the_members_stand_side_by_side(fitted: at.AutoTransferClassifi
 def test_three_subjects_are_enough_and_nothing_is_left_behind_without_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Each model trains on one person, so there is nobody to tell apart and the report says nothing of leakage."""
+    """Each model trains on one subject, so there is nobody to tell apart and the report says nothing of leakage."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     three = SUBJECTS != "Dora"
     auto = small(max_epochs=1).fit(X[three], Y[three], groups=SUBJECTS[three])
@@ -173,7 +173,7 @@ def linear(n_channels: int, n_times: int) -> nn.Module:
 
 
 @pytest.mark.slow
-def test_an_encoder_of_ones_own(tmp_path: Path) -> None:
+def test_a_custom_encoder(tmp_path: Path) -> None:
     auto = small(max_epochs=1, encoder=linear, run_folder=tmp_path / "run").fit(X, Y, subjects=SUBJECTS)
     own = [part for part in auto.model_.candidates if part.setting.encoder not in ENCODERS]
     assert {part.setting.encoder for part in own} == {f"{__name__}:linear"}, (

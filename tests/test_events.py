@@ -1,4 +1,4 @@
-"""Events in a stream: counts by hand, live equals replay."""
+"""Events in a stream are counted by hand, and a live stream equals its replay."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of tables, a person each, with a column of labels."""
+    """A folder of tables, a subject each, with a column of labels."""
     folder = tmp_path_factory.mktemp("study")
     for person in (1, 3):
         X, y = REC.X[REC.subject == person].numpy(), REC.y[REC.subject == person].numpy()

@@ -12,7 +12,7 @@ from autotransfer.model.evoked import EvokedOptions
 from test_templates import SIZE, in_pieces, trials
 
 
-def test_a_code_is_the_logarithm_of_pyriemann_s_covariances() -> None:
+def test_latents_are_logarithms_of_pyriemanns_covariances() -> None:
     """Of filtered signals below the mean responses, every row in units of its deviation."""
     estimation = pytest.importorskip("pyriemann.estimation")
     X, y = trials()
@@ -36,7 +36,7 @@ def test_a_code_is_the_logarithm_of_pyriemann_s_covariances() -> None:
         np.testing.assert_allclose(np.abs(covariance / np.outer(size, size)), np.abs(unit @ unit.T / 40), atol=0.02)
 
 
-def test_a_graph_says_the_same() -> None:
+def test_a_graph_computes_the_same() -> None:
     X, y = trials()
     net = EvokedOptions().stack(SIZE, 1, [0]).double()
     net.fit([0], in_pieces(X, y))

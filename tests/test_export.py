@@ -1,4 +1,4 @@
-"""ExportedFile files compute what the model does, run without us, and are whole or not there."""
+"""Exported files compute what the model computes, run without this package, and are written whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Every registered part in one graph: exported with each format, it says what the model does for any number of windows.
-
-Parts are read from the registries, so that a new encoder, transform or representation is tested here by being there.
-"""
+"""Every registered part is exported with each format and predicts what the model predicts."""
 
 from __future__ import annotations
 
@@ -30,13 +27,13 @@ from tiny import people
 
 REC = people(per=40, times=32)
 TRAINING = [np.flatnonzero(np.isin(REC.subject, rows)) for rows in ([0, 1, 2], [1, 2, 4])]
-OWN = REC.X[REC.subject == 3].float()  # of a person whom no model below was fitted on
+OWN = REC.X[REC.subject == 3].float()  # of a subject whom no model below was fitted on
 NEEDED: dict[str, dict[str, Any]] = {"center": {"represent": "features"}}  # what must come before a transform
 BATCHES = (1, 2, 37)
 
 
 def settings() -> Iterator[at.Setting]:
-    """Each encoder, each transform by its default and taken from all of a person's windows, each representation."""
+    """Each encoder, each transform by its default and taken from all of a subject's windows, each representation."""
     for encoder in ENCODERS:
         yield at.Setting(encoder=encoder)
     plain: dict[str, Any] = {"encoder": "linear", "standardize": "none"}
@@ -106,7 +103,7 @@ def sample(model: Model) -> Model:
 
 
 def known_people(model: Model) -> Model:
-    """With what is known of how people differ, so that it can follow and be calibrated."""
+    """With what is known of how subjects differ, so that it can follow and be calibrated."""
     draw = torch.Generator().manual_seed(1)
     parts = []
     for one in model.candidates:
@@ -191,7 +188,7 @@ def test_flat_channels_and_silence_are_the_same_in_a_file(name: str) -> None:
 
 
 def for_one_person(model: Model) -> Model:
-    """It follows people, and has been calibrated for one."""
+    """It follows subjects, and has been calibrated for one."""
     plain = known_people(model)
     made = plain.calibrate_checked(OWN[:10], torch.arange(10) % 2)
     assert np.abs(made.predict_proba(OWN) - plain.predict_proba(OWN)).max() > 0.01, "labels must matter"

@@ -1,5 +1,4 @@
-"""What CONTRIBUTING adds, a representation, a metric and an adaptation method are used by estimators and commands: in
-training, choice, saving, prediction and report."""
+"""A registered metric and a registered adaptation method are used by estimators and commands."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from autotransfer.tasks.classification import METRICS
 from contributed import registered as registered
 from tiny import tiny, tiny_file
 
-pytestmark = pytest.mark.usefixtures("brief_answers")
+pytestmark = pytest.mark.usefixtures("brief_results")
 
 
 # A metric
@@ -76,7 +75,7 @@ def fitted(estimator: Any) -> Any:
     return estimator.fit(data.X.numpy(), data.y.numpy(), subjects=data.subject.numpy())
 
 
-def test_a_metric_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_registered_metric_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(METRICS, "expected_accuracy", EXPECTED)
     choice = run_of(
         tmp_path, "--networks", "none", "--kinds", "features", "--adaptation", "zero-shot", "--metric", "expected"
@@ -90,8 +89,8 @@ def test_a_metric_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert clf.score(X, y) == expected_accuracy(y, clf.predict_proba(X), None)
 
 
-def test_an_adaptation_method_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Held-out people try it; it is chosen here, to see it delivered."""
+def test_a_registered_adaptation_method_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Held-out subjects try it; it is chosen here, to see it delivered."""
     monkeypatch.setitem(ADAPTATION_METHODS, "recentered", Recentered)
     monkeypatch.setattr(replay, "delivered_method", lambda *_: "recentered")
     monkeypatch.setattr(replay, "ROUNDING", float("-inf"))

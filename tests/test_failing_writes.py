@@ -1,4 +1,4 @@
-"""Runs that are killed and runs whose writes fail: every write, and AUTOTRANSFER_KILLS runs that are killed."""
+"""Runs that are killed and runs whose writes fail continue to the same result."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ def test_a_full_disk_and_kills_lose_nothing(tmp_path: Path) -> None:
 
 @layer
 @pytest.mark.faults
-def test_whichever_write_fails(tmp_path: Path) -> None:
+def test_every_failing_write(tmp_path: Path) -> None:
     wrong = [found for found in served(tmp_path, cases_of) if found[1] not in ("nothing", "resumed")]
     assert not wrong

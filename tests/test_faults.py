@@ -155,7 +155,7 @@ def test_members_that_diverge_fail_alone(tmp_path: Path, source: Path) -> None:
     assert sum(line.startswith("failed: ") for line in lines) == failed.sum()
 
 
-def test_when_everything_diverges_one_line_says_so(tmp_path: Path, source: Path) -> None:
+def test_a_run_in_which_all_fits_diverge_ends_in_one_line(tmp_path: Path, source: Path) -> None:
     result = call("run", source, *words_of(lr=1e30), "--out", tmp_path / "run")
     assert_one_line(result, 2, "every training", "failed", "smaller lr")
     assert "failed: paper_network: the weights became nan in epoch 1" in call("status", tmp_path / "run").out
@@ -252,7 +252,7 @@ FITS: list[dict[str, object]] = [
 
 
 def test_many_fits_leave_nothing_behind(capsys: pytest.CaptureFixture) -> None:
-    """fit, predict and a person's windows one after the other, with every one of FITS in a round."""
+    """fit, predict and a subject's windows one after the other, with every one of FITS in a round."""
     recordings = tiny()
     X, y, who = recordings.X.numpy(), recordings.y.numpy(), recordings.subject.numpy()
 

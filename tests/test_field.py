@@ -1,4 +1,4 @@
-"""Baselines of the field: who is held out, what is computed once, and tables that name first who is ahead."""
+"""Baselines of the field: held-out subjects, rows that are not computed twice, and tables."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_the_test_group_has_no_labels_and_known_rows_are_not_computed_again(
     rows = known_rows(out)
     assert [float(row["score"]) for row in rows] == pytest.approx([1 / 3] * 4, abs=1e-5)
     lines = out.read_text().splitlines()
-    out.write_text("\n".join(lines[:3]) + "\n")  # as if it had been stopped after two people
+    out.write_text("\n".join(lines[:3]) + "\n")  # as if it had been stopped after two subjects
     field.run(options)
     assert asked[4:] == [{2}, {3}]
     assert [row["person"] for row in known_rows(out)] == ["0", "1", "2", "3"]
@@ -107,7 +107,7 @@ def test_ridge_of_inner_products_is_that_of_scikit_learn(n_classes: int) -> None
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Ours has 0.8 for both people of two sets; a baseline 0.9 and 0.5, one that is incomplete 1.0."""
+    """Ours has 0.8 for both subjects of two sets; a baseline 0.9 and 0.5, one that is incomplete 1.0."""
     header = "data,adaptation,subject,score,first,stages,first_seconds,seconds,time,seeds,Simple\n"
     runs = [f"{name},zero-shot,{one},0.8,0.7,1,1,1,1m,1,0.6\n" for name in ("eeg_a", "emg_b") for one in "pq"]
     (tmp_path / "shipped.csv").write_text(header + "".join(runs))

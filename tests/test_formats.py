@@ -1,4 +1,4 @@
-"""Continuous recordings of the field's formats: windows lie where they should, and labels are whose they should be.
+"""Windows of continuous recordings lie at the right samples and have the right labels.
 
 Every file is made here: sample n of channel c is n + 1000 c in its unit, so that a window says where it is from.
 """
@@ -121,7 +121,7 @@ def test_windows_with_holes_and_on_bad_stretches_are_left_out() -> None:
         ({"window": 1.0, "sfreq": 0.0}, "sfreq is 0.0"),
     ],
 )
-def test_what_cannot_be_cut_is_said_before_anything_is_read(wrong: dict[str, Any], text: str) -> None:
+def test_impossible_windows_are_refused_before_reading(wrong: dict[str, Any], text: str) -> None:
     refused(text, "no-such-file.edf", **wrong)
 
 
@@ -139,7 +139,7 @@ def test_events_can_be_given_in_three_forms() -> None:
 # --- names of files ------------------------------------------------------------------------------------------------
 
 
-def test_a_pattern_says_what_names_mean() -> None:
+def test_a_pattern_gives_the_meaning_of_file_names() -> None:
     fits = compile_pattern("{subject}/{session}_{class}_*.csv")
     assert fits("ann/day1_fist_003.csv") == {"subject": "ann", "session": "day1", "class": "fist"}
     assert fits("ann/day1_fist.csv") is None
@@ -192,7 +192,7 @@ def test_a_folder_of_csv_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:the sampling rate is unknown")
-def test_a_csv_file_can_be_a_trial(tmp_path: Path) -> None:
+def test_a_csv_file_can_be_a_window(tmp_path: Path) -> None:
     folder = csv_folder(tmp_path / "study", header="emg1,emg2", n_times=50)
     rec = at.load(folder, pattern="{subject}/{session}_{class}_{try}.csv")
     assert rec.X.shape == (12, 2, 50)
@@ -220,7 +220,7 @@ def test_a_column_of_labels_gives_events(tmp_path: Path) -> None:
     assert raw.y == ["fist", "fist", "rest", "rest"] * 6
 
 
-def test_folders_say_what_is_missing(tmp_path: Path) -> None:
+def test_folders_report_missing_options(tmp_path: Path) -> None:
     folder = csv_folder(tmp_path / "study")
     refused("say what names mean, --pattern '{subject}/\\*.csv', or such as", folder)
     refused(
@@ -590,7 +590,7 @@ def test_calibrate_cuts_as_predict_does(tmp_path: Path) -> None:
 # --- what is there, before anything is asked for ----------------------------------------------------------------------
 
 
-def test_continuous_files_list_their_events_where_no_window_is_asked_for(tmp_path: Path) -> None:
+def test_continuous_files_list_their_events_if_no_window_is_given(tmp_path: Path) -> None:
     for person in PEOPLE:
         edf_file(tmp_path / "study" / f"{person}.edf", [*NOTES, *([(8.0, 0.0, "odd, one")] if person == "cy" else [])])
     folder = tmp_path / "study"

@@ -1,4 +1,4 @@
-"""A few hundred cases of tests/fuzz.py on every run, and a hundred thousand when asked for."""
+"""A few cases of tests/fuzz.py run in every suite; AUTOTRANSFER_FUZZ asks for more."""
 
 from __future__ import annotations
 

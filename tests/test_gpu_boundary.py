@@ -1,4 +1,4 @@
-"""Tensors that launchers of Triton kernels are given are checked. Needs neither Triton nor a GPU."""
+"""Launchers of Triton kernels check their tensors; neither Triton nor a GPU is needed."""
 
 from __future__ import annotations
 

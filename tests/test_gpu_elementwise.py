@@ -1,4 +1,4 @@
-"""The elementwise kernels against what they stand for: on a GPU, or in Triton's interpreter."""
+"""Elementwise Triton kernels equal torch, on a GPU or in Triton's interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches of Triton kernels, and steps where these cannot be used. Needs neither Triton nor a GPU."""
+"""Triton kernels are launched one at a time, and steps work without them; no GPU is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Triton kernels on pairs of rows against the torch code of the censors: on a GPU, or in Triton's interpreter."""
+"""Triton kernels on pairs of rows equal the torch code of the censors, on a GPU or interpreted."""
 
 from __future__ import annotations
 

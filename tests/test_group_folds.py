@@ -1,4 +1,4 @@
-"""Folds of several people: everybody is tested once, scored alone, and decided about without their own fits."""
+"""Folds with several test subjects: each subject is tested once, scored alone and selected for without its own fits."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
 
 
 @pytest.mark.parametrize(("people", "folds"), [(7, 4), (34, 10), (5, 5), (6, 20)])
-def test_everybody_is_tested_once_and_validated_by_others(people: int, folds: int) -> None:
+def test_every_subject_is_tested_once_and_validated_by_others(people: int, folds: int) -> None:
     groups = divide_subjects(people, folds)
     assert sorted(person for group in groups for person in group) == list(range(people))
     assert max(map(len, groups)) - min(map(len, groups)) <= 1
@@ -57,7 +57,7 @@ def test_everybody_is_tested_once_and_validated_by_others(people: int, folds: in
         assert sorted(np.concatenate([fold.train, fold.validation, fold.test])) == list(range(len(who)))
 
 
-def test_people_of_a_group_are_scored_one_by_one() -> None:
+def test_subjects_of_a_group_are_scored_one_by_one() -> None:
     """Again from what was said of every row."""
     rec = tiny(PEOPLE)
     fold = leave_groups_out(rec, FOLDS)[1]
@@ -78,7 +78,7 @@ def test_people_of_a_group_are_scored_one_by_one() -> None:
     assert alone.test_scores == {}, "one person's score is test_score"
 
 
-def test_nothing_that_held_a_person_out_decides_about_them(finished: tuple[Run, Choice]) -> None:
+def test_no_fit_that_held_a_subject_out_decides_about_it(finished: tuple[Run, Choice]) -> None:
     run, choice = finished
     entries = finished_entries(run, [named.setting for named in choice.shortlist], run.folds())
     evidence = ClassificationEvidence.from_run(run, choice.shortlist, entries)
@@ -92,7 +92,7 @@ def test_nothing_that_held_a_person_out_decides_about_them(finished: tuple[Run, 
     assert weights["0"] == weights["4"]
 
 
-def test_a_person_is_played_to_models_that_left_them_out(finished: tuple[Run, Choice]) -> None:
+def test_a_subject_is_replayed_to_models_that_left_it_out(finished: tuple[Run, Choice]) -> None:
     run, choice = finished
     model = held_out_model(run, {named.setting: 1.0 for named in choice.shortlist}, 4)
     assert model is not None
@@ -100,7 +100,7 @@ def test_a_person_is_played_to_models_that_left_them_out(finished: tuple[Run, Ch
     assert set(choice.replay.zero_shot["recorded"]) == {str(person) for person in range(PEOPLE)}
 
 
-def test_candidates_that_people_of_a_group_share_change_no_score(
+def test_candidates_shared_in_a_group_change_no_score(
     finished: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, choice = finished

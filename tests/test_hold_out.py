@@ -1,4 +1,4 @@
-"""What is held out may be sessions of known people, or values of a column: the same procedure, scored by person."""
+"""Sessions or values of a column can be held out, with scores by subject."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAMES = [f"P{person}" for person in range(PEOPLE)]
 
 
 def recorded(sessions: list[int] | None = None, sites: int = 3, seed: int = 0) -> at.Recordings:
-    """People with so many sessions each, whose windows alternate, and a site for every session."""
+    """Subjects with so many sessions each, whose windows alternate, and a site for every session."""
     draw = np.random.default_rng(seed)
     counts = [SESSIONS] * PEOPLE if sessions is None else sessions
     subject = np.concatenate([np.full(n * PER, person) for person, n in enumerate(counts)])
@@ -66,7 +66,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
 
 
 @pytest.mark.parametrize("counts", [None, [2, 3, 5, 2, 4], [4, 3, 6, 3, 3]])
-def test_a_fold_leaves_out_a_session_of_everybody_who_trains_with_the_others(counts: list[int] | None) -> None:
+def test_a_fold_leaves_out_a_session_of_every_training_subject(counts: list[int] | None) -> None:
     rec = recorded(counts)
     who, session = rec.subject.numpy(), rec.session.numpy()
     folds = leave_groups_out(use_units(rec, "session"))
@@ -91,7 +91,7 @@ def test_a_value_of_a_column_is_left_out_as_a_whole() -> None:
     assert sorted(np.concatenate([fold.test for fold in folds])) == list(range(rec.n_windows))
 
 
-def test_scores_of_units_become_those_of_people() -> None:
+def test_scores_of_units_become_scores_of_subjects() -> None:
     units = Units(hold_out="session", names=("a, 1", "a, 2", "b, 1"), people=("a", "a", "b"), parts=(0, 1, 0))
     assert (units.n_parts, units.unique_people) == (2, ("a", "b"))
     assert units.average_by_person({"b, 1": 0.5, "a, 1": 0.25, "a, 2": 0.75}) == {"a": 0.5, "b": 0.5}
@@ -102,7 +102,7 @@ def test_scores_of_units_become_those_of_people() -> None:
             replace(units, **changes)
 
 
-def test_people_are_held_out_as_ever_and_units_become_people_again() -> None:
+def test_subjects_are_held_out_by_default() -> None:
     rec = recorded()
     assert use_units(rec, "subject") is rec
     units = use_units(rec, "session")
@@ -122,7 +122,7 @@ def test_people_are_held_out_as_ever_and_units_become_people_again() -> None:
 # ---- a run -----------------------------------------------------------------------------------------------------------
 
 
-def test_scores_are_by_person_the_mean_over_their_sessions(finished: tuple[Run, Choice]) -> None:
+def test_a_subjects_score_is_the_mean_over_sessions(finished: tuple[Run, Choice]) -> None:
     run, choice = finished
     tables = [choice.nested_test_scores, *choice.test_scores.values(), *choice.alternatives.values()]
     tables += [*choice.baselines.values(), choice.confusions]
@@ -137,7 +137,7 @@ def test_scores_are_by_person_the_mean_over_their_sessions(finished: tuple[Run, 
     assert choice.replay is None or set(choice.replay.zero_shot["recorded"]) <= set(NAMES)
 
 
-def test_windows_of_a_person_are_in_their_order_again(finished: tuple[Run, Choice]) -> None:
+def test_windows_of_a_subject_keep_their_order(finished: tuple[Run, Choice]) -> None:
     run, _ = finished
     rec = run.recordings
     rows = np.arange(rec.n_windows, dtype=float)[:, None].repeat(2, 1)
@@ -150,7 +150,7 @@ def test_windows_of_a_person_are_in_their_order_again(finished: tuple[Run, Choic
 
 @pytest.mark.parametrize("standardize", ["train", "online", "transductive"])
 def test_windows_of_a_held_out_session_change_nothing_that_is_trained(standardize: str) -> None:
-    """Neither weights nor what is known of the same person's other session."""
+    """Neither weights nor what is known of the same subject's other session."""
     rec = use_units(recorded(), "session")
     fold = leave_groups_out(rec)[0]
     corrupt = rec.X.clone()

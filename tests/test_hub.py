@@ -1,4 +1,4 @@
-"""Models that are shared go to the hub and come back as they were; whatever cannot be had is one line."""
+"""Models are shared on the hub and loaded unchanged; failures are one line."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_model_goes_to_the_hub_and_back(hub: FakeHub, tmp_path: Path) -> None:
         at.from_pretrained("me/model")
 
 
-def test_what_is_no_repository_or_cannot_be_had_is_one_line(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_repositories_are_one_line(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(at.UserError, match="neither a folder"):
         at.from_pretrained("no such folder")
     with pytest.raises(at.UserError, match="404"):

@@ -1,4 +1,4 @@
-"""What looks wrong in recordings is said before any work; what is right is not complained about."""
+"""Concerns about recordings are reported before any work, and good recordings raise none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PEOPLE, PER = 6, 24
 
 
 def raw(**changes: Any) -> Raw:
-    """Six people with twelve trials of two classes each, in two sessions, in which both occur."""
+    """Six subjects with twelve windows of two classes each, in two sessions, in which both occur."""
     draw = np.random.default_rng(0)
     n = PEOPLE * PER
     parts: dict[str, Any] = {
@@ -48,7 +48,7 @@ def said(text: str, **changes: Any) -> str:
     return found[0]
 
 
-def test_nothing_is_said_of_what_is_right() -> None:
+def test_good_recordings_raise_no_concern() -> None:
     assert concerns(raw()) == []
     assert concerns(raw(y=None)) == []
     assert concerns(raw(subject=None, y=None, session=None)) == []
@@ -66,26 +66,26 @@ TRUE = {
 
 
 @pytest.mark.parametrize("name", [pytest.param(one, marks=[pytest.mark.slow] * (one not in QUICK)) for one in NAMES])
-def test_nothing_but_what_is_true_is_said_of_real_recordings(name: str) -> None:
+def test_real_recordings_raise_only_known_concerns(name: str) -> None:
     lines = concerns(at.load(real_file(name)).raw())
     assert len(lines) == len(TRUE.get(name, [])), lines
     assert all(part in line for part, line in zip(TRUE.get(name, []), lines, strict=True)), lines
 
 
-def test_classes_that_people_tell() -> None:
+def test_classes_predicted_by_subjects() -> None:
     mostly = np.where(np.arange(PEOPLE * PER) % PER < 20, raw().subject // 3, 1 - raw().subject // 3)  # type: ignore[operator]
     said(r"the subject of a window predicts the class of 83% of the windows, where 5\d% would be chance", y=mostly)
 
 
-def test_classes_that_sessions_tell() -> None:
+def test_classes_predicted_by_sessions() -> None:
     said("the session of a window predicts the class of 100% of the windows", y=np.asarray(raw().session) - 1)
-    hours = np.arange(PEOPLE * PER) // 2  # of two trials each, one of either class
+    hours = np.arange(PEOPLE * PER) // 2  # of two windows each, one of either class
     assert concerns(raw(session=hours)) == []
     few = np.random.default_rng(0).permutation(hours)
     assert concerns(raw(session=few)) == [], "sessions of two trials tell much by chance"
 
 
-def test_a_class_that_training_people_lack() -> None:
+def test_a_class_that_training_subjects_lack() -> None:
     y = np.asarray(raw().y).copy()
     y[[0, 5, 30]] = 2
     said("'odd'.*at most 2 of 6 subjects .*0, 1", y=y, classes=("rest", "move", "odd"))
@@ -94,13 +94,13 @@ def test_a_class_that_training_people_lack() -> None:
     assert "80 rare classes" in line
 
 
-def test_people_of_one_class_and_of_one_trial() -> None:
+def test_subjects_with_one_class() -> None:
     y = np.asarray(raw().y).copy()
     y[:PER] = 0
     said("1 of 6 subjects have windows of one class .*'0'.* cannot be scored", y=y)
 
 
-def test_subjects_that_are_trials(tmp_path: Path) -> None:
+def test_a_subject_per_window(tmp_path: Path) -> None:
     found = concerns(raw(subject=np.arange(PEOPLE * PER), session=None))
     assert "144 windows are of 144 subjects" in found[0]
     source = tmp_path / "own.npz"
@@ -121,7 +121,7 @@ def test_channels_that_are_last() -> None:
 @pytest.mark.parametrize(
     ("factor", "told"), [(1e6, "1,000,000"), (1e-6, "1,000,000"), (1e3, "1,000"), (1 / 0.005, "200")]
 )
-def test_units_that_differ_between_people(factor: float, told: str) -> None:
+def test_units_that_differ_between_subjects(factor: float, told: str) -> None:
     X = np.asarray(raw().X).copy()
     X[2 * PER : 3 * PER] *= factor
     said(f"the signals of 2 vary by .*a factor of about {told}: .*same unit", X=X)
@@ -154,7 +154,7 @@ def test_a_rate_that_is_unknown(tmp_path: Path) -> None:
         at.load(tmp_path / "y.npz", sfreq=32, window=1)
 
 
-def test_labels_that_are_missing_or_look_so() -> None:
+def test_missing_labels() -> None:
     y = np.asarray(raw().y).copy()
     y[:7] = -1
     said("7 of 144 windows have no label: they are left out of training", y=y)
@@ -265,7 +265,7 @@ def test_sessions_that_share_samples() -> None:
 # --- cleaning --------------------------------------------------------------------------------------------------------
 
 
-def test_clean_leaves_out_what_is_broken_and_says_so(tmp_path: Path) -> None:
+def test_clean_leaves_out_broken_windows_and_subjects(tmp_path: Path) -> None:
     from autotransfer.recordings.cleaning import clean
 
     same, lines = clean(raw())
@@ -274,7 +274,7 @@ def test_clean_leaves_out_what_is_broken_and_says_so(tmp_path: Path) -> None:
     X = np.asarray(raw().X).copy()
     X[0, 1, 4] = np.nan
     X[1] = 7
-    X[PER : 2 * PER, 2] = 5  # a dead channel of one person
+    X[PER : 2 * PER, 2] = 5  # a dead channel of one subject
     X[5 * PER :] = X[4 * PER : 5 * PER]
     left, lines = clean(raw(X=X, channels=None))
     assert lines == [

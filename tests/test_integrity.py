@@ -1,4 +1,4 @@
-"""Card and weights of a model belong together: what was changed is noticed, and sizes before memory is taken."""
+"""Changed cards and weights of a model are noticed, and sizes are checked before memory is taken."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def rewrite(folder: Path, change: Callable[[Card], Card], **dump: Any) -> None:
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_changed_card_is_told_in_one_line(folder: Path, what: str) -> None:
+def test_a_changed_card_is_refused_in_one_line(folder: Path, what: str) -> None:
     """Every one of them could be used, and would predict something else or claim it."""
     rewrite(folder, CHANGES[what])
     with pytest.raises(UserError, match="its card changed") as caught:
@@ -68,7 +68,7 @@ def test_a_changed_card_is_told_in_one_line(folder: Path, what: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_other_weights_are_told_in_one_line(folder: Path) -> None:
+def test_other_weights_are_refused_in_one_line(folder: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     save_file({name: tensor + 1e-3 for name, tensor in tensors.items()}, folder / "model.safetensors")
     with pytest.raises(UserError, match="its weights changed"):

@@ -1,4 +1,4 @@
-"""Compiled code gets nothing that it would misread: every tensor of every kernel, given wrongly, is refused."""
+"""Compiled kernels refuse every tensor that they would misread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labels in a session: the same as calibrate, kept and restored; and whether one is worth asking for, by hand."""
+"""Labels in a session equal calibrate, are kept and restored, and requests equal hand computation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_labels_one_by_one_are_a_calibration(kind: str) -> None:
     assert np.abs(want - clf.predict_proba(X[REST])).max() > 0.05
 
 
-def test_labels_count_as_much_as_held_out_people_say() -> None:
+def test_labels_count_as_much_as_for_held_out_subjects() -> None:
     clf = KINDS["mixture"]()
     trusted = with_model(clf, with_card(clf.model_, trust=TRUSTED, calibrates_with=[2, 5, 10]))
     want = trusted.calibrate(X[FEW], Y[FEW]).predict_proba(X[REST])
@@ -137,7 +137,7 @@ def test_expected_gain_is_that_of_trying_every_class(kind: str) -> None:
     assert not session.ask(X[asked], at_least=1.1 * want)
 
 
-def test_asking_leaves_no_trace(online: at.CensoredClassifier) -> None:
+def test_a_label_request_leaves_no_trace(online: at.CensoredClassifier) -> None:
     plain, asked = at.Session(online), at.Session(online)
     for row in OWN[:12]:
         asked.ask(X[row])
@@ -153,7 +153,7 @@ def test_no_window_is_in_the_file_of_a_session(online: at.CensoredClassifier, tm
     assert not any(row.tobytes() in content for row in window[:, :4])
 
 
-def test_nothing_is_asked_where_held_out_people_gained_by_no_labels() -> None:
+def test_no_label_is_requested_if_labels_did_not_help_held_out_subjects() -> None:
     model = with_card(KINDS["mixture"]().model_, calibrates_with=[])
     session = at.Session(model)
     session.predict_proba(torch.from_numpy(X[OWN]))

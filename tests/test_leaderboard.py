@@ -1,4 +1,4 @@
-"""Submissions to the leaderboard: one that is right, and everything that can be wrong with one."""
+"""Correct submissions to the leaderboard pass, and errors are named."""
 
 from __future__ import annotations
 

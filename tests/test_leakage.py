@@ -1,4 +1,4 @@
-"""The probe reads what is there, and nothing that is not."""
+"""The probe measures leakage where there is some, and none otherwise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def latents(shift: float, n_subjects: int = 4, per_subject: int = 60, seed: int 
     return generator.standard_normal((len(s), 8)) + means[s], s
 
 
-def test_independent_codes_leak_nothing() -> None:
+def test_independent_latents_leak_nothing() -> None:
     z, s = latents(0.0)
     found = at.leakage(z, s)
     assert found.chance == 0.25
@@ -42,7 +42,7 @@ def test_leakage_grows_with_the_shift_and_never_exceeds_the_information() -> Non
         assert leak.bits > 0.6 * information - 0.03
 
 
-def test_unequal_numbers_of_trials_do_not_bias_chance() -> None:
+def test_unequal_numbers_of_windows_do_not_bias_chance() -> None:
     z, s = latents(0.0, per_subject=100)
     keep = np.r_[0:100, 100:110, 200:300, 300:312]
     found = at.leakage(z[keep], s[keep])

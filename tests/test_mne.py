@@ -1,4 +1,4 @@
-"""MNE epochs, as objects and as files: what goes in comes out, and what does not fit is refused in one line."""
+"""MNE epochs load as objects and as files, and invalid ones are refused in one line."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_usual_columns_need_not_be_named(column: str) -> None:
     assert [rec.subjects[s] for s in rec.subject] == PEOPLE
 
 
-def test_a_dict_or_a_list_of_people() -> None:
+def test_a_dict_or_a_list_of_subjects() -> None:
     people = {name: make(4, seed=k) for k, name in enumerate(["zoe", "ann", "bob"])}
     rec = at.Recordings.from_epochs(people)
     assert [rec.subjects[s] for s in rec.subject] == ["zoe"] * 4 + ["ann"] * 4 + ["bob"] * 4
@@ -136,7 +136,7 @@ def test_a_window_that_starts_between_two_samples_keeps_all_of_them() -> None:
         ({"tmin": 0.0}, "subject 'b' is cut from 0 s, subject 'a' is cut from -0.05 s; "),
     ],
 )
-def test_people_who_differ(changes: dict[str, Any], text: str) -> None:
+def test_subjects_with_different_recordings_are_refused(changes: dict[str, Any], text: str) -> None:
     people = {"a": make(4), "b": make(4, **changes), "c": make(4)}
     refused(lambda: at.Recordings.from_epochs(people), text)
 
@@ -188,7 +188,7 @@ def test_a_file_gives_what_the_object_gives(tmp_path: Path, name: str) -> None:
     assert rec.name == "a"
 
 
-def test_a_folder_of_people(tmp_path: Path) -> None:
+def test_a_folder_of_subjects(tmp_path: Path) -> None:
     for k, name in enumerate(["sub-01_ses-2_epo", "sub-02_ses-1_epo", "sub-02_ses-2-epo", "sub-ab_ses-1_task-x_epo"]):
         make(4, seed=k).save(tmp_path / f"{name}.fif")
     (tmp_path / "sub-01_ave.fif").write_bytes(b"something else")

@@ -1,5 +1,4 @@
-"""Our estimators as MOABB's pipelines, unchanged: MOABB routes the subjects of the training trials to fit by itself,
-and in its cross-subject modes windows of the person who is tested."""
+"""Estimators are used as MOABB pipelines, which route subjects and target windows to fit."""
 
 from __future__ import annotations
 
@@ -142,7 +141,7 @@ def test_a_mode(mode: str, tmp_path: Path) -> None:
 ONE_FOLD = {"cv_class": GroupShuffleSplit, "cv_kwargs": {"n_splits": 1, "test_size": 1}, "random_state": 0}
 
 
-def test_steps_before_it_see_the_windows_of_the_person_too(tmp_path: Path) -> None:
+def test_earlier_steps_transform_target_windows(tmp_path: Path) -> None:
     """MOABB hands them out as they are; scikit-learn's `transform_input` takes them through the steps."""
     modes()
     MET.clear()

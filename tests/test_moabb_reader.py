@@ -51,7 +51,7 @@ def test_a_dataset_gives_what_its_paradigm_gives() -> None:
         ("rstate", ("open", "closed"), 40),
     ],
 )
-def test_the_paradigm_follows_from_the_kind(kind: str, events: tuple[str, ...], window: int) -> None:
+def test_the_paradigm_follows_from_the_data_set(kind: str, events: tuple[str, ...], window: int) -> None:
     dataset = fake(kind, events, n_sessions=1, duration=150, n_events=4, sfreq=100)
     rec = at.Recordings.from_moabb(dataset)
     assert set(rec.classes) == set(events)
@@ -93,7 +93,7 @@ def test_objects_that_do_not_fit() -> None:
     refused(lambda: at.Recordings.from_moabb(fake(), subjects=[1, 2]), "there are 2 subjects")
 
 
-def test_people_who_differ_are_told_apart() -> None:
+def test_subjects_with_different_channels_are_refused() -> None:
     dataset = fake()
     generate, rates = dataset._get_single_subject_data, {2: 256}
 

@@ -1,4 +1,4 @@
-"""Windows unlike those of training are told of before anybody believes what is predicted for them."""
+"""Windows unlike those of training are reported before prediction."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ WHO = np.repeat(["ann", "bob", "cleo"], 3)
 NAMES = ["C3", "C4"]
 
 
-def test_windows_like_those_of_training_need_no_word() -> None:
+def test_windows_like_those_of_training_raise_no_warning() -> None:
     assert compare_with_training(X, NAMES, 1.0, WHO) == []
     assert compare_with_training(20 * X, NAMES, 1.0, WHO) == []
     assert compare_with_training(1e-6 * X, NAMES, None, WHO) == [], "nobody knows their unit"
 
 
-def test_another_unit_is_named_with_whose_it_is() -> None:
+def test_another_unit_is_reported_with_its_subject() -> None:
     (everybody,) = compare_with_training(1e-6 * X, NAMES, 1.0, WHO)
     assert everybody.startswith("the windows vary by 1e-06, the training windows by 1, a factor of about 1,")
     mixed = X.copy()
@@ -34,7 +34,7 @@ def test_another_unit_is_named_with_whose_it_is() -> None:
     assert compare_with_training(mixed, NAMES, 1.0, WHO)[0].startswith("the windows of 'bob' and 1 more vary by ")
 
 
-def test_what_never_changes_is_named() -> None:
+def test_constant_channels_are_reported() -> None:
     dead = X.copy()
     dead[:, 1] = 3.0
     assert compare_with_training(dead, NAMES, 1.0) == ["channel C4 is constant in these windows: check the electrodes"]
@@ -67,7 +67,7 @@ def test_a_session_warns_once_of_its_first_windows(recwarn: pytest.WarningsRecor
         at.Session(fitted).predict_proba(0 * windows)
 
 
-def test_what_the_data_do_not_say_is_said(recwarn: pytest.WarningsRecorder) -> None:
+def test_missing_metadata_is_reported(recwarn: pytest.WarningsRecorder) -> None:
     rec = at.synthetic(n_subjects=4, windows_per_class=6, n_channels=3, n_times=32)
     named = at.Recordings(rec.X, rec.y, rec.subject, channels=["C3", "Cz", "C4"], sfreq=64)
     (outcome,) = at.train(named, [at.Job(SETTING, Fold(np.arange(len(rec.y))), 0)], "cpu", progress=False)

@@ -1,4 +1,4 @@
-"""The average for sessions: it begins at the training people, and is moved by windows that nobody has labeled."""
+"""The online ensemble starts at the training subjects and adapts by unlabeled windows."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def model() -> Model:
 # ---- the offset ------------------------------------------------------------------------------------------------------
 
 
-def test_statistics_of_training_people_are_those_of_a_loop() -> None:
+def test_statistics_of_training_subjects_equal_a_loop() -> None:
     draw = torch.Generator().manual_seed(0)
     logits, reference = torch.randn(60, 3, generator=draw), torch.tensor([0.3, -0.2, 0.5])
     y, people = torch.arange(60) % 3, torch.arange(60) // 20
@@ -106,7 +106,7 @@ def shown(
 
 
 @pytest.mark.parametrize("rule", CENTERING_RULES, ids=lambda rule: rule.name)
-def test_somebody_new_is_treated_as_training_people_are(rule: CenteringRule) -> None:
+def test_a_new_subject_starts_at_the_training_subjects(rule: CenteringRule) -> None:
     centered = OnlineCentering(simple(), rule)
     assert np.array_equal(centered.offset(centered.initial_state()), np.zeros((1, 3)))
 
@@ -134,8 +134,8 @@ def test_a_shift_is_learned_from_windows_of_all_classes(kind: str) -> None:
     np.testing.assert_allclose(found, shift, atol=0.1)
 
 
-def test_one_class_for_minutes_moves_little_where_classes_are_believed() -> None:
-    """Somebody like the training people shows one class alone; somebody shifted does, and the shift is learned."""
+def test_one_class_alone_moves_little_if_predictions_are_trusted() -> None:
+    """A subject like the training subjects shows one class alone; a shifted subject does, and the shift is learned."""
     nothing, shift = np.zeros(3), np.array([1.0, 0.0, -1.0])
     far = np.linalg.norm(simple().classes[0, 0])
     assert np.linalg.norm(shown([0] * 200, nothing, CenteringRule("plain", 2.0))[0]) > 0.9 * far
@@ -164,7 +164,8 @@ def test_rules_that_make_no_sense_are_refused(values: dict[str, object], words: 
         CenteringRule(**values)  # type: ignore[arg-type]
 
 
-# ---- a person and the model ------------------------------------------------------------------------------------------
+# ---- a subject and the model
+# ------------------------------------------------------------------------------------------
 
 
 def test_the_offset_is_what_centering_the_windows_would_do() -> None:
@@ -174,7 +175,7 @@ def test_the_offset_is_what_centering_the_windows_would_do() -> None:
     assert model.online is not None
     total = 0.3 * np.log(alone(model)[0].predict_proba(OWN))
     for part, weight in zip(model.online_candidates, EXPONENTS[1:], strict=True):
-        prior = part.preprocessing.start_subject().feed(OWN)[0].double()  # already less the training people's center
+        prior = part.preprocessing.start_subject().feed(OWN)[0].double()  # already less the training subjects' center
         seen = torch.cat([torch.zeros_like(prior[:1]), prior.cumsum(0)[:-1]])
         mean = seen / (4 + torch.arange(len(prior), dtype=torch.float64))[:, None, None]
         logits = part.members.classifier(part.members.net((prior - mean).float()))
@@ -199,7 +200,7 @@ def test_windows_in_any_pieces_and_from_disk_are_one_stream(model: Model, tmp_pa
     np.testing.assert_allclose(session.predict_proba(OWN), together, atol=1e-6)
 
 
-def test_labels_take_over(model: Model) -> None:
+def test_labels_calibrate_an_online_session(model: Model) -> None:
     """Windows that were answered can be labeled; the session is then that of the calibrated model."""
     first = np.sort(np.concatenate([np.flatnonzero(c == Y)[:3] for c in range(REC.n_classes)]))
     session = at.Session(model, adapt=True)
@@ -218,7 +219,7 @@ def test_a_session_that_does_not_adapt_is_zero_shot(model: Model) -> None:
     assert model.adaptation == "none"
 
 
-def test_all_windows_of_each_person_in_no_order(model: Model) -> None:
+def test_transductive_predictions_do_not_depend_on_the_order(model: Model) -> None:
     other = REC.X[REC.subject == 0]
     X, who = torch.cat([OWN, other]), ["new"] * len(OWN) + ["other"] * len(other)
     found = model.predict_proba(X, who, adapt="all")
@@ -229,10 +230,11 @@ def test_all_windows_of_each_person_in_no_order(model: Model) -> None:
     assert np.abs(found - model.predict_proba(X)).max() > 0.05
 
 
-# ---- held-out people decide ------------------------------------------------------------------------------------------
+# ---- held-out subjects decide
+# ------------------------------------------------------------------------------------------
 
 
-def test_rules_side_by_side_are_rules_by_themselves(model: Model) -> None:
+def test_rules_evaluated_together_equal_single_rules(model: Model) -> None:
     online, orders = model.online_ensemble(CENTERING_RULES), list(replay.window_orders(Y).values())
     said = online.predict_zero_shot(OWN)
     every = online.predict_in_orders(said, orders)
@@ -244,7 +246,7 @@ def test_rules_side_by_side_are_rules_by_themselves(model: Model) -> None:
             np.testing.assert_allclose(found, alone, rtol=1e-9, atol=1e-9)
 
 
-def test_what_is_played_back_is_what_a_session_does(model: Model) -> None:
+def test_an_online_replay_equals_a_session(model: Model) -> None:
     _, _, found = replay.replay_subject(model, REC, ROWS)
     rule = "online balanced, prior 8"
     own = made(online_adaptation.RULES[rule])
@@ -264,7 +266,7 @@ def told(people: dict[str, AdaptationScores]) -> dict[str, Any]:
 
 
 def person(gain: float, worst: float, name: str = "online balanced, prior 8") -> AdaptationScores:
-    """Somebody who gains by one rule, in one order something else."""
+    """A subject who gains by one rule, in one order something else."""
     rules = {rule: np.full((1, len(ORDERS)), 0.4) for rule in online_adaptation.RULES}
     rules[name][:] = 0.5 + gain
     rules[name][:, 2] = 0.5 + worst
@@ -278,8 +280,8 @@ def best_of_four(scores: AdaptationScores) -> str:
     return online_adaptation.best_method(AdaptationScores.stack([scores] * 4))
 
 
-def test_the_average_is_used_unless_an_order_loses_or_another_method_is_clearly_better() -> None:
-    """Every person gains .02 by the first adaptation method in every order."""
+def test_the_online_ensemble_is_used_unless_it_harms_or_another_method_is_better() -> None:
+    """Every subject gains .02 by the first adaptation method in every order."""
     first = next(iter(online_adaptation.ADAPTATION_METHODS))
     assert best_of_four(person(0.2, 0.1)) == "online balanced, prior 8"
     assert best_of_four(person(0.2, 0.01)) == "online balanced, prior 8"  # .02 is better in one order only
@@ -294,14 +296,14 @@ def test_the_average_is_used_unless_an_order_loses_or_another_method_is_clearly_
     assert "online" not in told({"a": zero_shot_person()})
 
 
-def test_nobody_chooses_their_own_rule() -> None:
-    """One person loses by what the others gain by, and is shown with it."""
+def test_no_subject_selects_its_own_rule() -> None:
+    """One subject loses by what the others gain by, and is shown with it."""
     every = {name: person(0.2, 0.2) for name in "abc"} | {"d": person(-0.3, -0.3)}
     assert told(every)["online"]["recorded"]["d"] == pytest.approx(0.2)
     assert told(every)["adapted"]["recorded"]["d"] == pytest.approx(0.2)
 
 
-def test_closed_forms_of_sessions_are_those_of_the_run_centered() -> None:
+def test_linear_models_of_sessions_are_those_of_the_run_centered() -> None:
     def stage(adaptation: str) -> Stage:
         options = described(source="x", grid="uncensored", adaptation=adaptation)
         return make_plan(Preparation(options, REC)).stages[0]
@@ -314,11 +316,11 @@ def test_closed_forms_of_sessions_are_those_of_the_run_centered() -> None:
 
 
 def zero_shot_person() -> AdaptationScores:
-    """Somebody whose average for sessions centers nothing."""
+    """A subject whose average for sessions centers nothing."""
     return person(0.2, 0.1)._replace(all_windows={})
 
 
-def test_somebody_without_the_average_is_as_delivered_by_every_rule() -> None:
+def test_a_subject_without_the_online_ensemble_is_zero_shot() -> None:
     still = online_adaptation.without_rules(zero_shot_person())
     like = person(0.2, 0.1)
     assert still.by_method.keys() == like.by_method.keys()

@@ -1,4 +1,4 @@
-"""Packages that a use does not need are not imported for it; one that it needs is missed before any work."""
+"""Optional packages are imported only where needed, and a missing one is reported before any work."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def python(code: str, *blocked: str, args: tuple[str, ...] = ()) -> subprocess.C
 
 
 @pytest.mark.slow
-def test_what_a_use_does_without() -> None:
+def test_a_use_works_without_optional_packages() -> None:
     """The library, and then in the same process the whole procedure, which needs pandas."""
     code = f"{LIBRARY}\nassert 'pandas' not in sys.modules\nBLOCKED.remove('pandas')\n{PROCEDURE}"
     done = python(code, "optuna", "plotly", "typer", "rich", "pandas", "triton")

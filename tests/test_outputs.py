@@ -1,4 +1,4 @@
-"""Files that commands write: what would be lost, or cannot be written, is refused before any work."""
+"""Commands refuse outputs that would destroy data or cannot be written, before any work."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("x", "victim.npz/o.csv", "there is no folder victim.npz"),
     ],
 )
-def test_what_would_be_lost_or_cannot_be_written_is_refused(here: Path, data: str, out: str, words: str) -> None:
+def test_unsafe_outputs_are_refused(here: Path, data: str, out: str, words: str) -> None:
     with pytest.raises(UserError) as caught:
         check_outputs(data, out=Path(out))
     assert words in str(caught.value).replace(os.sep, "/")
@@ -83,7 +83,7 @@ def test_commands_overwrite_neither_recordings_nor_runs(here: Path, given: list[
 
 @pytest.mark.skipif(os.name == "nt", reason="there is no umask")
 @pytest.mark.parametrize(("mask", "mode"), [(0o077, 0o600), (0o022, 0o644), (0o002, 0o664)])
-def test_who_may_read_a_file_is_for_the_umask_to_say(tmp_path: Path, mask: int, mode: int) -> None:
+def test_the_umask_decides_permissions(tmp_path: Path, mask: int, mode: int) -> None:
     before = os.umask(mask)
     try:
         for _ in range(2):  # a new file, and one that is replaced

@@ -1,4 +1,4 @@
-"""Scores on people and windows that a model has seen are not told without a word."""
+"""Scores on subjects and windows of the training set come with a warning."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ METRIC = METRICS["balanced_accuracy"]
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    """Trained on all but one person, and knowing on whom."""
+    """Trained on all but one subject, and knowing on whom."""
     rows = np.flatnonzero(~NEW)
     known = at.Recordings(
         REC.X[rows], REC.y[rows], REC.subject[rows], sfreq=REC.sfreq, name="study", channels=list("abcd")
@@ -63,7 +63,7 @@ def of_training(model: Model, raw: Raw) -> list[str]:
     return find_calibration_warnings(model, raw, model.read(raw))
 
 
-def test_people_who_were_in_training_are_named(model: Model) -> None:
+def test_subjects_of_the_training_set_are_named(model: Model) -> None:
     (told,) = lines(model, raw_of(np.arange(len(REC.y))))
     assert "trained on windows of 5 subjects ('0', '1', '2', '3', '4')" in told
     assert lines(model, raw_of(np.flatnonzero(NEW))) == []
@@ -72,14 +72,14 @@ def test_people_who_were_in_training_are_named(model: Model) -> None:
     assert lines(model, raw_of(some, X=REC.X[some].double().numpy())) == lines(model, raw_of(some))
 
 
-def test_labels_that_no_run_tried_are_warned_of(model: Model) -> None:
+def test_untried_calibration_warns(model: Model) -> None:
     new, untried = raw_of(np.flatnonzero(NEW)), copy(model)
     assert of_training(model, new) == []
     untried.card = replace(model.card, adaptation_method=UNTRIED)
     assert "not tried on held-out subjects" in of_training(untried, new)[0]
 
 
-def test_windows_of_a_calibration_are_counted_and_a_score_without_them_is_told(model: Model) -> None:
+def test_calibration_windows_are_counted_and_the_rest_is_scored(model: Model) -> None:
     rows = np.flatnonzero(NEW)
     few = raw_of(rows[:10])
     made, _ = calibrate_model(model, few, REC.X[rows[:10]])
@@ -97,7 +97,7 @@ def test_windows_of_a_calibration_are_counted_and_a_score_without_them_is_told(m
     assert "calibrated with the labels" in lines(again, few)[0], "windows of the first calibration are kept"
 
 
-def test_calibrating_for_somebody_of_the_training_is_said(model: Model) -> None:
+def test_calibrating_for_a_training_subject_warns(model: Model) -> None:
     seen, new = np.arange(6), np.flatnonzero(NEW)[:6]
     assert "trained on windows of 1 subject ('0')" in str(of_training(model, raw_of(seen)))
     for subject in (None, ["5"] * 6):
@@ -119,7 +119,7 @@ def test_a_card_holds_digests_and_neither_names_nor_many(model: Model) -> None:
 
 
 def replayed(folder: Path, rows: np.ndarray, *given: str) -> tuple[list[str], list[str]]:
-    """What a replay of these windows, in one table for each person, has to say of them: the field of its file, and its
+    """What a replay of these windows, in one table for each subject, has to say of them: the field of its file, and its
     warnings."""
     study = folder / f"study{len(rows)}"
     study.mkdir(exist_ok=True)
@@ -138,7 +138,7 @@ def replayed(folder: Path, rows: np.ndarray, *given: str) -> tuple[list[str], li
     ]
 
 
-def test_a_replay_of_people_who_were_in_training_says_so(model: Model, tmp_path: Path) -> None:
+def test_a_replay_of_training_subjects_warns(model: Model, tmp_path: Path) -> None:
     model.save(tmp_path / "run" / "model")
     everybody = np.arange(len(REC.y))
     (told,) = lines(model, raw_of(everybody))

@@ -18,7 +18,7 @@ import autotransfer as at
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "autotransfer"
-# What a package is built from. The checkout itself is left alone: setuptools writes beside its sources.
+# What a package is built from. The checkout itself is left alone: setuptools writes next to its sources.
 SOURCES = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CITATION.cff", "constraints.txt")
 
 

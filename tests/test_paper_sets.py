@@ -1,4 +1,4 @@
-"""benchmarks.paper_sets: the paper's data sets as an .npz, from small files of their layouts."""
+"""benchmarks.paper_sets converts the paper's data sets from small files of their layouts."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_ecog_faces(tmp_path: Path) -> None:
     assert rec.channels[:2] == ("electrode 1", "electrode 2")
 
 
-# --- one file a person -------------------------------------------------------------------------------------
+# --- one file a subject -------------------------------------------------------------------------------------
 
 
 def write_people(folder: Path, names: tuple[str, ...] = ("p1", "p2", "p3"), **more: Any) -> dict[str, dict[str, Any]]:

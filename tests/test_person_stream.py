@@ -1,4 +1,4 @@
-"""A stream decoded as it comes: the numbers of batch prediction, and every lost window told. LSL keeps to loopback."""
+"""A stream is decoded as in batch prediction, and every lost window is reported."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_long_silence_costs_no_memory_and_is_counted() -> None:
 # files
 
 
-def test_trials_of_a_file_are_decoded_as_in_one_call(run: Path, tmp_path: Path) -> None:
+def test_windows_of_a_file_are_decoded_as_in_one_call(run: Path, tmp_path: Path) -> None:
     person_file(tmp_path / "ann.npz", OWN.numpy())
     result = command(run, "--source", tmp_path / "ann.npz", "--out", tmp_path / "out.csv")
     found, together = table(tmp_path / "out.csv"), at.load_model(run).predict_proba(OWN)
@@ -146,7 +146,7 @@ def at_tensor(windows: np.ndarray) -> Any:
     return torch.from_numpy(windows)
 
 
-def test_a_session_goes_on_where_it_was(run: Path, tmp_path: Path) -> None:
+def test_a_session_continues(run: Path, tmp_path: Path) -> None:
     for name, rows in (("first", slice(0, 25)), ("second", slice(25, 40))):
         person_file(tmp_path / f"{name}.npz", OWN.numpy()[rows])
         command(run, "--source", tmp_path / f"{name}.npz", "--out", tmp_path / f"{name}.csv",
@@ -176,7 +176,7 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_work_is_refused_before_anything_is_read(run: Path, tmp_path: Path, case: str) -> None:
+def test_impossible_options_of_a_stream_are_refused(run: Path, tmp_path: Path, case: str) -> None:
     changes, options, words = REFUSED[case]
     arrays = {"X": changes.get("X", OWN.numpy())} | {k: v for k, v in changes.items() if k == "subject"}
     meta = {"sfreq": RATE, "channels": ["ch0", "ch1", "ch2"]} | {
@@ -320,7 +320,7 @@ def test_lost_samples_jitter_and_a_stream_that_comes_back(run: Path, tmp_path: P
     assert f"{done['dropped']} samples lost in {len(done['bursts'])} gap" in err
 
 
-def test_without_the_extra_it_says_what_to_install(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_names_the_package(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mne_lsl.lsl", None)
     monkeypatch.setitem(sys.modules, "mne_lsl", None)
     monkeypatch.setitem(sys.modules, "pyxdf", None)

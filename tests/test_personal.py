@@ -1,4 +1,4 @@
-"""A person's own classifier is the form that predicts their labels best, and nothing but labels chooses it."""
+"""A subject's own classifier is selected by labels alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def forms(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(told), torch.from_numpy(10 * draw.standard_normal((N, 40)))
 
 
-def test_scored_windows_have_no_part_in_the_choice() -> None:
+def test_scored_windows_do_not_change_the_selection() -> None:
     """Their classes and groups may be anything, and their latents say nothing of which form is taken."""
     good, useless = forms()
     before = personal_log_probs([useless, good], Y, ALONE, KNOWN, CLASSES)
@@ -32,7 +32,7 @@ def test_scored_windows_have_no_part_in_the_choice() -> None:
     torch.testing.assert_close(after[KNOWN], before[KNOWN])
 
 
-def test_groups_stay_whole_where_labels_allow_it() -> None:
+def test_groups_stay_whole_if_labels_allow_it() -> None:
     y = np.repeat([0, 1], 12)
     groups = np.arange(24) // 3  # four of each class
     splits = label_splits(y, groups)
@@ -46,7 +46,7 @@ def test_groups_stay_whole_where_labels_allow_it() -> None:
     assert label_splits(np.zeros(4, dtype=np.int64), np.arange(4)) == []
 
 
-def test_a_form_that_knows_groups_alone_is_not_taken() -> None:
+def test_a_classifier_that_recognizes_groups_is_not_selected() -> None:
     """Windows of a group are all but equal: left out one by one, a form that tells groups apart would look best."""
     draw = np.random.default_rng(1)
     y, groups = np.repeat([0, 1], 30), np.arange(60) // 3

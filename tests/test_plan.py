@@ -1,4 +1,4 @@
-"""Plans: what a run will do, in which order, what a limit cuts, and that a run does what its plan says."""
+"""Plans state what a run will do and in which order, and a run does what its plan states."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from autotransfer.search.plan import Plan, Stage, begin, make_plan, read_plan
 from faults import assert_one_line, call
 from tiny import tiny, tiny_file
 
-pytestmark = pytest.mark.usefixtures("brief_answers")
+pytestmark = pytest.mark.usefixtures("brief_results")
 
 
 MANY = tiny(24, per_class=2)
@@ -47,7 +47,7 @@ def test_a_time(text: str, seconds: float) -> None:
     assert parse_time(text) == seconds
 
 
-def test_a_limit_is_usual_where_kinds_are_averaged_and_nowhere_else() -> None:
+def test_only_ensemble_runs_have_a_default_time_limit() -> None:
     assert options().time == "30m"
     assert options(time="none").seconds is None
     for changes in ({"rule": "published"}, {"grid": "paper"}, {"search": "tpe"}):
@@ -55,7 +55,7 @@ def test_a_limit_is_usual_where_kinds_are_averaged_and_nowhere_else() -> None:
         assert options(**{"time": "1h"} | changes).seconds == 3600
 
 
-def test_stages_go_from_what_is_quick_to_what_gains_least() -> None:
+def test_stages_are_ordered_by_cost_and_gain() -> None:
     plan = planned(time="none")
     first, others, second, third, *rest = plan.stages
     assert closed(first)

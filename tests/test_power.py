@@ -1,4 +1,4 @@
-"""Log power beside the code: what it says it is, the same stacked, alone, exported and through a file."""
+"""Log-power latents equal plain networks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PlainWithPower(PlainEEGNet):
 
 
 @pytest.mark.parametrize(("channels", "times", "kernel"), [(3, 64, 9), (5, 71, 16), (2, 9, 3)])
-def test_the_code_equals_the_plain_networks(channels: int, times: int, kernel: int) -> None:
+def test_latents_equal_the_plain_networks(channels: int, times: int, kernel: int) -> None:
     net = EEGNet(channels, times, 3, temporal_kernel=kernel, log_power=True, dropout=0.0, seeds=range(3)).double()
     plain = PlainWithPower(channels, times, kernel).double()
     copy_member(plain, net, 1)

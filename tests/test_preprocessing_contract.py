@@ -1,4 +1,4 @@
-"""What every transform promises, alone and with others. It reads TRANSFORMS: a new transform needs no new test here."""
+"""Every transform in the registry keeps this contract, alone and with others."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from autotransfer.training.windows import Windows
 from tiny import assert_same_outcome, people, stacked_jobs, tiny
 
 CPU = torch.device("cpu")
-REC = people(n_subjects=4, per=70)  # more windows of a person than are worked on at once
+REC = people(n_subjects=4, per=70)  # more windows of a subject than are worked on at once
 FOLDS = [at.leave_one_subject_out(REC)[place] for place in (0, 1, 2, 0)]  # two groups may share a fold
 TRAINING, HELD_OUT = [fold.train for fold in FOLDS], [fold.held_out_rows for fold in FOLDS]
 KERNEL = 5
 
-VALUES = {  # beside the default of each
+VALUES = {  # next to the default of each
     "standardize": ("trial", "train", "online", "transductive"),
     "align": ("online", "transductive"),
     "represent": ("features", "tangent"),
@@ -145,7 +145,7 @@ def test_groups_that_stay_keep_their_windows(way: Preprocessing, in_memory: bool
         torch.testing.assert_close(found.covariance, moments.covariance[1:2], **EXACT)
 
 
-# a new person
+# a new subject
 
 
 @EVERY
@@ -192,7 +192,7 @@ def test_no_window_changes_an_earlier_one(way: Preprocessing) -> None:
 
 
 @every_with_one_of("in_memory", True, False)
-def test_held_out_people_and_labels_matter_to_nobody_else(way: Preprocessing, in_memory: bool) -> None:
+def test_held_out_subjects_and_labels_change_no_other_window(way: Preprocessing, in_memory: bool) -> None:
     """Fold 0 leaves subjects 3 and 0 out."""
     assert set(REC.subject[HELD_OUT[0]].tolist()) == {0, 3}
     X = REC.X.clone()
@@ -215,7 +215,7 @@ def test_held_out_people_and_labels_matter_to_nobody_else(way: Preprocessing, in
 
 
 @EVERY
-def test_a_restored_model_prepares_alike(way: Preprocessing) -> None:
+def test_a_restored_model_prepares_windows_in_the_same_way(way: Preprocessing) -> None:
     fitted = way.fit(REC.X, REC.subject, TRAINING)
     stored, X = fitted.state_dict(), REC.X[REC.subject == 0]
     again = way.restore(stored)
@@ -257,7 +257,7 @@ def test_windows_from_a_file_are_those_in_memory(way: Preprocessing, dtype: torc
 
 @every_with_one_of("in_memory", True, False)
 def test_training_sees_what_the_model_will(way: Preprocessing, in_memory: bool) -> None:
-    """Training windows by the fitted statistics, held-out ones as those of somebody new, in the order of recording."""
+    """Training windows by the fitted statistics, held-out ones as those of a new subject, in the order of recording."""
     prepared, fitted = prepare(way, in_memory=in_memory), fit(way, TRAINING)
     rows = some_rows(TRAINING)
     expected = fitted(REC.X.double()[rows], REC.subject[rows])

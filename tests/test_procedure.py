@@ -1,4 +1,4 @@
-"""The whole procedure on tiny data: complete, honest, resumable, and nothing trained twice."""
+"""The whole procedure on tiny data is complete, free of leakage, resumable, and fits nothing twice."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from autotransfer.settings import Setting
 from faults import few_linear_candidates, quiet
 from tiny import create_run, described, tiny_file
 
-pytestmark = pytest.mark.usefixtures("brief_answers")
+pytestmark = pytest.mark.usefixtures("brief_results")
 
 REQUIRED = {
     "stage", "method", "mode", "strength", "estimator", "length_scale", "regularization", "standardize", "fold",
@@ -154,7 +154,7 @@ def depends_on_a_subject(evidence: ClassificationEvidence) -> bool:
     return found
 
 
-def test_no_subject_decides_about_themselves(finished: tuple[Run, Choice], averaged: tuple[Run, Choice]) -> None:
+def test_no_subject_decides_about_itself(finished: tuple[Run, Choice], averaged: tuple[Run, Choice]) -> None:
     for done in (finished, averaged):
         evidence = evidence_of(*done)
         again = select(evidence, done[1].paper_network)
@@ -184,7 +184,7 @@ def test_a_rule_that_looks_at_the_subject_is_caught(
     assert depends_on_a_subject(evidence)
 
 
-def test_what_selects_is_given_nothing_of_the_subject(averaged: tuple[Run, Choice]) -> None:
+def test_selection_is_given_no_evidence_of_the_subject(averaged: tuple[Run, Choice]) -> None:
     evidence = evidence_of(*averaged)
     for subject in evidence.held_out_subjects:
         known = evidence.without([subject])

@@ -1,4 +1,4 @@
-"""What lets a step be a program: nothing is lost on a CPU, and members that are over can stay in the stack."""
+"""Ended members may stay in a stack, and a population frees its memory."""
 
 from __future__ import annotations
 

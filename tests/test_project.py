@@ -1,4 +1,4 @@
-"""What is stated in two places is stated alike: versions, pins, the order of a release."""
+"""Versions, pins and the order of a release agree between files."""
 
 from __future__ import annotations
 

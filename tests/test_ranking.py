@@ -1,4 +1,4 @@
-"""Shortlist and choice on numbers whose answer is known."""
+"""Shortlist and selection on numbers with a known answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files: what was saved comes back, and whatever else lies on disk is refused in one line."""
+"""Saved recordings load unchanged, and other files are refused in one line."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ LABELS = [
 
 @pytest.mark.parametrize("labels", LABELS)
 @pytest.mark.parametrize("session", [None, [3] * 4 + [8] * 5])
-def test_what_is_saved_comes_back(tmp_path: Path, labels: list[Any], session: list[int] | None) -> None:
+def test_saved_recordings_load_unchanged(tmp_path: Path, labels: list[Any], session: list[int] | None) -> None:
     rec = Recordings(X, labels * 3, [labels[k // 3] for k in range(N)], session, 100, ["Cz", "µ"], name="a study")
     save_npz(tmp_path / "a.npz", rec)
     save_folder(tmp_path / "a", rec)
@@ -109,7 +109,7 @@ def test_what_cannot_be_saved_is_refused(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_plain_npz_of_a_user(tmp_path: Path) -> None:
+def test_a_users_npz(tmp_path: Path) -> None:
     path = written(tmp_path / "emg.v2.npz", y=np.tile(["p", "q", "r"], 3), group=np.arange(N), session=np.ones(N))
     rec = load(path)
     assert (rec.name, rec.classes, rec.sfreq) == ("emg.v2", ("p", "q", "r"), None)
@@ -271,7 +271,7 @@ def test_nothing_is_ever_unpickled(tmp_path: Path) -> None:
     assert trace.exists()  # the bomb works
 
 
-def test_other_kinds_of_file(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "X.npy", X)
     refused(tmp_path / "X.npy", "its ending is unknown")
     (tmp_path / "X.npy").rename(tmp_path / "X.npz")
@@ -314,7 +314,7 @@ def npy(descr: str, shape: str, data: bytes = b"") -> bytes:
         b"nothing",
     ],
 )
-def test_headers_are_not_believed(tmp_path: Path, content: bytes) -> None:
+def test_wrong_headers_are_refused(tmp_path: Path, content: bytes) -> None:
     folder = folder_with(tmp_path / "a")
     for name in ("X", "y"):
         path = written(tmp_path / "a.npz", **{name: None})

@@ -1,4 +1,4 @@
-"""Recordings, labels and the checks of X: everything that enters is valid or refused in one line."""
+"""Recordings are valid or refused in one line."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_wrong_labels_and_names_are_refused_in_one_line(changes: dict[str, objec
 
 
 @pytest.mark.parametrize("missing", [float("nan"), None, pd.NA, pd.NaT, Decimal("nan"), "", "  "], ids=repr)
-def test_windows_without_a_label_are_left_out_and_said(missing: object) -> None:
+def test_windows_without_a_label_are_left_out_with_a_warning(missing: object) -> None:
     y = [missing, *(["left", "right"] * 6)[1:]]
     columns = {"hand": list("abcdefghijkl"), "age": np.arange(N) + 0.5}
     with pytest.warns(UserWarning, match="1 of 12 windows have no label: they are left out of training"):
@@ -179,7 +179,7 @@ def test_windows_without_a_label_are_left_out_and_said(missing: object) -> None:
     assert rec.columns["age"].values.tolist() == [n + 0.5 for n in range(1, N)]
 
 
-def test_minus_one_is_missing_where_names_are_counted_into() -> None:
+def test_minus_one_is_a_missing_label_if_labels_are_indices() -> None:
     y = np.array([-1, *Y[1:]])
     with pytest.warns(UserWarning, match="1 of 12 windows"):
         assert make(y=y, classes=["a", "b"]).classes == ("a", "b")
@@ -255,13 +255,13 @@ def test_wrong_X_is_refused_in_one_line(X: object, text: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_channel_may_be_constant_within_a_trial() -> None:
+def test_a_channel_may_be_constant_within_a_window() -> None:
     X = noise()
     X[3, 1] = 0.1
     assert_valid(make(X=X))
 
 
-def test_windows_to_predict_on_need_no_people() -> None:
+def test_windows_to_predict_need_no_subjects() -> None:
     class Card:
         channels, n_times, sfreq = ("a", "b", "c"), noise().shape[2], None
 

@@ -1,7 +1,4 @@
-"""What every transform, encoder and augmentation must do, read from the registries, and the examples of CONTRIBUTING.
-
-Censors have a file of their own: test_censoring_contract.py.
-"""
+"""Every registered transform, encoder, augmentation and task keeps this contract."""
 
 from __future__ import annotations
 
@@ -134,8 +131,8 @@ def test_a_transform_is_saved_and_exported(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", names("TRANSFORMS"))
-def test_what_is_remembered_of_a_person_is_saved(name: str, tmp_path: Path) -> None:
-    """A transform that forgets to name what it remembers goes on as with somebody new."""
+def test_the_state_of_a_subject_is_saved(name: str, tmp_path: Path) -> None:
+    """A transform that forgets to name what it remembers goes on as with a new subject."""
     model, recordings = model_of(with_transform(name))
     X = recordings.X[recordings.subject == 1]
     session = at.Session(model)
@@ -224,7 +221,7 @@ def call(*words: object) -> str:
     return str(result.output)
 
 
-def test_a_task_is_one_file_and_one_line(tmp_path: Path) -> None:
+def test_a_registered_task_is_used(tmp_path: Path) -> None:
     """Levels of effort: run, report, predict and the estimator use the metric and the words of the page's task."""
     rng = np.random.default_rng(0)
     y, who = np.tile(np.repeat([0, 1, 2], 8), 5), np.repeat(np.arange(5), 24)

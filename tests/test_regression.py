@@ -1,4 +1,4 @@
-"""A continuous target: ridge against scikit-learn, a set whose truth is stated, intervals, files and doors."""
+"""Regression: ridge against scikit-learn, a set with a known truth, intervals, files and commands."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ TIMES = 128
 
 
 def truth(people: int = 6, windows: int = 24, *, gain: float = 1.0, reference: bool = True, seed: int = 0) -> Any:
-    """X, y, subject. The target is the log power of a source; a person's gain multiplies all channels. With a channel
-    of constant power beside it the ratio tells the target but for the 2 · 2/TIMES that two estimates of log power
+    """X, y, subject. The target is the log power of a source; a subject's gain multiplies all channels. With a channel
+    of constant power next to it the ratio tells the target but for the 2 · 2/TIMES that two estimates of log power
     vary by, so R² may come to 1 − 4/TIMES. Without one a gain cannot be told from a power."""
     rng = np.random.default_rng(seed)
     who = np.repeat(np.arange(people), windows)
@@ -106,7 +106,7 @@ def test_weights_are_the_best_that_are_not_negative_and_at_most_one_together() -
 # ---- the whole search ------------------------------------------------------------------------------------------------
 
 
-def test_what_can_be_reached_is_reached_and_the_constant_is_not_passed_off_as_more(tmp_path: Path) -> None:
+def test_a_known_score_is_reached(tmp_path: Path) -> None:
     X, y, who = truth(windows=80)
     choice = search(recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0)), options(), tmp_path / "run")
     reachable = 1 - 4 / TIMES
@@ -119,7 +119,7 @@ def test_what_can_be_reached_is_reached_and_the_constant_is_not_passed_off_as_mo
     assert alone.to_dict() == pytest.approx(choice.baselines["ridge on features"])
 
 
-def test_a_target_that_nothing_tells_is_called_so(tmp_path: Path) -> None:
+def test_a_random_target_is_not_better_than_a_constant(tmp_path: Path) -> None:
     X, y, who = truth()
     y = np.random.default_rng(9).normal(size=len(y))
     choice = search(recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0)), options(), tmp_path / "run")
@@ -127,7 +127,7 @@ def test_a_target_that_nothing_tells_is_called_so(tmp_path: Path) -> None:
     assert choice.headline.startswith("Not clearly better than a constant")
 
 
-def test_a_persons_gain_is_taken_away_where_their_windows_may_be_used(tmp_path: Path) -> None:
+def test_transductive_runs_remove_a_subjects_gain(tmp_path: Path) -> None:
     X, y, who = truth(reference=False)
     targets = recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0))
     means = {
@@ -147,7 +147,7 @@ def evidence(y: Array, predicted: Array, rows: list[Array]) -> RegressionEvidenc
     )  # fmt: skip
 
 
-def test_nobody_decides_about_themselves() -> None:
+def test_no_subject_decides_about_itself() -> None:
     """Whatever the targets and predictions of a subject are, their own strengths and weights stay."""
     rng = np.random.default_rng(0)
     rows = [np.arange(10) + 10 * person for person in range(4)]
@@ -163,7 +163,7 @@ def test_nobody_decides_about_themselves() -> None:
     assert not np.array_equal(*of_another), "it is evidence about the other subjects"
 
 
-def test_what_is_said_of_held_out_people_comes_from_trainings_without_them(tmp_path: Path) -> None:
+def test_held_out_predictions_come_from_fits_without_the_subject(tmp_path: Path) -> None:
     X, y, who = truth()
     targets = recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0))
     search(targets, options(), tmp_path / "run")
@@ -195,8 +195,8 @@ def test_sessions_can_be_held_out_and_another_metric_decides_what_is_stated(tmp_
 # ---- intervals -------------------------------------------------------------------------------------------------------
 
 
-def test_intervals_cover_new_people() -> None:
-    """People whose errors differ in size: in the mean over draws a new person's windows are covered as promised."""
+def test_intervals_cover_new_subjects() -> None:
+    """Subjects whose errors differ in size: in the mean over draws a new subject's windows are covered as promised."""
     rng = np.random.default_rng(3)
     reached = []
     for _ in range(60):
@@ -207,7 +207,7 @@ def test_intervals_cover_new_people() -> None:
     assert 0.8 < np.mean(held_out_coverage(residuals, 0.9)) <= 1
 
 
-def test_intervals_grow_with_coverage_and_are_infinite_where_people_are_too_few() -> None:
+def test_intervals_grow_with_coverage_and_need_enough_subjects() -> None:
     rng = np.random.default_rng(4)
     intervals = Intervals.fit([np.abs(rng.normal(size=30)) for _ in range(4)])
     assert intervals is not None
@@ -279,7 +279,7 @@ def test_targets_that_are_missing_in_any_way_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("unit", ["datetime64[ns]", "timedelta64[s]"])
-def test_times_are_not_taken_for_numbers(unit: str) -> None:
+def test_times_are_refused_as_targets(unit: str) -> None:
     X, _, who = truth(windows=8)
     with pytest.raises(at.UserError, match=r"y holds times .*; give numbers"):
         at.AutoTransferRegressor().fit(X, np.arange(len(X)).astype(unit), subjects=who)
@@ -393,7 +393,7 @@ def test_a_changed_card_is_refused(tmp_path: Path, change: str) -> None:
         at.load_model(tmp_path / "run")
 
 
-def test_models_that_adapt_predict_everybody_by_themselves(tmp_path: Path) -> None:
+def test_adaptive_models_predict_each_subject_alone(tmp_path: Path) -> None:
     X, y, who = truth(reference=False)
     targets = recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0))
     search(targets, options(adaptation="transductive"), tmp_path / "run")

@@ -1,4 +1,4 @@
-"""Held-out people use the model: what is played is what a session and calibrate would do, and it decides."""
+"""Replays of held-out subjects equal sessions and calibrate, and decide what a model uses."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def model(request: pytest.FixtureRequest) -> Model:
     return build_model(REC, parts, scores={})
 
 
-def test_what_is_played_is_what_a_session_does(model: Model) -> None:
+def test_a_replay_equals_a_session(model: Model) -> None:
     noise = torch.randn(REC.X.shape, generator=torch.Generator().manual_seed(0))
     hard = replace(REC, X=REC.X + 4 * noise)  # to tell ways apart by their scores
     _, _, played_back = replay_subject(model, hard, ROWS)
@@ -67,7 +67,7 @@ def test_what_is_played_is_what_a_session_does(model: Model) -> None:
     assert max(changes) > 0.03  # which would not be seen otherwise
 
 
-def test_labels_are_used_as_calibrate_uses_them(model: Model) -> None:
+def test_labels_in_a_replay_equal_calibrate(model: Model) -> None:
     (found, trials, _), y = replay_subject(model, REC, ROWS), REC.y.numpy()
     before = model.predict_proba(REC.X[ROWS])
     for labels in LABELS:
@@ -88,14 +88,14 @@ def chosen(people: list[online_adaptation.AdaptationScores], among: list[str] | 
 
 
 def followed(gains: dict[tuple[str, str], float]) -> online_adaptation.AdaptationScores:
-    """Somebody who gains by way and order, and nothing otherwise."""
+    """A subject who gains by way and order, and nothing otherwise."""
     scores = {method: np.full((1, len(ORDERS)), 0.5) for method in ("none", *ADAPTATION_METHODS)}
     for (way, order), gain in gains.items():
         scores[way][0, ORDERS.index(order)] += gain
     return online_adaptation.AdaptationScores(scores, {})
 
 
-def test_a_later_method_is_taken_where_it_is_better_on_average_and_worse_in_no_order() -> None:
+def test_a_later_method_must_be_better_on_average_and_worse_in_no_order() -> None:
     gains = {("self-training", order): 0.1 for order in ORDERS} | {("shift", order): 0.3 for order in ORDERS}
     assert chosen([followed(gains)] * 3) == "shift"
     gains["shift", "one-sided"] = 0.09  # however much is gained in the other orders
@@ -109,8 +109,8 @@ def test_a_later_method_is_taken_where_it_is_better_on_average_and_worse_in_no_o
     assert chosen([followed({("shift", order): 0.1 for order in ORDERS})]) == "none", "one alone shows nothing"
 
 
-def test_nobody_chooses_how_they_are_followed() -> None:
-    """One person loses by what the others gain by, and gets it all the same."""
+def test_no_subject_selects_its_adaptation_method() -> None:
+    """One subject loses by what the others gain by, and gets it all the same."""
     every = {name: followed({("shift", order): 0.2 for order in ORDERS}) for name in "abc"}
     every["d"] = followed({("shift", order): -0.4 for order in ORDERS})
     found = replay.adaptation_results(every, dict)
@@ -120,8 +120,8 @@ def test_nobody_chooses_how_they_are_followed() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:held-out people did not gain by adapt")  # they may, or not
-def test_a_run_delivers_what_its_people_gained_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The card says what choice.json says, and nobody is played back by a training that saw them."""
+def test_a_run_delivers_methods_that_helped_its_subjects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The card says what choice.json says, and nobody is replayed by a fit that saw them."""
     seen: list[tuple[int, set[int]]] = []
     whole = replay.held_out_model
 
@@ -158,7 +158,7 @@ def test_a_run_delivers_what_its_people_gained_by(tmp_path: Path, monkeypatch: p
         assert scores == choice.nested_test_scores, "the same model on the same windows has one score"
 
 
-def test_labels_that_mislead_count_less() -> None:
+def test_misleading_labels_count_less() -> None:
     """Corrections that are right, and such that are noise many times as large as what the model knows."""
     draw = torch.Generator().manual_seed(0)
 
@@ -187,8 +187,8 @@ def test_the_bound_of_a_mean_is_that_of_a_t_test() -> None:
     np.testing.assert_allclose(online_adaptation.lower_bound(values), expected)
 
 
-def test_a_method_stays_until_another_is_clearly_better_for_the_same_people() -> None:
-    """Each gains clearly by itself; what decides is how the two differ, person by person."""
+def test_a_method_stays_until_another_is_clearly_better() -> None:
+    """Each gains clearly by itself; what decides is how the two differ, subject by subject."""
 
     def people(small: list[float], large: list[float]) -> list[online_adaptation.AdaptationScores]:
         methods = {"self-training": small, "shift": large}
@@ -204,8 +204,8 @@ def test_a_method_stays_until_another_is_clearly_better_for_the_same_people() ->
     assert chosen(people(mixed, [gain + 0.01 for gain in mixed])) == "shift"
 
 
-def test_orders_show_together_what_none_shows_alone_and_none_may_lose() -> None:
-    """In each order another person gains nothing, so that no single order is clear."""
+def test_orders_are_tested_together_and_none_may_lose() -> None:
+    """In each order another subject gains nothing, so that no single order is clear."""
     gains = np.where(np.eye(4), -0.06, 0.06)
     people = [followed({("shift", order): gain for order, gain in zip(ORDERS, own, strict=True)}) for own in gains]
     assert all(online_adaptation.lower_bound(gains) < 0)
@@ -217,7 +217,7 @@ def test_orders_show_together_what_none_shows_alone_and_none_may_lose() -> None:
     assert chosen([*people, followed(clear | {("shift", last): -0.4})]) == "none"
 
 
-def test_harm_is_the_share_of_people_who_lose() -> None:
+def test_harm_is_the_share_of_subjects_that_lose() -> None:
     values = {"a": 0.5, "b": 0.6, "c": 0.7, "d": 0.8}
     lower = values | {"a": 0.4, "b": 0.585}
     played = ReplayResult(

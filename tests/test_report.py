@@ -1,4 +1,4 @@
-"""The report as a file: well formed, self-contained, whole, whatever is missing and whatever users name things."""
+"""The report file is well formed, self-contained and complete."""
 
 from __future__ import annotations
 

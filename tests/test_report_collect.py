@@ -1,4 +1,4 @@
-"""From a run to its summary: what is told of real fits, and what is read off their weights once."""
+"""A run is summarized for its report, and leakage is computed once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return found
 
 
-def test_a_finished_run_is_told_whole(run: Run) -> None:
+def test_a_finished_run_is_summarized(run: Run) -> None:
     summary = collect(run)
     assert summary.complete
     assert summary.choice == read_choice(run.folder)

@@ -1,4 +1,4 @@
-"""The figures: accepted by plotly, honest in their axes, equal to the choice, picked by validation alone."""
+"""Figures are accepted by plotly and equal the choice."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_settings_are_picked_by_validation_alone() -> None:
 # ---- figures against the choice --------------------------------------------------------------------------------------
 
 
-def test_the_first_figure_has_all_people_under_the_delivered_model_and_what_it_has_to_beat() -> None:
+def test_the_first_figure_has_the_delivered_model_and_baselines_by_subject() -> None:
     for run in (finished(), averaged(), paper_network_won()):
         assert run.choice is not None
         figure = figures(run)["subjects"]

@@ -1,4 +1,4 @@
-"""What terminal, page and methods paragraph say of a choice: its numbers, and what they must not claim."""
+"""Terminal, page and methods paragraph state the numbers of a choice and claim no more."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_page_and_methods_have_the_headline_first(make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", [finished, averaged, paper_network_won])
-def test_what_is_not_better_than_guessing_is_called_that_first(make: Any) -> None:
+def test_a_result_near_chance_is_stated_first(make: Any) -> None:
     run = make()
     near_chance = {s: 0.255 + 0.03 * (-1) ** n for n, s in enumerate(of(run).nested_test_scores)}
     guessing = of(run, nested_test_scores=near_chance)
@@ -106,7 +106,7 @@ def test_an_unfinished_run_claims_nothing() -> None:
 # ---- sentences -------------------------------------------------------------------------------------------------------
 
 
-def test_gains_without_labels_and_with_a_few_are_means_over_people() -> None:
+def test_gains_by_adaptation_and_labels_are_means_over_subjects() -> None:
     choice = of(averaged())
     played = choice.replay
     assert played is not None
@@ -144,7 +144,7 @@ def test_scores_of_adapted_models_are_not_called_zero_shot(adaptation: str) -> N
         assert "not zero-shot" not in tell(run)
 
 
-def test_every_kind_of_ours_has_a_name() -> None:
+def test_every_model_family_has_a_name() -> None:
     kinds = {*ENCODERS, *REPRESENTATIONS} - {"linear"}
     assert sorted(kind for kind in kinds if family_label(kind) == kind) == []
     assert len({family_label(kind) for kind in kinds}) == len({family_words(kind) for kind in kinds}) == len(kinds)

@@ -1,4 +1,4 @@
-"""The report as a browser shows it: drawn without an error, on a screen, on a phone and in the dark."""
+"""A browser draws the report without an error."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_tangent_vectors_are_those_of_scipy() -> None:
         np.testing.assert_allclose(own, [*np.log(spread), *upper], atol=1e-9)
 
 
-def test_what_a_flat_channel_says_does_not_depend_on_its_level() -> None:
+def test_a_flat_channel_gives_the_same_features_at_any_level() -> None:
     X = windows().float()
     X[:, 1] = 0.1
     other = X.clone()
@@ -77,7 +77,7 @@ def test_the_logarithm_by_roots_is_the_logarithm(channels: int, smallest: float)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_is_worked_out_once_for_all_folds_and_people(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_representation_is_computed_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
     numbers = REPRESENTATIONS[kind].compute
 

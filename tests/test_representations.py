@@ -1,5 +1,4 @@
-"""What every representation promises. It reads REPRESENTATIONS: a new one needs no new test here, and one against its
-definition in a file of its own."""
+"""Every registered representation keeps this contract."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ def setting_of(name: str, **more: Any) -> at.Setting:
 
 
 def recordings(channels: int = 6, times: int = 60, per: int = 12) -> at.Recordings:
-    """Of four people, whose two classes differ in frequency and in how channels go together."""
+    """Of four subjects, whose two classes differ in frequency and in how channels go together."""
     draw = np.random.default_rng(0)
     y, subject = np.tile([0, 1], 2 * per), np.repeat(np.arange(4), per)
     time = np.arange(times) / SFREQ

@@ -1,4 +1,4 @@
-"""The committed pages are what the committed tables of scores make."""
+"""The committed pages follow from the committed tables of scores."""
 
 from __future__ import annotations
 

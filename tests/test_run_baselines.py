@@ -1,4 +1,4 @@
-"""Simple models in every run: closed forms that are trained already, or are trained for it, and pyRiemann."""
+"""Baselines of a run: linear models among the candidates, fitted for the report, and pyRiemann."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def averaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
     return finished(folder, adaptation="zero-shot", grid="uncensored", folds=3)
 
 
-def test_closed_forms_among_the_candidates_are_the_baselines(averaged: tuple[Run, Choice]) -> None:
+def test_linear_candidates_are_the_baselines(averaged: tuple[Run, Choice]) -> None:
     run, choice = averaged
     lda = linear_baselines(run)[LDA]
     assert lda in [one.setting for one in choice.shortlist]
@@ -58,7 +58,7 @@ def test_closed_forms_among_the_candidates_are_the_baselines(averaged: tuple[Run
     assert {entry.stage for entry in run.database.entries()} == {"folds", "sessions"}
 
 
-def test_where_they_are_no_candidates_they_are_solved_for_the_report(tmp_path: Path) -> None:
+def test_other_linear_baselines_are_fitted_for_the_report(tmp_path: Path) -> None:
     run, choice = finished(tmp_path, rule="published", grid="uncensored")
     assert {e.setting.network.closed_form for e in run.database.entries()} == {False}, "the database is the run's own"
     fold = at.leave_one_subject_out(run.recordings)[2]
@@ -67,9 +67,7 @@ def test_where_they_are_no_candidates_they_are_solved_for_the_report(tmp_path: P
     run.database.close()
 
 
-def test_every_baseline_has_scores_or_says_why_not(
-    averaged: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_baseline_has_scores_or_a_reason(averaged: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch) -> None:
     run, choice = averaged
     ours = set(linear_baselines(run))
     assert ours > {LDA, TANGENT}, "and what the field would try on such a signal"
@@ -103,7 +101,7 @@ def test_every_baseline_has_scores_or_says_why_not(
 
 
 @pytest.mark.parametrize("predict", [baselines.tangent_space, baselines.recentered])
-def test_test_people_are_unknown_to_pyriemann(averaged: tuple[Run, Choice], predict: Any) -> None:
+def test_pyriemann_baselines_do_not_see_test_subjects(averaged: tuple[Run, Choice], predict: Any) -> None:
     rec = averaged[0].recordings
     fold = at.leave_one_subject_out(rec)[0]
     before = predict(rec, fold)
@@ -113,7 +111,7 @@ def test_test_people_are_unknown_to_pyriemann(averaged: tuple[Run, Choice], pred
     assert np.mean(before.argmax(1) == rec.y.numpy()[fold.test]) > 0.7
 
 
-def test_recentering_undoes_how_loud_a_person_is() -> None:
+def test_recentering_removes_a_subjects_amplitude() -> None:
     rec = at.synthetic(n_subjects=4, windows_per_class=20, n_channels=3, n_times=64)
     louder = rec.X.numpy().copy()
     louder[rec.subject.numpy() == 0] *= 30
@@ -124,7 +122,7 @@ def test_recentering_undoes_how_loud_a_person_is() -> None:
     assert not np.allclose(plain, baselines.tangent_space(rec, fold), atol=1e-2)
 
 
-def test_baselines_may_use_of_a_new_person_what_the_run_may(averaged: tuple[Run, Choice]) -> None:
+def test_baselines_use_no_more_of_a_new_subject_than_the_run(averaged: tuple[Run, Choice]) -> None:
     run = averaged[0]
     for adaptation, more in (("online", set()), ("transductive", {RECENTERED})):
         run_of = SimpleNamespace(options=replace(run.options, adaptation=adaptation), recordings=run.recordings)

@@ -1,4 +1,4 @@
-"""RunDatabase, checkpoints, lock, saved models: whole or not there."""
+"""Run database, checkpoints, lock and saved models are whole or absent."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def entry(number: int = 0) -> Entry:
     return Entry(f"key{number}", "search", at.Setting(), 0, 1, 0)
 
 
-def test_ledger_keeps_order_and_counts_starts(tmp_path: Path) -> None:
+def test_the_run_database_keeps_order_and_counts_starts(tmp_path: Path) -> None:
     database = RunDatabase(tmp_path / "run.sqlite", create=True)
     database.add([entry(2), entry(0)])
     database.add([entry(0), entry(1)])
@@ -58,7 +58,7 @@ def test_ledger_keeps_order_and_counts_starts(tmp_path: Path) -> None:
     assert (again.tensors("key0"), again.tensors("key2")) == (b"weights", b"")
 
 
-def test_ledger_facts_and_populations(tmp_path: Path) -> None:
+def test_the_run_database_stores_facts_and_populations(tmp_path: Path) -> None:
     database = RunDatabase(tmp_path / "run.sqlite", create=True)
     database.remember(a=[1, 2], b=None)
     assert database.recall("a", list[int]) == [1, 2]
@@ -255,8 +255,8 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["choice.json", "model/model.json"])
-def test_no_run_and_no_model_of_any_kind_is_overwritten(tmp_path: Path, name: str) -> None:
-    """Runs with a continuous target have another database, or none; a person's model has neither."""
+def test_no_run_and_no_model_is_overwritten(tmp_path: Path, name: str) -> None:
+    """Runs with a continuous target have another database, or none; a subject's model has neither."""
     source, folder = tiny_file(tmp_path), tmp_path / "taken"
     (folder / name).parent.mkdir(parents=True)
     (folder / name).write_text("{}")
@@ -264,7 +264,7 @@ def test_no_run_and_no_model_of_any_kind_is_overwritten(tmp_path: Path, name: st
     rec, own = tiny(), auto_classifier(run_folder=folder)
     with pytest.raises(UserError, match="already holds a run"):
         own.fit(rec.X.numpy(), rec.y.numpy(), subjects=rec.subject.numpy())
-    if not name.startswith("model"):  # a person's model may be made again
+    if not name.startswith("model"):  # a subject's model may be made again
         assert_one_line(call("calibrate", tmp_path, source, "--out", folder), 2, "choose another")
     written = {path for path in folder.rglob("*") if path.is_file() and path.name != "lock"}
     assert written == {folder / name}

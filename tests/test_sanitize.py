@@ -1,4 +1,4 @@
-"""Kernels in C under sanitizers, a few cases of tests/sanitizing.py; `make sanitize` runs as many as there is time for.
+"""A few cases of tests/sanitizing.py run under sanitizers, which notice injected errors.
 
 What must be noticed is noticed: a buffer that is one element short, a race, a division by zero.
 """
@@ -77,7 +77,7 @@ def test_a_race_is_noticed(started: Callable[[str, str], Driver]) -> None:
         driver.call("product", 4, members, bytes(task), places)
 
 
-def test_what_c_leaves_undefined_is_noticed(started: Callable[[str, str], Driver]) -> None:
+def test_undefined_behavior_is_noticed(started: Callable[[str, str], Driver]) -> None:
     task = cpu._NormPool(features=1, batch=1, times=4, pool=0)
     with pytest.raises(Caught, match="division by zero"):
         started(WIDEST, "memory").call("norm_pool_forward", 1, 1, bytes(task), [])

@@ -1,4 +1,4 @@
-"""What runs store: it reads back as it was written, and whatever else a file says is refused in one line."""
+"""Stored values are read as written, and other contents are refused in one line."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def outcome(kind: Any, text: str) -> str:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_whatever_a_file_says_is_read_or_refused_in_one_line(name: str) -> None:
+def test_any_content_is_read_or_refused_in_one_line(name: str) -> None:
     kind, value = KINDS[name]
     values = json.loads(schema.to_json(value))
     draw = random.Random(name)
@@ -180,7 +180,7 @@ def test_records_in_records_are_refused(depth: int) -> None:
         ("surprise", 1, "surprise"),
     ],
 )
-def test_a_choice_that_is_wrong_says_where(field: str, value: object, words: str) -> None:
+def test_a_wrong_choice_names_the_field(field: str, value: object, words: str) -> None:
     values = schema.to_values(choice()) | {field: value}
     with pytest.raises(UserError, match=words):
         schema.from_json(Choice, json.dumps(values))

@@ -1,4 +1,4 @@
-"""Metrics against scikit-learn's own, and what guessing scores."""
+"""Metrics equal scikit-learn's, and chance is the score of guessing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_metrics_are_those_of_scikit_learn(classes: int) -> None:
     assert METRICS["balanced_accuracy"].score(y, p, weight) == pytest.approx(weighted)
 
 
-def test_a_class_that_a_person_lacks_is_left_out() -> None:
+def test_a_class_that_a_subject_lacks_is_left_out() -> None:
     y, p = some()
     kept = y != 2
     y, p = y[kept], p[kept]

@@ -1,4 +1,4 @@
-"""One person and a model, window after window: the same numbers as in one call, and a state that can be kept."""
+"""A session equals batch prediction window by window, and its state can be saved."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ensembles import single, weighted
 from tiny import people, tiny
 
 REC = people(per=40)
-OWN = REC.X[REC.subject == 3]  # (40, 3, 24), of a person whom no model below was fitted on
+OWN = REC.X[REC.subject == 3]  # (40, 3, 24), of a subject whom no model below was fitted on
 TRAINING = [np.flatnonzero(np.isin(REC.subject, rows)) for rows in ([0, 1, 2], [1, 2, 4])]
 
 
@@ -132,7 +132,7 @@ def test_shapes_and_classes() -> None:
     assert session.predict(OWN[1:]).tolist() == want[1:].tolist()
 
 
-def test_people_do_not_meet() -> None:
+def test_sessions_are_independent() -> None:
     own = model(standardize="online", align="online")
     one, other = at.Session(own), at.Session(own)
     other.predict_proba(100 * OWN)
@@ -158,7 +158,7 @@ def test_opened_from_an_estimator_a_model_or_a_folder(tmp_path: Path) -> None:
     at.Session.load(tmp_path / "session", tmp_path / "run")  # the same model
 
 
-def test_what_is_no_model(tmp_path: Path) -> None:
+def test_missing_models_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there is no folder .*nowhere"):
         at.Session(tmp_path / "nowhere")
     with pytest.raises(UserError, match="there is no model in"):
@@ -263,8 +263,8 @@ def test_single_windows_that_are_odd_equal_one_call(preprocessing: str) -> None:
     np.testing.assert_allclose(single, mixed.predict_proba(windows), atol=1e-5)
 
 
-def test_adaptation_that_nobody_has_tried_is_said_to_be_so() -> None:
-    """A run without the time to play people back delivers a model of which nobody knows whether following helps."""
+def test_untried_adaptation_warns() -> None:
+    """A run without the time to play subjects back delivers a model of which nobody knows whether following helps."""
     clf, rec = at.CensoredClassifier(max_epochs=1, batch_size=8), tiny()
     clf.fit(rec.X.numpy(), rec.y.numpy(), subjects=rec.subject.numpy())
     with warnings.catch_warnings():

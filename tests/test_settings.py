@@ -117,7 +117,7 @@ def test_no_two_parts_share_a_keyword() -> None:
     assert len(set.union(*rooms)) == sum(map(len, rooms))
 
 
-def test_nobody_waits_for_a_better_epoch_where_the_last_one_is_kept() -> None:
+def test_patience_has_no_effect_if_the_last_epoch_is_kept() -> None:
     assert Setting(checkpoint="last", patience=3) == Setting(checkpoint="last")
     assert Setting(checkpoint="last", patience=3).key == Setting(checkpoint="last").key
     assert (Setting(checkpoint="last", patience=3).patience, Setting(patience=3).patience) == (None, 3)
@@ -182,7 +182,7 @@ def test_every_field_reaches_the_key() -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "3", '{"lr": []}', '{"color": 1}', "[" * 100_000])
-def test_stored_nonsense_is_refused_in_one_line(text: str) -> None:
+def test_invalid_json_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(UserError) as found:
         at.Setting.from_json(text)
     assert "\n" not in str(found.value)

@@ -1,4 +1,4 @@
-"""The encoder of log power: what a plain network of torch's layers computes, the same stacked, alone and exported."""
+"""The log-power encoder equals a plain torch network, stacked and alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows whose levels are not drawn out over time: against the plain computation, in values and in gradients."""
+"""Windows whose levels are stored once equal the plain computation, in values and gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals that ask a run to end: a checkpoint, the line that says how to go on, and the exit code that tells which."""
+"""Signals end a run with a checkpoint, a line that says how to continue, and an exit code."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def signal(dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def standardized(X: torch.Tensor, kind: str, subject: torch.Tensor = SUBJECT) -> torch.Tensor:
-    """As windows of training people."""
+    """As windows of training subjects."""
     return preprocessed(X, subject, ROWS, standardize=kind)
 
 

@@ -1,4 +1,4 @@
-"""When another stage is not expected to gain, and that nobody decides about themselves."""
+"""A run stops when no gain is expected, and no subject takes part in the decision about it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def answers(scores: list[Scores]) -> list[StageScore]:
     return [StageScore.from_scores(f"stage {n}", n, 60.0 * n, own) for n, own in enumerate(scores)]
 
 
-def test_it_goes_on_while_people_gain_and_stops_when_they_do_not() -> None:
+def test_a_run_continues_while_subjects_gain() -> None:
     assert expects_gain(course(0.05, 0.03))
     assert expects_gain(course(0.05, 0.004, 0.004))
     assert not expects_gain(course(0.05, 0.0, 0.0))
@@ -35,14 +35,14 @@ def test_two_stages_come_before_any_decision() -> None:
     assert [expects_gain(scores[:n]) for n in range(1, RECENT + 2)] == [True] * RECENT + [False]
 
 
-def test_few_people_who_differ_say_too_little_to_stop() -> None:
+def test_few_different_subjects_do_not_stop_a_run() -> None:
     few = [{name: own[name] for name in PEOPLE[:3]} for own in course(0.0, 0.0, noise=0.05)]
     assert expects_gain(few)
     assert expects_gain([{"a": 0.5}] * 5), "one person says nothing"
 
 
-def test_a_person_has_no_part_in_the_decision_about_them() -> None:
-    """One person gains so much that the mean does; the others alone would have stopped."""
+def test_no_subject_takes_part_in_its_own_decision() -> None:
+    """One subject gains so much that the mean does; the others alone would have stopped."""
     scores = course(0.02, 0.0, 0.0, 0.0, noise=1e-4)
     for n, own in enumerate(scores):
         own["p0"] = min(1.0, 0.3 + 0.1 * n)

@@ -1,4 +1,4 @@
-"""Windows read a minibatch at a time: the same numbers as windows held in memory, and as little memory as promised."""
+"""Windows read by minibatch equal windows in memory, and take as little memory as stated."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Streams whose clocks fail: no decoded window spans lost samples, whatever stamps say. Sessions that are saved, loaded
-and reset in any order equal plain ones."""
+"""No decoded window spans lost samples, and sessions in any order equal plain ones."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ from autotransfer.person.stream.run import Stream
 from autotransfer.person.stream.sink import CsvSink
 from autotransfer.person.stream.source import Chunk
 from ensembles import weighted
-from test_doors import known
+from test_entry_points import known
 from test_session import OWN, REC, model
 
 RATE, NAMES = 200.0, ("a", "b", "c")

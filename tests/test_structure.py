@@ -1,4 +1,4 @@
-"""The shape of the package: data flow one way, names are explicit, importing costs little."""
+"""Data flow one way, names are explicit, and importing is quick."""
 
 from __future__ import annotations
 

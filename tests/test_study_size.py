@@ -1,5 +1,4 @@
-"""Learning curves: the fit against known curves, sums against the discriminant of runs, and studies whose truth is
-known."""
+"""Learning curves: the fit against known curves, and studies with a known truth."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ SHARED = np.array([0.6, 0.6, 0.0, 0.0])  # by which the classes of everybody dif
 
 
 def study(people: int, windows: int = 24, own: float = 1.2, shared: float = 1.0) -> at.Recordings:
-    """Everybody has their own direction beside one that all share: more people tell the shared one better."""
+    """Every subject has their own direction next to one that all share: more subjects tell the shared one better."""
     draw = np.random.default_rng(0)
     subject, y = np.repeat(np.arange(people), windows), np.tile([0, 1], people * windows // 2)
     direction = own * draw.standard_normal((people, 4)) + shared * SHARED
@@ -39,7 +38,7 @@ def test_the_fit_is_exact_where_the_curve_is_a_power_law() -> None:
 
 @pytest.mark.parametrize("drop", [0.6, 0.0])
 def test_the_interval_holds_the_true_gain(drop: float) -> None:
-    """Scores are drawn around 0.8 − drop / n; people differ from each other, and from size to size."""
+    """Scores are drawn around 0.8 − drop / n; subjects differ from each other, and from size to size."""
     draw, sizes, hits, below = np.random.default_rng(0), [2, 4, 8, 15], 0, 0
     true = drop * (1 / 15 - 1 / 25)
     for _ in range(100):
@@ -52,7 +51,7 @@ def test_the_interval_holds_the_true_gain(drop: float) -> None:
     assert drop or below > 80  # where nothing is gained it says so
 
 
-def test_sums_of_people_give_the_discriminant_of_all_their_windows() -> None:
+def test_sums_by_subject_give_the_discriminant_of_all_windows() -> None:
     draw = torch.Generator().manual_seed(0)
     codes, y = torch.randn(60, 7, generator=draw, dtype=torch.float64), torch.arange(60) % 3
     codes[:, 6] = 4.0  # the same in all
@@ -66,7 +65,7 @@ def test_sums_of_people_give_the_discriminant_of_all_their_windows() -> None:
 
 
 @pytest.mark.slow
-def test_a_study_that_gains_by_people_is_told_from_one_that_does_not() -> None:
+def test_a_study_that_gains_by_subjects_is_detected() -> None:
     gaining = at.plan_study(study(14)).people
     assert gaining.unit == "people"
     assert (gaining.sizes[0], gaining.sizes[-1]) == (2, 13)
@@ -79,15 +78,15 @@ def test_a_study_that_gains_by_people_is_told_from_one_that_does_not() -> None:
 
 
 @pytest.mark.slow
-def test_the_gain_is_what_the_people_bring_when_they_come() -> None:
-    """Twelve of twenty-two people predict what training on the other ten as well gains, measured on all."""
+def test_the_predicted_gain_is_reached_with_more_subjects() -> None:
+    """Twelve of twenty-two subjects predict what training on the other ten as well gains, measured on all."""
     plan, everybody = at.plan_study(study(12)).people, at.plan_study(study(22)).people
     assert plan.then == everybody.now
     truth = everybody.scores[-1] - float(np.interp(11, everybody.sizes, everybody.scores))
     assert plan.low <= truth <= plan.high
 
 
-def test_the_command_tells_the_same(tmp_path: Path) -> None:
+def test_the_command_prints_the_same(tmp_path: Path) -> None:
     file = tmp_path / "pilot.npz"
     save_npz(file, study(7, windows=12))
     expected = at.plan_study(at.load(file), more_subjects=3)
@@ -96,11 +95,11 @@ def test_the_command_tells_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [0, -3, 10**6, True, 2.5])
-def test_numbers_of_people_that_make_no_sense_are_refused(value: object) -> None:
+def test_invalid_numbers_of_subjects_are_refused(value: object) -> None:
     with pytest.raises(at.UserError, match="must be a whole number from 1 to"):
         at.plan_study(study(6), more_subjects=value)  # type: ignore[arg-type]
 
 
-def test_too_few_people_are_refused() -> None:
+def test_too_few_subjects_are_refused() -> None:
     with pytest.raises(at.UserError, match="4 subjects of 'pilot' can be scored; a learning curve needs at least 5"):
         at.plan_study(study(4))

@@ -1,4 +1,4 @@
-"""Scores of predictions by person, without any model."""
+"""Predictions are scored by subject without any model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotransfer.tasks.classification import METRICS
 def scores(
     right: list[list[bool]], *, named: bool = True, classes: tuple[str, ...] = ("rest", "fist")
 ) -> SubjectScores:
-    """Of each person two classes in turn, and whether each window is predicted rightly."""
+    """Of each subject two classes in turn, and whether each window is predicted rightly."""
     y = np.concatenate([np.arange(len(own)) % 2 for own in right])
     hit = np.concatenate([np.array(own) for own in right])
     said = np.where(hit, y, 1 - y)
@@ -22,7 +22,7 @@ def scores(
     return SubjectScores(list(classes), y, probability, people if named else None)
 
 
-def test_every_person_has_a_score_and_classes_are_counted() -> None:
+def test_every_subject_has_a_score_and_classes_are_counted() -> None:
     found = scores([[True] * 8, [True, False] * 4, [True]])
     table = found.table().set_index("subject")
     assert table["balanced_accuracy"].tolist()[:2] == [1.0, 0.5]
@@ -44,7 +44,7 @@ def test_the_metric_can_be_chosen(metric: str, chance: str) -> None:
     assert f"on 3 subjects (chance {chance}): mean 1.000" in lines[0]
 
 
-def test_nobody_and_many() -> None:
+def test_missing_and_many_subjects() -> None:
     assert scores([[True] * 8], named=False).lines()[0] == "balanced accuracy on 8 windows: 1.000 (chance .50)"
     many = scores([[True] * 4] * 30, classes=tuple(f"class {n}" for n in range(20))).lines()
     assert "  and 10 more; --scores FILE lists all" in many
@@ -53,7 +53,7 @@ def test_nobody_and_many() -> None:
     assert all(line.isprintable() for line in rude)
 
 
-def test_unanswered_windows_and_sets_are_told() -> None:
+def test_unanswered_windows_and_sets_are_described() -> None:
     found = scores([[True, True, True, False]])
     table = pd.DataFrame({"answered": [True, True, True, False]})
     sets = {"set_rest": [True, True, True, True], "set_fist": [False, True, False, False]}

@@ -1,4 +1,4 @@
-"""The generator: what its dials promise, measured on features that a trial's standardization leaves."""
+"""The generator keeps what its parameters promise."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def test_sizes_and_repeatability() -> None:
     assert not torch.equal(rec.X, synthetic(5, 3, 4, 6, 40, 50.0, seed=4).X)
     for s in range(5):
         assert torch.bincount(rec.y[rec.subject == s]).tolist() == [4, 4, 4]
-    assert synthetic(3, 5, 1, 1, 8).n_channels == 1  # fewer channels than classes, one trial of each
+    assert synthetic(3, 5, 1, 1, 8).n_channels == 1  # fewer channels than classes, one window of each
 
 
-def test_without_shift_subjects_cannot_be_told_apart_but_classes_can() -> None:
+def test_without_shift_only_classes_can_be_classified() -> None:
     rec = synthetic(subject_shift=0.0)
     for kind in ("trial", "none"):
         assert accuracy(features(rec, kind), rec.subject) < 2 * CHANCE
     assert accuracy(features(rec), rec.y, rec.subject) > 0.95
 
 
-def test_subject_shift_tells_subjects_apart_through_standardization() -> None:
+def test_subject_shift_survives_standardization() -> None:
     found = [accuracy(features(rec), rec.subject) for rec in (synthetic(subject_shift=d) for d in (0.0, 0.2, 1.0))]
     assert found[0] < 2 * CHANCE
     assert found[0] + 0.2 < found[1]

@@ -1,4 +1,4 @@
-"""xDAWN filters against pyRiemann's, and what becomes of them."""
+"""xDAWN filters equal pyRiemann's."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_filters_are_pyriemann_s() -> None:
     np.testing.assert_allclose(np.abs((found * other).sum(1)), 1, atol=1e-3)
 
 
-def test_a_code_is_what_it_says() -> None:
+def test_latents_follow_the_definition() -> None:
     X, y = trials()
     options = TemplatesOptions(template_filters=2)
     net = options.stack(SIZE, 2, [0, 1]).double()

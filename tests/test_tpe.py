@@ -1,4 +1,4 @@
-"""TPE search: settings are sampled, trained to the end, and the same after an interruption."""
+"""TPE search fits sampled settings to the end, and continues after an interruption."""
 
 from __future__ import annotations
 

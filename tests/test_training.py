@@ -1,4 +1,4 @@
-"""Stacked training: a member equals itself alone, whatever it is stacked with."""
+"""A member of a stack equals itself alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from plain_eegnet import PlainEEGNet, copy_member, our_name
 
 
 def ragged(n_subjects: int = 7, seed: int = 0, n_classes: int = 3) -> at.Recordings:
-    """Subjects with very different numbers of trials, and one who lacks a class."""
+    """Subjects with very different numbers of windows, and one who lacks a class."""
     generator = np.random.default_rng(seed)
     sizes = generator.integers(14, 40, n_subjects)
     subject = np.repeat(np.arange(n_subjects), sizes)
@@ -202,7 +202,7 @@ def test_best_epoch_is_the_lowest_validation_loss_and_its_scores_are_reported() 
             assert loss.item() == pytest.approx(min(losses), abs=1e-5)
 
 
-def test_the_last_epoch_is_kept_where_the_setting_says_so() -> None:
+def test_the_last_epoch_is_kept_if_the_setting_says_so() -> None:
     recordings = unlearnable()
     fold = at.leave_one_subject_out(recordings)[5]
     best = at.Setting(max_epochs=8, batch_size=16, lr=0.02, schedule="constant")

@@ -1,4 +1,4 @@
-"""Trees as tables vote as scikit-learn's forest does, and are a candidate where features are made by hand."""
+"""Trees as tables vote like scikit-learn's forest."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_thresholds_in_single_precision_divide_as_in_double() -> None:
             assert (float(near) <= value) == (near <= own)
 
 
-def test_a_model_says_what_the_trees_vote() -> None:
+def test_a_model_predicts_the_votes_of_trees() -> None:
     x, y = spirals(classes=2)
     rec = at.Recordings(x.numpy(), y.numpy(), np.arange(400) % 4, sfreq=4)
     setting = at.Setting(encoder="trees", standardize="none", trees=20)

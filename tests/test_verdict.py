@@ -1,4 +1,4 @@
-"""The headline: its numbers against oracles, and the same sentence wherever a result is told."""
+"""The headline: its numbers against oracles, and one sentence wherever a result is stated."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ def of(**changes: Any) -> Choice:
     return replace(choice, **changes)
 
 
-# ---- the next person -------------------------------------------------------------------------------------------------
+# ---- the next subject
+# -------------------------------------------------------------------------------------------------
 
 
-def test_from_nineteen_people_on_order_statistics_give_the_interval() -> None:
+def test_order_statistics_give_the_interval_from_nineteen_subjects() -> None:
     scores = np.random.default_rng(0).permutation(np.linspace(0.3, 0.9, 39))
     few, nineteen, many = (next_subject(scores[:n]) for n in (18, 19, 39))
     assert few is not None
@@ -46,7 +47,7 @@ def test_from_nineteen_people_on_order_statistics_give_the_interval() -> None:
 
 
 @pytest.mark.parametrize("n", [19, 24, 39, 60])
-def test_nine_people_of_ten_lie_within_whatever_the_distribution(n: int) -> None:
+def test_the_interval_covers_nine_subjects_of_ten_for_any_distribution(n: int) -> None:
     draw = np.random.default_rng(n).beta(0.7, 0.4, (4000, n + 1))  # scores that crowd at both ends
     found = [next_subject(row[:-1]) for row in draw]
     inside = np.mean([one.low <= row[-1] <= one.high for one, row in zip(found, draw, strict=True) if one])
@@ -55,7 +56,7 @@ def test_nine_people_of_ten_lie_within_whatever_the_distribution(n: int) -> None
     assert inside > 0.885
 
 
-def test_fewer_people_have_students_interval() -> None:
+def test_fewer_subjects_have_students_interval() -> None:
     scores = [0.5, 0.62, 0.55, 0.71]
     found = next_subject(scores)
     assert found is not None
@@ -72,10 +73,11 @@ def test_fewer_people_have_students_interval() -> None:
     assert (wide.low, wide.high) == (0.0, 1.0)
 
 
-# ---- beside the best simple model ------------------------------------------------------------------------------------
+# ---- next to the best simple model
+# ------------------------------------------------------------------------------------
 
 
-def test_the_best_simple_model_is_compared_person_by_person() -> None:
+def test_the_best_baseline_is_compared_by_subject() -> None:
     own = {str(n): 0.5 + 0.03 * n for n in range(10)}
     baselines = {"low": {s: v - 0.2 for s, v in own.items()},
              "high": {s: v - 0.01 * (1 + int(s) % 3) for s, v in own.items() if s != "9"}}  # fmt: skip
@@ -93,14 +95,14 @@ def test_the_best_simple_model_is_compared_person_by_person() -> None:
     [([0.1, 0.2, 0.15, 0.12, 0.2, 0.3], "better"), ([-0.1, -0.2, -0.15, -0.1, -0.2, -0.3], "worse"),
      ([0.1, -0.2, 0.02, -0.05, 0.01, 0.1], "similar"), ([0.1, 0.2, 0.15], "too few"), ([0.1], "too few")],
 )  # fmt: skip
-def test_a_difference_is_claimed_only_where_its_interval_leaves_out_zero(gains: list[float], comparison: str) -> None:
+def test_a_difference_is_claimed_only_if_its_interval_excludes_zero(gains: list[float], comparison: str) -> None:
     own = {str(n): 0.5 for n in range(len(gains))}
     found = best_baseline(own, {"baseline": {str(n): 0.5 - gain for n, gain in enumerate(gains)}})
     assert found is not None
     assert found.comparison == comparison
 
 
-def test_the_verdict_follows_from_the_scores_whatever_a_file_says() -> None:
+def test_the_headline_follows_from_the_scores() -> None:
     choice = of()
     values = json.loads(json.dumps(schema.to_values(choice)))
     assert values["headline"] == choice.headline
@@ -115,7 +117,7 @@ def test_the_verdict_follows_from_the_scores_whatever_a_file_says() -> None:
     assert "the best scored baseline, " in of(skipped_baselines={"slow": "no time was left"}).headline
 
 
-def test_who_is_below_what_is_asked_is_named() -> None:
+def test_subjects_below_the_required_score_are_named() -> None:
     scores = {"anna": 0.55, "ben": 0.81, "cleo": 0.69}
     choice = of(nested_test_scores=scores, at_least=0.7)
     assert list(choice.below) == ["anna", "cleo"]
@@ -129,9 +131,9 @@ def test_who_is_below_what_is_asked_is_named() -> None:
             replace(choice, at_least=wrong)
 
 
-def test_a_run_says_it_in_the_estimator_the_card_the_page_of_the_model_and_the_file(tmp_path: Path) -> None:
+def test_estimator_card_model_page_and_file_have_the_same_headline(tmp_path: Path) -> None:
     recordings = tiny(n_subjects=4)
-    recordings.y[:3] = 1 - recordings.y[:3]  # people's scores differ
+    recordings.y[:3] = 1 - recordings.y[:3]  # subjects' scores differ
     auto = auto_classifier(
         "uncensored", adaptation="none", max_epochs=20, batch_size=8, seeds=1, device="cpu", at_least=0.9,
         run_folder=tmp_path / "run",
@@ -158,7 +160,7 @@ def test_a_run_says_it_in_the_estimator_the_card_the_page_of_the_model_and_the_f
 # ---- the methods paragraph -------------------------------------------------------------------------------------------
 
 
-def test_a_person_without_a_score_says_nothing_of_the_next() -> None:
+def test_a_subject_without_a_score_is_left_out_of_the_interval() -> None:
     found = next_subject([*(k / 20 for k in range(18)), float("nan")])
     assert found is not None
     assert (found.n_subjects, found.assumes) == (18, "normal")

@@ -1,4 +1,4 @@
-"""Weights of candidates: against direct formulas, and drawn towards equal ones."""
+"""Weights of candidates equal direct formulas and shrink towards equal ones."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_slope_is_the_slope() -> None:
     np.testing.assert_allclose(slope, found, atol=1e-5)
 
 
-def test_the_better_candidate_weighs_more_and_noise_little() -> None:
+def test_better_candidates_weigh_more_and_noise_little() -> None:
     log_p, y = drawn([2.0, 0.7, 0.0])
     beta = fit_weights(log_p, y, even(len(y)))
     assert beta[0] > beta[1] > beta[2] >= 0
@@ -78,7 +78,7 @@ def factor_of(logits: NDArray, factor: float) -> NDArray:
 
 
 def people_with(factors: list[float], n: int = 400, seed: int = 0) -> tuple[list[NDArray], list[NDArray]]:
-    """Log-probabilities (n, 3) of people, and classes that these would be right about if multiplied by a factor each
+    """Log-probabilities (n, 3) of subjects, and classes that these would be right about if multiplied by a factor each
     (their own logarithm)."""
     generator, log_p, y = np.random.default_rng(seed), [], []
     for factor in factors:
@@ -90,10 +90,10 @@ def people_with(factors: list[float], n: int = 400, seed: int = 0) -> tuple[list
 
 
 @pytest.mark.parametrize("center", [0.0, -1.1])
-def test_a_temperature_of_two_people_hardly_harms_the_next(center: float) -> None:
-    """Of people who differ by as much as in recordings, around no temperature at all or around a strong one."""
+def test_a_temperature_of_two_subjects_hardly_harms_the_next(center: float) -> None:
+    """Of subjects who differ by as much as in recordings, around no temperature at all or around a strong one."""
     generator = np.random.default_rng(0)
-    losses = np.zeros(3)  # the best for both people, none, drawn towards none
+    losses = np.zeros(3)  # the best for both subjects, none, drawn towards none
     for seed in range(40):
         log_p, y = people_with((center + 0.6 * generator.normal(size=3)).tolist(), n=150, seed=seed)
         weight = np.concatenate([equal_classes(classes) for classes in y[:2]]) / 2

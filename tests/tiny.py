@@ -42,7 +42,7 @@ def tiny(n_subjects: int = 4, per_class: int = 6, seed: int = 0, name: str = "ti
 
 
 def people(n_subjects: int = 5, per: int = 20, channels: int = 3, times: int = 24, seed: int = 0) -> at.Recordings:
-    """Everybody mixes and scales the same sources in their own way; trials of people alternate."""
+    """Every subject mixes and scales the same sources in their own way; windows of subjects alternate."""
     draw = np.random.default_rng(seed)
     subject = np.tile(np.arange(n_subjects), per)
     y = draw.integers(0, 2, len(subject))
@@ -55,7 +55,7 @@ def people(n_subjects: int = 5, per: int = 20, channels: int = 3, times: int = 2
 
 
 def preprocessed(X: Tensor, subject: Tensor, rows: object = None, **values: object) -> Tensor:
-    """Windows (N, C, T) of training people after the transforms of these values, fitted on rows or on all of them."""
+    """Windows (N, C, T) of training subjects after the transforms of these values, fitted on rows or on all of them."""
     training = np.arange(len(X)) if rows is None else np.asarray(rows)
     fitted = Preprocessing.from_values(values).fit(X, subject, [training])
     return fitted(X[None], subject[None])[0]

@@ -1,4 +1,4 @@
-"""Settings of a user's own: in estimators, in a run, and from an outcome to a saved model."""
+"""A user's settings work in estimators, in a run, and from an outcome to a saved model."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_setting_equals_the_parameters_that_it_replaces() -> None:
 
 
 @pytest.mark.parametrize("given", [{"setting": SETTING, "lr": 0.1}, {"setting": "mmd"}])
-def test_what_a_setting_would_hide_is_refused(given: dict[str, Any]) -> None:
+def test_parameters_hidden_by_a_setting_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(UserError):
         at.CensoredClassifier(**given).fit(X, Y, subjects=SUBJECTS)
 
@@ -88,7 +88,7 @@ def test_settings_with_penalties_alone_have_a_baseline() -> None:
         ([SETTING], {"search": "tpe"}),
     ],
 )
-def test_what_is_no_grid_is_refused(grid: Any, rest: dict[str, Any]) -> None:
+def test_invalid_grids_are_refused(grid: Any, rest: dict[str, Any]) -> None:
     with pytest.raises(UserError):
         described(source="x", grid=grid, **rest)
     with pytest.raises(UserError, match="both given"):

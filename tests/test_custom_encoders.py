@@ -1,4 +1,4 @@
-"""A user's own nn.Module in place of EEGNet: stacked where torch can, one by one where not, the same results."""
+"""A user's nn.Module replaces EEGNet, with the same results stacked and one by one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autotransfer.model.any_module import AnyModule, build
 from autotransfer.model.stack import Size
 from tiny import tiny
 
-pytestmark = pytest.mark.usefixtures("brief_answers")
+pytestmark = pytest.mark.usefixtures("brief_results")
 
 
 class Small(nn.Module):

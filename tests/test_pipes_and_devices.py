@@ -1,4 +1,4 @@
-"""Pipes, devices, full disks and strange environments: one line and soon, never a wait without end or a stray file."""
+"""Pipes and devices are refused in one line, without waiting."""
 
 from __future__ import annotations
 

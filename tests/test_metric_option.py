@@ -1,4 +1,4 @@
-"""--metric decides a run: choices, scores of people, chance and the headline."""
+"""--metric decides selection, scores of subjects, chance and the headline."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def candidates(run: Run, choice: Choice) -> list[at.Setting]:
 
 
 @pytest.mark.slow
-def test_people_are_scored_by_it_everywhere(run: Run) -> None:
+def test_subjects_are_scored_by_the_metric_everywhere(run: Run) -> None:
     choice = read_choice(run.folder)
     assert choice.metric == "roc_auc"
     assert choice.chance == 0.5

@@ -1,4 +1,4 @@
-"""Models that adapt to people: the same numbers in training, in predict, one window at a time, and in estimators."""
+"""Adaptive models give the same numbers in training, prediction, sessions and estimators."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_saved_model_predicts_what_training_evaluated(kind: str, align: str) -
     np.testing.assert_allclose(got, logits[0].double().softmax(-1).numpy(), atol=2e-5)
     for rows, confusion in ((outcome.job.fold.test, outcome.test_confusion),
                             (outcome.job.fold.validation, outcome.validation_confusion)):  # fmt: skip
-        alone = model.predict_proba(REC.X[rows])  # without ids: one person
+        alone = model.predict_proba(REC.X[rows])  # without ids: one subject
         np.testing.assert_allclose(alone, got[np.isin(held, rows)], atol=1e-6)
         assert confusion.trace() == (alone.argmax(1) == Y[rows]).sum()
 
@@ -55,7 +55,7 @@ def test_one_window_at_a_time(kind: str, align: str) -> None:
     assert person.n_windows == len(windows)
 
 
-def test_each_person_of_a_file_by_themselves_and_in_order() -> None:
+def test_each_subject_of_a_file_is_predicted_alone_and_in_order() -> None:
     _, model = trained("online", "online")
     table = make_prediction_table(model, Raw(X=X, subject=IDS))
     columns = [name for name in table if name.startswith("p_")]
@@ -66,7 +66,7 @@ def test_each_person_of_a_file_by_themselves_and_in_order() -> None:
     assert np.abs(together - table[columns]).max().max() > 0.01, "one person's windows are not everybody's"
 
 
-def test_the_validation_score_is_that_of_people_by_themselves() -> None:
+def test_the_validation_score_predicts_each_subject_alone() -> None:
     clf = at.CensoredClassifier(
         method="none", align="online", max_epochs=3, batch_size=16, device="cpu", validation_subjects=["p1", "p3"]
     ).fit(X, Y, subjects=IDS)

@@ -1,4 +1,4 @@
-"""Averaged weights: the mean over the last half of the steps, with batch statistics that belong to them."""
+"""Averaged weights are the mean over the last half of the steps, with their own batch statistics."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_checkpoint_keeps_the_average(tmp_path: Path) -> None:
     assert ended[0] == ended[1]
 
 
-def test_held_out_people_are_told_by_what_the_other_picked() -> None:
+def test_held_out_subjects_are_scored_at_the_epoch_that_the_other_selected() -> None:
     rec, differ = people(), 0
     for kind in ("best", "last", "averaged"):
         for outcome in at.train(rec, jobs_of(rec, epochs=12, checkpoint=kind, lr=0.01)):

@@ -1,4 +1,4 @@
-"""Penalties as printed, against loops over the sets of the paper's pseudocode."""
+"""Penalties as printed equal loops over the sets of the paper's pseudocode."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_began_is_blind_and_sums_over_classes(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("estimator", ["stein", "tikhonov", "ssge"])
-def test_mige_weighs_subjects_and_classes_alike(mode: str, estimator: str) -> None:
+def test_mige_weighs_subjects_and_classes_equally(mode: str, estimator: str) -> None:
     fit: Callable[..., Tensor] = getattr(scores, estimator)
     options = {"length_scale": SIGMA, "regularization": 0.01}
     expected = []
@@ -203,7 +203,7 @@ def test_mige_weighs_subjects_and_classes_alike(mode: str, estimator: str) -> No
 # ---- settings, grids and runs ----------------------------------------------------------------------------------------
 
 
-def test_a_run_as_printed() -> None:
+def test_grids_as_printed() -> None:
     ours, printed = (described(source="x", grid="paper", as_printed=flag).settings() for flag in (False, True))
     assert len(grid("paper")) == len(printed) == 346
     assert all(s.as_printed for s in printed[1:])

@@ -1,4 +1,4 @@
-"""People with trials of one class: whoever always says it is right, so they are in no mean, and are listed."""
+"""Subjects with windows of one class are listed and are in no mean."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from autotransfer.search.evidence import ClassificationEvidence
 from faults import OPTIONS, call, few_settings
 from tiny import create_run, described, tiny
 
-pytestmark = pytest.mark.usefixtures("brief_answers")
+pytestmark = pytest.mark.usefixtures("brief_results")
 
 SHORT = ["--epochs", 2, "--set", "batch_size=16", "--device", "cpu", "--seeds", 1]
 NAMES = ["p0", "one class", "p2", "p3", "one trial", "p5"]
 
 
 def with_people_of_one_class(alone: dict[int, int] | None = None) -> at.Recordings:
-    """Six people; 1 has class 0 alone, 4 a single trial. alone: how many trials these have, all of class 0."""
+    """Six subjects; 1 has class 0 alone, 4 a single window. alone: how many windows these have, all of class 0."""
     rec = tiny(6)
     keep = np.ones(rec.n_windows, dtype=bool)
     for person, most in (alone or {1: 6, 4: 1}).items():
@@ -52,7 +52,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param(("--search", "tpe", "--trials", 3), id="tpe", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
-def test_they_are_told_before_a_run_and_are_in_no_mean(
+def test_they_are_reported_before_a_run_and_are_in_no_mean(
     tmp_path: Path, source: Path, options: tuple[object, ...]
 ) -> None:
     run = tmp_path / "run"
@@ -104,7 +104,7 @@ def test_weights_do_not_depend_on_them() -> None:
     np.testing.assert_array_equal(sure, unsure)
 
 
-def test_too_few_to_decide_by_are_refused_before_any_work(tmp_path: Path) -> None:
+def test_too_few_scorable_subjects_are_refused(tmp_path: Path) -> None:
     rec = with_people_of_one_class({1: 3, 2: 3, 3: 1, 4: 1, 5: 2})
     assert scorable_subjects(rec) == [0]
     with pytest.raises(UserError, match="only 1 of 6 subjects have windows of two classes; at least 2 are needed"):

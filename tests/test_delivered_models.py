@@ -1,4 +1,4 @@
-"""Ensembles are measured on people whom none of their networks has seen, and as they would be delivered."""
+"""Ensembles are scored as delivered, on subjects that none of their networks has seen."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return run, perform_plan(run, lambda _: None, shown=False)
 
 
-def test_it_is_the_mean_over_the_networks_that_left_the_person_out(finished: tuple[Run, Choice]) -> None:
+def test_a_prediction_is_the_mean_over_networks_that_left_the_subject_out(finished: tuple[Run, Choice]) -> None:
     run, choice = finished
     recordings = run.recordings
     X, y, subject = recordings.X, recordings.y.numpy(), recordings.subject.numpy()
@@ -74,7 +74,7 @@ def test_it_is_the_mean_over_the_networks_that_left_the_person_out(finished: tup
     assert differ > 0, "an ensemble that is never anything but its members proves nothing"
 
 
-def test_a_candidate_that_failed_everywhere_knows_nothing(finished: tuple[Run, Choice]) -> None:
+def test_a_candidate_that_failed_everywhere_has_no_weight(finished: tuple[Run, Choice]) -> None:
     run, _ = finished
     plain, other = run.options.settings()[:2]
     entries = [replace(e, status="failed") if e.setting == other else e for e in run.database.entries()]
@@ -88,7 +88,7 @@ def evidence_of(run: Run, choice: Choice) -> ClassificationEvidence:
     return ClassificationEvidence.from_run(run, choice.shortlist, finished_entries(run, settings, run.folds()))
 
 
-def test_a_censor_that_validation_adores_is_no_uncensored_choice(finished: tuple[Run, Choice]) -> None:
+def test_a_censored_candidate_is_never_the_uncensored_choice(finished: tuple[Run, Choice]) -> None:
     run, choice = finished
     evidence = evidence_of(run, choice)
     censored = {named.setting.key for named in choice.shortlist if named.setting.method is not None}
@@ -99,7 +99,7 @@ def test_a_censor_that_validation_adores_is_no_uncensored_choice(finished: tuple
     assert again.chosen.setting.penalty is not None
 
 
-def test_predictions_that_are_missing_or_damaged_are_told(
+def test_missing_or_damaged_predictions_are_refused(
     finished: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, _ = finished
@@ -121,7 +121,7 @@ def test_predictions_that_are_missing_or_damaged_are_told(
             run.held_out_log_probs(entry)
 
 
-def test_a_candidate_whose_trainings_all_failed_is_not_delivered(finished: tuple[Run, Choice]) -> None:
+def test_a_candidate_whose_fits_all_failed_is_not_delivered(finished: tuple[Run, Choice]) -> None:
     run, choice = finished
     named = choice.shortlist
     entries = [replace(e, status="failed") if e.setting == named[1].setting else e for e in run.database.entries()]

@@ -1,4 +1,4 @@
-"""A mixture of several kinds: the formula, the disk, people followed one window at a time, exports, estimators."""
+"""Ensembles of several model families: the formula, files, subjects, exports and estimators."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_probabilities_are_the_normalized_product_of_powers() -> None:
         assert np.abs(part.predict_proba(X) - found).max() > 0.05, "parts must differ, or nothing is compared"
 
 
-def test_a_steep_correction_is_the_same_at_every_door() -> None:
+def test_a_steep_correction_is_the_same_at_every_entry_point() -> None:
     """It rules classes out by more than a probability has room for, where other parts may outvote it."""
     mixed, X = mixture(), windows()
     generator = torch.Generator().manual_seed(1)
@@ -100,7 +100,7 @@ def test_a_steep_correction_is_the_same_at_every_door() -> None:
     np.testing.assert_allclose([session.predict_proba(x.numpy()) for x in X], p, atol=1e-4)
 
 
-def test_people_are_told_apart_where_a_part_adapts() -> None:
+def test_subjects_are_separated_if_a_part_adapts() -> None:
     mixed, X = weighted([shallow_model(), aligned(random_model("trial"), "transductive")], [0.3, 3]), windows(20)
     X[10:] *= torch.tensor([1.0, 4.0, 0.3])[:, None]
     people = torch.arange(20) // 10
@@ -170,7 +170,7 @@ def edited(card: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", HOSTILE)
-def test_a_card_from_a_stranger_is_refused_in_one_line(tmp_path: Path, case: str) -> None:
+def test_a_hostile_card_is_refused_in_one_line(tmp_path: Path, case: str) -> None:
     """Its digest is right, so that nothing but its values can be what is refused."""
     mixture().save(tmp_path / "model")
     path = tmp_path / "model" / "model.json"
@@ -185,7 +185,7 @@ def test_a_card_from_a_stranger_is_refused_in_one_line(tmp_path: Path, case: str
 
 
 @pytest.mark.parametrize("change", ["missing", "missing statistics", "too many", "of no part", "another shape", "cut"])
-def test_tensors_from_a_stranger_are_refused_in_one_line(tmp_path: Path, change: str) -> None:
+def test_hostile_tensors_are_refused_in_one_line(tmp_path: Path, change: str) -> None:
     mixture().save(tmp_path / "model")
     path = tmp_path / "model" / "model.safetensors"
     tensors, name = load_file(path), "candidates.1.classifier.weight"

@@ -1,4 +1,4 @@
-"""A run answers in stages: RUN holds a whole answer at any moment, and a plan can be performed again."""
+"""A run delivers an interim result after every stage, and a plan can be performed again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from autotransfer.versions import versions
 from faults import Interrupted, few_linear_candidates, quiet, table_of
 from tiny import create_run, described, save_folder, tiny, tiny_file
 
-pytestmark = pytest.mark.usefixtures("brief_answers")
+pytestmark = pytest.mark.usefixtures("brief_results")
 
 LINEAR = ["two linear models", "other linear models"]
 STAGES = [*LINEAR, "eegnet, seed 0", "shallow, seed 0", "eegnet (paper), seed 0"]
@@ -87,7 +87,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def answered_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def interim_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was interrupted when its first answer stood."""
     run = start(tmp_path_factory.mktemp("answered"))
     with pytest.raises(Interrupted):
@@ -104,7 +104,7 @@ def assert_same(folder: Path, expected: Path) -> None:
     assert mine == other
 
 
-def test_every_stage_ends_in_an_answer_and_the_last_says_why(whole: Path, tmp_path: Path) -> None:
+def test_every_stage_has_an_interim_result_and_the_last_states_its_reason(whole: Path, tmp_path: Path) -> None:
     choice = read_choice(whole)
     assert [stage.name for stage in choice.stages] == STAGES
     assert choice.end_reason == "everything in its plan was trained"
@@ -153,10 +153,10 @@ WRITES = ["results.csv", "model.next.safetensors", "model.json", "README.md", "c
 
 @pytest.mark.parametrize("places", [(2, 3), pytest.param(tuple(range(len(WRITES) + 1)), marks=pytest.mark.slow)])
 def test_a_kill_at_any_write_leaves_a_whole_model(
-    places: tuple[int, ...], tmp_path: Path, answered_once: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+    places: tuple[int, ...], tmp_path: Path, interim_run: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second answer is killed before each of these files in turn; after all of them it is allowed to end."""
-    folder = Path(shutil.copytree(answered_once, tmp_path / "run"))
+    folder = Path(shutil.copytree(interim_run, tmp_path / "run"))
     first = load_model(folder / "model").card.scores["stages"]
     left, seen, stages = [0], list[str](), list[list[str]]()
 
@@ -205,7 +205,7 @@ def test_a_plan_that_was_performed_is_performed_again(tmp_path: Path, whole: Pat
     assert read_choice(runs[0]).stages[3].scores == read_choice(whole).stages[3].scores
 
 
-def test_without_time_the_first_answer_is_made_and_no_other(tmp_path: Path) -> None:
+def test_without_time_only_the_first_stage_is_performed(tmp_path: Path) -> None:
     run = start(tmp_path, time="0.001s")
     choice = perform_plan(run, quiet, shown=False)
     assert [stage.name for stage in choice.stages] == STAGES[:1]
@@ -239,7 +239,7 @@ def test_a_run_that_ended_can_be_given_more_time(tmp_path: Path, whole: Path) ->
         told("resume", run.folder, "--time", "10m")
 
 
-def test_a_stage_that_time_ends_is_not_delivered_and_completed_by_resume(tmp_path: Path, whole: Path) -> None:
+def test_a_stage_cut_by_time_is_completed_by_resume(tmp_path: Path, whole: Path) -> None:
     """Time decides how far a run gets: interim results are those of a run with any other clock."""
     run = start(tmp_path, time="1h")
     real = time.monotonic
@@ -268,7 +268,7 @@ def test_a_stage_that_time_ends_is_not_delivered_and_completed_by_resume(tmp_pat
     again.database.close()
 
 
-def test_a_stage_begins_only_if_fits_of_its_kind_took_less_than_the_time_left(
+def test_a_stage_starts_only_if_similar_fits_took_less_than_the_time_left(
     tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(whole, tmp_path / "run")
@@ -318,10 +318,10 @@ def test_it_stops_when_no_gain_is_expected_unless_all_is_asked_for(
 
 
 @pytest.mark.slow
-def test_who_would_have_stopped_earlier_is_scored_with_what_there_was(
+def test_a_subject_whose_run_would_have_stopped_earlier_has_the_score_of_that_stage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Person 0 alone gains from the second stage on: others would have stopped before, and it is they who decide."""
+    """Subject 0 alone gains from the second stage on: others would have stopped before, and it is they who decide."""
 
     def decide(scores: list[dict[str, float]], without: object = ()) -> bool:
         return "0" not in without or len(scores) < 2  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""A run's folder that came from somebody else: nothing is written outside it, and nobody is connected to."""
+"""Nothing is written outside an untrusted run folder, and no untrusted address is connected to."""
 
 from __future__ import annotations
 

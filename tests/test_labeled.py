@@ -1,4 +1,4 @@
-"""Labelled windows and scored windows never share a group."""
+"""Labeled windows and scored windows never share a group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from autotransfer.settings import Setting
 
 
 def overlapping(seed: int = 0) -> at.Recordings:
-    """Windows of a group are all but equal, and say nothing of other groups. 24 groups a person, each of one class, in
+    """Windows of a group are all but equal, and say nothing of other groups. 24 groups a subject, each of one class, in
     turn."""
     draw = np.random.default_rng(seed)
     n_people, n_groups, per = 6, 24, 8
@@ -54,7 +54,7 @@ def test_groups_are_those_of_a_session_and_missing_ones_are_alone() -> None:
 
 @pytest.mark.parametrize("told", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_windows_like_labeled_ones_are_not_scored(told: bool) -> None:
-    """Labels of a group tell all of its other windows, and nothing of other groups: where a column says so, a person's
+    """Labels of a group tell all of its other windows, and nothing of other groups: where a column says so, a subject's
     own classifier must look as useless as it is."""
     rec = overlapping()
     rec = rec if told else at.Recordings(rec.X, rec.y, rec.subject, sfreq=16)

@@ -1,5 +1,4 @@
-"""Windows reach a model through many entry points: each refuses a bad input and keeps no trace of it; an unusual but
-harmless one gets the same answer."""
+"""Every entry point refuses bad windows without a trace and accepts unusual but harmless ones."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ CLASSES = np.array(["left", "right"])
 
 
 def known(**values: Any) -> Model:
-    """With what is known of how people differ, which calibration needs."""
+    """With what is known of how subjects differ, which calibration needs."""
     own = model(**values)
     folds = [at.Fold(rows, np.arange(0), np.arange(0), None, None) for rows in TRAINING]
     return with_known(own, effects=fit_candidate_effects(own.candidates[0], REC, folds))
@@ -51,7 +50,7 @@ def estimator(kind: type[WindowClassifier], model: Model) -> Any:
     return fitted
 
 
-class Door(NamedTuple):
+class EntryPoint(NamedTuple):
     """Windows in; what comes out is a function of them alone."""
 
     ask: Callable[[Any, Path], Any]
@@ -81,7 +80,7 @@ def fit(X: Any, _: Path, **target: Any) -> Any:
 
 
 def met(X: Any, _: Path) -> Any:
-    """Windows of the person to be met, beside those that are trained on."""
+    """Windows of the subject to be met, next to those that are trained on."""
     return fit(TRUE, _, X_target_unlabeled=X)
 
 
@@ -101,30 +100,31 @@ def coefficients(own: Model) -> Any:
 
 
 TRUE = X.copy()
-DOORS = {
-    "CensoredClassifier": Door(lambda X, _: estimator(at.CensoredClassifier, ENSEMBLE).predict_proba(X)),
-    "AutoTransferClassifier": Door(lambda X, _: estimator(at.AutoTransferClassifier, MIXTURE).predict_proba(X)),
-    "transform": Door(lambda X, _: estimator(at.CensoredClassifier, ENSEMBLE).transform(X)),
-    "score": Door(lambda X, _: estimator(at.CensoredClassifier, ENSEMBLE).score(X, CLASSES[Y])),
-    "estimator.calibrate": Door(
+ENTRY_POINTS = {
+    "CensoredClassifier": EntryPoint(lambda X, _: estimator(at.CensoredClassifier, ENSEMBLE).predict_proba(X)),
+    "AutoTransferClassifier": EntryPoint(lambda X, _: estimator(at.AutoTransferClassifier, MIXTURE).predict_proba(X)),
+    "transform": EntryPoint(lambda X, _: estimator(at.CensoredClassifier, ENSEMBLE).transform(X)),
+    "score": EntryPoint(lambda X, _: estimator(at.CensoredClassifier, ENSEMBLE).score(X, CLASSES[Y])),
+    "estimator.calibrate": EntryPoint(
         lambda X, _: coefficients(estimator(at.CensoredClassifier, ENSEMBLE).calibrate(X, CLASSES[Y]).model_)
     ),
-    "estimator.adapt": Door(lambda X, _: coefficients(estimator(at.CensoredClassifier, ENSEMBLE).adapt(X).model_)),
-    "fit": Door(fit, fits=False),
-    "fit, the target": Door(met),
-    "Recordings": Door(recordings, fits=False),
-    "Model.predict_proba": Door(lambda X, _: ENSEMBLE.predict_proba(X)),
-    "Model.predict": Door(lambda X, _: ENSEMBLE.predict(X)),
-    "Model.features": Door(lambda X, _: ENSEMBLE.features(X)),
-    "Model.score": Door(lambda X, _: MIXTURE.score(X, CLASSES[Y])),
-    "Model.calibrate": Door(lambda X, _: coefficients(MIXTURE.calibrate(X, CLASSES[Y]))),
-    "a calibrated model": Door(lambda X, _: CALIBRATED.predict_proba(X)),
-    "an exported file": Door(exported),
-    "Session": Door(session(MIXTURE)),
-    "Session of a calibrated model": Door(session(CALIBRATED)),
-    "Session, window by window": Door(session(MIXTURE, one_by_one=True)),
-    "predict": Door(lambda X, _: predict_windows(MIXTURE, Raw(X=X))),
-    "calibrate": Door(lambda X, _: coefficients(calibrate_model(MIXTURE, Raw(X=X, y=CLASSES[Y]), MIXTURE.check(X))[0])),
+    "estimator.adapt": EntryPoint(lambda X, _: coefficients(estimator(at.CensoredClassifier,
+    ENSEMBLE).adapt(X).model_)), "fit": EntryPoint(fit, fits=False),
+    "fit, the target": EntryPoint(met),
+    "Recordings": EntryPoint(recordings, fits=False),
+    "Model.predict_proba": EntryPoint(lambda X, _: ENSEMBLE.predict_proba(X)),
+    "Model.predict": EntryPoint(lambda X, _: ENSEMBLE.predict(X)),
+    "Model.features": EntryPoint(lambda X, _: ENSEMBLE.features(X)),
+    "Model.score": EntryPoint(lambda X, _: MIXTURE.score(X, CLASSES[Y])),
+    "Model.calibrate": EntryPoint(lambda X, _: coefficients(MIXTURE.calibrate(X, CLASSES[Y]))),
+    "a calibrated model": EntryPoint(lambda X, _: CALIBRATED.predict_proba(X)),
+    "an exported file": EntryPoint(exported),
+    "Session": EntryPoint(session(MIXTURE)),
+    "Session of a calibrated model": EntryPoint(session(CALIBRATED)),
+    "Session, window by window": EntryPoint(session(MIXTURE, one_by_one=True)),
+    "predict": EntryPoint(lambda X, _: predict_windows(MIXTURE, Raw(X=X))),
+    "calibrate": EntryPoint(lambda X, _: coefficients(calibrate_model(MIXTURE, Raw(X=X, y=CLASSES[Y]),
+    MIXTURE.check(X))[0])),
 }  # fmt: skip
 
 
@@ -159,14 +159,14 @@ UNFIT: dict[str, tuple[Callable[[], Any], str]] = {
 ONE_BY_ONE = ("Session, window by window",)  # where the number and place of a window are another
 
 
-@pytest.mark.parametrize("name", DOORS)
-def test_bad_windows_are_refused_at_every_door(name: str, tmp_path: Path) -> None:
-    door = DOORS[name]
-    for what, (make, named) in (BAD | UNFIT if door.fits else BAD).items():
+@pytest.mark.parametrize("name", ENTRY_POINTS)
+def test_bad_windows_are_refused_at_every_entry_point(name: str, tmp_path: Path) -> None:
+    entry = ENTRY_POINTS[name]
+    for what, (make, named) in (BAD | UNFIT if entry.fits else BAD).items():
         if name in ONE_BY_ONE and what == "masked windows in a list":
             continue  # a list of windows is no window
         with pytest.raises(UserError) as caught:
-            door.ask(make(), tmp_path)
+            entry.ask(make(), tmp_path)
         assert named in str(caught.value), what
 
 
@@ -199,14 +199,14 @@ HARMLESS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", DOORS)
-def test_harmless_windows_get_the_same_answer_at_every_door(name: str, tmp_path: Path) -> None:
-    door = DOORS[name]
-    wanted = door.ask(TRUE.copy(), tmp_path)
-    few = "fit" in name  # a training each
+@pytest.mark.parametrize("name", ENTRY_POINTS)
+def test_harmless_windows_give_the_same_result_at_every_entry_point(name: str, tmp_path: Path) -> None:
+    entry = ENTRY_POINTS[name]
+    wanted = entry.ask(TRUE.copy(), tmp_path)
+    few = "fit" in name  # a fit each
     for what, make in list(HARMLESS.items())[:: 4 if few else 1]:
         given = make(tmp_path)
-        found = door.ask(given, tmp_path)
+        found = entry.ask(given, tmp_path)
         if np.asarray(wanted).dtype.kind in "fc":
             np.testing.assert_allclose(np.asarray(found), np.asarray(wanted), rtol=0, atol=1e-6, err_msg=what)
         else:
@@ -215,13 +215,13 @@ def test_harmless_windows_get_the_same_answer_at_every_door(name: str, tmp_path:
         assert np.array_equal(after, TRUE), f"{what} was written to"
 
 
-PEOPLE: dict[str, tuple[Any, str]] = {
+BAD_SUBJECTS: dict[str, tuple[Any, str]] = {
     "too few": (np.zeros(3, int), "3"),
     "missing": ([0, 0, None, 0, 0, 0], "[2]"),
     "NaN": (torch.tensor([0, 0, 0, 0, 0, float("nan")]), "[5]"),
     "one name": ("ann", "'ann'"),
 }
-ASKED: dict[str, tuple[str, Callable[[Any], Any]]] = {
+SUBJECT_ENTRY_POINTS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "Model": ("subject", lambda s: ENSEMBLE.predict_proba(TRUE, s)),
     "Model.features": ("subject", lambda s: ENSEMBLE.features(TRUE, s)),
     "Model.predict": ("subject", lambda s: MIXTURE.predict(TRUE, s)),
@@ -240,10 +240,10 @@ ASKED: dict[str, tuple[str, Callable[[Any], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("door", ASKED)
-def test_whose_windows_they_are_is_checked_at_every_door(door: str) -> None:
-    argument, ask = ASKED[door]
-    for what, (people, named) in PEOPLE.items():
+@pytest.mark.parametrize("entry", SUBJECT_ENTRY_POINTS)
+def test_subject_ids_are_checked_at_every_entry_point(entry: str) -> None:
+    argument, ask = SUBJECT_ENTRY_POINTS[entry]
+    for what, (people, named) in BAD_SUBJECTS.items():
         with pytest.raises(UserError) as caught:
             ask(people)
         assert argument in str(caught.value), what
@@ -268,39 +268,39 @@ def test_a_session_learns_nothing_from_what_it_refuses(adapt: bool) -> None:
 
 RATED = at.Setting(encoder="linear", represent="bands", standardize="none", sfreq=100.0)
 AT_128 = at.synthetic(n_subjects=4, windows_per_class=2, n_channels=2, n_times=64, sfreq=128.0)
-TRIALS = (AT_128.X.numpy(), AT_128.y.numpy())
+WINDOWS = (AT_128.X.numpy(), AT_128.y.numpy())
 RATES: dict[str, Callable[[], Any]] = {
     "train": lambda: at.train(AT_128, [at.Job(RATED, at.leave_one_subject_out(AT_128)[0])]),
     "CensoredClassifier": lambda: at.CensoredClassifier(setting=RATED, sfreq=128.0).fit(
-        *TRIALS, subjects=AT_128.subject
+        *WINDOWS, subjects=AT_128.subject
     ),
     "AutoTransferClassifier": lambda: at.AutoTransferClassifier(
         settings=[at.Setting(max_epochs=1), RATED], sfreq=128.0
-    ).fit(*TRIALS, subjects=AT_128.subject),
+    ).fit(*WINDOWS, subjects=AT_128.subject),
 }
 
 
-@pytest.mark.parametrize("door", RATES)
-def test_a_setting_for_another_sampling_rate_is_refused(door: str) -> None:
+@pytest.mark.parametrize("entry", RATES)
+def test_a_setting_for_another_sampling_rate_is_refused(entry: str) -> None:
     with pytest.raises(UserError, match="sampled at 128 Hz, the setting expects 100 Hz"):
-        RATES[door]()
+        RATES[entry]()
 
 
-CODES = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
+LATENTS = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
 IDS = np.array([0, 1, 0, 1])
 CENSORED: dict[str, tuple[Any, Any, Any, str]] = {
-    "complex latents": (CODES.to(torch.complex64), IDS, IDS, "complex64"),
-    "an array": (CODES.numpy(), IDS, IDS, "numpy"),
-    "width": (CODES[:, :4], IDS, IDS, "(4, 4)"),
-    "too few classes": (CODES, IDS[:3], IDS, "(3,)"),
-    "too few people": (CODES, IDS, torch.zeros(3, dtype=torch.long), "(3,)"),
-    "text": (CODES, ["a", "b", "a", "b"], IDS, "y"),
-    "masked ids": (CODES, np.ma.masked_array(IDS, mask=[0, 0, 1, 1]), IDS, "2 masked values"),
+    "complex latents": (LATENTS.to(torch.complex64), IDS, IDS, "complex64"),
+    "an array": (LATENTS.numpy(), IDS, IDS, "numpy"),
+    "width": (LATENTS[:, :4], IDS, IDS, "(4, 4)"),
+    "too few classes": (LATENTS, IDS[:3], IDS, "(3,)"),
+    "too few people": (LATENTS, IDS, torch.zeros(3, dtype=torch.long), "(3,)"),
+    "text": (LATENTS, ["a", "b", "a", "b"], IDS, "y"),
+    "masked ids": (LATENTS, np.ma.masked_array(IDS, mask=[0, 0, 1, 1]), IDS, "2 masked values"),
 }
 
 
 @pytest.mark.parametrize("what", CENSORED)
-def test_codes_that_a_censor_cannot_take_are_refused(what: str) -> None:
+def test_invalid_latents_and_ids_of_a_censor_are_refused(what: str) -> None:
     z, y, s, words = CENSORED[what]
     censor = at.make_censor("mmd", "marginal", latent_dim=5, n_classes=2, n_subjects=2)
     with pytest.raises(UserError) as caught:

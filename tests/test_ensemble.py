@@ -1,4 +1,4 @@
-"""The average: what weighs for a person has never met them, and a cap keeps prediction quick."""
+"""A subject's ensemble weights use no evidence about the subject, and predictions are calibrated."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def evidence_from(log_probs: dict[Any, NDArray[np.float32]], y: dict[int, NDArra
 def held_out_of(
     quality: list[float] = QUALITY, people: int = PEOPLE, seed: int = 0, rows: int = 40
 ) -> ClassificationEvidence:
-    """A ring of folds; each fit predicts the two people it held out."""
+    """A ring of folds; each fit predicts the two subjects it held out."""
     generator = np.random.default_rng(seed)
     y = {person: generator.integers(0, CLASSES, rows) for person in range(people)}
     found = {}
@@ -46,12 +46,12 @@ def held_out_of(
 
 
 def nested_weights(evidence: ClassificationEvidence) -> dict[int, Floats]:
-    """Return weights (K,) found without each person."""
+    """Return weights (K,) found without each subject."""
     return {person: evidence.without([person]).weights(evidence.trained) for person in evidence.held_out_subjects}
 
 
 def predicted(evidence: ClassificationEvidence) -> dict[int, NDArray[np.float64]]:
-    """Return log-probabilities of each person, with weights that were found without them."""
+    """Return log-probabilities of each subject, with weights that were found without them."""
     return {person: combine_log_probs(beta, evidence.pool(person)) for person, beta in nested_weights(evidence).items()}
 
 
@@ -63,7 +63,7 @@ def calibrated(evidence: ClassificationEvidence) -> Calibration:
 
 
 @pytest.mark.parametrize("people", [PEOPLE, 3])
-def test_whatever_a_person_has_touched_does_not_reach_their_weights(people: int) -> None:
+def test_no_evidence_of_a_subject_changes_its_weights(people: int) -> None:
     """Their labels, and everything said by fits that held them out, of them and of the other, become noise."""
     clean = nested_weights(held_out_of(people=people))
     for person in range(people):
@@ -78,7 +78,7 @@ def test_whatever_a_person_has_touched_does_not_reach_their_weights(people: int)
         assert any(not np.array_equal(again[q], clean[q]) for q in others), "or nothing was changed"
 
 
-def test_a_person_is_predicted_by_all_who_held_them_out() -> None:
+def test_a_subject_is_predicted_by_all_fits_that_held_it_out() -> None:
     held_out = held_out_of()
     nested, log_probs = nested_weights(held_out), predicted(held_out)
     for person in range(PEOPLE):
@@ -89,7 +89,7 @@ def test_a_person_is_predicted_by_all_who_held_them_out() -> None:
         np.testing.assert_allclose(np.exp(log_probs[person]).sum(1), 1)
 
 
-def test_the_better_weighs_more_and_the_average_beats_the_best_alone() -> None:
+def test_better_candidates_weigh_more_and_the_ensemble_beats_the_best() -> None:
     held_out = held_out_of(rows=200)
     found = held_out.weights(ALL)
     assert list(np.argsort(-found)[:2]) == [0, 3]
@@ -102,7 +102,7 @@ def test_the_better_weighs_more_and_the_average_beats_the_best_alone() -> None:
     assert together > alone + 0.01
 
 
-def test_weights_are_equal_if_nobody_is_left_or_no_candidate_helps() -> None:
+def test_weights_are_equal_if_no_subject_is_left_or_no_candidate_helps() -> None:
     assert held_out_of().without(range(PEOPLE)).weights(ALL).tolist() == [0.25] * 4
     wrong = np.log(np.array([[1e-6, 1 - 1e-6], [1 - 1e-6, 1e-6]]))
     log_p = np.stack([wrong, 4 * wrong]).astype(np.float32)
@@ -110,7 +110,7 @@ def test_weights_are_equal_if_nobody_is_left_or_no_candidate_helps() -> None:
     assert found[0] == found[1] > 0
 
 
-def test_many_people_are_left_out_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_subjects_are_left_out_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evidence, "BLOCKS", 3)
     held_out = held_out_of(people=7)
     assert held_out.blocks == [[0, 1, 2], [3, 4], [5, 6]]
@@ -133,8 +133,8 @@ def test_the_calibration_error_is_the_gap(confidence: float, hits: int, error: f
     assert found.share == pytest.approx([1.0])
 
 
-def test_few_people_who_differ_get_no_temperature() -> None:
-    """Nested weights of five people have their temperature from two of them."""
+def test_few_different_subjects_get_no_temperature() -> None:
+    """Nested weights of five subjects have their temperature from two of them."""
     generator, y, log_p = np.random.default_rng(0), {}, {}
     for person, factor in enumerate((0.35, 1.25, 1.3, 1.2, 1.4)):  # what would make each well calibrated
         logits = 1.5 * generator.normal(size=(1, 400, CLASSES))
@@ -149,7 +149,7 @@ def test_few_people_who_differ_get_no_temperature() -> None:
 
 
 @pytest.mark.slow
-def test_a_temperature_calibrates_what_is_too_sure() -> None:
+def test_a_temperature_calibrates_overconfident_predictions() -> None:
     held_out = held_out_of([0.8, 0.6], people=20, rows=300)
     for own in held_out.log_probs.values():
         own *= 5

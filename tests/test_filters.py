@@ -1,4 +1,4 @@
-"""One path for continuous recordings: what is filtered when it is cut is filtered alike in a stream."""
+"""Continuous recordings are filtered in the same way in files and in streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results where people look: MOABB's table, TensorBoard's event files, the model's page for a hub."""
+"""Results as MOABB's table, TensorBoard's event files and the model's page for a hub."""
 
 from __future__ import annotations
 
