@@ -10,12 +10,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 import faults
 from autotransfer.cli import app
 from autotransfer.cli.console import print_error, print_lines
+from autotransfer.cli.model_commands import write_predictions
 from autotransfer.cli.outputs import check_outputs
 from autotransfer.errors import UserError
 from autotransfer.files import write_atomically
@@ -155,3 +157,11 @@ def test_predictions_replace_neither_training_recordings_nor_files_of_the_run(tm
         assert (tmp_path / name).read_bytes() == before
     for _ in range(2):
         assert faults.call("predict", run, new, "--out", run / "predictions.csv").code == 0
+
+
+def test_names_of_classes_control_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    table = pd.DataFrame({"prediction": ["\x1b[2J", "a\xa0b", "-1"], "p": [0.5, 1.0, 0.0]})
+    write_predictions(table, None, None, None, ["\x1b[2J: 1"], quiet=False)
+    told = capsys.readouterr()
+    assert told.out == "prediction,p\n?[2J,0.5\na\xa0b,1.0\n-1,0.0\n"
+    assert told.err == "?[2J: 1\n"

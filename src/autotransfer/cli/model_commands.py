@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from ..errors import UserError, check_choice
-from .console import Quiet, VerboseExport, print_lines, print_progress
+from .console import Quiet, VerboseExport, print_error, print_lines, print_progress, terminal_text
 from .options import EncoderFactory, Folder, Source, add_cutting_options, import_encoder, read_for_model
 from .outputs import check_outputs
 
@@ -82,7 +81,7 @@ def write_predictions(
     from ..files import write_atomically
 
     if out is None:
-        print(csv_text(table), end="", flush=True)
+        print(terminal_text(csv_text(table, lineterminator="\n")), end="", flush=True)
     else:
         write_atomically(out, csv_text(table))
         print_lines(f"{len(table)} predictions: {out}")
@@ -92,7 +91,7 @@ def write_predictions(
         written = [f"scores by subject: {scores}"]
     if not quiet:
         for line in (*notes, *written):
-            print(line, file=sys.stderr)
+            print_error(line)
 
 
 def _predict(
@@ -164,7 +163,7 @@ def calibrate(
     )
     print_lines("labeled windows: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
     for warning in find_calibration_warnings(saved, raw, X):
-        print(warning, file=sys.stderr)
+        print_error(warning)
 
 
 def export(
