@@ -1,3 +1,3 @@
-"""Timings, as ratios measured side by side in one run: python -m benchmarks."""
+"""Measure timings as ratios within one run with python -m benchmarks."""
 
-import autotransfer  # noqa: F401  before torch, whose allocator is told by it to keep memory
+import autotransfer  # noqa: F401  before torch, because it sets the options of torch's allocator

@@ -1,4 +1,4 @@
-"""python -m benchmarks [floor|encoder|candidates|censors|all ...]: tables of timings, JSON in bench-results/."""
+"""Print tables of timings and write them to bench-results with python -m benchmarks [floor|encoder|... ...]."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 import torch
 
 from . import candidates, censors, encoder, floor
-from .tables import Table, crowded, machine, write
+from .tables import Table, describe_machine, find_load_warning, write
 from .timing import Options
 
 SECTIONS: dict[str, Callable[[Options], Iterator[Table]]] = {
-    "floor": floor.tables,
-    "encoder": encoder.tables,
-    "candidates": candidates.tables,
-    "censors": censors.tables,
+    "floor": floor.build_tables,
+    "encoder": encoder.build_tables,
+    "candidates": candidates.build_tables,
+    "censors": censors.build_tables,
 }
 
 
@@ -26,38 +26,38 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("sections", nargs="*", metavar="section", help=f"{', '.join(SECTIONS)} or all (default)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--rounds", type=int, default=Options.rounds, help="at most; two where time is short")
-    parser.add_argument("--quick", action="store_true", help="few sizes, under a minute: a look, not a result")
-    parser.add_argument("--members", type=int, nargs="+", help="sizes of populations in place of the usual ones")
+    parser.add_argument("--rounds", type=int, default=Options.rounds, help="most rounds; at least two are measured")
+    parser.add_argument("--quick", action="store_true", help="measure few sizes in under a minute")
+    parser.add_argument("--members", type=int, nargs="+", help="sizes of populations; default: those of each section")
     parser.add_argument("--out", type=Path, default=Path("bench-results"))
-    asked = parser.parse_args(arguments)
-    unknown = [name for name in asked.sections if name not in (*SECTIONS, "all")]
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.sections if name not in (*SECTIONS, "all")]
     if unknown:
         parser.error(f"unknown section {unknown[0]!r}; choose from {', '.join(SECTIONS)}, all")
-    if asked.device == "cuda" and not torch.cuda.is_available():
-        parser.error("torch finds no CUDA device here; leave --device away to measure the CPU")
-    if asked.rounds < 1 or min(asked.members or [1]) < 1:
-        parser.error("--rounds and --members take numbers of at least 1")
-    return asked
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("torch finds no CUDA device; leave --device out to measure the CPU")
+    if options.rounds < 1 or min(options.members or [1]) < 1:
+        parser.error("--rounds and --members must be at least 1")
+    return options
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    asked = parse(arguments)
-    members = tuple(asked.members) if asked.members else None
-    options = Options(asked.device, "quick" if asked.quick else "full", asked.rounds, members)
-    sections = SECTIONS if not asked.sections or "all" in asked.sections else dict.fromkeys(asked.sections)
-    warning = crowded(machine(options.device))
+    parsed = parse(arguments)
+    members = tuple(parsed.members) if parsed.members else None
+    options = Options(parsed.device, "quick" if parsed.quick else "full", parsed.rounds, members)
+    sections = SECTIONS if not parsed.sections or "all" in parsed.sections else dict.fromkeys(parsed.sections)
+    warning = find_load_warning(describe_machine(options.device))
     if warning:
         print(f"warning: {warning}", file=sys.stderr, flush=True)
     for section in sections:
-        facts, start, done = machine(options.device), time.perf_counter(), list[Table]()
+        facts, start, measured = describe_machine(options.device), time.perf_counter(), list[Table]()
         for table in SECTIONS[section](options):
             if options.device == "cpu":
                 table.notes.append(f"CPU kernels: {facts['kernels']}.")
             print(table.markdown(), flush=True)
-            done.append(table)
+            measured.append(table)
             # after each table: an interrupted run keeps its work
-            path = write(asked.out, section, options, facts, done)
+            path = write(parsed.out, section, options, facts, measured)
         print(f"{section}: {time.perf_counter() - start:.0f} s, {path}\n", file=sys.stderr, flush=True)
 
 

@@ -1,10 +1,10 @@
-"""Collect the interim results of runs, to see how the score grows with time.
+"""Collect the interim results of runs, which show how the score increases with time.
 
     python -m benchmarks.anytime RUN... --machine "two cores" --out docs/results/anytime.csv
 
 A row of the CSV is one interim result: its mean nested score over subjects, and the seconds since the run began.
-`ended` is empty if the run was stopped. Rows of a data set and a machine replace those that the CSV has. A second file,
-last_answers.csv, holds the last score of each subject, so that machines can be compared by subject.
+`end_reason` is empty if the run was stopped. Rows replace the rows of the CSV with the same data set and machine. A
+second file, last_scores.csv, has the last score of each subject, so that machines can be compared by subject.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from autotransfer.report.wording import score
 from autotransfer.runs.choice import Choice, read_choice
 
 from .csv_rows import replace_rows
-from .evidence import pooled, table_of
-from .markdown import markdown, with_interval
+from .evidence import compare_pooled, read_scores
+from .markdown import format_interval, markdown
 
 EARLY = 180  # seconds
-LIMITED, FULL = "two cores", "H200, shared"  # machines of the runs with a limit of time, and without one
+LIMITED, FULL = "two cores", "H200, shared"  # machines of the runs with and without a time limit
 
 
-def rows_of(data: str, machine: str, choice: Choice) -> list[dict[str, object]]:
+def build_rows(data: str, machine: str, choice: Choice) -> list[dict[str, object]]:
     """Return a row for each interim result."""
     return [
         {
-            "data": data, "machine": machine, "people": len(answer.scores), "answer": number, "stage": answer.name,
-            "seconds": round(answer.seconds, 1), "score": round(answer.score, 4), "end_reason": choice.end_reason or "",
+            "data": data, "machine": machine, "subjects": len(result.scores), "result": number, "stage": result.name,
+            "seconds": round(result.seconds, 1), "score": round(result.score, 4), "end_reason": choice.end_reason or "",
         }
-        for number, answer in enumerate(choice.stages, 1)
+        for number, result in enumerate(choice.stages, 1)
     ]  # fmt: skip
 
 
-def last_answers_of(data: str, machine: str, choice: Choice) -> list[dict[str, object]]:
+def build_last_scores(data: str, machine: str, choice: Choice) -> list[dict[str, object]]:
     """Return a row for each subject."""
     last = choice.stages[-1]
     return [
@@ -47,43 +47,40 @@ def last_answers_of(data: str, machine: str, choice: Choice) -> list[dict[str, o
 
 
 def limit_costs(folder: Path) -> str:
-    """Return the table of docs/results.md from anytime.csv and last_answers.csv."""
-    answers, people = table_of(folder, "anytime"), table_of(folder, "last_answers")
-    runs = dict(list(answers.groupby(["data", "machine"])))
-    scores = people.set_index(["data", "subject", "machine"])["score"].unstack("machine").dropna()
+    """Return the table of docs/results.md from anytime.csv and last_scores.csv."""
+    results, last = read_scores(folder, "anytime"), read_scores(folder, "last_scores")
+    runs = dict(list(results.groupby(["data", "machine"])))
+    scores = last.set_index(["data", "subject", "machine"])["score"].unstack("machine").dropna()
     differences = (scores[LIMITED] - scores[FULL]).rename("difference").reset_index()
     by_set = {str(data): dict(zip(part["subject"], part["difference"], strict=True))
               for data, part in differences.groupby("data", sort=True)}  # fmt: skip
     lines = []
-    for data, of_people in by_set.items():
+    for data, gaps in by_set.items():
         limited, full = runs[data, LIMITED], runs[data, FULL]
         early = limited[limited["seconds"] <= EARLY]["score"]
-        cells = [_at(limited.iloc[0]), score(early.iloc[-1]) if len(early) else "–"]
-        lines.append(
-            [data, *cells, _at(limited.iloc[-1]), _at(full.iloc[-1]), with_interval(pooled({data: of_people}))]
-        )
-    lines.append([f"**all {len(differences)} subjects**", "", "", "", "", with_interval(pooled(by_set))])
+        cells = [_format_result(limited.iloc[0]), score(early.iloc[-1]) if len(early) else "–"]
+        cells += [_format_result(limited.iloc[-1]), _format_result(full.iloc[-1])]
+        lines.append([data, *cells, format_interval(compare_pooled({data: gaps}))])
+    lines.append([f"**all {len(differences)} subjects**", "", "", "", "", format_interval(compare_pooled(by_set))])
     heads = ["data set", "first interim result", "after 3 min", f"last, {LIMITED}", f"last, {FULL}", "difference"]
     return markdown(heads, lines)
 
 
-def _at(answer: pd.Series) -> str:
-    return f"{score(answer['score'])} after {answer['seconds']:.0f} s"
+def _format_result(result: pd.Series) -> str:
+    return f"{score(result['score'])} after {result['seconds']:.0f} s"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "runs", nargs="+", type=Path, help="folders named after their data, as those of benchmarks.shipped"
-    )
+    parser.add_argument("runs", nargs="+", type=Path, help="folders of benchmarks.default_runs, named after their data")
     parser.add_argument("--machine", required=True, help="machine of the runs")
     parser.add_argument("--out", type=Path, required=True)
-    asked = parser.parse_args(arguments)
-    choices = {run.name.split("-")[0]: read_choice(run) for run in asked.runs}
-    for path, rows in ((asked.out, rows_of), (asked.out.with_name("last_answers.csv"), last_answers_of)):
-        table = [row for data, choice in choices.items() for row in rows(data, asked.machine, choice)]
+    options = parser.parse_args(arguments)
+    choices = {run.name.split("-")[0]: read_choice(run) for run in options.runs}
+    for path, rows in ((options.out, build_rows), (options.out.with_name("last_scores.csv"), build_last_scores)):
+        table = [row for data, choice in choices.items() for row in rows(data, options.machine, choice)]
         replace_rows(path, pd.DataFrame(table), "data", "machine")
-    print(f"{asked.out} has the interim results of {len(choices)} runs more")
+    print(f"{options.out} has the interim results of {len(choices)} more runs")
 
 
 if __name__ == "__main__":

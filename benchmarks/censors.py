@@ -1,4 +1,4 @@
-"""Time a step of a population with a penalty, relative to one without, and compare with its limit."""
+"""Time an optimizer step with a penalty relative to one without, and compare the ratio with its limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autotransfer.censoring.kernel_matrices import LENGTH_SCALES
 from autotransfer.censoring.mige import MIGEOptions
 from autotransfer.censoring.scores import ESTIMATORS
 
-from .steps import has_room, noise, stacked_step
+from .steps import build_population_step, has_room, make_noise
 from .tables import Table
 from .timing import Options, Step, measure, release
 
@@ -24,20 +24,20 @@ MEMBERS: dict[str, dict[str, tuple[int, ...]]] = {
 STEPS = {"cpu": 1, "cuda": 2}
 
 
-def mige_of(setting: at.Setting) -> MIGEOptions | None:
+def find_mige_options(setting: at.Setting) -> MIGEOptions | None:
     options = None if setting.penalty is None else setting.penalty.options
     return options if isinstance(options, MIGEOptions) else None
 
 
-def limit_of(setting: at.Setting) -> float:
-    """Return the limit of a ratio: eigenvectors and a length scale for every row may cost more."""
-    mige = mige_of(setting)
+def find_limit(setting: at.Setting) -> float:
+    """Return the limit of the ratio, which is higher for eigenvectors and for a length scale per window."""
+    mige = find_mige_options(setting)
     slow = mige is not None and (mige.estimator in ("ssge", "nu_method") or mige.length_scale == "perplexity")
     return SPECTRAL_LIMIT if slow else LIMIT
 
 
-def parts(size: str) -> list[list[at.Setting]]:
-    """Return settings that are measured together: a method in every mode, an estimator of MIGE with every scale."""
+def group_settings(size: str) -> list[list[at.Setting]]:
+    """Return groups of settings that are measured together: one per method and per estimator of MIGE."""
     batch = SHAPE[size][2]
     modes = tuple(MODES)[: {"full": 3, "quick": 2, "tiny": 1}[size]]
     methods = [[at.Setting(method=method, mode=mode, batch_size=batch) for mode in modes] for method in CENSORS]
@@ -46,50 +46,52 @@ def parts(size: str) -> list[list[at.Setting]]:
             at.Setting(method="mige", mode=mode, estimator=e, length_scale=scale, batch_size=batch)
             for scale in LENGTH_SCALES
             for mode in (modes if size == "full" else modes[-1:])
-            if (e, scale) != ("stein", "median")  # MIGE's default, which is among the methods
+            if (e, scale) != ("stein", "median")  # the default of MIGE is among the methods
         ]
         for e in ESTIMATORS
     ]
     return methods + variants
 
 
-def label(setting: at.Setting) -> str:
-    mige = mige_of(setting)
+def format_setting(setting: at.Setting) -> str:
+    mige = find_mige_options(setting)
     details = "" if mige is None else f" {mige.estimator} {mige.length_scale}"
     return f"{setting.method}{details}, {setting.mode}"
 
 
-def table_of(members: int, options: Options, limit_s: float) -> Table:
+def build_table(members: int, options: Options, limit_s: float) -> Table:
     device, (channels, times, batch) = options.device, SHAPE[options.size]
-    recordings = noise(channels, times, batch, steps=STEPS[device])
-    title = f"censored over uncensored step, {channels} channels × {times} samples, batch {batch}"
+    recordings = make_noise(channels, times, batch, steps=STEPS[device])
+    title = f"step with a penalty over step without, {channels} channels × {times} samples, batch {batch}"
     table = Table(f"{title}, P = {members}, {device}")
-    missed = 0
-    for settings in parts(options.size):
-        steps: dict[str, Step] = {"": stacked_step(recordings, at.Setting(batch_size=batch), members, device)}
-        steps |= {label(setting): stacked_step(recordings, setting, members, device) for setting in settings}
+    n_missed = 0
+    for settings in group_settings(options.size):
+        steps: dict[str, Step] = {"": build_population_step(recordings, at.Setting(batch_size=batch), members, device)}
+        steps |= {
+            format_setting(setting): build_population_step(recordings, setting, members, device) for setting in settings
+        }
         timings = measure(steps, rounds=options.rounds, device=device, limit_s=limit_s)
         if not table.rows:
-            table.add({"step": "uncensored", "µs per member": timings[""].median * 1e6})
+            table.add({"step": "no penalty", "µs per member": timings[""].median * 1e6})
         for setting in settings:
-            timing, limit = timings[label(setting)], limit_of(setting)
+            timing, limit = timings[format_setting(setting)], find_limit(setting)
             ratio = timing.ratio_to(timings[""])
-            missed += ratio.median > limit
+            n_missed += ratio.median > limit
             table.add({
-                "step": label(setting), "µs per member": timing.median * 1e6, **ratio.columns("ratio"),
-                "limit": limit, "kept": "yes" if ratio.median <= limit else "MISSED",
+                "step": format_setting(setting), "µs per member": timing.median * 1e6, **ratio.columns("ratio"),
+                "limit": limit, "within limit": "yes" if ratio.median <= limit else "NO",
             })  # fmt: skip
         steps.clear()
-        release(device)  # captured steps keep their memory: only one part is alive at a time
-    table.notes.append(f"{missed} of {len(table.rows) - 1} miss their limit. Ratios round by round, within a part.")
+        release(device)  # captured CUDA graphs keep their memory
+    table.notes.append(f"{n_missed} of {len(table.rows) - 1} exceed their limit. Ratios are computed within a round.")
     return table
 
 
-def tables(options: Options) -> Iterator[Table]:
+def build_tables(options: Options) -> Iterator[Table]:
     channels, times, batch = SHAPE[options.size]
-    recordings = noise(channels, times, batch, steps=STEPS[options.device])
-    asked = options.members or MEMBERS[options.size][options.device]
+    recordings = make_noise(channels, times, batch, steps=STEPS[options.device])
+    requested = options.members or MEMBERS[options.size][options.device]
     heavy = at.Setting(method="mmd", batch_size=batch)
-    members = [p for p in asked if has_room(recordings, heavy, p, options.device)]
+    members = [p for p in requested if has_room(recordings, heavy, p, options.device)]
     for p in members:
-        yield table_of(p, options, options.budget("censors", len(members) * len(parts(options.size))))
+        yield build_table(p, options, options.budget("censors", len(members) * len(group_settings(options.size))))

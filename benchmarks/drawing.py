@@ -1,4 +1,4 @@
-"""Draw figures as plain SVG, without any package and the same on every machine."""
+"""Draw figures as SVG without a package, so that every machine writes the same file."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ WIDTH = 860  # pixels
 MIDDLE, SEA, EMBER = "#6e7781", "#2f7fd1", "#d9622b"
 
 
-def figure(folder: Path, name: str, drawing: str, alt: str) -> str:
-    """Write a drawing into the folder of the tables and return the line of a page that shows it."""
+def write_figure(folder: Path, name: str, drawing: str, alt: str) -> str:
+    """Write a drawing into the folder and return its Markdown."""
     (folder / f"{name}.svg").write_text(drawing, encoding="utf-8")
     return f"![{alt}]({folder.name}/{name}.svg)\n"
 
 
 @dataclass(frozen=True)
 class Gain:
-    """Panel of `gained`: scores before and after by data set, and optionally a third one for comparison."""
+    """Scores of a panel before and after by data set, optionally with a third score for comparison."""
 
     title: str
     ends: tuple[str, str]  # labels of before and after
@@ -31,17 +31,17 @@ class Gain:
     third: tuple[str, Mapping[str, float]] | None = None
 
 
-def gained(panels: Sequence[Gain], names: Mapping[str, str], notes: Sequence[str], head: str) -> str:
-    """Draw panels side by side. A row is a data set: an open dot before, a filled dot after, a bar for the third score.
+def draw_gains(panels: Sequence[Gain], names: Mapping[str, str], notes: Sequence[str], head: str) -> str:
+    """Draw panels side by side. A row is a data set: an open dot before, a filled dot after, a bar for the third.
 
     names: data set -> label of its row. notes: labels of the numbers below the panels.
     """
     left, gap, top, row = 178, 18, 88, 22
     wide = (WIDTH - left - 12 - gap * (len(panels) - 1)) / len(panels)
-    drawn = [
+    series = [
         scores for panel in panels for scores in (panel.before, panel.after, panel.third[1] if panel.third else {})
     ]
-    values = [value for scores in drawn for value in scores.values()]
+    values = [value for scores in series for value in scores.values()]
     low, high = math.floor(10 * min(values)) / 10, 1.0
     bottom = top + row * len(names) + 4
     parts = [_text(left, 18, head, "start", bold=True)]

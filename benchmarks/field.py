@@ -1,19 +1,20 @@
-"""Baselines of the field by their own libraries, compared with default runs.
+"""Score published baselines with their own libraries on the folds of default runs.
 
     python -m benchmarks.field DATA.npz... --baselines catch22 libemg [--out docs/results/field.csv]
 
-The protocol was fixed before anything was run. Subjects are held out as runs hold them out (`--folds auto`: each alone
-up to 20 subjects, ten groups above), and baselines that select nothing are also fitted on the validation group. Scores
-are balanced accuracies of each subject with windows of two classes. Baselines and their constants are those of the
-libraries, or as published; none was tried with other constants on these sets. FBCCA came later, with the published
-weights; TRCA is left out if windows do not begin at one phase of their stimulus. Each baseline is scored zero-shot and,
-if it can use unlabeled windows, transductive (z-scored, standardized or aligned by subject). Random baselines have one
-seed unless `--seeds` says otherwise; the tables average them.
+The protocol was fixed before the first run. Folds are those of a run (`--folds auto`: single subjects up to 20
+subjects, otherwise ten groups), and baselines that select nothing are also fitted on the validation group. Scores are
+balanced accuracies of each subject with windows of two classes. Baselines have the constants of their libraries or of
+their publications; no other constants were tried on these sets. FBCCA was added later, with the published weights. TRCA
+is skipped if windows do not begin at one phase of their stimulus. Each baseline is scored zero-shot and, if it can use
+unlabeled windows, transductive (z-scored, standardized or aligned by subject). Random baselines have one seed unless
+`--seeds` is given; the tables average seeds.
 
-A row of the CSV is one subject, baseline, adaptation and seed. Rows that are there are not computed again, so an
-interrupted command is simply repeated. A baseline that is not meant for a signal is left out, unless it is the only one
-asked for. Install `pip install '.[baselines]'`; LibEMG, whose release needs an older NumPy than aeon, with `pip install
-librosa PyWavelets` and `pip install --no-deps libemg`.
+A row of the CSV is one subject, baseline, adaptation and seed. Existing rows are not computed again, so an interrupted
+command can be repeated. A baseline for another signal is skipped, unless it is the only one requested.
+
+Install `pip install '.[baselines]'`. LibEMG requires an older NumPy than aeon; install it with `pip install librosa
+PyWavelets` and `pip install --no-deps libemg`.
 """
 
 from __future__ import annotations
@@ -28,56 +29,56 @@ from autotransfer.folds import scorable_subjects
 from autotransfer.search.candidates import find_signal
 from autotransfer.training.metrics import balanced_accuracy_of
 
-from .csv_rows import Known, Rows, append_missing, command
-from .field_baselines import BASELINES, folds_of
-from .shallow import task_of
+from .csv_rows import KnownRow, Rows, append_missing, build_parser
+from .field_baselines import BASELINES, make_folds
+from .shallow import make_task
 
-COLUMNS = ("set", "baseline", "adaptation", "person", "score", "seed", "family", "seconds")
+COLUMNS = ("dataset", "baseline", "adaptation", "subject", "score", "seed", "family", "seconds")
 OUT = "docs/results/field.csv"
 
 
 def evaluate(
     recordings: at.Recordings, family: str, seed: int, *, skip: set[str], device: str = "cpu"
 ) -> Iterator[Rows]:
-    """Yield the rows of one fold after the other, but for the subjects in `skip`."""
+    """Yield the rows of each fold, without the subjects in `skip`."""
     scored, names = set(scorable_subjects(recordings)), recordings.subjects
-    y, who = recordings.y.numpy(), recordings.subject.numpy()
-    people = {fold.key: sorted(scored & set(who[fold.test].tolist())) for fold in folds_of(recordings)}
-    left = [f for f in folds_of(recordings) if any(str(names[person]) not in skip for person in people[f.key])]
-    if not left:
+    y, subject = recordings.y.numpy(), recordings.subject.numpy()
+    scored_in = {fold.key: sorted(scored & set(subject[fold.test].tolist())) for fold in make_folds(recordings)}
+    folds = [f for f in make_folds(recordings) if any(str(names[k]) not in skip for k in scored_in[f.key])]
+    if not folds:
         return
-    predict = BASELINES[family].ready(recordings, seed, device)
-    for fold in left:
+    predict = BASELINES[family].prepare(recordings, seed, device)
+    for fold in folds:
         start, rows = time.perf_counter(), []
-        for baseline, adaptation, classes in predict(task_of(recordings, fold, seed)):
+        for baseline, adaptation, classes in predict(make_task(recordings, fold, seed)):
             seconds = time.perf_counter() - start
-            for person in people[fold.key]:
-                rows_of_person = who[fold.test] == person
-                truth = y[fold.test][rows_of_person]
-                score = balanced_accuracy_of(classes[rows_of_person], truth, recordings.n_classes)
-                whose = (recordings.name, baseline, adaptation, str(names[person]))
-                rows.append((*whose, round(score, 5), seed, family, round(seconds, 2)))
+            for k in scored_in[fold.key]:
+                is_subject = subject[fold.test] == k
+                truth = y[fold.test][is_subject]
+                score = balanced_accuracy_of(classes[is_subject], truth, recordings.n_classes)
+                keys = (recordings.name, baseline, adaptation, str(names[k]))
+                rows.append((*keys, round(score, 5), seed, family, round(seconds, 2)))
             start = time.perf_counter()
         yield rows
 
 
-def measured(recordings: at.Recordings, options: argparse.Namespace, known: list[Known]) -> Iterator[Rows]:
-    meant = [family for family in options.baselines if BASELINES[family].signals in ((), (find_signal(recordings),))]
-    for family in meant or (options.baselines if len(options.baselines) == 1 else ()):
+def evaluate_missing(recordings: at.Recordings, options: argparse.Namespace, known: list[KnownRow]) -> Iterator[Rows]:
+    suitable = [family for family in options.baselines if BASELINES[family].signals in ((), (find_signal(recordings),))]
+    for family in suitable or (options.baselines if len(options.baselines) == 1 else ()):
         for seed in range(options.seeds if BASELINES[family].random else 1):
-            skip = {row["person"] for row in known if (row["family"], row["seed"]) == (family, str(seed))}
+            skip = {row["subject"] for row in known if (row["family"], row["seed"]) == (family, str(seed))}
             try:
                 yield from evaluate(recordings, family, seed, skip=skip, device=options.device)
             except UserError as error:
-                print(f"{recordings.name}, {family}: left out: {error}", flush=True)
+                print(f"{recordings.name}, {family}: skipped: {error}", flush=True)
 
 
 def run(options: argparse.Namespace) -> None:
-    append_missing(options, COLUMNS, measured, "set", "baseline", "adaptation", "person")
+    append_missing(options, COLUMNS, evaluate_missing, "dataset", "baseline", "adaptation", "subject")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = command(__doc__, OUT, "seeds", "device")
+    parser = build_parser(__doc__, OUT, "seeds", "device")
     parser.set_defaults(device="cpu")
     parser.add_argument("--baselines", nargs="+", choices=BASELINES, default=list(BASELINES))
     run(parser.parse_args(arguments))

@@ -1,7 +1,7 @@
-"""Baselines of benchmarks.field, each by its own library.
+"""Prepare the baselines of benchmarks.field, each with its own library.
 
-A baseline is prepared once for a data set, because features of a window depend on no fold, and then predicts the
-subjects whom a fold leaves out. Only EEGNet selects something: it keeps the snapshot of the lowest validation loss.
+A baseline is prepared once for a data set, because features of a window do not depend on the fold, and then predicts
+the held-out subjects of each fold. Only EEGNet uses the validation group: it keeps the epoch of the lowest loss.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from autotransfer.jobs import Outcome
 from autotransfer.runs.options import RunOptions, build_options, resolve_options
 from autotransfer.search.candidates import HARMONICS, STIMULUS
 
-from .shallow import Array, Task, by_person, discriminant
+from .shallow import Array, Task, discriminant, standardize_by_subject
 
 Classes = NDArray[np.int64]
-Answers = Iterator[tuple[str, str, Classes]]  # name, adaptation, classes (n,) of the fold's test rows
-Predict = Callable[[Task], Answers]
+Predictions = Iterator[tuple[str, str, Classes]]  # name, adaptation, classes (n,) of the test windows
+Predict = Callable[[Task], Predictions]
 
 ZERO_SHOT, TRANSDUCTIVE = "zero-shot", "transductive"
-GROUPS = ("HTD", "LS4", "LS9", "TDPSD", "TDAR")  # of LibEMG; the others have no more to say, or take minutes
-KERNELS = 10_000  # MiniRocket's, as published
+GROUPS = ("HTD", "LS4", "LS9", "TDPSD", "TDAR")  # of LibEMG; its other groups score no higher or take minutes
+KERNELS = 10_000  # of MiniRocket, as published
 STRENGTHS = np.logspace(-3, 3, 10)  # of ridge regression, as published
 BANDS = ((6, 45), (12, 45), (18, 45))  # Hz, of the filter banks: a stimulus and its harmonics, from low to high
-WEIGHTS = [number**-1.25 + 0.25 for number in range(1, len(BANDS) + 1)]  # of these bands, as published
-LOCKED = 0.1  # agreement of phases, from 0 (as by chance) to 1, below which averages of windows hold no response
+WEIGHTS = [number**-1.25 + 0.25 for number in range(1, len(BANDS) + 1)]  # weights of the bands, as published
+MIN_LOCKING = 0.1  # least agreement of phases, from 0 (chance) to 1, at which averages of windows contain the response
 
 
 class FieldBaseline(NamedTuple):
-    """Family of pipelines that share their work."""
+    """Family of pipelines with shared features."""
 
-    ready: Callable[[at.Recordings, int, str], Predict]  # (recordings, seed, device)
-    signals: tuple[str, ...] = ()  # for which it is meant; none: for any
-    random: bool = False  # whether another seed gives another model
+    prepare: Callable[[at.Recordings, int, str], Predict]  # (recordings, seed, device)
+    signals: tuple[str, ...] = ()  # suitable signals; empty: all
+    random: bool = False  # whether the model depends on the seed
 
 
 # ---- features and a classifier ---------------------------------------------------------------------------------------
@@ -65,32 +65,32 @@ def catch22(recordings: at.Recordings, seed: int, device: str) -> Predict:
     ])  # fmt: skip
     values = np.nan_to_num(values, posinf=0.0, neginf=0.0)  # of flat channels
 
-    def boosted(features: Array, task: Task) -> Classes:
+    def fit_and_predict(features: Array, task: Task) -> Classes:
         model = lightgbm.LGBMClassifier(class_weight="balanced", random_state=seed, n_jobs=1, verbose=-1)
         return np.asarray(model.fit(features[task.known], task.y[task.known]).predict(features[task.test]))
 
-    return _both("catch22 + LightGBM", values, recordings, boosted)
+    return _predict_with("catch22 + LightGBM", values, recordings, fit_and_predict)
 
 
 def libemg(recordings: at.Recordings, seed: int, device: str) -> Predict:
     """Prepare shrinkage LDA on LibEMG's feature groups (Eddy et al. 2023)."""
     extractor = _libemg_extractor()
     windows = recordings.X.numpy().astype(np.float64)
-    ready = []
+    groups = []
     for group in GROUPS:
         features = extractor.extract_feature_group(group, windows, array=True)
         values = np.nan_to_num(np.asarray(features, dtype=np.float64), posinf=0.0, neginf=0.0)
-        ready.append(_both(f"LibEMG {group} + LDA", values, recordings, discriminant))
+        groups.append(_predict_with(f"LibEMG {group} + LDA", values, recordings, discriminant))
 
-    def predict(task: Task) -> Answers:
-        for predict_group in ready:
+    def predict(task: Task) -> Predictions:
+        for predict_group in groups:
             yield from predict_group(task)
 
     return predict
 
 
 def _libemg_extractor() -> Any:
-    """Load the feature extractor from its file: the package itself imports drivers and games."""
+    """Load the feature extractor from its file, because the package imports drivers and games."""
     package = importlib.util.find_spec("libemg")
     if package is None or package.origin is None:
         raise UserError("LibEMG is not installed; pip install librosa PyWavelets, then pip install --no-deps libemg")
@@ -103,13 +103,15 @@ def _libemg_extractor() -> Any:
     return module.FeatureExtractor()
 
 
-def _both(name: str, values: Array, recordings: at.Recordings, fitted: Callable[[Array, Task], Classes]) -> Predict:
-    """Return predictions of a classifier on values (N, D), as they are and z-scored by subject."""
-    forms = {ZERO_SHOT: values, TRANSDUCTIVE: by_person(values, recordings.subject.numpy())}
+def _predict_with(
+    name: str, values: Array, recordings: at.Recordings, classify: Callable[[Array, Task], Classes]
+) -> Predict:
+    """Return predictions of a classifier on values (N, D), unchanged and z-scored by subject."""
+    versions = {ZERO_SHOT: values, TRANSDUCTIVE: standardize_by_subject(values, recordings.subject.numpy())}
 
-    def predict(task: Task) -> Answers:
-        for adaptation, features in forms.items():
-            yield name, adaptation, fitted(features, task)
+    def predict(task: Task) -> Predictions:
+        for adaptation, features in versions.items():
+            yield name, adaptation, classify(features, task)
 
     return predict
 
@@ -125,12 +127,12 @@ def minirocket(recordings: at.Recordings, seed: int, device: str) -> Predict:
         kernels = MiniRocket(KERNELS, random_state=seed, n_jobs=torch.get_num_threads())
         return np.asarray(StandardScaler(with_mean=False).fit_transform(kernels.fit_transform(X)))
 
-    return _of_kernels("MiniRocket", features, recordings, device)
+    return _fit_ridge("MiniRocket", features, recordings, device)
 
 
 def multirocket_hydra(recordings: at.Recordings, seed: int, device: str) -> Predict:
     """Prepare MultiRocket-Hydra (Dempster et al. 2023) with ridge regression."""
-    from aeon.classification.convolution_based._hydra import _SparseScaler  # the only place that has it
+    from aeon.classification.convolution_based._hydra import _SparseScaler  # not in the public interface
     from aeon.transformations.collection.convolution_based import HydraTransformer, MultiRocket
 
     def features(X: Array) -> Array:
@@ -140,25 +142,25 @@ def multirocket_hydra(recordings: at.Recordings, seed: int, device: str) -> Pred
         scaled = _SparseScaler().fit_transform(hydra), StandardScaler().fit_transform(multirocket)
         return np.concatenate([np.asarray(values, dtype=np.float32) for values in scaled], 1)
 
-    return _of_kernels("MultiRocket-Hydra", features, recordings, device)
+    return _fit_ridge("MultiRocket-Hydra", features, recordings, device)
 
 
-def _of_kernels(name: str, features: Callable[[Array], Array], recordings: at.Recordings, device: str) -> Predict:
-    """Return predictions from aeon's features (N, D) of windows (N, C, T), which are computed once for all folds.
+def _fit_ridge(name: str, features: Callable[[Array], Array], recordings: at.Recordings, device: str) -> Predict:
+    """Return predictions from features (N, D) of aeon, which are computed once for all folds.
 
-    Their thresholds and scales come from all windows, without labels, which flatters them a little. Kernels sum
-    channels, so channels are in units of all subjects, or of each subject.
+    Thresholds and scales of the features are fitted on all windows, without labels, which favors these baselines a
+    little. Kernels sum over channels, so channels are standardized over all subjects, or by subject.
     """
     windows, subject = recordings.X.numpy().astype(np.float32), recordings.subject.numpy()
-    by_each = windows.copy()
-    for person in np.unique(subject):
-        by_each[subject == person] = _standardized(windows[subject == person], windows[subject == person])
+    by_subject = windows.copy()
+    for k in np.unique(subject):
+        by_subject[subject == k] = _standardize(windows[subject == k], windows[subject == k])
     grams = {}
-    for adaptation, X in ((ZERO_SHOT, _standardized(windows, windows)), (TRANSDUCTIVE, by_each)):
+    for adaptation, X in ((ZERO_SHOT, _standardize(windows, windows)), (TRANSDUCTIVE, by_subject)):
         values = torch.as_tensor(np.nan_to_num(features(X)), device=device, dtype=torch.float64)
         grams[adaptation] = (values @ values.T).cpu()  # (N, N)
 
-    def predict(task: Task) -> Answers:
+    def predict(task: Task) -> Predictions:
         for adaptation, gram in grams.items():
             yield name, adaptation, ridge(gram, task.y[task.known], task.known, task.test, device)
 
@@ -166,9 +168,9 @@ def _of_kernels(name: str, features: Callable[[Array], Array], recordings: at.Re
 
 
 def ridge(gram: torch.Tensor, y: Classes, known: Classes, test: Classes, device: str) -> Classes:
-    """Predict the test rows as scikit-learn's RidgeClassifierCV, from inner products (N, N) of all rows.
+    """Predict test windows as RidgeClassifierCV does, from inner products (N, N) of all windows.
 
-    Classes are weighted equally, the strength is chosen by leaving single rows out, the intercept is not penalized.
+    Classes are weighted equally, the strength is selected by leave-one-out, the intercept is not penalized.
     """
     classes, labels, counts = np.unique(y, return_inverse=True, return_counts=True)
     columns = np.arange(len(classes)) if len(classes) > 2 else np.array([1])
@@ -178,7 +180,7 @@ def ridge(gram: torch.Tensor, y: Classes, known: Classes, test: Classes, device:
     inner, outer = gram[known][:, known].to(device), gram[test][:, known].to(device)
     share = weight / weight.sum()
     mean, towards, level = share @ target, inner @ share, share @ inner @ share
-    inner = inner - towards - towards[:, None] + level  # of rows less their weighted mean
+    inner = inner - towards - towards[:, None] + level  # of centered features
     outer = outer - towards - (outer @ share)[:, None] + level
     root = weight.sqrt()
     inner, target, flat = root[:, None] * inner * root, root[:, None] * (target - mean), share.sqrt()
@@ -186,15 +188,15 @@ def ridge(gram: torch.Tensor, y: Classes, known: Classes, test: Classes, device:
     for strength in STRENGTHS:
         inverse = torch.cholesky_inverse(torch.linalg.cholesky(inner + strength * eye))
         dual = inverse @ target
-        left_out = dual / (inverse.diagonal() - flat**2 / strength)[:, None]
-        best = min(best, (float((left_out**2).mean()), dual), key=lambda one: one[0])
+        residual = dual / (inverse.diagonal() - flat**2 / strength)[:, None]
+        best = min(best, (float((residual**2).mean()), dual), key=lambda pair: pair[0])
     scores = (outer @ (root[:, None] * best[1]) + mean).cpu().numpy()
     return np.asarray(classes[scores.argmax(1) if len(classes) > 2 else (scores[:, 0] > 0).astype(int)])
 
 
-def _standardized(windows: Array, like: Array) -> Array:
-    """Return windows (n, C, T) with each channel at mean 0 and deviation 1 over `like` (m, C, T)."""
-    mean, spread = like.mean((0, 2)), like.std((0, 2))
+def _standardize(windows: Array, reference: Array) -> Array:
+    """Return windows (n, C, T) with each channel at mean 0 and deviation 1 over `reference` (m, C, T)."""
+    mean, spread = reference.mean((0, 2)), reference.std((0, 2))
     return np.asarray((windows - mean[:, None]) / np.where(spread > 0, spread, 1.0)[:, None], dtype=np.float32)
 
 
@@ -205,28 +207,28 @@ def canonical_correlations(recordings: at.Recordings, seed: int, device: str) ->
     """Prepare shrinkage LDA on canonical correlations with sines of every stimulus (Lin et al. 2006)."""
     rates, sfreq = stimuli(recordings)
     values = correlations(recordings.X.numpy().astype(np.float64), sorted(set(rates.values())), sfreq)
-    return _both("CCA + LDA", values, recordings, discriminant)
+    return _predict_with("CCA + LDA", values, recordings, discriminant)
 
 
 def filter_bank_correlations(recordings: at.Recordings, seed: int, device: str) -> Predict:
     """Prepare shrinkage LDA on correlations in a filter bank, with the published weights (Chen et al. 2015)."""
     rates, sfreq = stimuli(recordings)
-    known = [correlations(X, sorted(set(rates.values())), sfreq) for X in _filter_bank(recordings, sfreq)]
-    values = sum(weight * rho**2 for weight, rho in zip(WEIGHTS, known, strict=True))
-    return _both("FBCCA + LDA", np.asarray(values), recordings, discriminant)
+    bands = [correlations(X, sorted(set(rates.values())), sfreq) for X in _filter_bank(recordings, sfreq)]
+    values = sum(weight * rho**2 for weight, rho in zip(WEIGHTS, bands, strict=True))
+    return _predict_with("FBCCA + LDA", np.asarray(values), recordings, discriminant)
 
 
 def stimuli(recordings: at.Recordings) -> tuple[dict[int, float], float]:
-    """Return the frequencies in Hz of the classes that are named after one, and the sampling rate."""
+    """Return the stimulus frequencies in Hz by class, from names of classes, and the sampling rate."""
     named = {label: STIMULUS.search(str(name)) for label, name in enumerate(recordings.classes)}
     rates = {label: float(name[1]) for label, name in named.items() if name}
     if not rates or recordings.sfreq is None:
-        raise UserError(f"{recordings.name}: no class is named after a stimulus ('13 Hz'), or it has no sampling rate")
+        raise UserError(f"{recordings.name}: no class has a name like '13 Hz', or the sampling rate is missing")
     return rates, recordings.sfreq
 
 
 def _filter_bank(recordings: at.Recordings, sfreq: float) -> list[Array]:
-    """Return windows (N, C, T) in each of the bands."""
+    """Return windows (N, C, T) filtered to each band."""
     raw = recordings.X.numpy().astype(np.float64)
     return [sosfiltfilt(butter(4, band, "bandpass", fs=sfreq, output="sos"), raw, axis=2) for band in BANDS]
 
@@ -250,45 +252,45 @@ def correlations(X: Array, rates: list[float], sfreq: float) -> Array:
 def task_related(recordings: at.Recordings, seed: int, device: str) -> Predict:
     """Prepare ensemble task-related component analysis (Nakanishi et al. 2018) with a filter bank.
 
-    A window is of the class whose mean over known subjects it is most similar to. Windows must begin at the same phase
-    of their stimulus.
+    A window gets the class with the most similar mean over known subjects. Windows must begin at the same phase of
+    their stimulus.
     """
     rates, sfreq = stimuli(recordings)
     bands = _filter_bank(recordings, sfreq)
 
-    def predict(task: Task) -> Answers:
-        locked = phase_locking(task, rates, sfreq)
-        if locked < LOCKED:
+    def predict(task: Task) -> Predictions:
+        agreement = phase_locking(task, rates, sfreq)
+        if agreement < MIN_LOCKING:
             raise UserError(
-                f"{recordings.name}: phases of the responses agree no better from window to window than {locked:.2f} "
-                f"(0 by chance, 1 always), so their means hold none of them; TRCA needs {LOCKED}"
+                f"{recordings.name}: the phases of responses agree by {agreement:.2f} (0: chance, 1: equal), but TRCA "
+                f"needs {MIN_LOCKING}. Use windows that begin at one phase of the stimulus"
             )
-        likeness = np.zeros((len(task.test), task.n_classes))
+        similarity = np.zeros((len(task.test), task.n_classes))
         for weight, X in zip(WEIGHTS, bands, strict=True):
-            trials = [X[task.known][task.y[task.known] == label] for label in range(task.n_classes)]
-            W = np.stack([component(x) for x in trials], 1)  # (C, K)
-            seen = [(W.T @ window).reshape(-1) for window in X[task.test]]
-            known = [(W.T @ x.mean(0)).reshape(-1) for x in trials]
-            rho = np.corrcoef(seen, known)[: len(seen), len(seen) :]
-            likeness += weight * np.sign(rho) * rho**2
-        yield "TRCA", ZERO_SHOT, likeness.argmax(1)
+            by_class = [X[task.known][task.y[task.known] == label] for label in range(task.n_classes)]
+            W = np.stack([component(x) for x in by_class], 1)  # (C, K)
+            tested = [(W.T @ window).reshape(-1) for window in X[task.test]]
+            known = [(W.T @ x.mean(0)).reshape(-1) for x in by_class]
+            rho = np.corrcoef(tested, known)[: len(tested), len(tested) :]
+            similarity += weight * np.sign(rho) * rho**2
+        yield "TRCA", ZERO_SHOT, similarity.argmax(1)
 
     return predict
 
 
 def phase_locking(task: Task, rates: dict[int, float], sfreq: float) -> float:
-    """Return how well phases of a stimulus agree over windows of a known subject: 0 by chance, 1 if all are equal.
+    """Return the agreement of the phases of a stimulus over windows of a known subject: 0 by chance, 1 if equal.
 
-    It is the squared length of the mean phase vector, less its value by chance, averaged over subjects and stimuli.
-    Phases are read where the power of the stimulus is largest, which does not depend on them.
+    The agreement is the squared length of the mean phase vector minus its chance level, averaged over subjects and
+    stimuli. Phases are those of the component with the largest power at the stimulus frequency.
     """
     time = np.arange(task.X.shape[2]) / sfreq
     agreement = []
     for label, rate in rates.items():
         rows = task.known[task.y[task.known] == label]
         waves = task.X[rows] @ np.exp(-2j * math.pi * rate * time)  # (n, C)
-        for person in np.unique(task.subject[rows]):
-            own = waves[task.subject[rows] == person]
+        for subject in np.unique(task.subject[rows]):
+            own = waves[task.subject[rows] == subject]
             n = len(own)
             if n > 1:
                 strongest = np.linalg.eigh((own.T @ own.conj()).real)[1][:, -1]
@@ -297,12 +299,12 @@ def phase_locking(task: Task, rates: dict[int, float], sfreq: float) -> float:
     return float(np.mean(agreement)) if agreement else 0.0
 
 
-def component(trials: Array) -> Array:
-    """Return the combination of channels (C,) that is most similar from trial to trial of (n, C, T)."""
-    centered = trials - trials.mean(2, keepdims=True)
+def component(windows: Array) -> Array:
+    """Return the combination of channels (C,) that is most similar in all windows (n, C, T)."""
+    centered = windows - windows.mean(2, keepdims=True)
     within = np.einsum("nct,ndt->cd", centered, centered)
     total = centered.sum(0)
-    between = total @ total.T - within  # over all pairs of different trials
+    between = total @ total.T - within  # over all pairs of different windows
     ridge = 1e-9 * np.trace(within) / len(within) * np.eye(len(within))
     return np.asarray(eigh(between, within + ridge)[1][:, -1])
 
@@ -314,19 +316,19 @@ def eegnet_aligned(recordings: at.Recordings, seed: int, device: str) -> Predict
     """Prepare EEGNet (Lawhern et al. 2018) on windows aligned by subject (He and Wu 2020), trained as in a run."""
     setting = at.Setting(align=TRANSDUCTIVE, standardize="none", max_epochs=_options(recordings).max_epochs)
 
-    @functools.cache  # every fold in one stack, which a GPU trains in about the time of one
+    @functools.cache  # all folds are trained as one population
     def outcomes() -> dict[str, Outcome]:
-        jobs = [at.Job(setting, fold, seed) for fold in folds_of(recordings)]
+        jobs = [at.Job(setting, fold, seed) for fold in make_folds(recordings)]
         return {outcome.job.fold.key: outcome for outcome in at.train(recordings, jobs, device, progress=False)}
 
-    def predict(task: Task) -> Answers:
+    def predict(task: Task) -> Predictions:
         tested = outcomes()[task.fold.key].held_out_log_probs.numpy()[len(task.fold.validation) :]
         yield "EEGNet, Euclidean alignment", TRANSDUCTIVE, tested.argmax(1)
 
     return predict
 
 
-def folds_of(recordings: at.Recordings) -> list[at.Fold]:
+def make_folds(recordings: at.Recordings) -> list[at.Fold]:
     """Return the folds of a default run."""
     return leave_groups_out(recordings, _options(recordings).n_folds)
 

@@ -1,4 +1,4 @@
-"""Estimate the least time of a member-step from its operations and bytes, and from what this machine can do."""
+"""Estimate the least time of an optimizer step from its operations and bytes and the limits of this machine."""
 
 from __future__ import annotations
 
@@ -27,27 +27,29 @@ class Limits(NamedTuple):
 
 
 class Floor(NamedTuple):
-    """Operations and bytes of one optimizer step of one member, with channels filtered before times."""
+    """Operations and bytes of one optimizer step of one member."""
 
     operations: float
     bytes: float
 
     def seconds(self, limits: Limits) -> float:
-        """Return the longer of arithmetic and traffic, which can overlap."""
+        """Return the longer of the times of arithmetic and memory traffic, which can overlap."""
         return max(self.operations / limits.flops, self.bytes / limits.bandwidth)
 
 
 def member_step(channels: int, times: int, batch: int, classes: int = 4) -> Floor:
-    """By formula. R = batch rows, C channels, T times, F = 16 filters, T' = T/4 after the first pool.
+    """Return the formula for a step.
+
+    R windows of a batch, C channels, T times, F = 16 filters, T' = T/4 after the first pool.
 
     Multiply-adds, each 2 operations, forward:  F·C·R·T  channels,  F·K·R·T  times (K taps, a direct filter),
-    F·16·R·T'  second times,  F·F·R·T'  pointwise,  D·classes·R  classifier. Backward as much for the weights and,
-    but for the channels, as much for the signal: 2 and 3 times the forward.
+    F·16·R·T'  second times,  F·F·R·T'  pointwise,  D·classes·R  classifier. The backward
+    pass has as many for the weights and, except for the channels, as many for the signal: 2 and 3 times the forward.
 
-    Floats through memory if all elementwise work were fused into its neighbors: the window twice (both passes); the
-    filtered signal, F·R·T, six times (written, read to normalize, twice to differentiate the normalization, its
-    gradient written and read); the same of both signals at T'; a parameter seven times (AdamW: gradient, and value,
-    first and second moment each read and written). What stays in a cache is cheaper: a CPU can go below this.
+    Floats through memory if all elementwise operations are fused: the window twice (both passes); the filtered signal,
+    F·R·T, six times (written, read to normalize, twice to differentiate the normalization, its gradient written and
+    read); both signals at T' six times; a parameter seven times (AdamW: gradient, and value, first and second moment
+    each read and written). A CPU can be faster than this limit, because caches are not counted.
     """
     short = times // FIRST_POOL
     latent = LATENT * (short // min(SECOND_POOL, short))
@@ -60,35 +62,35 @@ def member_step(channels: int, times: int, batch: int, classes: int = 4) -> Floo
     return Floor(2.0 * (2 * by_channel + 3 * rest), float(FLOAT * floats))
 
 
-def product_step(shape: tuple[int, int, int], device: str) -> Step:
+def build_product_step(shape: tuple[int, int, int], device: str) -> Step:
     rows, inner, columns = shape
     a, b = torch.randn(1, rows, inner, device=device), torch.randn(1, inner, columns, device=device)
     out = torch.empty(1, rows, columns, device=device)
     return Step(lambda: torch.bmm(a, b, out=out))
 
 
-def copy_step(floats: int, device: str) -> Step:
+def build_copy_step(floats: int, device: str) -> Step:
     source = torch.randn(floats, device=device)
     target = torch.empty_like(source)
     return Step(lambda: target.copy_(source))
 
 
-def limits(options: Options) -> Limits:
-    """Measure the device: the best of three."""
+def measure_limits(options: Options) -> Limits:
+    """Measure the limits of the device as the best of three."""
     device = options.device
     shape = (64, 64, 64) if options.size == "tiny" else (2048 if device == "cuda" else 512, 1024, 2048)
     floats = COPY[options.size]
     best = []
-    for step in (product_step(shape, device), copy_step(floats, device)):
-        repeats = 20 if device == "cuda" else 3  # enough that waiting for the device does not show
+    for step in (build_product_step(shape, device), build_copy_step(floats, device)):
+        repeats = 20 if device == "cuda" else 3  # enough to hide the time of synchronization
         clock(step, 1, device)
         best.append(min(clock(step, repeats, device) / repeats for _ in range(3)))
     return Limits(2.0 * math.prod(shape) / best[0], 2.0 * FLOAT * floats / best[1])
 
 
-def tables(options: Options) -> Iterator[Table]:
-    device, machine = options.device, limits(options)
-    table = Table(f"floor of a member-step, batch 64, {device}")
+def build_tables(options: Options) -> Iterator[Table]:
+    device, machine = options.device, measure_limits(options)
+    table = Table(f"floor of an optimizer step, batch 64, {device}")
     for channels in (8, 16, 56):
         for times in (128, 384):
             floor = member_step(channels, times, 64)
@@ -98,6 +100,6 @@ def tables(options: Options) -> Iterator[Table]:
                 "bytes, µs": floor.bytes / machine.bandwidth * 1e6, "floor, µs": floor.seconds(machine) * 1e6,
             })  # fmt: skip
     table.notes.append(
-        f"At {machine.flops / 1e9:.3g} GFLOP/s and {machine.bandwidth / 1e9:.3g} GB/s, measured with it."
+        f"At {machine.flops / 1e9:.3g} GFLOP/s and {machine.bandwidth / 1e9:.3g} GB/s, measured in this run."
     )
     yield table

@@ -1,4 +1,4 @@
-"""Intervals and tests for differences of subjects who are nested in data sets."""
+"""Estimate and test differences of subjects that are nested in data sets."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from .markdown import markdown
 Differences = Mapping[str, Mapping[str, float]]  # data set -> subject -> difference
 
 HIERARCHICAL = 4_000  # resamples: each draws the subjects of every data set
-MARGIN = 0.01  # balanced accuracy: smaller differences count as none
-LOST = 0.02  # a subject who loses more than this was harmed
+MARGIN = 0.01  # balanced accuracy: smaller differences are negligible
+HARM = 0.02  # a subject with a larger loss is harmed
 
 
 @dataclass(frozen=True)
@@ -35,46 +35,46 @@ class Mean:
         return signed(self.value) if self.interval is None else f"{signed(self.value)} ({range_words(self.interval)})"
 
 
-def mean_of(values: Sequence[float] | NDArray[np.float64] | pd.Series[float], *, seed: int = 0) -> Mean:
+def estimate_mean(values: Sequence[float] | NDArray[np.float64] | pd.Series[float], *, seed: int = 0) -> Mean:
     """Return the mean of differences (n,) and its interval."""
     return Mean(float(np.mean(values)), bootstrap_interval(values, seed=seed))
 
 
-def over_people(differences: Differences, *, seed: int = 0) -> Mean:
+def mean_over_subjects(differences: Differences, *, seed: int = 0) -> Mean:
     """Return the mean over all subjects, each counted once."""
-    return mean_of(_everyone(differences), seed=seed)
+    return estimate_mean(_all_values(differences), seed=seed)
 
 
-def over_sets(differences: Differences, *, seed: int = 0) -> Mean:
-    """Return the mean over data sets, which are resampled as if their means were known exactly."""
-    return mean_of(_means(differences), seed=seed)
+def mean_over_sets(differences: Differences, *, seed: int = 0) -> Mean:
+    """Return the mean over data sets. The interval resamples the means of the sets."""
+    return estimate_mean(_means(differences), seed=seed)
 
 
-def over_both(differences: Differences, *, seed: int = 0, resamples: int = HIERARCHICAL) -> Mean:
+def mean_over_both(differences: Differences, *, seed: int = 0, resamples: int = HIERARCHICAL) -> Mean:
     """Return the mean over data sets, with data sets and then the subjects of each resampled.
 
-    The noise of a set's mean counts twice, once in how sets differ, so the interval is wide rather than narrow.
-    Percentiles follow Student's t for the number of sets, as in `bootstrap_interval`.
+    The noise of a set's mean counts twice, because it also makes sets differ, so the interval is too wide rather than
+    too narrow. Percentiles follow Student's t for the number of sets, as in `bootstrap_interval`.
     """
     generator = np.random.default_rng(seed)
     groups = [
-        np.sort(list(people.values())) for people in differences.values() if people
-    ]  # the order of subjects must not matter
+        np.sort(list(subjects.values())) for subjects in differences.values() if subjects
+    ]  # the result must not depend on the order of subjects
     n = len(groups)
     if n < 2:
         return Mean(float(groups[0].mean()), None)
-    again = np.stack([
+    resampled = np.stack([
         values[generator.integers(0, len(values), (resamples, n, len(values)))].mean(2) for values in groups
     ])  # fmt: skip
     drawn = generator.integers(0, n, (resamples, n))  # (resamples, n): the set at each place
-    means = again[drawn, np.arange(resamples)[:, None], np.arange(n)].mean(1)
+    means = resampled[drawn, np.arange(resamples)[:, None], np.arange(n)].mean(1)
     tail = float(stats.norm.cdf(math.sqrt(n / (n - 1)) * stats.t.ppf(0.025, n - 1)))
     low, high = np.quantile(means, (tail, 1 - tail))
     return Mean(float(_means(differences).mean()), (float(low), float(high)))
 
 
-def ahead_on(differences: Differences) -> str:
-    """Say on how many of the data sets the mean is above 0."""
+def format_sets_ahead(differences: Differences) -> str:
+    """Format the number of data sets with a mean above 0."""
     return f"{int((_means(differences) > 0).sum())} of {len(differences)}"
 
 
@@ -82,7 +82,7 @@ def ahead_on(differences: Differences) -> str:
 class Equivalence:
     """Two one-sided t tests of a mean difference against ± `MARGIN`."""
 
-    interval: tuple[float, float]  # 90 %: it lies within the margin where p < .05
+    interval: tuple[float, float]  # 90 %; it lies within the margin if p < .05
     p: float
 
     def __str__(self) -> str:
@@ -98,10 +98,10 @@ def equivalence(values: NDArray[np.float64], margin: float = MARGIN) -> Equivale
 
 
 def equivalence_table(claims: Mapping[str, Differences]) -> str:
-    """Return a row for each claim that there is no difference."""
+    """Return a table of equivalence tests with a row for each claim."""
     rows = []
     for name, differences in claims.items():
-        units = (equivalence(_everyone(differences)), equivalence(_means(differences)))
+        units = (equivalence(_all_values(differences)), equivalence(_means(differences)))
         within = all(unit.p < SIGNIFICANT for unit in units)
         rows.append([name, *map(str, units), f"less than {MARGIN:.3f} either way" if within else "not shown"])
     margin = f"two one-sided tests against ± {MARGIN:.3f}"
@@ -109,30 +109,30 @@ def equivalence_table(claims: Mapping[str, Differences]) -> str:
     return markdown(heads, rows)
 
 
-def harm(differences: Differences) -> tuple[float, float]:
-    """Return the shares of subjects who lose, and who gain, more than `LOST`."""
-    values = _everyone(differences)
-    return float((values < -LOST).mean()), float((values > LOST).mean())
+def harm_rates(differences: Differences) -> tuple[float, float]:
+    """Return the share of subjects who lose, and of those who gain, more than `HARM`."""
+    values = _all_values(differences)
+    return float((values < -HARM).mean()), float((values > HARM).mean())
 
 
 def harm_table(steps: Mapping[str, Differences]) -> str:
-    """Return a row for each step: shares of losers and winners, the set with most losers, the largest loss."""
+    """Return a table with a row for each step: shares who lose and gain, worst set, largest loss."""
     rows = []
     for name, differences in steps.items():
-        lose, gain = harm(differences)
-        rates = {dataset: harm({dataset: people})[0] for dataset, people in differences.items() if people}
+        lose, gain = harm_rates(differences)
+        rates = {dataset: harm_rates({dataset: subjects})[0] for dataset, subjects in differences.items() if subjects}
         worst = max(rates, key=lambda dataset: rates[dataset])
-        values = _everyone(differences)
+        values = _all_values(differences)
         most = f"{share(rates[worst])} ({worst})" if rates[worst] else "–"
         rows.append([name, str(len(values)), share(lose), share(gain), most, signed(float(values.min()))])
-    limits = [f"lose more than {LOST:g}", f"gain more than {LOST:g}"]
-    heads = ["", "subjects", *limits, "set with most losers", "largest loss"]
+    limits = [f"lose more than {HARM:g}", f"gain more than {HARM:g}"]
+    heads = ["", "subjects", *limits, "worst set", "largest loss"]
     return markdown(heads, rows)
 
 
-def _everyone(differences: Differences) -> NDArray[np.float64]:
-    return np.array([value for people in differences.values() for value in people.values()], dtype=float)
+def _all_values(differences: Differences) -> NDArray[np.float64]:
+    return np.array([value for subjects in differences.values() for value in subjects.values()], dtype=float)
 
 
 def _means(differences: Differences) -> NDArray[np.float64]:
-    return np.array([np.mean(list(people.values())) for people in differences.values() if people], dtype=float)
+    return np.array([np.mean(list(subjects.values())) for subjects in differences.values() if subjects], dtype=float)

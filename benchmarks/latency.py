@@ -1,10 +1,10 @@
-"""Time one window of one subject in a session on one core with python -m benchmarks.latency.
+"""Time one window in an online session on one core with python -m benchmarks.latency.
 
-The model is the weighted ensemble of a default run, and that of --adaptation online: twelve candidates with up to 24
-networks. adapt: the session adapts. Weights are random, which changes no time.
+Models are the weighted ensemble of a default run and that of --adaptation online: twelve candidates with up to 24
+networks. In rows with "adapt" the session adapts. Weights are random, because times do not depend on them.
 
-python -m benchmarks.latency RUN ... times delivered models part by part, then in a session that does not adapt, that
-adapts, and that adapts with labels; with --export also in a file of each format.
+python -m benchmarks.latency RUN ... times the parts of delivered models, and then sessions without adaptation, with
+adaptation, and with adaptation and labels. --export also times a file of each format.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from autotransfer.settings import Setting
 from autotransfer.training.members import Members, size_of
 
 SIZES = ((8, 200, 200.0), (8, 384, 128.0), (61, 128, 128.0))  # channels, samples, Hz
-CANDIDATES = 12  # of an average, at most
+CANDIDATES = 12  # largest number in an ensemble
 WARM_UP, TIMED = 50, 1000
 VARIANTS = (("zero-shot", False), ("zero-shot", True), ("online", False))  # adaptation, adapt
 
 
-def random_mixture(channels: int, times: int, sfreq: float, adaptation: str = "zero-shot") -> Model:
+def random_ensemble(channels: int, times: int, sfreq: float, adaptation: str = "zero-shot") -> Model:
     """Return an ensemble of twelve candidates with random weights: networks first, then linear models."""
     rec = at.synthetic(n_subjects=6, windows_per_class=10, n_channels=channels, n_times=times, seed=0)
     rec = at.Recordings(rec.X, rec.y, rec.subject, sfreq=sfreq)
     options = resolve_options(build_options({"source": "synthetic", "adaptation": adaptation, "folds": "all"}), rec)
-    trained = network_candidates(options.settings(), rec, adaptation)
-    solved = linear_candidates(adaptation, rec)
-    chosen = [*trained[: CANDIDATES - 3], *solved[::2]][:CANDIDATES]
+    networks = network_candidates(options.settings(), rec, adaptation)
+    linear = linear_candidates(adaptation, rec)
+    chosen = [*networks[: CANDIDATES - 3], *linear[::2]][:CANDIDATES]
     members = fits_per_network(sum(not setting.network.closed_form for setting in chosen))
     folds = at.leave_one_subject_out(rec)
     parts = []
     for place, setting in enumerate(chosen):
         count = 1 if setting.network.closed_form else members
-        trained_on = [folds[k % len(folds)] for k in range(count)]
-        parts.append(CandidateFits(setting, random_states(setting, rec, count, place), trained_on, 1 / len(chosen)))
+        training_folds = [folds[k % len(folds)] for k in range(count)]
+        parts.append(CandidateFits(setting, random_states(setting, rec, count, place), training_folds, 1 / len(chosen)))
     return build_model(rec, parts, scores={})
 
 
@@ -76,106 +76,108 @@ def _since(mark: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return 1e3 * (now - mark), now
 
 
-def each_took(predict: Callable[[Any], object], windows: np.ndarray | torch.Tensor, timed: int) -> np.ndarray:
-    """Return milliseconds (timed, 2) of windows in turn, after a few to warm up.
+def time_windows(predict: Callable[[Any], object], windows: np.ndarray | torch.Tensor, timed: int) -> np.ndarray:
+    """Return milliseconds (timed, 2) per window, after a few windows to warm up.
 
-    Columns: on the clock, and of the processor, which other programs disturb less.
+    Columns: wall-clock time, and processor time, which other programs disturb less.
     """
-    took = []
+    times_ms = []
     for k in range(WARM_UP + timed):
         mark = _now()
         predict(windows[k % len(windows)])
-        took.append(_since(mark)[0])
-    return np.array(took[WARM_UP:])
+        times_ms.append(_since(mark)[0])
+    return np.array(times_ms[WARM_UP:])
 
 
-def rows(sizes: Sequence[tuple[int, int, float]] = SIZES, timed: int = TIMED) -> Iterator[str]:
+def time_sessions(sizes: Sequence[tuple[int, int, float]] = SIZES, timed: int = TIMED) -> Iterator[str]:
     yield f"{'model':<17} {'window':>9} {'parts':>5} {'networks':>8} {'p50':>7} {'p99':>7} {'cpu p50':>7}  ms"
     for adaptation, adapt in VARIANTS:
         for channels, times, sfreq in sizes:
-            mixed = random_mixture(channels, times, sfreq, adaptation)
+            model = random_ensemble(channels, times, sfreq, adaptation)
             draw = np.random.default_rng(0)
-            # Channels that have something in common: of independent ones a covariance has no directions to find.
+            # Channels are correlated, because the covariance of independent channels has no directions to find.
             mixing = draw.standard_normal((channels, channels)) / channels**0.5
             windows = (mixing @ draw.standard_normal((64, channels, times))).astype(np.float32)
-            took = each_took(at.Session(mixed, adapt=adapt).predict_proba, windows, timed)
-            median, tail = np.percentile(took[:, 0], (50, 99))
+            times_ms = time_windows(at.Session(model, adapt=adapt).predict_proba, windows, timed)
+            median, tail = np.percentile(times_ms[:, 0], (50, 99))
             name = ", ".join([adaptation, *["adapt"] * adapt])
             size = f"{channels} × {times}"
-            count = f"{len(mixed.candidates):>5} {mixed.card.members:>8}"
-            yield f"{name:<17} {size:>9} {count} {median:7.2f} {tail:7.2f} {np.median(took[:, 1]):7.2f}"
+            count = f"{len(model.candidates):>5} {model.card.members:>8}"
+            yield f"{name:<17} {size:>9} {count} {median:7.2f} {tail:7.2f} {np.median(times_ms[:, 1]):7.2f}"
 
 
-# ---- a delivered model, part by part -------------------------------------------------------------------------------
+# ---- parts of a delivered model ------------------------------------------------------------------------------------
 
 
-def shown(took: np.ndarray) -> str:
-    """Format milliseconds (windows, 2): the median on the clock, median and least of the processor."""
-    return f"{np.median(took[:, 0]):7.2f} {np.median(took[:, 1]):7.2f} {took[:, 1].min():9.2f}"
+def format_times(times_ms: np.ndarray) -> str:
+    """Format milliseconds (windows, 2): median wall-clock time, median and least processor time."""
+    return f"{np.median(times_ms[:, 0]):7.2f} {np.median(times_ms[:, 1]):7.2f} {times_ms[:, 1].min():9.2f}"
 
 
-def part_rows(model: Model, windows: torch.Tensor, timed: int) -> Iterator[str]:
-    """Time preparing and encoding by each stack of parts as in a session, and the combination of their predictions."""
+def time_parts(model: Model, windows: torch.Tensor, timed: int) -> Iterator[str]:
+    """Time preprocessing and encoding by each stack as in a session, and the combination of the predictions."""
     ensemble = model.ensemble
-    people, shared = ensemble.start_subject(), ensemble.shared_transforms
-    took = np.zeros((WARM_UP + timed, len(ensemble.stacks) + 1, 2))
+    subjects, shared = ensemble.start_subject(), ensemble.shared_transforms
+    times_ms = np.zeros((WARM_UP + timed, len(ensemble.stacks) + 1, 2))
     with torch.inference_mode():
         for k in range(WARM_UP + timed):
-            known: dict[Any, Any] = {}  # what stacks have in common
+            known: dict[Any, Any] = {}  # results that stacks share
             window, latents, mark = windows[k % len(windows)][None], [], _now()
-            for place, (stack, person, keys) in enumerate(zip(ensemble.stacks, people, shared, strict=True)):
-                latents.append(stack.latents(person.feed(window, keys, known)))
-                took[k, place], mark = _since(mark)
+            for place, (stack, subject, keys) in enumerate(zip(ensemble.stacks, subjects, shared, strict=True)):
+                latents.append(stack.latents(subject.feed(window, keys, known)))
+                times_ms[k, place], mark = _since(mark)
             ensemble.combination(latents)
-            took[k, -1], mark = _since(mark)
-    took = took[WARM_UP:]
+            times_ms[k, -1], mark = _since(mark)
+    times_ms = times_ms[WARM_UP:]
     for place, stack in enumerate(ensemble.stacks):
-        yield f"  {_short(stack.setting):<60} {len(stack.candidates):>3} {shown(took[:, place])}"
-    yield f"  {'combined':<60} {len(model.candidates):>3} {shown(took[:, -1])}"
+        yield f"  {_short(stack.setting):<60} {len(stack.candidates):>3} {format_times(times_ms[:, place])}"
+    yield f"  {'combination':<60} {len(model.candidates):>3} {format_times(times_ms[:, -1])}"
 
 
 def _short(setting: Setting) -> str:
     values = setting.preprocessing.to_values()
-    shown = ("standardize", "delays", "align", "append_scale", "represent", "center")
-    words = [f"{name} {values[name]}" for name in shown if values.get(name, "none") != "none"]
+    names = ("standardize", "delays", "align", "append_scale", "represent", "center")
+    words = [f"{name} {values[name]}" for name in names if values.get(name, "none") != "none"]
     return ", ".join([setting.encoder, *words])[:60]
 
 
-def run_rows(run: Path, timed: int, *, export: bool = False) -> Iterator[str]:
+def time_run(run: Path, timed: int, *, export: bool = False) -> Iterator[str]:
     model = load_classifier(run)
     windows = sample_windows(model, 64, torch.Generator().manual_seed(0))
     channels, times = windows.shape[1:]
     title = f"{run.name}, {channels} × {times}"
     yield f"{title:<62} parts {'p50':>6} {'cpu p50':>7} {'cpu least':>9}  ms"
-    yield from part_rows(model, windows, timed)
+    yield from time_parts(model, windows, timed)
     arrays, labels = windows.numpy(), model.classes_
-    for name, adapt, labeled in (("session", False, 0), ("adapt", True, 0), ("adapt, labels", True, 3)):
+    for name, adapt, n_labels in (("session", False, 0), ("adapt", True, 0), ("adapt, labels", True, 3)):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that nobody has tried adaptation
+            warnings.simplefilter("ignore")  # that adaptation was not evaluated
             session = at.Session(model, adapt=adapt)
         try:
-            for number in range(labeled * len(labels)):
+            for number in range(n_labels * len(labels)):
                 session.label(arrays[number], labels[number % len(labels)])
         except UserError as error:
             yield f"  {name}: {error}"
             continue
-        by = "" if not adapt or session.adapts else " (does not adapt)"
-        took = each_took(session.predict_proba, arrays, timed)
-        yield f"  {name + by:<60} {len(model.candidates):>3} {shown(took)}"
+        note = "" if not adapt or session.adapts else " (does not adapt)"
+        times_ms = time_windows(session.predict_proba, arrays, timed)
+        yield f"  {name + note:<60} {len(model.candidates):>3} {format_times(times_ms)}"
     for name in ("onnx", "torch") if export else ():
         predict = FORMATS[name].open(FORMATS[name].write(model), None)
-        took = each_took(predict, windows[:, None], timed)
-        yield f"  {name:<60} {len(model.candidates):>3} {shown(took)}"
+        times_ms = time_windows(predict, windows[:, None], timed)
+        yield f"  {name:<60} {len(model.candidates):>3} {format_times(times_ms)}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.latency", description=__doc__)
-    parser.add_argument("runs", nargs="*", type=Path, help="folders of runs or models; without any: random models")
-    parser.add_argument("--windows", type=int, default=TIMED, help="timed, after a few to warm up")
-    parser.add_argument("--export", action="store_true", help="files of every format, too; writing them takes minutes")
-    given = parser.parse_args()
+    parser.add_argument("runs", nargs="*", type=Path, help="folders of runs or models; default: random models")
+    parser.add_argument("--windows", type=int, default=TIMED, help="number of timed windows")
+    parser.add_argument("--export", action="store_true", help="also time exported files, which takes minutes")
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    tables = [run_rows(run, given.windows, export=given.export) for run in given.runs] or [rows(timed=given.windows)]
+    tables = [time_run(run, options.windows, export=options.export) for run in options.runs] or [
+        time_sessions(timed=options.windows)
+    ]
     for table in tables:
         for row in table:
             print(row, flush=True)

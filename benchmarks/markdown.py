@@ -15,27 +15,28 @@ def markdown(heads: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-def best_in_bold(values: Sequence[float | None]) -> list[str]:
+def bold_best(values: Sequence[float | None]) -> list[str]:
     """Return the scores of a row as cells: bold for the highest rounded score, '–' for a missing one."""
     cells = [score(value) for value in values]
     best = max((cell for cell, value in zip(cells, values, strict=True) if value is not None), default=None)
     return [f"**{cell}**" if cell == best else cell for cell in cells]
 
 
-def with_interval(pair: Paired | None) -> str:
+def format_interval(pair: Paired | None) -> str:
     """Return a mean difference and its 95 % interval as a cell."""
     return "–" if pair is None else f"{signed(pair.mean)} ({range_words(pair.interval)})"
 
 
-def by_set_table(columns: Mapping[str, Mapping[str, float]], people: Mapping[str, int]) -> str:
+def by_set_table(columns: Mapping[str, Mapping[str, float]], n_subjects: Mapping[str, int]) -> str:
     """Return a row of means for each data set, and a last row with the mean over data sets.
 
-    columns: heading -> data set -> mean. Columns must have the same subjects and windows, because readers subtract
-    them. people: data set -> number of subjects.
+    columns: heading -> data set -> mean. Columns must have the same subjects and windows, because readers compare
+    them. n_subjects: data set -> number of subjects.
     """
     rows = [
-        [dataset, str(people[dataset]), *best_in_bold([means.get(dataset) for means in columns.values()])]
-        for dataset in sorted(people)
+        [dataset, str(n_subjects[dataset]), *bold_best([means.get(dataset) for means in columns.values()])]
+        for dataset in sorted(n_subjects)
     ]
-    whole = [sum(means.values()) / len(means) if set(means) >= set(people) else None for means in columns.values()]
-    return markdown(["", "subjects", *columns], [*rows, ["mean over sets", "", *best_in_bold(whole)]])
+    complete = [means if set(means) >= set(n_subjects) else None for means in columns.values()]
+    whole = [sum(means.values()) / len(means) if means else None for means in complete]
+    return markdown(["", "subjects", *columns], [*rows, ["mean over sets", "", *bold_best(whole)]])

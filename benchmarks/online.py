@@ -1,18 +1,20 @@
-"""Summarize what online sessions gain (python -m benchmarks.online --out online.csv).
+"""Summarize the gains of online sessions.
 
-The CSV is written by `python -m benchmarks.first_answer DATA.npz... --online online.csv`. Every subject is replayed by
-models that left them out, in four orders of all their windows: as recorded, shuffled, class after class, and all
-windows of one class before the others. The other subjects decide what a session does (search/online_adaptation.py). A
+    python -m benchmarks.online --out online.csv [--runs default_runs.csv]
+
+The CSV is written by `python -m benchmarks.first_stage DATA.npz... --online online.csv`. Windows of every subject
+are rereplay by models of the other subjects in four orders: as recorded, shuffled, class after class, and all windows
+of one class before the others. The other subjects also select the adaptation method (search/online_adaptation.py). A
 row is the balanced accuracy of one subject in one order by one method:
 
-    zero_shot     the delivered model, each window by itself
-    session       an online session of the delivered model
-    online        the ensemble for online sessions, whether or not the run delivers it
-    all_windows   the same ensemble with all windows of the subject at once
+    zero_shot     delivered model
+    session       online session of the delivered model
+    online        ensemble for online sessions, also if the run does not deliver it
+    all_windows   transductive ensemble
     METHOD        each adaptation method
 
-The summary states, over all sets, the gain of `session` in the order of recording as a share of that of all_windows,
-the least mean gain of a set in any order, and the share of subjects and orders that lose more than HARM.
+The summary states, over all sets, the gain of `session` in the order of recording as a share of the gain of
+all_windows, the least mean gain of a set in any order, and the share of subjects and orders that lose more than HARM.
 """
 
 from __future__ import annotations
@@ -30,26 +32,26 @@ from .csv_rows import read_table, replace_rows
 COLUMNS = ("dataset", "subject", "order", "method", "score")
 
 
-def rows_of(dataset: str, played: ReplayResult) -> Iterator[tuple[object, ...]]:
-    tables = {"zero_shot": played.zero_shot, "session": played.adapted, "online": played.online, **played.methods}
+def build_rows(dataset: str, replay: ReplayResult) -> Iterator[tuple[object, ...]]:
+    tables = {"zero_shot": replay.zero_shot, "session": replay.adapted, "online": replay.online, **replay.methods}
     for method, orders in tables.items():
         for order, scores in orders.items():
             for subject, score in scores.items():
                 yield dataset, subject, order, method, score
-    for order in played.zero_shot:
-        for subject, score in played.all_windows.items():
+    for order in replay.zero_shot:
+        for subject, score in replay.all_windows.items():
             yield dataset, subject, order, "all_windows", score
 
 
-def add_rows(out: Path, dataset: str, played: ReplayResult) -> pd.DataFrame:
-    """Write the rows of a data set in place of those that the file has, and return the whole table."""
-    return replace_rows(out, pd.DataFrame(list(rows_of(dataset, played)), columns=COLUMNS), "dataset")
+def add_rows(out: Path, dataset: str, replay: ReplayResult) -> pd.DataFrame:
+    """Replace the rows of a data set in the file, and return the whole table."""
+    return replace_rows(out, pd.DataFrame(list(build_rows(dataset, replay)), columns=COLUMNS), "dataset")
 
 
 def summary(table: pd.DataFrame) -> Iterator[str]:
-    """Yield the three figures, and the means behind them."""
+    """Yield the three results, and the means from which they are computed."""
     wide = table.pivot_table(index=["dataset", "subject", "order"], columns="method", values="score").reset_index()
-    wide = wide.reindex(columns=list(dict.fromkeys([*wide, "online", "all_windows"])))  # small sets may have neither
+    wide = wide.reindex(columns=list(dict.fromkeys([*wide, "online", "all_windows"])))  # small sets may lack both
     for method in ("session", "online", "all_windows"):
         wide[method] = wide[method] - wide["zero_shot"]
     recorded = wide[wide["order"] == "recorded"]
@@ -59,30 +61,30 @@ def summary(table: pd.DataFrame) -> Iterator[str]:
     means = wide.groupby(["dataset", "order"])[["session", "online", "all_windows"]].mean()
     least = ", ".join(map(str, list(means["session"].idxmin())))  # type: ignore[call-overload]  # of two levels
     yield f"least gain of a set: {means['session'].min():+.4f} ({least})"
-    yield f"losing more than {HARM:g}: {(wide['session'] < -HARM).mean():.1%} of {len(wide)} people and orders"
+    yield f"losing more than {HARM:g}: {(wide['session'] < -HARM).mean():.1%} of {len(wide)} subjects and orders"
     yield from means.round(4).to_string().splitlines()
 
 
-def relative_to_transductive(table: pd.DataFrame, shipped: pd.DataFrame) -> str:
-    """Compare the gain in the order of recording with that of transductive runs (benchmarks.shipped)."""
-    means = shipped.groupby(["adaptation", "data"])["score"].mean()
-    whole = (means["transductive"] - means["zero-shot"]).dropna()
+def compare_with_transductive(table: pd.DataFrame, runs: pd.DataFrame) -> str:
+    """Compare the gain in the order of recording with the gain of transductive runs."""
+    means = runs.groupby(["adaptation", "data"])["score"].mean()
+    transductive = (means["transductive"] - means["zero-shot"]).dropna()
     recorded = table[table["order"] == "recorded"].pivot_table(index="dataset", columns="method", values="score")
-    gain = (recorded["session"] - recorded["zero_shot"]).reindex(whole.index).dropna()
-    whole = whole[gain.index]
-    share = gain.mean() / whole.mean()
-    return f"beside transductive runs, {len(gain)} sets: {gain.mean():+.4f} of {whole.mean():+.4f} ({share:.0%})"
+    gain = (recorded["session"] - recorded["zero_shot"]).reindex(transductive.index).dropna()
+    transductive = transductive[gain.index]
+    share = gain.mean() / transductive.mean()
+    return f"versus transductive runs, {len(gain)} sets: {gain.mean():+.4f} of {transductive.mean():+.4f} ({share:.0%})"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("online.csv"), help="table of benchmarks.first_answer")
-    parser.add_argument("--beside", type=Path, help="table of benchmarks.shipped, with transductive runs")
+    parser.add_argument("--out", type=Path, default=Path("online.csv"), help="table of benchmarks.first_stage")
+    parser.add_argument("--runs", type=Path, help="table of benchmarks.default_runs, with transductive runs")
     options = parser.parse_args(arguments)
     table = read_table(options.out)
     print("\n".join(summary(table)))
-    if options.beside is not None:
-        print(relative_to_transductive(table, read_table(options.beside)))
+    if options.runs is not None:
+        print(compare_with_transductive(table, read_table(options.runs)))
 
 
 if __name__ == "__main__":

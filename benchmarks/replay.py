@@ -1,7 +1,9 @@
-"""python -m benchmarks.replay FILE.npz NAME: plays the windows of a file as one stream of the Lab Streaming Layer.
+"""Send the windows of a file as one stream of the Lab Streaming Layer.
 
-For tests and the soak: samples can be dropped, time stamps jitter, and the stream can stop and come back. It waits for
-somebody who listens. What was dropped is printed as JSON at the end.
+    python -m benchmarks.replay FILE.npz NAME
+
+Tests use it: samples can be dropped, time stamps can jitter, and the stream can stop and return. The stream begins
+when a receiver has connected. The dropped samples are printed as JSON at the end.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def outlet_of(name: str, channels: Sequence[str], sfreq: float) -> object:
+def open_outlet(name: str, channels: Sequence[str], sfreq: float) -> object:
     from mne_lsl.lsl import StreamInfo, StreamOutlet
 
     info = StreamInfo(name, "EEG", len(channels), sfreq, "float32", f"replay of {name}")
@@ -24,33 +26,33 @@ def outlet_of(name: str, channels: Sequence[str], sfreq: float) -> object:
     return StreamOutlet(info)
 
 
-def wait_for_listener(outlet: object, seconds: float = 120.0) -> None:
+def wait_for_receiver(outlet: object, seconds: float = 120.0) -> None:
     end = time.monotonic() + seconds
     while not outlet.has_consumers and time.monotonic() < end:  # type: ignore[attr-defined]  # mne-lsl has no types
         time.sleep(0.01)
-    time.sleep(0.2)  # whoever listens is still opening
+    time.sleep(0.2)  # the receiver is still opening the stream
 
 
-def play(
+def send(
     options: argparse.Namespace, signal: NDArray[np.float32], channels: Sequence[str], sfreq: float,
     dropped: NDArray[np.bool_],
 ) -> None:  # fmt: skip
     """Send a signal (samples, channels). dropped: (samples,) samples that are never sent."""
     from mne_lsl.lsl import local_clock
 
-    warnings.filterwarnings("ignore", "A single sample is pushed", RuntimeWarning)  # all that a burst left of a chunk
+    warnings.filterwarnings("ignore", "A single sample is pushed", RuntimeWarning)  # after a burst
     draw, chunk = np.random.default_rng(options.seed), options.chunk
-    outlet = outlet_of(options.name, channels, sfreq)
-    wait_for_listener(outlet)
-    begun, stamp = time.monotonic(), local_clock()
+    outlet = open_outlet(options.name, channels, sfreq)
+    wait_for_receiver(outlet)
+    start_time, stamp = time.monotonic(), local_clock()
     for start in range(0, len(signal), chunk):
         if any(start <= stop < start + chunk for stop in options.stop):
-            time.sleep(1.0)  # what was sent shall arrive
+            time.sleep(1.0)  # for the last samples to arrive
             del outlet
-            time.sleep(options.away)
-            outlet = outlet_of(options.name, channels, sfreq)
-            wait_for_listener(outlet)
-        due = begun + (start + chunk) / sfreq / options.speed
+            time.sleep(options.pause)
+            outlet = open_outlet(options.name, channels, sfreq)
+            wait_for_receiver(outlet)
+        due = start_time + (start + chunk) / sfreq / options.speed
         time.sleep(max(0.0, due - time.monotonic()))
         rows = np.arange(start, min(start + chunk, len(signal)))
         rows = rows[~dropped[rows]]
@@ -64,29 +66,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.replay", description=__doc__)
     parser.add_argument("file")
     parser.add_argument("name")
-    parser.add_argument("--speed", type=float, default=1.0, help="times as fast as it was recorded")
-    parser.add_argument("--seconds", type=float, help="of signal; by default all of it once")
-    parser.add_argument("--drop", type=float, default=0.0, help="bursts of lost samples a minute")
-    parser.add_argument("--jitter", type=float, default=0.0, help="seconds that a chunk may be stamped late")
-    parser.add_argument("--stop", type=int, nargs="*", default=[], help="samples at which the stream stops")
-    parser.add_argument("--away", type=float, default=3.0, help="seconds that it stays away")
-    parser.add_argument("--chunk", type=int, default=10, help="samples that are sent at once")
+    parser.add_argument("--speed", type=float, default=1.0, help="speed relative to the recording")
+    parser.add_argument("--seconds", type=float, help="seconds of signal to send; default: the whole file once")
+    parser.add_argument("--drop", type=float, default=0.0, help="bursts of lost samples per minute")
+    parser.add_argument("--jitter", type=float, default=0.0, help="largest delay of a time stamp in seconds")
+    parser.add_argument("--stop", type=int, nargs="*", default=[], help="sample numbers at which the stream stops")
+    parser.add_argument("--pause", type=float, default=3.0, help="seconds until a stopped stream returns")
+    parser.add_argument("--chunk", type=int, default=10, help="samples per chunk")
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    with np.load(given.file) as stored:  # not by our reader, whose imports take seconds
+    options = parser.parse_args()
+    with np.load(options.file) as stored:  # autotransfer.load would import for seconds
         X, meta = stored["X"].astype(np.float32), json.loads(str(stored["meta"]))
     signal, sfreq = np.concatenate(list(X), 1).T, float(meta["sfreq"])  # (samples, channels)
-    if given.seconds is not None:
-        samples = round(given.seconds * sfreq)
+    if options.seconds is not None:
+        samples = round(options.seconds * sfreq)
         signal = np.tile(signal, (-(-samples // len(signal)), 1))[:samples]
-    draw = np.random.default_rng(given.seed)
+    draw = np.random.default_rng(options.seed)
     dropped = np.zeros(len(signal), bool)
-    for _ in range(draw.poisson(given.drop * len(signal) / sfreq / 60)):
+    for _ in range(draw.poisson(options.drop * len(signal) / sfreq / 60)):
         start = draw.integers(1, len(signal) - 1)
         dropped[start : start + draw.integers(1, round(sfreq / 2))] = True
     dropped[-1] = False
     channels = meta.get("channels", [f"ch{c}" for c in range(signal.shape[1])])
-    play(given, signal, channels, sfreq, dropped)
+    send(options, signal, channels, sfreq, dropped)
     edges = np.flatnonzero(np.diff(np.concatenate([[False], dropped, [False]]).astype(int)))
     bursts = edges.reshape(-1, 2).tolist()
     print(json.dumps({"samples": len(signal), "dropped": int(dropped.sum()), "bursts": bursts}))

@@ -15,18 +15,18 @@ from pathlib import Path
 
 from . import confirmation, field_tables, leaderboard
 from .anytime import limit_costs
-from .first_answer import after_the_first_stage
-from .shipped import as_shipped
+from .default_runs import default_runs_table
+from .first_stage import first_stage_table
 
 DOCS = Path(__file__).parent.parent / "docs"
 PART = re.compile(r"(<!-- results: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 PARTS: dict[str, Callable[[Path], str]] = {
     **confirmation.PARTS,
     **field_tables.PARTS,
-    "leaderboard": leaderboard.page,
-    "shipped": as_shipped,
+    "leaderboard": leaderboard.format_page,
+    "default_runs": default_runs_table,
     "limit_costs": limit_costs,
-    "first_answer": after_the_first_stage,
+    "first_stage": first_stage_table,
 }
 
 

@@ -1,6 +1,6 @@
-"""Baselines without networks: shrinkage LDA on features, and Riemannian tangent spaces with pyRiemann.
+"""Fit baselines without networks: shrinkage LDA on features, and tangent spaces with pyRiemann.
 
-None of them selects anything on held-out subjects, so they are fitted on all subjects except the test subject, whose
+These baselines select nothing on validation subjects, so they are fitted on all subjects except the test subject, whose
 labels are never used.
 """
 
@@ -28,12 +28,12 @@ import autotransfer as at
 
 Array = NDArray[np.floating[Any]]
 
-POINTS = 16  # of a downsampled window, and bands of a spectrum
-EMBEDDED = 16  # channels that delays add up to where a recording has fewer
+POINTS = 16  # samples of a downsampled window, and bands of a spectrum
+EMBEDDED = 16  # number of channels to which delays extend a recording with fewer
 DELAY = 0.02  # seconds between two delayed copies
-FILTERS = 4  # xDAWN's, for each class
-MOST_TEMPLATES = 32  # rows of a covariance with templates: more classes make it too large to be sensible
-PRIOR = 8  # windows that the training subjects' mean counts for, before a new person has shown any
+FILTERS = 4  # of xDAWN for each class
+MOST_TEMPLATES = 32  # most rows of a covariance with templates
+PRIOR = 8  # weight of the mean of the training subjects, in windows
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Task:
 
     @cached_property
     def known(self) -> NDArray[np.int64]:
-        """Return the rows of all subjects except the test subject."""
+        """Return the windows of all subjects except the test subject."""
         return np.sort(np.concatenate([self.fold.train, self.fold.validation]))
 
     @property
@@ -58,7 +58,7 @@ class Task:
         return self.fold.test
 
 
-def task_of(recordings: at.Recordings, fold: at.Fold, seed: int) -> Task:
+def make_task(recordings: at.Recordings, fold: at.Fold, seed: int) -> Task:
     y = recordings.y.numpy().copy()
     y[fold.test] = -1
     X, subject = recordings.X.numpy(), recordings.subject.numpy()
@@ -69,16 +69,16 @@ def task_of(recordings: at.Recordings, fold: at.Fold, seed: int) -> Task:
 
 
 def features(X: Array) -> Array:
-    """Return means of 16 stretches, log powers of 16 bands and two log standard deviations: (N, C, T) -> (N, C·34).
+    """Return means of 16 segments, log powers of 16 bands and two log standard deviations: (N, C, T) -> (N, C·34).
 
-    The deviations are those of the signal and of its first difference.
+    The standard deviations are computed of the signal and of its first difference.
     """
     means = np.stack([part.mean(2) for part in np.array_split(X, min(POINTS, X.shape[2]), axis=2)], 2)
     centered = X - X.mean(2, keepdims=True)
     power = np.abs(np.fft.rfft(centered * np.hanning(X.shape[2]), axis=2)[..., 1:]) ** 2
     bands = np.stack([part.mean(2) for part in np.array_split(power, min(POINTS, power.shape[2]), axis=2)], 2)
     spreads = np.stack([X.std(2), np.diff(X, axis=2).std(2)], 2)
-    scale = np.finfo(np.float32).tiny ** 0.5  # a flat channel has a small logarithm, not none
+    scale = np.finfo(np.float32).tiny ** 0.5  # keeps the logarithm of a flat channel finite
     return np.concatenate([means, np.log(bands + scale), np.log(spreads + scale)], 2).reshape(len(X), -1)
 
 
@@ -94,24 +94,24 @@ def log_power(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
 def hudgins(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """Predict from time-domain features after Hudgins et al. (1993), without and with autoregression.
 
-    They are LibEMG's groups HTD and TDAR, as they are and z-scored by subject.
+    The groups HTD and TDAR of LibEMG are used unchanged and z-scored by subject.
     """
-    plain, coefficients = _once("hudgins", task, b"", lambda: (time_domain(task.X), autoregression(task.X)))
-    for name, values in {"hudgins": plain, "hudgins_ar": np.concatenate([plain, coefficients], 1)}.items():
+    features, coefficients = _compute_once("hudgins", task, b"", lambda: (time_domain(task.X), autoregression(task.X)))
+    for name, values in {"hudgins": features, "hudgins_ar": np.concatenate([features, coefficients], 1)}.items():
         yield name, discriminant(values, task)
-        yield f"{name}_by_person", discriminant(by_person(values, task.subject), task)
+        yield f"{name}_by_subject", discriminant(standardize_by_subject(values, task.subject), task)
 
 
-_KEPT: dict[str, tuple[Any, Any]] = {}
+_CACHE: dict[str, tuple[Any, Any]] = {}
 ORDER = 4  # of the autoregression
 
 
-def _once(name: str, task: Task, units: bytes, compute: Callable[[], Any]) -> Any:
-    """Return what `compute` gives for a data set in these units, and keep it until another one is asked for."""
+def _compute_once(name: str, task: Task, units: bytes, compute: Callable[[], Any]) -> Any:
+    """Return the result of `compute`, cached until it is needed for another data set or units."""
     key = (task.X.shape, float(task.X[0].sum()), units)
-    if name not in _KEPT or _KEPT[name][0] != key:
-        _KEPT[name] = (key, compute())
-    return _KEPT[name][1]
+    if name not in _CACHE or _CACHE[name][0] != key:
+        _CACHE[name] = (key, compute())
+    return _CACHE[name][1]
 
 
 def time_domain(X: Array) -> Array:
@@ -131,19 +131,19 @@ def autoregression(X: Array, order: int = ORDER) -> Array:
     return np.linalg.solve(matrix, (lags / power)[..., 1:, None])[..., 0].reshape(len(X), -1)
 
 
-def by_person(values: Array, subject: NDArray[np.int64]) -> Array:
+def standardize_by_subject(values: Array, subject: NDArray[np.int64]) -> Array:
     """Return values (N, D) with mean 0 and deviation 1 over all windows of each subject."""
-    scored = np.empty(values.shape)
-    for person in np.unique(subject):
-        x = values[subject == person]
+    standardized = np.empty(values.shape)
+    for k in np.unique(subject):
+        x = values[subject == k]
         deviation = x.std(0)
-        scored[subject == person] = (x - x.mean(0)) / np.where(deviation > 0, deviation, 1.0)
-    return scored
+        standardized[subject == k] = (x - x.mean(0)) / np.where(deviation > 0, deviation, 1.0)
+    return standardized
 
 
 def discriminant(values: Array, task: Task) -> NDArray[np.int64]:
     """Predict the test subject by shrinkage LDA on values (N, D)."""
-    equal = np.full(task.n_classes, 1 / task.n_classes)  # the metric weighs classes equally, so should the prior
+    equal = np.full(task.n_classes, 1 / task.n_classes)  # balanced accuracy weights classes equally
     model = make_pipeline(StandardScaler(), LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto", priors=equal))
     model.fit(values[task.known], task.y[task.known])
     return np.asarray(model.predict(values[task.test]))
@@ -154,31 +154,31 @@ def discriminant(values: Array, task: Task) -> NDArray[np.int64]:
 
 def riemann(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """Predict from covariances, with delayed copies of the channels if there are fewer than 16."""
-    unit = _units(task)
+    unit = _median_scale(task)
 
-    def compute() -> Centered:
-        return Centered.of(oas_covariances(_delayed(_scaled(task.X, unit), task.sfreq)), task.subject)
+    def compute() -> SubjectTangents:
+        return SubjectTangents.compute(oas_covariances(_append_delays(_scale(task.X, unit), task.sfreq)), task.subject)
 
-    yield from _tangent_spaces("riemann", _once("riemann", task, unit.tobytes(), compute), task)
+    yield from _predict_in_tangent_space("riemann", _compute_once("riemann", task, unit.tobytes(), compute), task)
 
 
 def log_euclidean(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """Predict from logarithms of covariances: pyRiemann's tangent space with its log-Euclidean metric.
 
-    Vectors are used as they are and with each subject's mean subtracted. Delays and shrinkage were chosen by scores on
-    emg_minimal, which flatters the baseline there.
+    Vectors are used unchanged and with each subject's mean subtracted. Delays and shrinkage were selected by scores on
+    emg_minimal, which favors the baseline on this set.
     """
-    unit = _units(task)
-    vectors = _once("logm", task, unit.tobytes(), lambda: upper(logm(oas_covariances(_scaled(task.X, unit)))))
-    yield "log_euclidean", _logistic(vectors, task)
+    unit = _median_scale(task)
+    vectors = _compute_once("logm", task, unit.tobytes(), lambda: upper(logm(oas_covariances(_scale(task.X, unit)))))
+    yield "log_euclidean", _predict_logistic(vectors, task)
 
     centered = vectors.copy()
-    for person in np.unique(task.subject):
-        centered[task.subject == person] -= vectors[task.subject == person].mean(0)
-    yield "log_euclidean_recentered", _logistic(centered, task)
+    for k in np.unique(task.subject):
+        centered[task.subject == k] -= vectors[task.subject == k].mean(0)
+    yield "log_euclidean_recentered", _predict_logistic(centered, task)
 
 
-def _logistic(vectors: Array, task: Task) -> NDArray[np.int64]:
+def _predict_logistic(vectors: Array, task: Task) -> NDArray[np.int64]:
     model = LogisticRegression(C=0.1, class_weight="balanced", max_iter=300)
     return np.asarray(model.fit(vectors[task.known], task.y[task.known]).predict(vectors[task.test]))
 
@@ -186,32 +186,34 @@ def _logistic(vectors: Array, task: Task) -> NDArray[np.int64]:
 def riemann_templates(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """Predict from covariances of xDAWN-filtered windows together with the filtered class means.
 
-    It is meant for signals that are locked to an event, and skipped if there are many classes.
+    The baseline is for signals that are locked to an event, and is skipped if there are many classes.
     """
     if 2 * task.n_classes * min(FILTERS, task.X.shape[1]) > MOST_TEMPLATES:
         return
-    X = _scaled(task.X, _units(task))
-    made = XdawnCovariances(FILTERS, estimator="oas", xdawn_estimator="oas")
-    made.fit(X[task.known], task.y[task.known])
-    yield from _tangent_spaces("riemann_templates", Centered.of(made.transform(X), task.subject), task)
+    X = _scale(task.X, _median_scale(task))
+    transformer = XdawnCovariances(FILTERS, estimator="oas", xdawn_estimator="oas")
+    transformer.fit(X[task.known], task.y[task.known])
+    yield from _predict_in_tangent_space(
+        "riemann_templates", SubjectTangents.compute(transformer.transform(X), task.subject), task
+    )
 
 
-def _units(task: Task) -> Array:
-    """Return the median standard deviation of each channel over the known subjects' windows.
+def _median_scale(task: Task) -> Array:
+    """Return the median standard deviation of each channel over the windows of known subjects.
 
-    It is rounded to a power of two, so that most folds share their covariances.
+    The median is rounded to a power of two, so that most folds share their covariances.
     """
     median = np.median(task.X[task.known].std(2), 0)
     return np.asarray(2.0 ** np.round(np.log2(np.where(median > 0, median, 1.0))))
 
 
-def _scaled(X: Array, unit: Array) -> Array:
-    """Return windows in these units, with a faint noise that keeps flat channels from being singular."""
+def _scale(X: Array, unit: Array) -> Array:
+    """Return windows divided by `unit`, with weak noise so that covariances of flat channels are regular."""
     noise = np.random.default_rng(0).standard_normal(X.shape[1:])
     return np.asarray(X / unit[None, :, None] + 1e-2 * noise, dtype=np.float64)
 
 
-def _delayed(X: Array, sfreq: float | None) -> Array:
+def _append_delays(X: Array, sfreq: float | None) -> Array:
     copies = max(1, round(EMBEDDED / X.shape[1]))
     lag = 1 if sfreq is None else max(1, round(DELAY * sfreq))
     length = X.shape[2] - (copies - 1) * lag
@@ -224,39 +226,39 @@ def oas_covariances(X: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Centered:
-    """Quantities that follow from the covariances of each subject alone, whichever subject is tested."""
+class SubjectTangents:
+    """Covariances with the mean and the tangent vectors of each subject, which do not depend on the fold."""
 
     C: Array  # (N, d, d)
     means: Array  # (subjects, d, d), Riemannian, of all windows of the subject
     vectors: Array  # (N, d(d+1)/2) tangent vectors at the mean of the subject
 
     @classmethod
-    def of(cls, C: Array, subject: NDArray[np.int64]) -> Centered:
+    def compute(cls, C: Array, subject: NDArray[np.int64]) -> SubjectTangents:
         rows = [np.flatnonzero(subject == s) for s in range(subject.max() + 1)]
-        means = np.stack([mean_riemann(C[person], tol=1e-6) for person in rows])
+        means = np.stack([mean_riemann(C[k], tol=1e-6) for k in rows])
         vectors = np.empty((len(C), C.shape[1] * (C.shape[1] + 1) // 2))
-        for person, mean in zip(rows, means, strict=True):
-            vectors[person] = tangent(C[person], mean)
+        for k, mean in zip(rows, means, strict=True):
+            vectors[k] = tangent(C[k], mean)
         return cls(C, means, vectors)
 
 
-def _tangent_spaces(name: str, data: Centered, task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Yield predictions in the tangent space: plain, re-centered by subject, and with a running mean.
+def _predict_in_tangent_space(name: str, data: SubjectTangents, task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """Yield predictions in the tangent space: not centered, centered by subject, and with a running mean.
 
-    Plain vectors are tangent at the mean of the known subjects' means. Re-centering uses all windows of a subject. The
-    running mean is updated with every window, in shuffled order and in that of the file.
+    Vectors that are not centered are tangent at the mean of the means of known subjects. Centering uses all windows of
+    a subject. The running mean is updated with every window, in shuffled order and in the order of the file.
     """
     known, test, C = task.known, task.test, data.C
     prior = mean_riemann(data.means[np.unique(task.subject[known])], tol=1e-6)
-    yield name, _classifier(tangent(C[known], prior), task).predict(tangent(C[test], prior))
+    yield name, _fit_classifier(tangent(C[known], prior), task).predict(tangent(C[test], prior))
 
-    model = _classifier(data.vectors[known], task)
+    model = _fit_classifier(data.vectors[known], task)
     yield f"{name}_recentered", model.predict(data.vectors[test])
 
     shuffled = np.random.default_rng(task.seed).permutation(len(test))
-    yield f"{name}_running", model.predict(online(C[test], prior, shuffled))
-    yield f"{name}_running_file_order", model.predict(online(C[test], prior, np.arange(len(test))))
+    yield f"{name}_running", model.predict(running_tangent(C[test], prior, shuffled))
+    yield f"{name}_running_file_order", model.predict(running_tangent(C[test], prior, np.arange(len(test))))
 
 
 def tangent(C: Array, at_mean: Array) -> Array:
@@ -266,10 +268,10 @@ def tangent(C: Array, at_mean: Array) -> Array:
     return np.concatenate([tangent_space(matrix[None], mean) for matrix, mean in zip(C, at_mean, strict=True)])
 
 
-def online(C: Array, prior: Array, order: NDArray[np.int64]) -> Array:
-    """Return tangent vectors (n, d(d+1)/2) of windows in this order, each at the mean of those so far.
+def running_tangent(C: Array, prior: Array, order: NDArray[np.int64]) -> Array:
+    """Return tangent vectors (n, d(d+1)/2) of windows, each at the mean of all windows before it in `order`.
 
-    The mean starts at the training subjects' mean, which counts as `PRIOR` windows, and moves along the geodesic.
+    The mean starts at the mean of the training subjects, which has the weight of `PRIOR` windows.
     """
     mean, means = prior, np.empty_like(C)
     for seen, row in enumerate(order, start=1):
@@ -278,6 +280,6 @@ def online(C: Array, prior: Array, order: NDArray[np.int64]) -> Array:
     return tangent(C, means)
 
 
-def _classifier(vectors: Array, task: Task) -> Any:
+def _fit_classifier(vectors: Array, task: Task) -> Any:
     model = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, class_weight="balanced", max_iter=300))
     return model.fit(vectors, task.y[task.known])

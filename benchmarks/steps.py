@@ -1,4 +1,4 @@
-"""Build the steps to time: one optimizer step of a plain network, of skorch, and of a population."""
+"""Build optimizer steps to time: of EEGNet in a loop, in skorch, and of a population."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KERNEL = 64  # samples: half a second at 128 Hz
 
 
 class Network(nn.Module):
-    """EEGNet of torch's own layers with a linear classifier: x (B, C, T) -> logits (B, K)."""
+    """EEGNet of torch layers with a linear classifier: x (B, C, T) -> logits (B, K)."""
 
     def __init__(self, n_channels: int, n_times: int, n_classes: int, kernel: int) -> None:
         super().__init__()
@@ -33,11 +33,11 @@ class Network(nn.Module):
         return logits
 
 
-def noise(
+def make_noise(
     channels: int | list[str], times: int, batch: int, *, subjects: int = SUBJECTS, classes: int = CLASSES,
     steps: int = 1, sfreq: float = 128.0,
 ) -> at.Recordings:  # fmt: skip
-    """Return noise of this shape with all classes of every subject, enough for `steps` batches of a fold."""
+    """Return noise with all classes of every subject, enough for `steps` batches of a fold."""
     names = channels if isinstance(channels, list) else None
     width = channels if isinstance(channels, int) else len(channels)
     per_subject = -(-batch * steps // (subjects - 2) // classes) * classes
@@ -46,8 +46,8 @@ def noise(
     return at.Recordings(X, np.arange(n) % classes, np.arange(n) // per_subject, channels=names, sfreq=sfreq)
 
 
-def plain_step(channels: int, times: int, batch: int, device: str) -> Step:
-    """Return the bare loop: forward, backward and AdamW on one batch that is already in place."""
+def build_plain_step(channels: int, times: int, batch: int, device: str) -> Step:
+    """Return forward, backward and AdamW on one batch that is on the device."""
     net = Network(channels, times, CLASSES, KERNEL).to(device)
     x, y = torch.randn(batch, channels, times, device=device), torch.randint(CLASSES, (batch,), device=device)
     optimizer = torch.optim.AdamW(net.parameters())
@@ -60,7 +60,7 @@ def plain_step(channels: int, times: int, batch: int, device: str) -> Step:
     return Step(step)
 
 
-def skorch_step(channels: int, times: int, batch: int, device: str) -> Step | None:
+def build_skorch_step(channels: int, times: int, batch: int, device: str) -> Step | None:
     """Return `partial_fit` of the network in skorch on one batch; None if skorch is not installed."""
     if find_spec("skorch") is None:
         return None
@@ -76,41 +76,41 @@ def skorch_step(channels: int, times: int, batch: int, device: str) -> Step | No
     return Step(lambda: net.partial_fit(X, y))
 
 
-def spread_jobs(recordings: at.Recordings, setting: at.Setting, members: int, *, alone: bool) -> list[at.Job]:
-    """Return jobs that differ in a number, each on every fold. alone: no two jobs share minibatches."""
+def make_jobs(recordings: at.Recordings, setting: at.Setting, members: int, *, alone: bool) -> list[at.Job]:
+    """Return jobs that differ in the learning rate or, if `alone`, in the seed and thus in their minibatches."""
     folds = at.leave_one_subject_out(recordings)
     jobs = []
     for member in range(members):
         turn, fold = divmod(member, len(folds))
-        slower = setting.replace(lr=setting.training.lr * (1 + turn / 1000))
-        jobs.append(at.Job(setting if alone else slower, folds[fold], seed=turn if alone else 0))
+        changed = setting.replace(lr=setting.training.lr * (1 + turn / 1000))
+        jobs.append(at.Job(setting if alone else changed, folds[fold], seed=turn if alone else 0))
     return jobs
 
 
-def stacked_step(
+def build_population_step(
     recordings: at.Recordings, setting: at.Setting, members: int, device: str, *, alone: bool = False
 ) -> Step:
-    """Return one epoch of a population without evaluation. Only this function knows the trainer's inside."""
+    """Return one epoch of a population without evaluation."""
     from autotransfer.training.trainer import Trainer
     from autotransfer.training.windows import prepare_windows
 
-    jobs = spread_jobs(recordings, setting, members, alone=alone)
+    jobs = make_jobs(recordings, setting, members, alone=alone)
     windows = prepare_windows(recordings, jobs[0], device=torch.device(device), dtype=torch.float32)
     population = Trainer(jobs, windows)
-    population.kernels = True  # as in a training that is long enough
-    units = sum(member_steps(job) for job in jobs)
+    population.kernels = True  # as in a long fit
+    units = sum(count_steps(job) for job in jobs)
     assert units == sum(population.groups.steps_of[group] for group in population.groups.group_of_member.tolist())
-    return Step(population.train_epoch, units, kept=device == "cpu")
+    return Step(population.train_epoch, units, keeps_memory=device == "cpu")
 
 
-def member_steps(job: at.Job) -> int:
+def count_steps(job: at.Job) -> int:
     """Return the number of optimizer steps in an epoch of a job."""
     return max(len(job.fold.train) // job.setting.training.batch_size, 1)
 
 
 def has_room(recordings: at.Recordings, setting: at.Setting, members: int, device: str) -> bool:
-    """Return whether a population of this size can be expected to fit into memory."""
+    """Return whether a population of this size is expected to fit into memory."""
     from autotransfer.training.packing import free_memory, member_bytes
 
-    job = spread_jobs(recordings, setting, 1, alone=False)[0]
+    job = make_jobs(recordings, setting, 1, alone=False)[0]
     return members * member_bytes(recordings, job, torch.float32) < 0.7 * free_memory(torch.device(device))

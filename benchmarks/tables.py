@@ -1,4 +1,4 @@
-"""Tables of timings: Markdown for terminal and pages, JSON with the facts of the machine."""
+"""Format tables of timings as Markdown and write them as JSON with the facts of the machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from autotransfer.kernels import description
 from .timing import Options
 
 Value = str | float | int | None
-CROWDED = 0.5  # of the cores in use before anything is measured
+BUSY = 0.5  # share of the cores in use before the measurement
 
 
 @dataclass
@@ -35,12 +35,12 @@ class Table:
     def markdown(self) -> str:
         headings = list(dict.fromkeys(heading for row in self.rows for heading in row))
         ruler = ["---", *["---:"] * (len(headings) - 1)]
-        cells = [[shown(row.get(heading)) for heading in headings] for row in self.rows]
+        cells = [[format_cell(row.get(heading)) for heading in headings] for row in self.rows]
         lines = ["| " + " | ".join(line) + " |" for line in (headings, ruler, *cells)]
         return "\n".join([f"### {self.title}", "", *lines, *(f"\n{note}" for note in self.notes)]) + "\n"
 
 
-def shown(value: Value) -> str:
+def format_cell(value: Value) -> str:
     """Return a value with three digits; '–' if it was not measured."""
     if value is None:
         return "–"
@@ -49,14 +49,14 @@ def shown(value: Value) -> str:
     return str(value)
 
 
-def machine(device: str) -> dict[str, Any]:
+def describe_machine(device: str) -> dict[str, Any]:
     """Return the facts of the machine on which a timing depends."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     facts: dict[str, Any] = {
         "device": torch.cuda.get_device_name() if device == "cuda" else platform.machine(),
         "cores": usable,
         "threads": torch.get_num_threads(),
-        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,  # others at work make a result worthless
+        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,  # other programs make the timings worthless
         "torch": torch.__version__,
         "kernels": description(),
         "python": platform.python_version(),
@@ -69,16 +69,16 @@ def machine(device: str) -> dict[str, Any]:
     return facts
 
 
-def crowded(facts: dict[str, Any]) -> str | None:
-    """Return a warning if others were at work on the machine when the measurement began."""
+def find_load_warning(facts: dict[str, Any]) -> str | None:
+    """Return a warning if other programs use the machine when the measurement begins."""
     load, cores = facts["load"], facts["cores"]
-    if load is None or cores is None or load < CROWDED * cores:
+    if load is None or cores is None or load < BUSY * cores:
         return None
-    return f"the load of this machine is {load:.1f} on {cores} cores: others are at work, do not quote these timings"
+    return f"the load of this machine is {load:.1f} on {cores} cores; do not quote these timings"
 
 
 def write(folder: Path, section: str, options: Options, facts: dict[str, Any], tables: Sequence[Table]) -> Path:
-    """Write one file per section and device. Only a full run overwrites a full run."""
+    """Write the tables of a section to a file of the section, device and size."""
     folder.mkdir(parents=True, exist_ok=True)
     suffix = "" if options.size == "full" else f"-{options.size}"
     path = folder / f"{options.device}-{section}{suffix}.json"

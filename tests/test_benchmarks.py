@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from benchmarks import floor
 from benchmarks.__main__ import SECTIONS, main
-from benchmarks.steps import noise, plain_step, skorch_step, spread_jobs, stacked_step
-from benchmarks.tables import machine, write
+from benchmarks.steps import build_plain_step, build_population_step, build_skorch_step, make_jobs, make_noise
+from benchmarks.tables import describe_machine, write
 from benchmarks.timing import Options, Step
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -30,7 +30,7 @@ LONG = ("censors", "encoder")
 def test_section(section: str, tmp_path: Path) -> None:
     options = Options(size="tiny", rounds=2)
     tables = list(SECTIONS[section](options))
-    stored = json.loads(write(tmp_path, section, options, machine("cpu"), tables).read_text())
+    stored = json.loads(write(tmp_path, section, options, describe_machine("cpu"), tables).read_text())
     assert stored["machine"]["torch"] == torch.__version__
     assert [table["title"] for table in stored["tables"]] == [table.title for table in tables]
     for table in tables:
@@ -57,7 +57,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return steps
 
 
-@pytest.mark.parametrize("make", [plain_step, skorch_step])
+@pytest.mark.parametrize("make", [build_plain_step, build_skorch_step])
 def test_one_call_is_one_step(make: Callable[..., Step | None], taken: list[int]) -> None:
     step = make(2, 32, 8, "cpu")
     if step is None:
@@ -68,12 +68,12 @@ def test_one_call_is_one_step(make: Callable[..., Step | None], taken: list[int]
 
 
 def test_members_share_minibatches_unless_alone() -> None:
-    recordings = noise(2, 32, 32, steps=2)
+    recordings = make_noise(2, 32, 32, steps=2)
     for alone, batches in ((False, 10), (True, 25)):
-        jobs = spread_jobs(recordings, at.Setting(batch_size=32), 25, alone=alone)
+        jobs = make_jobs(recordings, at.Setting(batch_size=32), 25, alone=alone)
         assert len({job.trajectory for job in jobs}) == 25
         assert len({(job.fold.trajectory, job.seed) for job in jobs}) == batches
-    step = stacked_step(recordings, at.Setting(batch_size=32), 25, "cpu")
+    step = build_population_step(recordings, at.Setting(batch_size=32), 25, "cpu")
     assert step.units == 50
     step.run()
 

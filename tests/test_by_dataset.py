@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.csv_rows import append, command, known_rows, measure_datasets
+from benchmarks.csv_rows import append_rows, build_parser, measure_datasets, read_known_rows
 
 import autotransfer as at
 from tiny import tiny_file
@@ -22,7 +22,7 @@ def test_a_data_set_is_measured_once(tmp_path: Path) -> None:
             yield {"data": recordings.name, "person": person, "score": options.seeds / 2}
 
     columns = ["data", "person", "score"]
-    parser = command("about", out, "seeds", files="*")
+    parser = build_parser("about", out, "seeds", files="*")
     first = measure_datasets(parser.parse_args([source, "--seeds", "3"]), columns, measured)
     again = measure_datasets(parser.parse_args([source]), columns, measured)
     alone = measure_datasets(parser.parse_args([]), columns, measured)
@@ -31,14 +31,14 @@ def test_a_data_set_is_measured_once(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("data,person,score\nother,0,0.25\n")
     both = measure_datasets(parser.parse_args([source]), columns, measured)
     assert both["data"].tolist() == ["other", "tiny", "tiny"]
-    assert [row["data"] for row in known_rows(tmp_path / "table.csv")] == ["other", "tiny", "tiny"]
+    assert [row["data"] for row in read_known_rows(tmp_path / "table.csv")] == ["other", "tiny", "tiny"]
 
 
 def test_rows_are_appended_and_come_back(tmp_path: Path) -> None:
     out = tmp_path / "new" / "rows.csv"
-    assert known_rows(out) == []
+    assert read_known_rows(out) == []
     for score in (0.5, 0.75):
-        append(out, [("=1+1", score)], ("name", "score"))
-    assert known_rows(out) == [{"name": "=1+1", "score": "0.5"}, {"name": "=1+1", "score": "0.75"}]
+        append_rows(out, [("=1+1", score)], ("name", "score"))
+    assert read_known_rows(out) == [{"name": "=1+1", "score": "0.5"}, {"name": "=1+1", "score": "0.75"}]
     assert out.read_text().count("name,score") == 1
     assert "'=1+1" in out.read_text()

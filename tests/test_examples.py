@@ -31,7 +31,7 @@ WITHOUT_FIGURE = ("lightning_module", "skorch_net")  # classes to copy
 
 # Those that take longest, and go ways that other tests go too.
 SLOW = {"wearable_npz", "own_loop", "skorch_net", "lightning_module", "moabb_pipelines", "emg_csv",
-        "sklearn_estimator", "ecg_edf", "eeg_bids", "stream_person", "mne_epochs"}  # fmt: skip
+        "sklearn_estimator", "ecg_edf", "eeg_bids", "stream_subject", "mne_epochs"}  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from benchmarks import field, field_baselines, field_tables
-from benchmarks.csv_rows import append, known_rows
+from benchmarks.csv_rows import append_rows, read_known_rows
 from benchmarks.shallow import Task
 from sklearn.linear_model import RidgeClassifierCV
 
@@ -39,9 +39,9 @@ def evaluated(recordings: at.Recordings, family: str, skip: set[str] = frozenset
 @pytest.mark.parametrize(("family", "least"), [("cca", 0.9), ("fbcca", 0.9), ("trca", 0.65)])  # rest has none
 def test_stimuli_are_told_apart(family: str, least: float) -> None:
     rows = evaluated(flicker(), family)
-    assert {row["person"] for row in rows} == {"0", "1", "2", "3"}
+    assert {row["subject"] for row in rows} == {"0", "1", "2", "3"}
     assert min(row["score"] for row in rows if row["adaptation"] == "zero-shot") > least
-    with pytest.raises(UserError, match="stimulus"):
+    with pytest.raises(UserError, match="Hz"):
         evaluated(at.synthetic(n_subjects=3, windows_per_class=2), family)
 
 
@@ -63,7 +63,7 @@ def test_the_test_group_has_no_labels_and_known_rows_are_not_computed_again(
     asked: list[set[int]] = []
 
     def ready(recordings: at.Recordings, seed: int, device: str) -> field_baselines.Predict:
-        def predict(task: Task) -> field_baselines.Answers:
+        def predict(task: Task) -> field_baselines.Predictions:
             assert (task.y[task.test] == -1).all()
             assert not set(task.known) & set(task.test)
             assert len(task.known) + len(task.test) == recordings.n_windows
@@ -78,13 +78,13 @@ def test_the_test_group_has_no_labels_and_known_rows_are_not_computed_again(
     options = Namespace(files=["a"], baselines=["constant"], out=out, seeds=1, device="cpu")
     field.run(options)
     assert asked == [{0}, {1}, {2}, {3}]
-    rows = known_rows(out)
+    rows = read_known_rows(out)
     assert [float(row["score"]) for row in rows] == pytest.approx([1 / 3] * 4, abs=1e-5)
     lines = out.read_text().splitlines()
     out.write_text("\n".join(lines[:3]) + "\n")  # as if it had been stopped after two subjects
     field.run(options)
     assert asked[4:] == [{2}, {3}]
-    assert [row["person"] for row in known_rows(out)] == ["0", "1", "2", "3"]
+    assert [row["subject"] for row in read_known_rows(out)] == ["0", "1", "2", "3"]
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -110,11 +110,11 @@ def folder(tmp_path: Path) -> Path:
     """Ours has 0.8 for both subjects of two sets; a baseline 0.9 and 0.5, one that is incomplete 1.0."""
     header = "data,adaptation,subject,score,first,stages,first_seconds,seconds,time,seeds,Simple\n"
     runs = [f"{name},zero-shot,{one},0.8,0.7,1,1,1,1m,1,0.6\n" for name in ("eeg_a", "emg_b") for one in "pq"]
-    (tmp_path / "shipped.csv").write_text(header + "".join(runs))
+    (tmp_path / "default_runs.csv").write_text(header + "".join(runs))
     out = tmp_path / "field.csv"
     scores = [("eeg_a", "p", 0.9), ("eeg_a", "q", 0.9), ("emg_b", "p", 0.4), ("emg_b", "q", 0.6)]
     good = [(data, "Good", "zero-shot", one, value, 0, "good", 1.0) for data, one, value in scores]
-    append(out, [*good, ("emg_b", "Half", "zero-shot", "p", 1.0, 0, "half", 1.0)], field.COLUMNS)
+    append_rows(out, [*good, ("emg_b", "Half", "zero-shot", "p", 1.0, 0, "half", 1.0)], field.COLUMNS)
     return tmp_path
 
 
@@ -126,5 +126,5 @@ def test_a_baseline_that_is_ahead_is_named(folder: Path) -> None:
 
 def test_tables_hold_complete_baselines_only(folder: Path) -> None:
     table = field_tables.gaps(folder)
-    assert "| the best of all, set by set | 1 of 2 | +0.050" in table
+    assert "| the best baseline of each set | 1 of 2 | +0.050" in table
     assert "Half" not in table

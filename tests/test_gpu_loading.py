@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from benchmarks.steps import noise, spread_jobs
+from benchmarks.steps import make_jobs, make_noise
 
 import autotransfer as at
 from autotransfer import gpu
@@ -71,9 +71,9 @@ def test_a_step_that_tries_kernels_leaves_a_population_as_it_was(
     monkeypatch: pytest.MonkeyPatch, method: str | None, fails: bool
 ) -> None:
     """If a kernel cannot be compiled or launched, the plain path serves, with a warning."""
-    rec = noise(3, 32, 8, subjects=4, classes=2, steps=2)
+    rec = make_noise(3, 32, 8, subjects=4, classes=2, steps=2)
     setting = at.Setting(method=method, batch_size=8, temporal_filters=2, latent_filters=3)
-    jobs = spread_jobs(rec, setting, 3, alone=False)
+    jobs = make_jobs(rec, setting, 3, alone=False)
     monkeypatch.setattr(trainer_module, "_kernels_work", {})
     step = Trainer._step
 

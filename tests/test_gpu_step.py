@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from benchmarks.steps import noise, spread_jobs
+from benchmarks.steps import make_jobs, make_noise
 
 import autotransfer as at
 from autotransfer import gpu
@@ -40,9 +40,9 @@ RECOMMENDED = {"log_power": True, "standardize": "train", "append_scale": True}
     ids=["log power", "plain", "levels", "levels, masked", "shallow"],
 )
 def test_an_epoch_by_kernels_is_an_epoch(monkeypatch: pytest.MonkeyPatch, alone: bool, options: dict[str, Any]) -> None:
-    recordings = noise(5, 36, 4, subjects=3, classes=2, steps=2)
+    recordings = make_noise(5, 36, 4, subjects=3, classes=2, steps=2)
     setting = at.Setting(**options)
-    jobs = spread_jobs(recordings, setting, 4, alone=alone)
+    jobs = make_jobs(recordings, setting, 4, alone=alone)
 
     def trained(*, kernels: bool) -> Trainer:
         for module, name in ((gpu, "available"), (elementwise, "available")):

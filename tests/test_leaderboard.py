@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from benchmarks.leaderboard import COLUMNS, FOLDER, check, main, updated
+from benchmarks.leaderboard import COLUMNS, FOLDER, check, main, update
 
 from autotransfer.errors import UserError
 
@@ -13,7 +13,7 @@ BOARD = pd.DataFrame([["set", "zero-shot", "ours", name, 0.6] for name in PEOPLE
 
 
 def submission() -> pd.DataFrame:
-    rows = [["set", "zero-shot", "theirs", name, 0.7, ";".join(set(PEOPLE) - {name})] for name in PEOPLE]
+    rows = [["set", "zero-shot", "other", name, 0.7, ";".join(set(PEOPLE) - {name})] for name in PEOPLE]
     return pd.DataFrame(rows, columns=[*COLUMNS, "trained_on"])
 
 
@@ -24,14 +24,14 @@ def test_a_right_submission_passes() -> None:
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("trained_on", "1;2", "their own labels"),
-        ("trained_on", "2;stranger", "'stranger'"),
+        ("trained_on", "1;2", "trained_on"),
+        ("trained_on", "2;unknown", "'unknown'"),
         ("score", 1.2, "between 0 and 1"),
         ("score", float("nan"), "between 0 and 1"),
-        ("mode", "zero", "one of zero-shot"),
-        ("dataset", "other", "there are set"),
-        ("subject", "9", "nobody of that name"),
-        ("subject", "2", "'2' is there twice"),
+        ("mode", "zero", "choose from zero-shot"),
+        ("dataset", "other", "choose from set"),
+        ("subject", "9", "no such subject"),
+        ("subject", "2", "'2' has two rows"),
     ],
 )
 def test_what_is_wrong_is_named(column: str, value: object, message: str) -> None:
@@ -43,7 +43,7 @@ def test_what_is_wrong_is_named(column: str, value: object, message: str) -> Non
         check(wrong, BOARD)
 
 
-def test_everybody_has_to_be_left_out() -> None:
+def test_every_subject_needs_a_score() -> None:
     with pytest.raises(UserError, match="'3' is missing"):
         check(submission().iloc[:2], BOARD)
     with pytest.raises(UserError, match="no column 'trained_on'"):
@@ -52,15 +52,15 @@ def test_everybody_has_to_be_left_out() -> None:
 
 def test_the_committed_board_is_up_to_date() -> None:
     board = pd.read_csv(FOLDER / "leaderboard.csv", dtype={"subject": str})
-    pd.testing.assert_frame_equal(board, updated(FOLDER).reset_index(drop=True), check_dtype=False)
+    pd.testing.assert_frame_equal(board, update(FOLDER).reset_index(drop=True), check_dtype=False)
 
 
 def test_a_file_is_checked_by_a_command(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
     BOARD.to_csv(tmp_path / "leaderboard.csv", index=False)
-    path = tmp_path / "theirs.csv"
+    path = tmp_path / "submission.csv"
     submission().to_csv(path, index=False)
     assert main(["--check", str(path), "--folder", str(tmp_path)]) == 0
-    assert "nothing is wrong with its 3 scores on 1 data sets" in capsys.readouterr().out
+    assert "the 3 scores on 1 data sets are valid" in capsys.readouterr().out
     for text, message in {
         submission().assign(score="high").to_csv(index=False): "between 0 and 1",
         "": "cannot be read as a CSV",

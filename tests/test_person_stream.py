@@ -299,7 +299,7 @@ def test_a_stream_is_decoded_like_the_recording_and_sent_on(run: Path, tmp_path:
 def test_lost_samples_jitter_and_a_stream_that_comes_back(run: Path, tmp_path: Path, loopback: Env) -> None:
     person_file(tmp_path / "ann.npz", OWN.numpy())
     replay = start(loopback, "-m", "benchmarks.replay", tmp_path / "ann.npz", "ann", "--speed", 20, "--chunk", 4,
-                   "--jitter", 0.01, "--drop", 6, "--stop", 480, "--away", 2.5, "--seed", 3)  # fmt: skip
+                   "--jitter", 0.01, "--drop", 6, "--stop", 480, "--pause", 2.5, "--seed", 3)  # fmt: skip
     process = streamed(loopback, run, "--out", tmp_path / "out.csv", "--hop", 0.5)
     done = json.loads(ended(replay)[0].splitlines()[-1])
     err = interrupted(process)

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from benchmarks import anytime, first_answer, shipped
-from benchmarks.evidence import pooled
+from benchmarks import anytime, default_runs, first_stage
+from benchmarks.evidence import compare_pooled
 from benchmarks.results import main
 from scipy import stats
 
@@ -35,14 +35,14 @@ def test_subjects_of_all_sets_count_once() -> None:
     generator = np.random.default_rng(0)
     data = {f"set {n}": {str(i): 0.05 + 0.1 * generator.normal() for i in range(n)} for n in (30, 12, 5)}
     everyone = np.array([value for people in data.values() for value in people.values()])
-    found = pooled(data)
+    found = compare_pooled(data)
     assert found is not None
     assert found.n == found.wins + found.ties + found.losses == 47
     assert found.mean == pytest.approx(everyone.mean())
     assert found.p == pytest.approx(stats.wilcoxon(everyone, method="exact").pvalue)
     limits = stats.bootstrap((everyone,), np.mean, method="percentile", n_resamples=10_000, rng=0).confidence_interval
     assert found.interval == pytest.approx((limits.low, limits.high), abs=0.003)
-    assert pooled({"empty": {}}) is None
+    assert compare_pooled({"empty": {}}) is None
 
 
 def test_runs_as_they_ship_are_compared_with_the_best_baseline_of_the_set() -> None:
@@ -51,15 +51,15 @@ def test_runs_as_they_ship_are_compared_with_the_best_baseline_of_the_set() -> N
          "first_seconds": 9, "seconds": 90, "time": "30m", "seeds": 3, "LDA": 0.6, "Riemann": 0.75}
         for k in range(4)
     ]  # fmt: skip
-    line = shipped.compared(pd.DataFrame(people)).splitlines()[2]
+    line = default_runs.format_table(pd.DataFrame(people)).splitlines()[2]
     assert line == "| a | 4 | 0.750 → 0.800, +0.050 (+0.050 to +0.050) |"
 
 
 def test_what_a_limit_costs_is_paired_by_subject(tmp_path: Path) -> None:
     scores = {anytime.LIMITED: (0.5, 0.7, 0.9), anytime.FULL: (0.6, 0.8, 1.0)}
-    answers = [
-        {"data": "a", "machine": machine, "people": 3, "answer": number, "stage": "s", "seconds": seconds,
-         "score": sum(values) / 3 - 0.1 * (number == 1), "ended": ""}
+    results = [
+        {"data": "a", "machine": machine, "subjects": 3, "result": number, "stage": "s", "seconds": seconds,
+         "score": sum(values) / 3 - 0.1 * (number == 1), "end_reason": ""}
         for machine, values in scores.items()
         for number, seconds in enumerate((70.0, 200.0), 1)
     ]  # fmt: skip
@@ -69,8 +69,8 @@ def test_what_a_limit_costs_is_paired_by_subject(tmp_path: Path) -> None:
         for k, value in enumerate(values)
     ]
     people.append({"data": "a", "machine": anytime.FULL, "subject": "only here", "score": 0.0})
-    pd.DataFrame(answers).to_csv(tmp_path / "anytime.csv", index=False)
-    pd.DataFrame(people).to_csv(tmp_path / "last_answers.csv", index=False)
+    pd.DataFrame(results).to_csv(tmp_path / "anytime.csv", index=False)
+    pd.DataFrame(people).to_csv(tmp_path / "last_scores.csv", index=False)
     cells = [cell.strip() for cell in anytime.limit_costs(tmp_path).splitlines()[2].split("|")[1:-1]]
     assert cells[:4] == ["a", "0.600 after 70 s", "0.600", "0.700 after 200 s"]
     assert cells[5] == "−0.100 (−0.100 to −0.100)"
@@ -86,10 +86,10 @@ def test_the_first_stage_is_compared_on_subjects_with_both_scores(tmp_path: Path
         for subject in "pqr"
         if (data, case, subject) != ("a", "session", "p")
     ]
-    pd.DataFrame(rows).to_csv(tmp_path / "first_answer.csv", index=False)
-    table = first_answer.after_the_first_stage(tmp_path)
+    pd.DataFrame(rows).to_csv(tmp_path / "first_stage.csv", index=False)
+    table = first_stage.first_stage_table(tmp_path)
     assert "| best baseline → zero-shot | 0.600 → 0.700 | +0.100 (+0.100 to +0.100) | 2 of 2 |" in table
     assert "| zero-shot → online session | 0.600 → 0.800 | +0.200" in table
     few = pd.DataFrame([row for row in rows if row["case"] != "all_windows"])
-    few.to_csv(tmp_path / "first_answer.csv", index=False)
-    assert "| zero-shot → all windows at once | – |" in first_answer.after_the_first_stage(tmp_path)
+    few.to_csv(tmp_path / "first_stage.csv", index=False)
+    assert "| zero-shot → all windows at once | – |" in first_stage.first_stage_table(tmp_path)

@@ -251,9 +251,9 @@ def test_a_damaged_session_is_refused_in_one_line(tmp_path: Path, damage: str) -
 
 @pytest.mark.parametrize("preprocessing", [pytest.param("zero-shot", marks=pytest.mark.slow), "online"])
 def test_single_windows_that_are_odd_equal_one_call(preprocessing: str) -> None:
-    from benchmarks.latency import random_mixture
+    from benchmarks.latency import random_ensemble
 
-    mixed = random_mixture(4, 40, 40.0, preprocessing)
+    mixed = random_ensemble(4, 40, 40.0, preprocessing)
     windows = np.random.default_rng(0).standard_normal((12, 4, 40)).astype(np.float32)
     windows[3, 1] = 2.0  # an electrode that has come off
     windows[4] *= 1e4

@@ -1,19 +1,19 @@
-"""Score what a default run has after its first stage, with every subject replayed.
+"""Score the first interim result of default runs, with every subject replayed.
 
-    python -m benchmarks.first_answer DATA.npz... --runs FOLDER --out docs/results/first_answer.csv
+    python -m benchmarks.first_stage DATA.npz... --runs FOLDER --out docs/results/first_stage.csv
         [--online docs/results/online.csv]
 
-Each run has default options and no limit of time, and is left when its first interim result (linear models) is written.
-All scores are nested: models, weights and decisions come from the other subjects. Labeled and scored windows share no
-group, if the recordings have groups. A row of the CSV is the score of one subject in one case:
+Each run has default options and no time limit, and stops after its first interim result (linear models). All scores are
+nested: models, weights and decisions come from the other subjects. Labeled and scored windows share no group if the
+recordings have groups. A row of the CSV is the score of one subject in one case:
 
-    zero_shot           all their windows
-    BASELINE            a baseline of the run, all their windows
-    windows, session    windows in the order of recording, each by itself and in an online session
-    all_windows         all windows at once, if the run has an ensemble for that
+    zero_shot           zero-shot model, all windows
+    BASELINE            baseline of the run, all windows
+    windows, session    zero-shot model and online session, windows in the order of recording
+    all_windows         transductive ensemble, if the run has one
     before N, calibrated N, own N
-                        windows after N labeled ones of each class: without the labels, calibrated with them, and by a
-                        classifier of these labels alone
+                        zero-shot model, calibrated model and own classifier of the subject, on the windows after N
+                        labeled windows of each class
 
 --online adds the replay in every order of the windows to a table of benchmarks.online.
 """
@@ -34,14 +34,14 @@ from autotransfer.runs.options import build_options
 from autotransfer.search.plan import begin
 from autotransfer.search.procedure import perform_plan
 
-from .csv_rows import command, measure_datasets
-from .evidence import table_of
-from .inference import mean_of
+from .csv_rows import build_parser, measure_datasets
+from .evidence import read_scores
+from .inference import estimate_mean
 from .markdown import markdown
 from .online import add_rows
 
 COLUMNS = ["data", "case", "subject", "score"]
-OURS = ("zero_shot", "windows", "session", "all_windows", "before", "calibrated", "own")  # first words of cases
+OWN_CASES = ("zero_shot", "windows", "session", "all_windows", "before", "calibrated", "own")  # first words of cases
 COMPARED = {  # case, and the case that it is compared with
     "best baseline → zero-shot": ("zero_shot", "baseline"),
     "zero-shot → online session": ("session", "windows"),
@@ -51,31 +51,31 @@ COMPARED = {  # case, and the case that it is compared with
 }
 
 
-class Answered(Exception):
+class FirstStageFinished(Exception):
     """Raised when the first interim result is written."""
 
 
-def first_answer(source: str, folder: Path) -> Choice:
+def run_first_stage(source: str, folder: Path) -> Choice:
     """Return the choice of a default run after its first stage, with the replay of all subjects."""
 
-    def leave(*_: object) -> None:
-        raise Answered
+    def stop(*_: object) -> None:
+        raise FirstStageFinished
 
     fixed = {"source": source, "adaptation": "zero-shot", "time": "none"}
     run = begin(folder, build_options(fixed), tell=print)
     with closing(run.database):
-        with suppress(Answered):
-            perform_plan(run, print, shown=False, on_result=leave)
+        with suppress(FirstStageFinished):
+            perform_plan(run, print, shown=False, on_result=stop)
         return read_choice(folder)
 
 
-def rows_of(choice: Choice) -> Iterator[tuple[str, str, float]]:
+def build_rows(choice: Choice) -> Iterator[tuple[str, str, float]]:
     """Yield case, subject and score."""
     cases: dict[str, Scores] = {"zero_shot": choice.estimate, **choice.baselines}
-    if played := choice.replay:
-        cases |= {"windows": played.zero_shot["recorded"], "session": played.adapted["recorded"]}
-        cases |= {"all_windows": played.all_windows}
-        tables = {"before": played.before_calibration, "calibrated": played.calibrated, "own": played.personal}
+    if replay := choice.replay:
+        cases |= {"windows": replay.zero_shot["recorded"], "session": replay.adapted["recorded"]}
+        cases |= {"all_windows": replay.all_windows}
+        tables = {"before": replay.before_calibration, "calibrated": replay.calibrated, "own": replay.personal}
         for name, by_number in tables.items():
             cases |= {f"{name} {number}": scores for number, scores in by_number.items()}
     for case, scores in cases.items():
@@ -83,12 +83,12 @@ def rows_of(choice: Choice) -> Iterator[tuple[str, str, float]]:
             yield case, subject, round(value, 4)
 
 
-def after_the_first_stage(folder: Path) -> str:
-    """Return the table of docs/results.md from first_answer.csv, with data sets as the unit."""
+def first_stage_table(folder: Path) -> str:
+    """Return the table of docs/results.md from first_stage.csv, over data sets."""
     wide = []
-    for data, cases in table_of(folder, "first_answer").groupby("data", sort=True):
+    for data, cases in read_scores(folder, "first_stage").groupby("data", sort=True):
         scores = cases.pivot(index="subject", columns="case", values="score")
-        baselines = scores.drop(columns=[case for case in scores if str(case).split()[0] in OURS])
+        baselines = scores.drop(columns=[case for case in scores if str(case).split()[0] in OWN_CASES])
         wide.append(scores.assign(data=data, baseline=baselines[baselines.mean().idxmax()]))
     table, rows = pd.concat(wide), []
     for name, (ours, other) in COMPARED.items():
@@ -98,26 +98,26 @@ def after_the_first_stage(folder: Path) -> str:
             continue
         gain = means[ours] - means[other]
         both = f"{score(means[other].mean())} → {score(means[ours].mean())}"
-        rows.append([name, both, str(mean_of(gain)), f"{(gain > 0).sum()} of {len(gain)}"])
+        rows.append([name, both, str(estimate_mean(gain)), f"{(gain > 0).sum()} of {len(gain)}"])
     return markdown(["", "mean over sets", "difference (95 % interval)", "sets ahead"], rows)
 
 
-def measured(recordings: at.Recordings, asked: argparse.Namespace) -> Iterator[tuple[object, ...]]:
-    source = next(file for file in asked.files if Path(file).stem == recordings.name)
-    choice = first_answer(source, asked.runs / recordings.name)
-    if asked.online is not None and choice.replay is not None:
-        add_rows(asked.online, recordings.name, choice.replay)
-    for row in rows_of(choice):
+def measure(recordings: at.Recordings, options: argparse.Namespace) -> Iterator[tuple[object, ...]]:
+    source = next(file for file in options.files if Path(file).stem == recordings.name)
+    choice = run_first_stage(source, options.runs / recordings.name)
+    if options.online is not None and choice.replay is not None:
+        add_rows(options.online, recordings.name, choice.replay)
+    for row in build_rows(choice):
         yield recordings.name, *row
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = command(__doc__, None)
+    parser = build_parser(__doc__, None)
     parser.add_argument("--runs", type=Path, required=True, help="folder for the runs")
     parser.add_argument("--online", type=Path, help="table of benchmarks.online to which the replay is added")
-    asked = parser.parse_args(arguments)
-    measure_datasets(asked, COLUMNS, measured)
-    print(after_the_first_stage(asked.out.parent))
+    options = parser.parse_args(arguments)
+    measure_datasets(options, COLUMNS, measure)
+    print(first_stage_table(options.out.parent))
 
 
 if __name__ == "__main__":

@@ -55,4 +55,4 @@ axis.step(decided["time"][first], y[new][middle][first], color="grey", lw=1, whe
 axis.plot(decided["time"][first], decided[f"p_{session.classes_[1]}"][first], label="probability of class 1")
 axis.set(xlabel="time, s", ylim=(-0.05, 1.05))
 axis.legend(frameon=False, loc="upper right", bbox_to_anchor=(1, 1.18), ncols=2)
-figure.savefig("stream_person.svg")
+figure.savefig("stream_subject.svg")
