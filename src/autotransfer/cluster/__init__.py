@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -46,29 +45,17 @@ def train_task(
     """Train one population on a worker. expected: versions of the main process, compared if the worker joined late."""
     if expected is not None:
         _check_same_versions(expected, versions(), "a new worker")
-    place = _device_of_worker(device)
     jobs = [make_job(recordings, entry, folds) for entry in entries]
     members = {id(job): entry.key for job, entry in zip(jobs, entries, strict=True)}
     finished = []
     try:
-        windows = prepare_windows(recordings, jobs[0], device=place, dtype=DTYPE)
+        windows = prepare_windows(recordings, jobs[0], device=resolve_device(device), dtype=DTYPE)
         population = make_population(jobs, windows, encoders)
         for outcome in train_population(population):
             finished.append((members[id(outcome.job)], outcome.record(), tensors_of(outcome)))
     finally:
         release_windows(recordings)
     return finished
-
-
-def _device_of_worker(asked: str) -> torch.device:
-    """Return the device; a worker that sees several GPUs uses the one with the number at the end of its name."""
-    device = resolve_device(asked)
-    if device.type != "cuda" or device.index is not None or torch.cuda.device_count() < 2:
-        return device
-    from distributed import get_worker
-
-    number = re.search(r"\d+$", str(get_worker().name))
-    return torch.device("cuda", int(number[0]) % torch.cuda.device_count() if number else 0)
 
 
 class Cluster:
@@ -89,10 +76,10 @@ class Cluster:
     def device(self, asked: str) -> torch.device:
         """Return the weakest device of all workers, because any of them may train a population."""
         if self._device is None:
-            kinds = self.client.run(_kind_of_device, asked)
-            if not kinds:
+            devices = self.client.run(resolve_device, asked)
+            if not devices:
                 raise UserError("the cluster has no workers; start some, or omit --cluster")
-            self._device = torch.device("cpu" if "cpu" in kinds.values() else "cuda")
+            self._device = torch.device(min(device.type for device in devices.values()))  # cpu before cuda
         return self._device
 
     def train(self, run: TrainableRun, entries: Sequence[Entry], bar: Progress) -> None:
@@ -161,10 +148,6 @@ def _handle_failure(run: TrainableRun, population: OpenPopulation, error: Except
         split_population(run, population, reason)
         return
     raise UserError(f"population {population.number} failed on the cluster: {reason}; {RESUME.format(run.folder)}")
-
-
-def _kind_of_device(asked: str) -> str:
-    return resolve_device(asked).type
 
 
 def _connect(address: str) -> Client:

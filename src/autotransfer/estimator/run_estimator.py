@@ -111,10 +111,7 @@ def _open_run(
     folder: Path, recordings: Recordings, options: RunOptions, encoders: Encoders | None, tell: Tell | None, *,
     kept: bool,
 ) -> Iterator[Run]:  # fmt: skip
-    """Yield the run of a folder, which is begun if there is none, and close its database afterwards.
-
-    kept: whether the folder is kept after fit; the arrays are then saved in it for `autotransfer resume`.
-    """
+    """Yield the run of a folder, begun if there is none; kept: save the arrays for `autotransfer resume`."""
     if is_run(folder):
         run = Run.open(folder, encoders)
         _check_same_run(run, recordings, options)

@@ -1,7 +1,4 @@
-"""File formats of exported models: ONNX, a torch.export program, and safetensors.
-
-Each format writes a model as bytes, and opens such bytes as a function that predicts, with which the file is checked.
-"""
+"""File formats of exported models: ONNX, a torch.export program, and safetensors."""
 
 from __future__ import annotations
 

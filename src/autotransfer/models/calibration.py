@@ -51,10 +51,7 @@ def encode_labels(classes: Sequence[Any], y: object, n_windows: int, names: obje
 def encode_with_unknown_classes(
     classes: Sequence[Any], y: object, probability: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return class indices of y (N,), and probabilities (N, C) with a column of zeros for each class unknown to them.
-
-    Refuse y without any class of the model.
-    """
+    """Return class indices of y (N,), and probabilities with a column of zeros for each class that the model lacks."""
     indices, labels = encode(y, len(probability), "y")
     known = {value: place for place, value in enumerate(classes)}
     if labels and known.keys().isdisjoint(labels):

@@ -1,8 +1,4 @@
-"""Ensemble of candidates, which maps raw windows to log-probabilities.
-
-Candidates of one architecture and preprocessing are stacked, and transforms shared by several stacks are applied once.
-Only online transforms have a state; `Ensemble.start_subject` creates it.
-"""
+"""Ensemble of candidates, which maps raw windows to log-probabilities; candidates of one architecture are stacked."""
 
 from __future__ import annotations
 

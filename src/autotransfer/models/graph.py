@@ -8,10 +8,7 @@ from .ensemble import CandidateStack, Ensemble
 
 
 class Graph(nn.Module):
-    """Module from raw windows (N, channels, times) float32, N ≥ 1, to the output of `predict_proba`.
-
-    It includes preprocessing. With transductive preprocessing, all windows of a call belong to one subject.
-    """
+    """Module from raw windows (N, channels, times) float32 of one subject, N ≥ 1, to the output of `predict_proba`."""
 
     def __init__(self, ensemble: Ensemble) -> None:
         super().__init__()

@@ -1,11 +1,8 @@
 """Online ensemble, which adapts to a subject's unlabeled windows, one by one or all at once.
 
-It has its own weights for the model's candidates, and further candidates: linear models fitted to windows that were
-centered by subject. For a new subject these start from the center of the training subjects, which each window moves
-(training/centering.py). In an online session a window is predicted from the windows before it.
-
-Only the logits of centered members depend on the subject's earlier windows. All others are computed once, so that many
-rules and orders of windows can be compared.
+Its further candidates are linear models fitted to windows that were centered by subject. For a new subject they start
+from the center of the training subjects, which each window moves (training/centering.py). Only the logits of centered
+members depend on earlier windows; all others are computed once, so that many rules and orders can be compared.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Overlap of new data with the windows that a model was trained or calibrated on.
-
-Scores on such windows are not scores on new subjects. A card holds short digests of the windows, from which neither
-signals nor names can be recovered. A known window can be compared with them.
-"""
+"""Overlap of new data with the windows that a model was trained or calibrated on, found by short digests of windows."""
 
 from __future__ import annotations
 

@@ -33,9 +33,7 @@ State = dict[str, Tensor]  # statistics of the subject's windows
 class AdaptationMethod(ABC):
     """Method that learns from unlabeled windows of one subject and returns a correction of the logits.
 
-    P members, R directions of projected latents (training/effects.py), C classes; `...` are axes for parallel subjects.
-
-    prior: effects of the P members before any window
+    prior: effects of the P members before any window. R: directions of projected latents, C: classes, `...`: subjects.
     """
 
     label: ClassVar[str]  # words of reports
@@ -126,11 +124,9 @@ def concatenate_stacks(stacks: Sequence[Effects]) -> Effects:
 
 
 class Adaptation:
-    """Online adaptation of an ensemble to one subject.
+    """Online adaptation of an ensemble by one of ADAPTATION_METHODS.
 
-    effects: of the P members of each stack, all with R directions
-    weights: (P,) of the members of each stack
-    method: one of ADAPTATION_METHODS
+    effects and weights (P,) of the P members of each stack, all with R directions.
     """
 
     def __init__(self, effects: Sequence[Effects], weights: Sequence[Tensor], method: str = "shift") -> None:

@@ -1,8 +1,4 @@
-"""Models for one subject, made from labeled or unlabeled windows of that subject.
-
-Effects of the subject (training/effects.py) correct the log-probabilities linearly in the latents, so the model has the
-size and speed of the original one and is saved and exported in the same format.
-"""
+"""Models for one subject, made from labeled or unlabeled windows of that subject (training/effects.py)."""
 
 from __future__ import annotations
 
@@ -47,8 +43,8 @@ def find_calibration_warnings(model: Model, raw: Raw, X: Tensor) -> list[str]:
 def adapt_model(model: Model, X: Tensor) -> Model:
     """Return the model adapted to unlabeled windows (n, channels, times) of one subject.
 
-    If adaptation did not raise held-out scores, the model is returned unchanged with a warning. The unadapted model
-    predicts the classes once, because iterating amplifies errors until all windows are predicted as one class.
+    It is returned unchanged, with a warning, if adaptation did not raise held-out scores. The unadapted model predicts
+    the classes once, because iterating amplifies errors until one class is left.
     """
     check_effects(model.candidates)
     name = selected_adaptation(model.card)

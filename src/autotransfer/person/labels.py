@@ -1,7 +1,4 @@
-"""Labels that a subject gives during an online session, which then predicts like `calibrate` with all of them.
-
-Sums over labeled windows are stored, not corrections, so that the order of the labels has no effect.
-"""
+"""Labels that a subject gives during an online session, which then predicts like `calibrate` with all of them."""
 
 from __future__ import annotations
 
@@ -19,10 +16,9 @@ State = dict[str, Tensor]
 
 
 class Labels:
-    """Labeled windows of one subject.
+    """Labeled windows of one subject, as sums, so that their order has no effect.
 
-    card: of the model, with the weight of labels by their number
-    effects: of the P members of each stack, all with R directions; weights: (P,) of the members of each stack
+    effects and weights (P,) of the P members of each stack, all with R directions.
     """
 
     def __init__(self, card: ModelCard, effects: Sequence[Effects], weights: Sequence[Tensor]) -> None:

@@ -50,11 +50,10 @@ def make_prediction_table(
     coverage: float | None = None,
     abstain: float | None = None,
 ) -> pd.DataFrame:
-    """Return a table with the prediction of each window from a reader, and the probability of each class.
+    """Return a table with the prediction of each window, and the probability of each class or the number.
 
-    predicted: result of `predict_windows`, if known
-    coverage: adds a column per class that tells whether it is in the prediction set; for numbers columns low and high
-    abstain: adds the column "answered"; other windows have `unanswered_` as prediction
+    predicted: result of `predict_windows`, if known. coverage: adds a column per class that tells whether it is in the
+    prediction set; for numbers columns low and high. abstain: adds the column "answered".
     """
     predicted = predict_windows(model, raw) if predicted is None else predicted
     if model.card.task.is_numeric:

@@ -1,7 +1,4 @@
-"""Lab Streaming Layer: a source of samples and a sink for probabilities.
-
-Streams are found by name on the network that the configuration of the Lab Streaming Layer (LSLAPICFG) allows.
-"""
+"""Lab Streaming Layer: a source of samples, found by name on the network that LSLAPICFG allows, and a sink."""
 
 from __future__ import annotations
 

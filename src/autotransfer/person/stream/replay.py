@@ -1,8 +1,4 @@
-"""Replay of recordings with events as streams, and scores of the detected events.
-
-Samples pass the filter, cutter, online session and detector of a live stream, faster than in real time. Each subject
-has an online session.
-"""
+"""Replay of recordings with events as streams, faster than in real time, and scores of the detected events."""
 
 from __future__ import annotations
 

@@ -48,10 +48,7 @@ class Source(Protocol):
 
 
 def match_channels(source: Source, model: Model, *, by_position: bool = False) -> tuple[list[int], list[str]]:
-    """Return the places of the model's channels in the source, and notes for the user.
-
-    Channels are found by name, or by position if the source has no names or `by_position` is set.
-    """
+    """Return the places of the model's channels in the source, by name if it has names, and notes for the user."""
     expected, names = list(model.card.channels), source.channels
     if names is not None and not by_position:
         places, missing = find_channels(names, expected)
@@ -84,10 +81,7 @@ def _shorten(names: Sequence[str]) -> str:
 
 
 def open_source(text: str, sfreq: float | None = None) -> Source:
-    """Open lsl:NAME, FILE.npz, or FILE.xdf, where ?stream=NAME selects one of several streams.
-
-    sfreq: rate in Hz of a source that does not state one; a contradiction is refused
-    """
+    """Open lsl:NAME, FILE.npz or FILE.xdf?stream=NAME; sfreq: rate in Hz of a source that does not state one."""
     rate = check_sfreq(sfreq)
     source = _open_source(text)
     if rate is None or source.sfreq is None:
