@@ -70,6 +70,11 @@ def export_model(
     tell : callable, optional
         Function that is called with a line of text before each step that may take long.
 
+    Returns
+    -------
+    ExportedFile
+        Path, size, and largest difference from `predict_proba`.
+
     Examples
     --------
     >>> at.export_model("run", "onnx")

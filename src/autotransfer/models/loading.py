@@ -24,12 +24,18 @@ SOURCES = "the folder of a run or a model, or an exported safetensors file"
 
 
 def save_model(model: object, path: str | os.PathLike[str]) -> None:
-    """Save a model or a fitted estimator to a folder, from which `load_model` loads it; a model in it is replaced.
+    """Save a model to a folder, from which `load_model` loads it; a model in it is replaced.
+
+    Parameters
+    ----------
+    model : Model or fitted estimator
+        The result of `load_model` or `Outcome.model`, or a fitted classifier or regressor.
+    path : str or path
+        Folder to write.
 
     Examples
     --------
     >>> at.save_model(classifier, "model")
-    >>> at.load_model("model").predict(X)
     """
     model = getattr(model, "model_", model)
     if not isinstance(model, Model):
@@ -47,14 +53,23 @@ def save_model(model: object, path: str | os.PathLike[str]) -> None:
 
 
 def load_model(path: str | os.PathLike[str], encoders: Encoders | None = None) -> Model:
-    """Load a model from the folder of a run, from the folder of a model, or from an exported safetensors file.
+    """Load a model from the folder of a run or a model, or from an exported safetensors file.
 
-    encoders: factory of each user-defined encoder by name, as in `Setting(encoder=name)`.
+    Parameters
+    ----------
+    path : str or path
+        The folder or file.
+    encoders : dict of callable, optional
+        Factory of each user-defined encoder by name, as in `Setting(encoder=name)`.
+
+    Returns
+    -------
+    Model
+        The model, which predicts raw windows.
 
     Examples
     --------
-    >>> model = at.load_model("run")
-    >>> model.predict(X)  # raw windows (N, channels, times)
+    >>> at.load_model("run").predict(X)  # raw windows (N, channels, times)
     """
     path = _checked_path(path, SOURCES)
     try:
@@ -82,14 +97,23 @@ def from_pretrained(
     source: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None,
     encoders: Encoders | None = None,
 ) -> Model:  # fmt: skip
-    """Load a model from a folder, or from the repository USER/NAME (or hf:USER/NAME) of Hugging Face's hub.
+    """Load a model from a folder or from Hugging Face's hub.
 
-    revision: branch, tag or commit of the repository. token: access token of a private repository, by default the one
-    that huggingface_hub has stored. encoders: as in `load_model`.
+    Parameters
+    ----------
+    source : str or path
+        A folder, or the name of a repository, USER/NAME or hf:USER/NAME.
+    revision : str, optional
+        Branch, tag or commit of the repository.
+    token : str, optional
+        Access token of a private repository; by default the one that huggingface_hub has stored.
+    encoders : dict of callable, optional
+        As in `load_model`.
 
-    Examples
-    --------
-    >>> at.from_pretrained("someone/emg-gestures").predict(X)
+    Returns
+    -------
+    Model
+        The model, which predicts raw windows.
     """
     folder = _checked_path(source, "a folder, or USER/NAME on Hugging Face's hub")
     if not folder.is_dir():

@@ -68,6 +68,11 @@ def train(
         Factory of each user-defined encoder by name, as in `Setting(encoder=name)`: factory(n_channels, n_times)
         returns an nn.Module from windows (B, channels, times) to latent features (B, ...).
 
+    Returns
+    -------
+    list of TrainedOutcome
+        Scores, history and weights of each job; `model()` builds its model.
+
     Examples
     --------
     >>> (outcome,) = at.train(recordings, [at.Job(setting, fold)])
