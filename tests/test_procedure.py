@@ -20,10 +20,9 @@ from autotransfer.runs.database import RunDatabase
 from autotransfer.runs.run import Run
 from autotransfer.search import selection
 from autotransfer.search.evidence import ClassificationEvidence
-from autotransfer.search.held_out import finished_entries
+from autotransfer.search.held_out import Score, finished_entries
 from autotransfer.search.plan import make_plan
 from autotransfer.search.procedure import perform_plan
-from autotransfer.search.ranking import Score
 from autotransfer.search.selection import select
 from autotransfer.settings import Setting
 from faults import few_linear_candidates, quiet

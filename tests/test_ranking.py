@@ -6,7 +6,7 @@ import numpy as np
 
 from autotransfer.runs.choice import NamedSetting
 from autotransfer.search.evidence import ClassificationEvidence
-from autotransfer.search.ranking import Score, lower_quartile, scores_by_subject, shortlist
+from autotransfer.search.held_out import Score, lower_quartile, scores_by_subject, shortlist
 from autotransfer.settings import Setting
 
 

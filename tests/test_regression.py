@@ -30,9 +30,9 @@ from autotransfer.runs.choice import Choice, NamedSetting, read_choice
 from autotransfer.runs.options import RunOptions, build_options
 from autotransfer.runs.run import Run
 from autotransfer.search.candidates import find_candidates
+from autotransfer.search.evidence import RegressionEvidence, fit_bounded_weights, mean_squared_errors
 from autotransfer.search.plan import begin
 from autotransfer.search.procedure import perform_plan
-from autotransfer.search.regression_evidence import RegressionEvidence, fit_bounded_weights, mean_squared_errors
 from autotransfer.tasks.regression import METRICS, R2
 from autotransfer.training.conformal import Intervals, held_out_coverage, interval_radius
 from autotransfer.training.representation import find_representation

@@ -27,7 +27,7 @@ from autotransfer.runs.database import UNDELIVERED
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.progress import OUT_OF_TIME, status_lines
 from autotransfer.runs.run import Run
-from autotransfer.search import baselines, procedure, stopping
+from autotransfer.search import baselines, procedure
 from autotransfer.search import plan as plans
 from autotransfer.search.plan import Plan, Stage, begin, read_plan
 from autotransfer.search.procedure import PlanRunner, perform_plan
@@ -326,7 +326,7 @@ def test_a_subject_whose_run_would_have_stopped_earlier_has_the_score_of_that_st
     def decide(scores: list[dict[str, float]], without: object = ()) -> bool:
         return "0" not in without or len(scores) < 2  # type: ignore[operator]
 
-    monkeypatch.setattr(stopping, "expects_gain", decide)
+    monkeypatch.setattr(procedure, "expects_gain", decide)
     monkeypatch.setattr(procedure, "expects_gain", decide)
     run = start(tmp_path, time="1h")
     choice = perform_plan(run, quiet, shown=False)

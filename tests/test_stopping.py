@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from autotransfer.runs.choice import Scores, StageScore
-from autotransfer.search.stopping import RECENT, expects_gain, stages_without
+from autotransfer.search.procedure import RECENT, expects_gain, stages_without
 
 PEOPLE = [f"p{n}" for n in range(20)]
 

@@ -17,7 +17,7 @@ from ..runs.choice import Choice
 from ..runs.options import build_options
 from ..runs.run import Run
 from ..search.evaluation import delivered_predictions
-from ..search.regression_evidence import RegressionEvidence
+from ..search.evidence import RegressionEvidence
 from ..tasks.regression import REGRESSION
 from ..training.conformal import interval_radius, make_intervals
 from .inputs import label_column, raw_windows, resolve_sfreq, subject_ids

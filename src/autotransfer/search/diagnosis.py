@@ -31,8 +31,7 @@ from ..training.conformal import (
     make_sets,
 )
 from .evaluation import Predictions, delivered_predictions, nested_weights
-from .evidence import ClassificationEvidence, Evidence
-from .regression_evidence import RegressionEvidence
+from .evidence import ClassificationEvidence, Evidence, RegressionEvidence
 from .weights import Floats, combine_log_probs, equal_classes
 
 BINS = 10  # of confidence

@@ -14,9 +14,8 @@ from ..runs.database import Entry
 from ..runs.run import Run
 from ..tasks import Metric
 from ..tasks.classification import BALANCED_ACCURACY
-from .evidence import Evidence
+from .evidence import Evidence, RegressionEvidence
 from .held_out import held_out_scores
-from .regression_evidence import RegressionEvidence
 from .weights import Floats
 
 Predictions = Mapping[int, NDArray[np.floating]]  # by subject: log-probabilities (n, classes), or numbers (n,)

@@ -64,9 +64,7 @@ def personal_log_probs(
 ) -> Tensor:
     """Return log-probabilities (n, C) of a subject's windows by the representation that predicts their labels best.
 
-    All representations are averaged if a class has a single label, because none can be left out to compare them.
-
-    features: (n, D) of each representation; y, groups (n,): read where labeled (n,) is true.
+    features: (n, D) of each representation, averaged if a class has a single label; y, groups: read where labeled.
     """
     known = torch.from_numpy(y[labeled])
     splits = label_splits(y[labeled], groups[labeled]) if len(features) > 1 else []

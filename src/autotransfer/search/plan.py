@@ -30,7 +30,7 @@ from ..settings import Setting
 from ..training.train import check_jobs
 from ..words import clock, count
 from .candidates import Candidates, find_candidates, shortlist_key
-from .ranking import SHORTLIST_PER_METHOD
+from .held_out import SHORTLIST_PER_METHOD
 
 PLAN = "plan.json"
 
@@ -274,11 +274,7 @@ def network_name(setting: Setting, seed: int, plain: Setting) -> str:
     if setting == plain:
         return f"{setting.family} {'(paper)' if setting.family == DEFAULT_ENCODER else 'as given'}, seed {seed}"
     values = setting.preprocessing.to_values()
-    traits = [
-        name
-        for name, augmentation in AUGMENTATIONS.items()
-        if any(isinstance(step, augmentation) for step in setting.augmentation)
-    ]
+    traits = [name for name, kind in AUGMENTATIONS.items() if any(isinstance(s, kind) for s in setting.augmentation)]
     traits += ["align"] if values.get("align", "none") != "none" else []
     traits += [] if setting.method is None else [setting.method]
     return f"{setting.family}{' with ' * bool(traits)}{', '.join(traits)}, seed {seed}"

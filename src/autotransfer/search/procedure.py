@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from scipy.special import stdtrit
 
 from ..csv_tables import csv_text
 from ..files import write_atomically
@@ -31,17 +33,17 @@ from .baselines import baseline_scores
 from .candidates import find_candidates, shortlist_key
 from .diagnosis import diagnose
 from .evaluation import Predictions, delivered_predictions, evaluate
-from .evidence import ClassificationEvidence, Evidence
-from .held_out import finished_entries, held_out_scores, validation_scores
+from .evidence import ClassificationEvidence, Evidence, RegressionEvidence
+from .held_out import finished_entries, held_out_scores, shortlist, validation_scores
 from .models import build_models
 from .plan import Plan, make_plan, with_candidate_stages, write_plan
-from .ranking import shortlist
-from .regression_evidence import RegressionEvidence
 from .replay import replay_subjects
 from .selection import OnlineWeights, find_online_weights, select
-from .stopping import expects_gain, stages_without
 
 RESERVED = 0.1  # share of the time limit for the last result
+RECENT = 2  # stages whose gains predict the gain of the next one
+MIN_GAIN = 0.002  # of the score: a smaller gain is not worth another stage
+LEVEL = 0.9  # of the upper end of the 80 % interval
 
 ResultCallback = Callable[[Run, Choice], None]
 
@@ -300,12 +302,30 @@ class PlanRunner:
         return replace(selection, ensemble=replace(ensemble, nested=nested))
 
 
+def expects_gain(scores: Sequence[Scores], without: Collection[str] = ()) -> bool:
+    """Return whether the 80 % interval of a stage's mean gain reaches MIN_GAIN. scores: by subject after each stage."""
+    if len(scores) <= RECENT:
+        return True
+    subjects = [name for name in scores[-1] if name not in without]
+    gains = np.array([(scores[-1][name] - scores[-1 - RECENT][name]) / RECENT for name in subjects])
+    gains = gains[np.isfinite(gains)]
+    if len(gains) < 2:
+        return True
+    error = gains.std(ddof=1) / np.sqrt(len(gains))
+    return bool(gains.mean() + stdtrit(len(gains) - 1, LEVEL) * error >= MIN_GAIN)
+
+
+def stages_without(stage_scores: Sequence[StageScore], subjects: Collection[str]) -> int:
+    """Return the number of stages after which the run would have stopped without these subjects."""
+    scores = [stage.scores for stage in stage_scores]
+    return next((n for n in range(1, len(scores)) if not expects_gain(scores[:n], subjects)), len(scores))
+
+
 def results_of(run: Run) -> pd.DataFrame:
     """Return results.csv: a row for each finished job and test subject."""
     table = results_table(finished_fits(run.database.entries(), run.data.subjects, run.options.name_of, run.groups))
-    if (
-        scores := run.database.recall("candidate_scores", dict[str, Scores])
-    ) is not None:  # records of regressions have no scores
+    scores = run.database.recall("candidate_scores", dict[str, Scores])
+    if scores is not None:  # records of regressions have no scores
         pairs = zip(table["setting"], table["test_subject"].astype(str), strict=True)
         table["test_score"] = [scores.get(setting, {}).get(subject, math.nan) for setting, subject in pairs]
     return table

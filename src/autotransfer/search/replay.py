@@ -7,8 +7,8 @@ out. The mean gains decide whether the delivered model adapts to a new subject, 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -56,6 +56,7 @@ from .selection import OnlineWeights
 
 MAX_SEEDS = 2  # of a network
 ORDERS = ("recorded", "balanced", "one-sided", "one class first")
+T = TypeVar("T")
 
 
 def replay_subjects(
@@ -94,6 +95,7 @@ def replay_subjects(
         for name, of_subject in by_subject.items():  # the other subjects decide how much labels count
             share, _ = best_trust([other for subject, other in by_subject.items() if subject != name])
             tables.setdefault("calibrated", {}).setdefault(labels, {})[name] = float(of_subject.score[share])
+    best = {labels: best_trust(list(by_subject.values())) for labels, by_subject in trust.items()}
     with_labels: dict[str, Any] = {
         table: {labels: run.by_person(scores) for labels, scores in tables.get(table, {}).items()}
         for table in ("before_calibration", "calibrated", "personal")
@@ -102,16 +104,17 @@ def replay_subjects(
         **with_labels,
         **adaptation_results(adaptation, run.by_person),
         calibrates_with=helpful_labels(tables.get("before_calibration", {}), tables.get("calibrated", {})),
-        trust=delivered_trust(trust),
+        trust={str(labels): [SHARES[k], SHARPNESS[n]] for labels, (k, n) in for_every_number(best).items()},
     )
 
 
-def delivered_trust(trust: Mapping[str, Mapping[str, TrustScores]]) -> dict[str, list[float]]:
-    """Return share and sharpness by number of labels; a number that was not tried has the trust of a smaller one."""
-    indices = {labels: best_trust(list(by_subject.values())) for labels, by_subject in trust.items()}
-    tried = {labels: largest_tried(labels, indices) for labels in LABELS}
-    found = {labels: indices[str(number)] for labels, number in tried.items() if number is not None}
-    return {str(labels): [SHARES[k], SHARPNESS[n]] for labels, (k, n) in found.items()}
+def for_every_number(tried: Mapping[str, T]) -> dict[int, T]:
+    """Return values by number of labels; a number that was not tried has the value of the largest smaller one."""
+    found: dict[int, T] = {}
+    for labels in LABELS:
+        known = [tried[str(number)] for number in LABELS if number <= labels and str(number) in tried]
+        found |= {labels: known[-1]} if known else {}
+    return found
 
 
 def adaptation_results(
@@ -157,10 +160,7 @@ def adaptation_results(
 def held_out_model(
     run: Run, weights: Mapping[Setting, float], subject: int, built: CandidateCache | None = None
 ) -> Model | None:
-    """Return the ensemble of fits that tested on the subject; None if it needs all windows of a subject at once.
-
-    built: candidates of these fits by setting, which subjects of a test group share.
-    """
+    """Return the ensemble of fits that tested on the subject; None if it needs all windows of a subject at once."""
     if any(setting.adaptation == "transductive" for setting in weights):
         return None
     parts = _held_out_parts(run, weights, subject)
@@ -199,10 +199,6 @@ class DecodedWindows(NamedTuple):
 
     latents: list[Tensor]  # (P, n, D) of each stack
     log_p: Tensor  # (n, C) up to a constant for each window
-    y: NDArray[np.int64]  # (n,)
-
-    def in_order(self, order: Rows) -> DecodedWindows:
-        return DecodedWindows([z[:, order] for z in self.latents], self.log_p[order], self.y[order])
 
 
 @torch.inference_mode()
@@ -219,19 +215,17 @@ def replay_subject(
     orders = window_orders(y)
 
     def decode(order: Rows) -> DecodedWindows:
-        outputs = ensemble.predict_with_latents(recordings.X[rows[order]], ensemble.start_subject())
-        return DecodedWindows(*outputs, y[order])
+        return DecodedWindows(*ensemble.predict_with_latents(recordings.X[rows[order]], ensemble.start_subject()))
 
     recorded = decode(orders["recorded"])
     if log_p is not None:
         recorded = recorded._replace(log_p=torch.from_numpy(np.asarray(log_p, dtype=np.float64)))
-    scores, trust = _score_with_labels(ensemble, recorded, window_groups(recordings, rows), metric)
-    decoded = [
-        # An online model decodes a window by the windows before it.
-        recorded.in_order(order) if model.adaptation == "none" or name == "recorded" else decode(order)
-        for name, order in orders.items()
-    ]
-    in_orders, truth = torch.stack([d.log_p for d in decoded]), torch.from_numpy(np.stack([d.y for d in decoded]))
+    scores, trust = _score_with_labels(ensemble, recorded, y, window_groups(recordings, rows), metric)
+    if model.adaptation == "none":
+        decoded = [DecodedWindows([z[:, o] for z in recorded.latents], recorded.log_p[o]) for o in orders.values()]
+    else:  # an online model decodes a window by the windows before it
+        decoded = [recorded, *(decode(order) for name, order in orders.items() if name != "recorded")]
+    in_orders, truth = torch.stack([d.log_p for d in decoded]), torch.from_numpy(y[np.stack(list(orders.values()))])
     adaptation = score_methods(ensemble, [d.latents for d in decoded], in_orders, truth, metric)
     if model.online is not None and model.adaptation == "none":
         windows = (recordings.X[rows], recorded.log_p, y)
@@ -248,12 +242,12 @@ def window_orders(y: NDArray[np.int64]) -> dict[str, Rows]:
 
 
 def _score_with_labels(
-    ensemble: Ensemble, decoded: DecodedWindows, groups: Rows, metric: Metric
+    ensemble: Ensemble, decoded: DecodedWindows, truth: Rows, groups: Rows, metric: Metric
 ) -> tuple[dict[tuple[str, str], float], dict[str, TrustScores]]:
     """Score the model before calibration, a personal classifier, and trust in labels, by number of labels."""
     scores: dict[tuple[str, str], float] = {}
     trust: dict[str, TrustScores] = {}
-    y, n_classes = torch.from_numpy(decoded.y), decoded.log_p.shape[1]
+    y, n_classes = torch.from_numpy(truth), decoded.log_p.shape[1]
     adaptation = Adaptation(*ensemble.effects)
     features = [
         z[0].double()
@@ -261,37 +255,27 @@ def _score_with_labels(
         if stack.setting.encoder == "linear"
     ]
     for labels in LABELS:
-        labeled, scored = split_windows(decoded.y, groups, labels)
-        if len(np.unique(decoded.y[scored])) < len(np.unique(decoded.y)):
+        labeled, scored = split_windows(truth, groups, labels)
+        if len(np.unique(truth[scored])) < len(np.unique(truth)):
             continue
         correction = adaptation.label_correction(decoded.latents, y, torch.from_numpy(labeled))
-        log_p, truth = decoded.log_p[scored], decoded.y[scored]
+        log_p = decoded.log_p[scored]
         trust[str(labels)] = score_trust(log_p, correction[scored], y[scored], metric)
-        scores["before_calibration", str(labels)] = window_score(metric, truth, log_p.numpy())
+        scores["before_calibration", str(labels)] = window_score(metric, truth[scored], log_p.numpy())
         if features:
-            personal = personal_log_probs(features, decoded.y, groups, labeled, n_classes)
-            scores["personal", str(labels)] = window_score(metric, truth, personal[scored].numpy())
+            personal = personal_log_probs(features, truth, groups, labeled, n_classes)
+            scores["personal", str(labels)] = window_score(metric, truth[scored], personal[scored].numpy())
     return scores, trust
 
 
 def helpful_labels(before: dict[str, Scores], after: dict[str, Scores]) -> list[int]:
     """Return the numbers of labels whose mean gain by calibration is not negative; none if the mean over all is.
 
-    A single number that helps is chance if subjects lose over all numbers together. No clear gain is required, because
-    trust in labels is selected on other subjects (labels.py). A number that no subject had windows for counts as the
-    largest smaller one that was tried.
+    No clear gain is required, because trust in labels is selected on other subjects (labels.py).
     """
     gains = {
-        labels: [score - before[str(labels)][name] for name, score in after[str(labels)].items()]
-        for labels in LABELS
-        if str(labels) in after
+        labels: [score - before[labels][name] for name, score in scores.items()] for labels, scores in after.items()
     }
     if not gains or np.mean(np.concatenate(list(gains.values()))) < 0:
         return []
-    tried = {labels: largest_tried(labels, after) for labels in LABELS}
-    return [labels for labels, number in tried.items() if number is not None and np.mean(gains[number]) >= 0]
-
-
-def largest_tried(labels: int, tried: Container[str]) -> int | None:
-    """Return the largest number of labels that was tried and is not above this one."""
-    return max((number for number in LABELS if number <= labels and str(number) in tried), default=None)
+    return [labels for labels, by_subject in for_every_number(gains).items() if np.mean(by_subject) >= 0]

@@ -13,8 +13,7 @@ from ..runs.choice import Ensemble, NamedSetting, Selection, WeightedCandidate
 from ..runs.run import Run
 from ..settings import Setting
 from .evidence import ClassificationEvidence, Evidence
-from .held_out import finished_entries
-from .ranking import lower_quartile, mean_score
+from .held_out import finished_entries, lower_quartile, mean_score
 from .weights import Floats
 
 
