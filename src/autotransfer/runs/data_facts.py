@@ -48,6 +48,15 @@ class Data:
         return self.subjects if self.units is None else self.units.unique_people
 
     @property
+    def windows_by_subject(self) -> tuple[int, ...]:
+        if self.units is None:
+            return self.windows_by_unit
+        windows = dict.fromkeys(self.units.unique_people, 0)
+        for subject, n in zip(self.units.people, self.windows_by_unit, strict=True):
+            windows[subject] += n
+        return tuple(windows.values())
+
+    @property
     def chance(self) -> float:
         """Return the balanced accuracy of guessing."""
         return 1 / len(self.classes)
