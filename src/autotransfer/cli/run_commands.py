@@ -24,6 +24,7 @@ from .options import (
     EncoderFactory,
     Folder,
     MovedData,
+    Text,
     ToTensorBoard,
     add_cutting_options,
     import_encoder,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 MACHINE = "Machine"
 SEARCH = "Candidates and evaluation"
 
+OnDevice = Annotated[Text, Option(rich_help_panel=MACHINE, help="Where networks train: auto (default), cpu or cuda.")]
 OnCluster = Annotated[
     str | None, Option("--cluster", rich_help_panel=MACHINE, help="Train on a Dask cluster, at host:port.")
 ]
@@ -55,17 +57,16 @@ def _hidden(help: str) -> Any:
 @add_cutting_options
 def run(
     cutting: dict[str, Any],
-    data: Annotated[str | None, Argument(metavar="DATA", help="Recordings: a file, a folder, or a name.")] = None,
+    data: Annotated[Text, Argument(metavar="DATA", help="Recordings: a file, a folder, or a name.")] = None,
     out: Annotated[Path | None, Option(help="Folder for the run; a dry run needs none.")] = None,
-    time: Annotated[str | None, Option(help="Time limit, such as 30m (default) or 2h; none: train everything.")] = None,
+    time: Annotated[Text, Option(help="Time limit, such as 30m (default) or 2h; none: train everything.")] = None,
     adaptation: Annotated[
-        str | None, Option(help="Use of a new subject's unlabeled windows: zero-shot, online or transductive.")
+        Text, Option(help="Use of a new subject's unlabeled windows: zero-shot, online or transductive.")
     ] = None,
-    encoder: Annotated[str | None, Option(help="Network: eegnet (default), shallow, or your module:function.")] = None,
-    target: Annotated[str | None, Option(help="Target: classes (default) or continuous[:NAME].")] = None,
+    encoder: Annotated[Text, Option(help="Network: eegnet (default), shallow, or your module:function.")] = None,
+    target: Annotated[Text, Option(help="Target: classes (default) or continuous[:NAME].")] = None,
     metric: Annotated[
-        str | None,
-        Option(help="Metric: balanced_accuracy, f1, auc, kappa, accuracy; regression: r2, correlation, rmse."),
+        Text, Option(help="Metric: balanced_accuracy, f1, auc, kappa, accuracy; regression: r2, correlation, rmse.")
     ] = None,
     at_least: AtLeast = None,
     set_: Annotated[
@@ -76,23 +77,17 @@ def run(
         Path | None, Option(metavar="FILE", help="Read options from a file, such as RUN/study.toml.")
     ] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Print the plan and every option; train nothing.")] = False,
-    grid: Annotated[
-        str | None, _search("Grid of penalties: quick (default), few, uncensored, paper, or FILE.json.")
-    ] = None,
+    grid: Annotated[Text, _search("Grid of penalties: quick (default), few, uncensored, paper, or FILE.json.")] = None,
     kinds: Annotated[
-        str | None, _search("Models to train: linear, trees, networks, a signal such as emg, or representations.")
+        Text, _search("Models to train: linear, trees, networks, a signal such as emg, or representations.")
     ] = None,
-    hold_out: Annotated[str | None, _search("Unit to hold out in turn: subject (default), session, a column.")] = None,
-    folds: Annotated[
-        str | None, _search("Number of groups of subjects held out in turn; all: each subject alone.")
-    ] = None,
+    hold_out: Annotated[Text, _search("Unit to hold out in turn: subject (default), session, a column.")] = None,
+    folds: Annotated[Text, _search("Number of groups of subjects held out in turn; all: each subject alone.")] = None,
     seeds: Annotated[int | None, _search("Number of seeds of each network; default 3.")] = None,
     seed: Annotated[int | None, _search("First seed; default 0.")] = None,
-    networks: Annotated[str | None, _hidden("Which networks are candidates: all, main, one, none.")] = None,
-    rule: Annotated[
-        str | None, _hidden("Delivered model: average (weighted ensemble), published (one setting).")
-    ] = None,
-    search: Annotated[str | None, _hidden("How penalties are searched: grid or tpe (Optuna).")] = None,
+    networks: Annotated[Text, _hidden("Which networks are candidates: all, main, one, none.")] = None,
+    rule: Annotated[Text, _hidden("Delivered model: average (weighted ensemble), published (one setting).")] = None,
+    search: Annotated[Text, _hidden("How penalties are searched: grid or tpe (Optuna).")] = None,
     trials: Annotated[int | None, _hidden("Number of settings that --search tpe samples.")] = None,
     max_steps: Annotated[int | None, _hidden("Number of optimizer steps of a fit if max_epochs is not set.")] = None,
     as_printed: Annotated[bool, Option("--as-printed", help="Short for --set as_printed=true.", hidden=True)] = False,
@@ -101,9 +96,7 @@ def run(
     clean: Annotated[
         bool, Option("--clean", help="Leave out broken windows, dead channels and duplicate recordings.")
     ] = False,
-    device: Annotated[
-        str | None, Option(rich_help_panel=MACHINE, help="Where networks train: auto (default), cpu or cuda.")
-    ] = None,
+    device: OnDevice = None,
     cluster: OnCluster = None,
     tensorboard: ToTensorBoard = None,
     quiet: Quiet = False,
