@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -141,7 +140,7 @@ def check_target(target: Path, format: str) -> None:
             raise UserError(f"there is no folder {target.parent}; make it first, or choose another file")
         if not os.access(target.parent, os.W_OK):
             raise UserError(f"cannot write to {target.parent}; choose another file")
-        if target.exists() and not _exported_before(target):
+        if target.exists() and not (target.is_file() and MARK.encode() in target.read_bytes()):
             raise UserError(f"{target} exists and is not an earlier export; move it away, or choose another file")
     except OSError as error:
         raise _unwritable(target, error) from None
@@ -151,11 +150,3 @@ def check_target(target: Path, format: str) -> None:
 
 def _unwritable(target: Path, error: OSError) -> UserError:
     return UserError(f"cannot write {target} ({error.strerror or error}); choose another file")
-
-
-def _exported_before(path: Path) -> bool:
-    """Return whether a file is an earlier export."""
-    if not path.is_file() or path.stat().st_size == 0:
-        return False
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return content.find(MARK.encode()) >= 0

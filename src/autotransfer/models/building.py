@@ -73,8 +73,8 @@ def build_model(
 def add_online_ensemble(
     recordings: Recordings,
     model: Model,
-    shared_weights: Sequence[float],
-    fits: Sequence[CandidateFits],
+    shared_weights: Sequence[float],  # of the model's candidates in the online ensemble
+    fits: Sequence[CandidateFits],  # of its further candidates
     rule: CenteringRule,
     *,
     is_used_in_sessions: bool,
@@ -82,11 +82,7 @@ def add_online_ensemble(
     encoders: Encoders | None = None,
     cache: CandidateCache | None = None,
 ) -> Model:
-    """Return the model with an online ensemble.
-
-    shared_weights: weights of the model's candidates in the online ensemble. fits: its further candidates; those with
-    online preprocessing start from the center of the training subjects. cache: as in `build_model`.
-    """
+    """Return the model with an online ensemble, which starts from the center of the training subjects."""
     candidates = []
     for fit in fits:
         if fit.setting.adaptation == "online":

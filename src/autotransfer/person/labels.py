@@ -33,14 +33,10 @@ class Labels:
         return self.evidence._asdict()
 
     def restore(self, state: State) -> None:
-        """Continue from a state; ValueError if it does not fit."""
-        sums, counts = state["sums"], state["counts"]
-        fits = sums.shape == self.prior.means.shape and counts.shape == sums.shape[1:2]
-        if not (fits and sums.dtype == counts.dtype == self.prior.means.dtype):
-            raise ValueError(f"labels.sums has the shape {tuple(sums.shape)}, labels.counts {tuple(counts.shape)}")
-        if (counts < 0).any() or (counts != counts.round()).any():
+        """Continue from a state with the names, shapes and types of `state`; ValueError if counts are not integers."""
+        if (state["counts"] != state["counts"].round()).any():
             raise ValueError("labels.counts are not numbers of windows")
-        self.evidence = WindowSums(sums, counts)
+        self.evidence = WindowSums(**state)
         self._correct()
 
     @property

@@ -45,16 +45,12 @@ def predict_windows(model: Model, raw: Raw, adapt: str | None = None, *, X: Tens
 def make_prediction_table(
     model: Model,
     raw: Raw,
-    predicted: Floats | None = None,
+    predicted: Floats | None = None,  # result of `predict_windows`, if known
     *,
-    coverage: float | None = None,
-    abstain: float | None = None,
+    coverage: float | None = None,  # adds whether each class is in the prediction set, or the ends of intervals
+    abstain: float | None = None,  # adds whether a window is answered
 ) -> pd.DataFrame:
-    """Return a table with the prediction of each window, and the probability of each class or the number.
-
-    predicted: result of `predict_windows`, if known. coverage: adds a column per class that tells whether it is in the
-    prediction set; for numbers columns low and high. abstain: adds the column "answered".
-    """
+    """Return a table with the prediction of each window, and the probability of each class."""
     predicted = predict_windows(model, raw) if predicted is None else predicted
     if model.card.task.is_numeric:
         table = pd.DataFrame({"prediction": predicted})

@@ -260,8 +260,9 @@ class Session:
 
     def _restore(self, state: dict[str, Tensor]) -> None:
         """Restore the result of `_state`; ValueError if it does not fit."""
-        if labels := with_prefix("labels.", state):
-            self._get_labels().restore(labels)
+        if with_prefix("labels.", state):
+            labels = self._get_labels()
+            labels.restore(check_state(state, labels.state(), "labels."))
         expected = self._state()
         if unknown := set(state) - set(expected):
             raise ValueError(f"the tensor {shown(min(unknown))} is not part of the model")

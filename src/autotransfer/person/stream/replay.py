@@ -120,19 +120,14 @@ def replay(
     recordings: Sequence[WholeRecording],
     begin: Callable[[], Session],
     *,
-    events: dict[str, str] | None = None,
-    rest: str | None = None,
+    events: dict[str, str] | None = None,  # class by event name; None: event names are classes
+    rest: str | None = None,  # this and the next three: options of EventDetector
     threshold: float = 0.5,
     debounce: str = "1/1",
     refractory: float = 0.0,
-    **options: Any,
+    **options: Any,  # of Stream
 ) -> ReplayReport:
-    """Decode recordings as streams, the recordings of a subject in order with a session that `begin` opens.
-
-    events: class by event name, None if event names are classes
-    rest, threshold, debounce, refractory: see `EventDetector` and `parse_debounce`
-    options: of `Stream`
-    """
+    """Decode recordings as streams, the recordings of a subject in order with a session that `begin` opens."""
     scores: dict[str, EventScores] = {}
     activations: dict[str, list[list[Activation]]] = {}
     sessions: dict[str, Session] = {}

@@ -73,27 +73,19 @@ def check_hop(hop: float | None) -> None:
 
 
 class Stream:
-    """Decoding of a source by an online session. Invalid options are refused before the first sample is read.
-
-    hop: seconds from one window to the next, by default half a window; one per window of the file if only one fits
-    filtered: filter of the samples before they are cut
-    by_position: match channels by order instead of name
-    detector: detector of events in the probabilities
-    tell: called with messages for the user
-    on_window: called with every decoded window (channels, times)
-    """
+    """Decoding of a source by an online session. Invalid options are refused before the first sample is read."""
 
     def __init__(
         self,
         session: Session,
         source: Source,
         *,
-        hop: float | None = None,
-        filtered: Filter | None = None,
-        by_position: bool = False,
-        detector: EventDetector | None = None,
-        tell: Tell = lambda line: None,
-        on_window: Callable[[NDArray[np.float32]], None] = lambda window: None,
+        hop: float | None = None,  # seconds between windows; None: half a window, or one window per window of a file
+        filtered: Filter | None = None,  # filter of the samples before they are cut
+        by_position: bool = False,  # match channels by order instead of name
+        detector: EventDetector | None = None,  # detector of events in the probabilities
+        tell: Tell = lambda line: None,  # called with messages for the user
+        on_window: Callable[[NDArray[np.float32]], None] = lambda window: None,  # called with every decoded window
     ) -> None:
         card = session.model.card
         self.session, self.source, self.tell, self.on_window = session, source, tell, on_window
