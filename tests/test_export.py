@@ -271,7 +271,7 @@ def test_a_file_that_differs_is_not_written(monkeypatch: pytest.MonkeyPatch, tmp
 # mistakes
 
 
-def test_mistakes_are_one_line(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_one_line(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     mistakes = {
         (run, "--format", "tflite"): "unknown format 'tflite'; choose from 'onnx', 'safetensors', 'torch'",
         (run, "--format", "torch", "--out", tmp_path): "is a folder",
@@ -279,7 +279,7 @@ def test_mistakes_are_one_line(run: Path, tmp_path: Path, capsys: pytest.Capture
     }
     for arguments, words in mistakes.items():
         assert command(*arguments) == 2
-        said = capsys.readouterr()
+        said = capfd.readouterr()
         assert words in said.err
         assert len(said.err.strip().splitlines()) == 1
         assert said.out == ""
