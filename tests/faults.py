@@ -11,13 +11,16 @@ import shutil
 import signal
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
+import click.testing
 import pandas as pd
+import pytest
 import torch
+from typer.testing import CliRunner
 
 import autotransfer as at
 from autotransfer.errors import UserError
@@ -158,6 +161,30 @@ def call(*arguments: object) -> Result:
         except SystemExit as end:
             code = int(end.code or 0)
     return Result(code, out.getvalue(), err.getvalue())
+
+
+def invoke(*words: object) -> click.testing.Result:
+    """Return the result of a command in this process. Raise what it raises."""
+    from autotransfer.cli import app
+
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def printed(*words: object) -> str:
+    """Return what a successful command prints."""
+    result = invoke(*words)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def refused(work: Callable[[], object], text: str) -> None:
+    """Check that this work is refused in one line that matches the text."""
+    with pytest.raises(UserError, match=text) as caught:
+        work()
+    assert "\n" not in str(caught.value)
 
 
 def assert_one_line(result: Result, code: int, *words: str) -> None:

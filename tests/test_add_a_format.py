@@ -111,14 +111,6 @@ def test_continuous_recordings_load_and_are_inspected(tmp_path: Path) -> None:
     assert "the name of an event is 3, not text" in inspected(folder)
 
 
-def test_messages_list_registered_formats(tmp_path: Path) -> None:
-    write_lines(tmp_path / "study.jsonl")
-    unknown = inspected(tmp_path / "study.unknown")
-    assert "'.jsonl'" in unknown
-    assert "'.counts'" in unknown
-    assert ".counts" in inspected(tmp_path / "study.jsonl", "--window", 1)
-
-
 def test_every_format_is_in_the_documentation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # what this file registers
     text = "".join((DOCS / page).read_text(encoding="utf-8") for page in ("formats.md", "reference/files.md"))

@@ -38,20 +38,6 @@ def test_the_online_mean_is_causal() -> None:
     assert not np.allclose(again[order[5:]], whole[order[5:]])
 
 
-def test_time_domain_features_of_a_window() -> None:
-    wave = np.array([1.0, -1.0, 2.0, -2.0, 0.5])
-    features = shallow.time_domain(wave[None, None])[0]
-    np.testing.assert_allclose(features, [1.3, 4, 3, 2 + 3 + 4 + 2.5])  # |x|, crossings, turns, length
-
-
-def test_autoregression_finds_its_coefficients() -> None:
-    generator, x = np.random.default_rng(0), np.zeros(50_000)
-    for t in range(2, len(x)):
-        x[t] = 0.5 * x[t - 1] - 0.3 * x[t - 2] + generator.standard_normal()
-    np.testing.assert_allclose(shallow.autoregression(x[None, None])[0], [0.5, -0.3, 0, 0], atol=0.02)
-    assert np.isfinite(shallow.autoregression(np.zeros((1, 2, 30)))).all()
-
-
 def test_scores_by_subject_have_no_scale_or_offset() -> None:
     values, who = np.random.default_rng(0).standard_normal((30, 3)), np.arange(30) % 3
     moved = np.where((who == 1)[:, None], 7 * values + 2, values)

@@ -17,8 +17,6 @@ from sklearn.base import clone
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.export import export_model
-from autotransfer.export.formats import FORMATS
-from autotransfer.export.verification import largest_difference
 from autotransfer.folds import leave_one_subject_out
 from autotransfer.models.building import CandidateFits, build_model
 from autotransfer.models.calibration import LABELS
@@ -26,7 +24,7 @@ from autotransfer.models.loading import load_model
 from autotransfer.models.model import Model
 from autotransfer.person.adaptation import ADAPTATION_METHODS
 from autotransfer.person.calibration import adapt_model
-from ensembles import alone, weighted, with_known
+from ensembles import with_known
 from faults import call, few_settings, whole_run
 from tiny import tiny, tiny_file
 
@@ -209,22 +207,6 @@ def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
 
 
 # A calibrated model as ONNX and for torch is in the quick suite already, in test_export_parts.
-@pytest.mark.slow
-@pytest.mark.parametrize("format", ["onnx", "torch"])
-def test_exported(format: str, tmp_path: Path) -> None:
-    """Two of its parts: whole mixtures take their time."""
-    if format == "onnx":
-        pytest.importorskip("onnxscript", reason="needs the onnx extra")
-        pytest.importorskip("onnxruntime", reason="needs the onnx extra")
-    whole, of_everybody = calibrated_clf("mixture").model_, mixed().model_
-    own, form = weighted(alone(whole)[1:3], [0.4, 0.5]), FORMATS[format]
-    exported = export_model(own, format, tmp_path / f"model{form.suffix}")
-    assert exported.difference is not None
-    predict = form.open(exported.path.read_bytes(), None)
-    np.testing.assert_allclose(predict(REC.X[REST]), own.predict_proba(REC.X[REST]), rtol=0, atol=1e-5)
-    assert largest_difference(weighted(alone(of_everybody)[1:3], [0.4, 0.5]), predict) > 1e-2, (
-        "it must not be everybody's"
-    )
 
 
 @both

@@ -7,21 +7,12 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.runs.choice import read_choice
 from autotransfer.runs.progress import status_lines
+from faults import printed
 from tiny import tiny_file
-
-
-def told(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(one) for one in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 @pytest.fixture
@@ -30,17 +21,17 @@ def many(tmp_path: Path) -> Path:
 
 
 def test_many_subjects_are_grouped_with_a_reason(many: Path) -> None:
-    usual = told("run", many, "--dry-run", "--time", "none")
+    usual = printed("run", many, "--dry-run", "--time", "none")
     assert "10 folds for 24 subjects" in usual
     assert "on 10 folds with 3 seeds" in usual
-    alone = told("run", many, "--dry-run", "--folds", "all")
+    alone = printed("run", many, "--dry-run", "--folds", "all")
     assert "on 24 folds" in alone
     assert "folds for" not in alone
-    assert "on 6 folds" in told("run", many, "--dry-run", "--folds", 6)
+    assert "on 6 folds" in printed("run", many, "--dry-run", "--folds", 6)
 
 
 def test_a_dry_run_lists_the_same_stages_whatever_the_time(many: Path) -> None:
-    short, whole = (told("run", many, "--dry-run", "--time", time) for time in ("60s", "none"))
+    short, whole = (printed("run", many, "--dry-run", "--time", time) for time in ("60s", "none"))
     assert "1. two linear models" in short
     assert "3. eegnet, seed 0" in short
     assert "time limit 1:00" in short
@@ -48,9 +39,9 @@ def test_a_dry_run_lists_the_same_stages_whatever_the_time(many: Path) -> None:
     stages = [[line for line in text.splitlines() if line.endswith("fits")] for text in (short, whole)]
     assert stages[0] == stages[1]
     with pytest.raises(UserError, match=r"'soon'.*1h30m"):
-        told("run", many, "--dry-run", "--time", "soon")
+        printed("run", many, "--dry-run", "--time", "soon")
     with pytest.raises(UserError, match="folds"):
-        told("run", many, "--dry-run", "--folds", "some")
+        printed("run", many, "--dry-run", "--folds", "some")
 
 
 @pytest.mark.slow
@@ -58,7 +49,7 @@ def test_a_run_with_a_limit_ends_in_time_and_lists_undelivered_stages(tmp_path: 
     """On this machine, whatever else it does: three networks of 100,000 epochs do not fit."""
     out, source = tmp_path / "run", tiny_file(tmp_path, n_subjects=5)
     start = time.monotonic()
-    answer = told(
+    answer = printed(
         "run", source, "--out", out, "--time", "60s", "--epochs", 100_000, "--set", "batch_size=8", "--device", "cpu"
     )
     assert time.monotonic() - start < 60 + 60, "the end of a run is a few seconds, on a busy machine more"
@@ -69,4 +60,4 @@ def test_a_run_with_a_limit_ends_in_time_and_lists_undelivered_stages(tmp_path: 
     assert "finished" in status_lines(out)[0]
     study = tomllib.loads((out / "study.toml").read_text())
     assert study["time"] == "60s"
-    assert "training" in told("run", "--config", out / "study.toml", "--dry-run", "--time", "2h")
+    assert "training" in printed("run", "--config", out / "study.toml", "--dry-run", "--time", "2h")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,20 +11,14 @@ import pandas as pd
 import pytest
 
 import autotransfer as at
-from autotransfer.errors import UserError
 from autotransfer.recordings import load, save_npz
+from faults import refused
 from tiny import save_folder, tiny
 
 
 def with_columns(recordings: at.Recordings, session: object = None, **columns: object) -> at.Recordings:
     raw = recordings.raw()
     return at.Recordings.from_raw(replace(raw, session=raw.session if session is None else session, columns=columns))
-
-
-def refused(work: Callable[[], object], text: str) -> None:
-    with pytest.raises(UserError, match=text) as caught:
-        work()
-    assert "\n" not in str(caught.value)
 
 
 N = 48

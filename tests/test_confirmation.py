@@ -40,19 +40,6 @@ def test_the_interval_of_sets_and_subjects_covers_the_mean() -> None:
     assert people < 48
 
 
-def test_its_width_is_that_of_sets_if_subjects_agree() -> None:
-    differences = {str(k): dict.fromkeys("abc", 0.01 * k) for k in range(9)}
-    sets, both = inference.mean_over_sets(differences), inference.mean_over_both(differences)
-    assert both.value == sets.value == pytest.approx(0.04)
-    np.testing.assert_allclose(both.interval, sets.interval, atol=2e-3)
-    alike = {str(k): {"a": -0.1, "b": 0.1, "c": -0.1, "d": 0.1} for k in range(6)}
-    low, high = inference.mean_over_both(alike).interval or (0, 0)
-    assert inference.mean_over_sets(alike).interval == (0, 0), "sets do not differ"
-    assert (high - low) / 2 == pytest.approx(2.8 * 0.1 / np.sqrt(4 * 6), rel=0.15), "people do: 2.8 is t's for 6 sets"
-    shuffled = {name: dict(reversed(people.items())) for name, people in nested(1).items()}
-    assert inference.mean_over_both(shuffled) == inference.mean_over_both(nested(1)), "order of subjects"
-
-
 def test_equivalence_is_two_one_sided_tests() -> None:
     values = np.random.default_rng(0).normal(0.002, 0.01, 30)
     equivalence = inference.equivalence(values)

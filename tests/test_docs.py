@@ -258,11 +258,3 @@ def test_figures_can_be_made_again(names: tuple[str, ...], tmp_path: Path) -> No
     for name in made:
         assert f"(images/{name})" in page
         assert (DOCS / "images" / name).exists()
-
-
-def test_captions_say_what_the_figures_show() -> None:
-    page = (DOCS / "method.md").read_text()
-    drawn = re.findall(r"class 0?(\d?\.\d\d), subject 0?(\d?\.\d\d)", (DOCS / "images/modes.svg").read_text())
-    nothing, marginal, conditional, _ = drawn
-    assert f"is read with {marginal[0]} instead of {nothing[0]}" in page
-    assert f"keeps it at {conditional[0]}; the subject remains readable at {conditional[1]}" in page

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -137,29 +136,17 @@ def without(values: dict[str, Any], name: str) -> dict[str, Any]:
 
 HOSTILE: dict[str, Any] = {
     "no weights": lambda c: without(c, "weights"),
-    "too few weights": lambda c: c | {"weights": [1.0]},
-    "weights of text": lambda c: c | {"weights": "abc"},
-    "an weight of text": lambda c: c | {"weights": [1, 1, "1"]},
-    "an weight that is true": lambda c: c | {"weights": [1, 1, True]},
-    "nan": lambda c: c | {"weights": [1, 1, math.nan]},
+    "a weight of text": lambda c: c | {"weights": [1, 1, "1"]},
     "huge": lambda c: c | {"weights": [1, 1, 10**400]},
     "negative": lambda c: c | {"weights": [1, 1, -1]},
     "no parts": lambda c: c | {"candidates": [], "weights": []},
-    "parts of text": lambda c: c | {"candidates": ["a", "b", "c"]},
     "parts that are none": lambda c: without(c, "candidates"),
-    "a page": lambda c: c | {"candidates": "x" * 10**5},
-    "a part too few": lambda c: c | {"candidates": c["candidates"][:2], "weights": [1, 1]},
     "a part in a part": lambda c: c | {"candidates": [c, *c["candidates"][1:]]},
     "another part's setting": lambda c: edited(c, setting=c["candidates"][1]["setting"]),
     "an unknown encoder": lambda c: edited(c, setting={"encoder": "evil:f"}),
-    "channels": lambda c: c | {"channels": ["a", "b"]},
     "classes": lambda c: c | {"classes": [1, 2]},
-    "no classes": lambda c: c | {"classes": []},
     "members": lambda c: edited(c, members=7),
-    "no members": lambda c: edited(c, members=0),
     "unknown": lambda c: c | {"code": "import os"},
-    "another kind": lambda c: c | {"kind": "ensemble"},
-    "no name": lambda c: c | {"name": 3},
     "a list": lambda c: [c],
 }
 

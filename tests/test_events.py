@@ -13,10 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import autotransfer as at
-from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.person.events import (
     Activation,
@@ -31,8 +29,9 @@ from autotransfer.person.stream.run import Stream
 from autotransfer.person.stream.sink import CsvSink
 from autotransfer.recordings.cutting import Event
 from autotransfer.recordings.whole import WholeRecording, read_whole
-from ensembles import weighted
-from test_session import REC, model
+from faults import invoke
+from test_person_stream import run as run
+from test_session import REC
 
 CLASSES = ["rest", "left", "right"]
 RATE = 4.0
@@ -202,13 +201,6 @@ def test_the_time_of_windows_that_overlap_or_are_apart_is_counted_once() -> None
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("run")
-    weighted([model(standardize="online"), model(1, encoder="shallow")], [0.5, 0.7]).save(folder / "model")
-    return folder
-
-
-@pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of tables, a subject each, with a column of labels."""
     folder = tmp_path_factory.mktemp("study")
@@ -223,19 +215,10 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def command(*given: object) -> Any:
-    result = CliRunner().invoke(app, ["stream", *map(str, given)])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
-
-
 def test_the_command_replays_what_it_would_stream(run: Path, study: Path, tmp_path: Path) -> None:
     rule = ("--threshold", 0.55, "--debounce", "2/3", "--hop", 0.5)
-    result = command(
-        run, "--replay", study, "--pattern", "{subject}.csv", "--events", "left=left,right=right,pause=", *rule,
-        "--out", tmp_path / "out.json",
-    )  # fmt: skip
+    events = ("--pattern", "{subject}.csv", "--events", "left=left,right=right,pause=")
+    result = invoke("stream", run, "--replay", study, *events, *rule, "--out", tmp_path / "out.json")
     assert result.exit_code == 0
     told = json.loads((tmp_path / "out.json").read_text())
     assert sorted(told["subjects"]) == ["p1", "p3"]
@@ -243,7 +226,7 @@ def test_the_command_replays_what_it_would_stream(run: Path, study: Path, tmp_pa
     whole = read_whole(str(study), at.recordings.Cutting(pattern="{subject}.csv"))[1]
     meta = json.dumps({"sfreq": REC.sfreq, "channels": list(REC.channels)})
     np.savez(tmp_path / "p3.npz", X=whole.values.T[None], meta=meta)
-    streamed = command(run, "--source", tmp_path / "p3.npz", *rule)
+    streamed = invoke("stream", run, "--source", tmp_path / "p3.npz", *rule)
     rows = [row for row in csv.DictReader(io.StringIO(streamed.stdout)) if row["event"]]
     assert [(float(row["time"]), row["event"]) for row in rows] == [
         (pytest.approx(time, abs=1e-5), label) for time, label, _ in told["subjects"]["p3"]["activations"][0]

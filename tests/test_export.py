@@ -285,16 +285,6 @@ def test_mistakes_are_one_line(run: Path, tmp_path: Path, capfd: pytest.CaptureF
         assert said.out == ""
 
 
-def test_only_a_run_with_a_model_is_exported(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no model"):
-        export_model(tmp_path, "torch")
-    (tmp_path / "run.sqlite").touch()
-    with pytest.raises(UserError, match="no model"):
-        export_model(tmp_path, "torch")
-    with pytest.raises(UserError, match=r"out is None"):
-        export_model(random_model("trial"), "torch")
-
-
 def test_only_an_earlier_export_is_replaced(run: Path, tmp_path: Path) -> None:
     saved = random_model("trial")
     precious = tmp_path / "m.safetensors"

@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from typer.testing import CliRunner
 
 import autotransfer as at
-from autotransfer.cli import app
 from autotransfer.models.loading import load_model
 from autotransfer.person.adaptation import ADAPTATION_METHODS, AdaptationMethod, State
 from autotransfer.runs.choice import Choice, read_choice
@@ -20,6 +18,7 @@ from autotransfer.search import replay
 from autotransfer.tasks import Metric
 from autotransfer.tasks.classification import METRICS
 from contributed import registered as registered
+from faults import printed
 from tiny import tiny, tiny_file
 
 pytestmark = pytest.mark.usefixtures("brief_results")
@@ -58,15 +57,9 @@ class Recentered(AdaptationMethod):
 BRIEF: dict[str, Any] = {"max_epochs": 2, "batch_size": 8, "seeds": 1, "device": "cpu"}
 
 
-def call(*words: object) -> str:
-    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
 def run_of(folder: Path, *words: object) -> Choice:
     brief = [word for name, value in BRIEF.items() for word in ("--set", f"{name}={value}")]
-    call("run", tiny_file(folder), *brief, "--quiet", "--out", folder / "run", *words)
+    printed("run", tiny_file(folder), *brief, "--quiet", "--out", folder / "run", *words)
     return read_choice(folder / "run")
 
 
@@ -83,7 +76,7 @@ def test_a_registered_metric_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert choice.metric == "expected_accuracy"
     assert EXPECTED.label in choice.headline
     assert EXPECTED.label in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert EXPECTED.label in call("predict", tmp_path / "run", tmp_path / "tiny.npz", "--metric", "expected")
+    assert EXPECTED.label in printed("predict", tmp_path / "run", tmp_path / "tiny.npz", "--metric", "expected")
     clf = fitted(at.CensoredClassifier(scoring="expected", max_epochs=2, batch_size=8, sfreq=16, device="cpu"))
     X, y = tiny().X.numpy(), tiny().y.numpy()
     assert clf.score(X, y) == expected_accuracy(y, clf.predict_proba(X), None)
@@ -108,5 +101,5 @@ def test_a_registered_adaptation_method_is_used(monkeypatch: pytest.MonkeyPatch,
     adapted, plain = (np.log(session.predict_proba(windows)) for session in (adapting, still))
     np.testing.assert_array_equal(adapted[0], plain[0])
     assert not np.allclose(adapted, plain, atol=0.01)
-    told = call("predict", tmp_path / "run", tmp_path / "tiny.npz", "--adapt", "all")
-    assert told != call("predict", tmp_path / "run", tmp_path / "tiny.npz")
+    told = printed("predict", tmp_path / "run", tmp_path / "tiny.npz", "--adapt", "all")
+    assert told != printed("predict", tmp_path / "run", tmp_path / "tiny.npz")

@@ -45,18 +45,6 @@ def test_stimuli_are_told_apart(family: str, least: float) -> None:
         evaluated(at.synthetic(n_subjects=3, windows_per_class=2), family)
 
 
-def test_the_largest_canonical_correlation_is_that_of_scikit_learn() -> None:
-    from sklearn.cross_decomposition import CCA
-
-    X = flicker(noise=2.0).X.numpy()[:3].astype(np.float64)
-    time = np.arange(128) / SFREQ
-    correlations = field_baselines.correlations(X, [13.0], SFREQ)[:, 0]
-    sines = np.stack([wave(2 * np.pi * 13 * n * time) for n in (1, 2, 3) for wave in (np.sin, np.cos)], 1)
-    for window, value in zip(X, correlations, strict=True):
-        first, second = CCA(1, max_iter=10_000, tol=1e-12).fit_transform(window.T, sines)
-        assert value == pytest.approx(abs(np.corrcoef(first[:, 0], second[:, 0])[0, 1]), abs=1e-4)
-
-
 def test_the_test_group_has_no_labels_and_known_rows_are_not_computed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from autotransfer.recordings.copies import find_near_copies
 from autotransfer.recordings.overview import summarize
 from faults import call
 from real_data import NAMES, QUICK, real_file
-from tiny import create_run, described, tiny
+from tiny import tiny
 
 PEOPLE, PER = 6, 24
 
@@ -295,21 +295,6 @@ def test_clean_leaves_out_broken_windows_and_subjects(tmp_path: Path) -> None:
         result = call("run", tmp_path / "x.npz", "--dry-run", "--clean")
     assert result.code == 0, result.err
     assert "144 windows of 2 channels" in result.out
-
-
-def test_a_run_warns_before_it_starts(tmp_path: Path) -> None:
-    rec = tiny()
-    X = rec.X.numpy().copy()
-    X[rec.subject.numpy() == 1] *= 1e6
-    save_npz(tmp_path / "units.npz", at.Recordings(X, rec.y, rec.subject, sfreq=16))
-    result = call("run", tmp_path / "units.npz", "--out", tmp_path / "run", "--dry-run")
-    assert result.code == 0
-    assert "the signals of 1 vary by" in result.out
-
-    run = create_run(tmp_path / "run", described(source=str(tmp_path / "units.npz")))
-    with pytest.warns(UserWarning, match="the signals of 1 vary by"):
-        run.warn_of_recordings()
-    run.database.close()
 
 
 # --- what inspect shows ----------------------------------------------------------------------------------------------

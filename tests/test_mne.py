@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.recordings import load, read
+from faults import refused
 from tiny import tiny
 
 mne = pytest.importorskip("mne", reason="pip install '.[mne]'")
@@ -43,15 +43,6 @@ def make(
 
 
 PEOPLE = ["ann", "bob", "cem"] * 4
-
-
-def refused(call: Callable[[], Any], text: str) -> None:
-    with pytest.raises(UserError, match=text) as caught:
-        call()
-    assert "\n" not in str(caught.value)
-
-
-# --- objects -----------------------------------------------------------------------------------------------
 
 
 def test_one_object_with_a_subject_column() -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import autotransfer as at
-from autotransfer.errors import UserError
 from autotransfer.recordings import load
 from autotransfer.recordings.moabb_sets import PARADIGMS
+from faults import refused
 
 pytest.importorskip("moabb", reason="pip install '.[moabb]'")
 from moabb import paradigms
@@ -22,12 +20,6 @@ from moabb.datasets.fake import FakeDataset
 def fake(kind: str = "imagery", events: tuple[str, ...] = ("left_hand", "right_hand", "feet"), **more: Any) -> Any:
     options = {"n_subjects": 3, "n_sessions": 2, "n_runs": 1, "n_events": 6, "duration": 30, "sfreq": 128} | more
     return FakeDataset(event_list=events, paradigm=kind, seed=0, **options)
-
-
-def refused(call: Callable[[], Any], text: str) -> None:
-    with pytest.raises(UserError, match=text) as caught:
-        call()
-    assert "\n" not in str(caught.value)
 
 
 def test_a_dataset_gives_what_its_paradigm_gives() -> None:
@@ -115,10 +107,3 @@ def test_a_failed_download_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeDataset, "_get_single_subject_data", no_network)
     text = r"MOABB cannot load FakeDataset, subject 1 \(ConnectionError: name resolution failed for example.org\)"
     refused(lambda: load("moabb:FakeDataset"), text)
-
-
-def test_without_moabb(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "moabb", None)
-    text = r"reading MOABB's data sets needs moabb, which is not installed; pip install moabb"
-    refused(lambda: load("moabb:BNCI2014_001"), text)
-    refused(lambda: at.Recordings.from_moabb(fake()), text)

@@ -133,16 +133,3 @@ def test_tdpsd_is_that_of_libemg_in_units_of_the_deviation(times: int) -> None:
         return number
 
     check("tdpsd", [*(fused(place) for place in range(6)), log_rms], times)
-
-
-@pytest.mark.parametrize(
-    ("kind", "logs"), [("hudgins", [0, 3]), ("tdar", [0, 3]), ("ls4", [0, 1]), ("ls9", [0, 1, 5, 6, 7]), ("tdpsd", [6])]
-)
-def test_an_amplitude_is_a_shift_of_the_logarithms_alone(kind: str, logs: list[int]) -> None:
-    X = windows()
-    moved = represented(7 * X, kind) - represented(X, kind)
-    expected = torch.zeros_like(moved)
-    expected[..., logs] = np.log(7)
-    if kind.startswith("ls"):
-        expected[..., 2] = np.log(7) / 2  # a root's
-    torch.testing.assert_close(moved, expected, rtol=0, atol=1e-9)

@@ -128,14 +128,3 @@ def test_rsvp(tmp_path: Path) -> None:
     assert rec.subjects == ("p1", "p2", "p3")
     assert rec.session.tolist()[:6] == [1, 1, 1, 2, 2, 2]
     np.testing.assert_array_equal(rec.X[6:12].numpy(), stored["p2"]["X"].astype(np.float32))
-
-
-def test_asl_emg(tmp_path: Path) -> None:
-    write_people(tmp_path, y=np.array(["a", "b", "hello"] * 2, object))
-    rec = converted("asl-emg", tmp_path)
-    assert (rec.sfreq, rec.classes) == (1000.0, ("a", "b", "hello"))
-    assert rec.channels == ("ch0", "ch1")
-    write_people(tmp_path, y=np.arange(6) + 1, channels=np.array(["one", "two"]))
-    rec = converted("asl-emg", tmp_path)
-    assert rec.classes == (1, 2, 3, 4, 5, 6)
-    assert rec.channels == ("one", "two")

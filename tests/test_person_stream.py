@@ -16,16 +16,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import autotransfer as at
-from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.person.stream.cutter import Cutter, Gap
 from autotransfer.person.stream.source import Chunk, NpzSource, match_channels, open_source
 from autotransfer.recordings.filters import CausalFilter
 from autotransfer.recordings.timestamps import GapDetector
 from ensembles import weighted
+from faults import invoke
 from test_session import OWN, REC, model
 
 ROOT = Path(__file__).parent.parent
@@ -44,13 +43,6 @@ def person_file(path: Path, X: np.ndarray, **changes: Any) -> Path:
     meta = {"sfreq": RATE, "channels": list(REC.channels)} | changes
     np.savez(path, X=X, meta=json.dumps(meta))
     return path
-
-
-def command(*given: object) -> Any:
-    result = CliRunner().invoke(app, ["stream", *map(str, given)])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def table(path: Path) -> pd.DataFrame:
@@ -121,7 +113,7 @@ def test_a_long_silence_costs_no_memory_and_is_counted() -> None:
 
 def test_windows_of_a_file_are_decoded_as_in_one_call(run: Path, tmp_path: Path) -> None:
     person_file(tmp_path / "ann.npz", OWN.numpy())
-    result = command(run, "--source", tmp_path / "ann.npz", "--out", tmp_path / "out.csv")
+    result = invoke("stream", run, "--source", tmp_path / "ann.npz", "--out", tmp_path / "out.csv")
     found, together = table(tmp_path / "out.csv"), at.load_model(run).predict_proba(OWN)
     assert len(found) == len(OWN) == 40
     np.testing.assert_allclose(probabilities(found), together, atol=2e-5)
@@ -134,7 +126,7 @@ def test_seconds_end_after_the_last_window_within_them(run: Path, tmp_path: Path
     person_file(tmp_path / "ann.npz", OWN.numpy())
     person_file(tmp_path / "long.npz", np.concatenate(list(OWN.numpy()), 1)[None])
     for name in ("ann", "long"):
-        told = command(run, "--source", tmp_path / f"{name}.npz", "--hop", 1, "--seconds", seconds)
+        told = invoke("stream", run, "--source", tmp_path / f"{name}.npz", "--hop", 1, "--seconds", seconds)
         found = pd.read_csv(io.StringIO(told.stdout))
         assert found["window"].tolist() == list(range(windows))
         assert (found["time"] < seconds).all()
@@ -149,7 +141,7 @@ def at_tensor(windows: np.ndarray) -> Any:
 def test_a_session_continues(run: Path, tmp_path: Path) -> None:
     for name, rows in (("first", slice(0, 25)), ("second", slice(25, 40))):
         person_file(tmp_path / f"{name}.npz", OWN.numpy()[rows])
-        command(run, "--source", tmp_path / f"{name}.npz", "--out", tmp_path / f"{name}.csv",
+        invoke("stream", run, "--source", tmp_path / f"{name}.npz", "--out", tmp_path / f"{name}.csv",
                 "--session", tmp_path / "ann.session")  # fmt: skip
     found = np.concatenate([probabilities(table(tmp_path / f"{name}.csv")) for name in ("first", "second")])
     np.testing.assert_allclose(found, at.load_model(run).predict_proba(OWN), atol=2e-5)
@@ -184,7 +176,7 @@ def test_impossible_options_of_a_stream_are_refused(run: Path, tmp_path: Path, c
     }
     np.savez(tmp_path / "x.npz", **arrays, meta=json.dumps(meta))
     with pytest.raises(UserError) as caught:
-        command(run, "--source", tmp_path / "x.npz", *options)
+        invoke("stream", run, "--source", tmp_path / "x.npz", *options)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 

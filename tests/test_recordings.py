@@ -12,9 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 import autotransfer as at
 from autotransfer.errors import UserError
@@ -272,39 +269,6 @@ def test_windows_to_predict_need_no_subjects() -> None:
 
 
 # --- nothing else ever comes out ---------------------------------------------------------------------------
-
-
-def valid_or_refused(*arguments: object, **more: object) -> None:
-    try:
-        rec = Recordings(*arguments, **more)
-    except UserError as refusal:
-        message = str(refusal)
-    else:
-        assert_valid(rec)
-        message = ""
-    assert "\n" not in message
-
-
-@st.composite
-def nearly_valid(draw: st.DrawFn) -> dict[str, object]:
-    n = draw(st.integers(3, 9))
-    shape = (n, draw(st.integers(1, 3)), draw(st.integers(7, 9)))
-    dtype = draw(st.sampled_from(["float16", "float32", "float64", "int16", "bool"]))
-    label = st.sampled_from([0, 1, 2, "a", "b", 2.5, True, float("nan")][: draw(st.integers(2, 8))])
-    return {
-        "X": draw(hnp.arrays(dtype, shape)),
-        "y": draw(st.lists(label, min_size=n, max_size=n)),
-        "subject": draw(st.lists(label, min_size=n, max_size=n)),
-        "session": draw(st.none() | st.lists(label, min_size=n, max_size=n)),
-        "classes": draw(st.none() | st.lists(st.text(max_size=2), max_size=4)),
-    }
-
-
-@pytest.mark.filterwarnings("ignore:.* windows have no label")
-@settings(max_examples=6, deadline=None)
-@given(nearly_valid())
-def test_nearly_valid_arguments_give_valid_recordings_or_user_errors(arguments: dict[str, object]) -> None:
-    valid_or_refused(**arguments)
 
 
 @pytest.mark.parametrize(

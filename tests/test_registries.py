@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import autotransfer as at
 from autotransfer.augment import AUGMENTATIONS, TrainingBatch
 from autotransfer.censoring import CENSORS, MODES
-from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.jobs import HISTORY
 from autotransfer.model.encoders import ENCODERS
@@ -30,6 +28,7 @@ from autotransfer.settings import field_names
 from autotransfer.tasks import TASKS
 from contributed import EXAMPLES, REGISTRIES
 from contributed import registered as registered
+from faults import printed
 from tiny import tiny
 
 pytestmark = pytest.mark.usefixtures("registered")
@@ -215,12 +214,6 @@ def test_an_augmentation_acts_in_training_alone_and_not_on_the_stack(name: str, 
 # ---- tasks -----------------------------------------------------------------------------------------------------------
 
 
-def call(*words: object) -> str:
-    result = CliRunner().invoke(app, list(map(str, words)))
-    assert result.exception is None, result.exception
-    return str(result.output)
-
-
 def test_a_registered_task_is_used(tmp_path: Path) -> None:
     """Levels of effort: run, report, predict and the estimator use the metric and the words of the page's task."""
     rng = np.random.default_rng(0)
@@ -228,7 +221,7 @@ def test_a_registered_task_is_used(tmp_path: Path) -> None:
     X = rng.normal(size=(len(y), 2, 64)) * np.exp(0.6 * y + 0.2 * who)[:, None, None]
     data, run = tmp_path / "effort.npz", tmp_path / "run"
     np.savez(data, X=X, y=y, subject=who, meta=json.dumps({"sfreq": 64.0}))
-    told = call("run", data, "--target", "ordinal", "--kinds", "linear", "--networks", "none", "--out", run)
+    told = printed("run", data, "--target", "ordinal", "--kinds", "linear", "--networks", "none", "--out", run)
     choice = read_choice(run)
     assert choice.metric == "neg_mean_absolute_error"
     assert choice.task is TASKS["ordinal"]
@@ -238,8 +231,8 @@ def test_a_registered_task_is_used(tmp_path: Path) -> None:
     assert choice.chance == pytest.approx(-2 / 3)
     assert "balanced_accuracy" in choice.other_metrics
     assert "negative error in levels" in (run / "report.html").read_text(encoding="utf-8")
-    assert "negative error in levels" in call("predict", run, data, "--out", tmp_path / "out.csv")
-    assert "balanced accuracy" in call(
+    assert "negative error in levels" in printed("predict", run, data, "--out", tmp_path / "out.csv")
+    assert "balanced accuracy" in printed(
         "predict", run, data, "--out", tmp_path / "out.csv", "--metric", "balanced_accuracy"
     )
     model = load_model(run)

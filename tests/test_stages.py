@@ -12,11 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import autotransfer as at
 from autotransfer import files
-from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.models import saving
 from autotransfer.models.loading import load_model
@@ -32,7 +30,7 @@ from autotransfer.search import plan as plans
 from autotransfer.search.plan import Plan, Stage, begin, read_plan
 from autotransfer.search.procedure import PlanRunner, perform_plan
 from autotransfer.versions import versions
-from faults import Interrupted, few_linear_candidates, quiet, table_of
+from faults import Interrupted, few_linear_candidates, printed, quiet, table_of
 from tiny import create_run, described, save_folder, tiny, tiny_file
 
 pytestmark = pytest.mark.usefixtures("brief_results")
@@ -63,14 +61,6 @@ def options(folder: Path, **changes: object) -> RunOptions:
 
 def start(folder: Path, **changes: object) -> Run:
     return create_run(folder / "run", options(folder, **changes))
-
-
-def told(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(one) for one in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 def plain(choice: Choice) -> Choice:
@@ -222,21 +212,21 @@ def test_a_run_that_ended_can_be_given_more_time(tmp_path: Path, whole: Path) ->
     perform_plan(run, quiet, shown=False)
     run.database.close()
     longer = f"; continue it with: autotransfer resume {run.folder} --time 10m"
-    assert longer in told("resume", run.folder)
+    assert longer in printed("resume", run.folder)
     assert longer in status_lines(run.folder)[0]
     (run.folder / "report.html").unlink()  # as if it was stopped after all else was done
-    again = told("resume", run.folder)
+    again = printed("resume", run.folder)
     assert longer in again
     assert (run.folder / "report.html").exists()
-    assert "everything in its plan was trained" in told("resume", run.folder, "--time", "none")
-    assert "--time" not in told("resume", run.folder)
+    assert "everything in its plan was trained" in printed("resume", run.folder, "--time", "none")
+    assert "--time" not in printed("resume", run.folder)
     choice, expected = read_choice(run.folder), read_choice(whole)
     assert [stage.name for stage in choice.stages] == STAGES
     assert choice.undelivered_stages == []
     assert plain(choice).estimate == plain(expected).estimate
     assert table_of(run.folder).equals(table_of(whole))
     with pytest.raises(UserError, match="everything in its plan was trained; leave --time out"):
-        told("resume", run.folder, "--time", "10m")
+        printed("resume", run.folder, "--time", "10m")
 
 
 def test_a_stage_cut_by_time_is_completed_by_resume(tmp_path: Path, whole: Path) -> None:
@@ -261,7 +251,7 @@ def test_a_stage_cut_by_time_is_completed_by_resume(tmp_path: Path, whole: Path)
     hidden = [entry for entry in run.database.entries(hidden=True) if entry.stage == UNDELIVERED]
     assert {entry.setting.encoder for entry in hidden} == {"eegnet"}
     run.database.close()
-    told("resume", run.folder, "--time", "none")
+    printed("resume", run.folder, "--time", "none")
     assert_same(run.folder, whole)
     again = Run.open(run.folder)
     assert {entry.starts for entry in again.database.entries()} == {1}, "it went on where it was stopped"
@@ -356,7 +346,7 @@ def test_a_run_stops_if_its_data_change_and_goes_on_when_they_are_restored(tmp_p
     assert len(read_choice(run.folder).stages) == 1, "the interim result before the change stays"
     run.database.close()
     windows[0, 0, 0] -= 1
-    told("resume", run.folder)
+    printed("resume", run.folder)
     choice = read_choice(run.folder)
     assert [stage.name for stage in choice.stages] == STAGES
     assert choice.fingerprint == fingerprint(at.load(tmp_path / "data"))

@@ -42,12 +42,6 @@ def test_signed_rank_equals_scipy_exact_without_ties(n: int) -> None:
     assert signed_rank_p(data) == pytest.approx(stats.wilcoxon(data, method="exact").pvalue, rel=1e-9)
 
 
-def test_signed_rank_of_many_subjects_is_the_normal_approximation() -> None:
-    data = np.random.default_rng(0).normal(0.2, 1, 51)
-    exact = stats.wilcoxon(data, method="exact").pvalue
-    assert signed_rank_p(data) == pytest.approx(exact, rel=0.1)
-
-
 def test_signed_rank_of_ties_by_rounding() -> None:
     rough = np.array([0.3 - 0.2, 0.2 - 0.1, 0.1, 0.9 - 0.8, 0.2, 0.25, -0.4])
     assert len(set(rough)) > 4  # equal to a reader, not to the computer
@@ -68,12 +62,6 @@ def test_interval_is_seeded_and_independent_of_order() -> None:
     first = bootstrap_interval(data, seed=3)
     assert first == bootstrap_interval(data[::-1], seed=3) == bootstrap_interval(data.tolist(), seed=3)
     assert first != bootstrap_interval(data, seed=4)
-
-
-def test_interval_approaches_students_for_normal_data() -> None:
-    data = np.random.default_rng(2).normal(0.1, 0.2, 60)
-    expected = stats.t.interval(0.95, 59, data.mean(), stats.sem(data))
-    assert bootstrap_interval(data, seed=0, resamples=40_000) == pytest.approx(expected, abs=0.003)
 
 
 def test_interval_covers_as_often_as_it_says() -> None:

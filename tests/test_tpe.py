@@ -13,11 +13,8 @@ from autotransfer.runs.choice import Choice
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import perform_plan
 from autotransfer.search.tpe import suggest
+from faults import quiet
 from tiny import create_run, described, tiny_file
-
-
-def quiet(_: str) -> None:
-    pass
 
 
 def tpe_run(folder: Path, trials: int) -> tuple[Run, Choice]:
