@@ -86,7 +86,7 @@ def find_extremes(X: Array | Tensor, subject: Ints, signals: Signals) -> tuple[F
         for side, distance in enumerate((high[owner][..., None] - values, values - low[owner][..., None])):
             at_end = distance <= 0
             np.add.at(count[side], owner, np.count_nonzero(at_end, axis=-1))
-            np.minimum.at(gap[side], owner, np.where(at_end, np.inf, distance).min(-1))
+            np.minimum.at(gap[side], owner, np.where(distance > 0, distance, np.inf).min(-1))  # NaN is not > 0
             np.add.at(ends[side], owner, moving * np.count_nonzero(at_end, axis=-1))
             np.add.at(about[side], owner, moving * np.count_nonzero(distance < near[owner][..., None], axis=-1))
     others = high - low - gap.sum(0)  # range of all other values
