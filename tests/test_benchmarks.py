@@ -10,13 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.nn.functional as F
-from benchmarks import floor
 from benchmarks.__main__ import SECTIONS, main
 from benchmarks.steps import build_plain_step, build_population_step, build_skorch_step, make_jobs, make_noise
 from benchmarks.tables import describe_machine, write
 from benchmarks.timing import Options, Step
-from torch.utils.flop_counter import FlopCounterMode
 
 import autotransfer as at
 
@@ -76,27 +73,6 @@ def test_members_share_minibatches_unless_alone() -> None:
     step = build_population_step(recordings, at.Setting(batch_size=32), 25, "cpu")
     assert step.units == 50
     step.run()
-
-
-def filtered(signal: torch.Tensor, taps: torch.Tensor) -> torch.Tensor:
-    """A filter per row as products with its windows, which torch's counter understands: (F, B, T), (F, K)."""
-    rows, kernel = signal.shape[0], taps.shape[1]
-    windows = F.pad(signal, ((kernel - 1) // 2, kernel // 2)).unfold(-1, kernel, 1)
-    return torch.bmm(windows.reshape(rows, -1, kernel), taps[..., None]).view(signal.shape)
-
-
-def test_floor_counts_the_operations_of_the_layers() -> None:
-    channels, times, batch, wide = 6, 64, 4, floor.WIDE
-    x, y = torch.randn(channels, batch, times), torch.arange(batch) % 4
-    sizes = [(wide, channels), (wide, 64), (wide, 16), (16, wide), (4, 16 * 2)]
-    spatial, temporal, depthwise, pointwise, classifier = (torch.randn(size, requires_grad=True) for size in sizes)
-    with FlopCounterMode(display=False) as counter:
-        u = (spatial @ x.view(channels, -1)).view(wide, batch, times)
-        h = filtered(F.avg_pool1d(filtered(u, temporal), 4), depthwise)
-        h = (pointwise @ h.reshape(wide, -1)).view(16, batch, -1)
-        logits = F.avg_pool1d(h, 8).transpose(0, 1).flatten(1) @ classifier.T
-        F.cross_entropy(logits, y).backward()
-    assert counter.get_total_flops() == floor.member_step(channels, times, batch).operations
 
 
 @pytest.mark.parametrize(

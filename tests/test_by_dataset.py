@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.csv_rows import append_rows, build_parser, measure_datasets, read_known_rows
+from benchmarks.csv_rows import build_parser, measure_datasets, read_known_rows
 
 import autotransfer as at
 from tiny import tiny_file
@@ -32,13 +32,3 @@ def test_a_data_set_is_measured_once(tmp_path: Path) -> None:
     both = measure_datasets(parser.parse_args([source]), columns, measured)
     assert both["data"].tolist() == ["other", "tiny", "tiny"]
     assert [row["data"] for row in read_known_rows(tmp_path / "table.csv")] == ["other", "tiny", "tiny"]
-
-
-def test_rows_are_appended_and_come_back(tmp_path: Path) -> None:
-    out = tmp_path / "new" / "rows.csv"
-    assert read_known_rows(out) == []
-    for score in (0.5, 0.75):
-        append_rows(out, [("=1+1", score)], ("name", "score"))
-    assert read_known_rows(out) == [{"name": "=1+1", "score": "0.5"}, {"name": "=1+1", "score": "0.75"}]
-    assert out.read_text().count("name,score") == 1
-    assert "'=1+1" in out.read_text()

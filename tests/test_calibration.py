@@ -326,9 +326,9 @@ def test_the_command(run: Path, tmp_path: Path) -> None:
     assert call("predict", out, data, "--out", tmp_path / "p.csv").code == 0
     found = np.genfromtxt(tmp_path / "p.csv", delimiter=",", names=True)
     np.testing.assert_allclose(np.c_[found["p_left"], found["p_right"]], want, atol=1e-6)
-    exported = call("export", out, "--format", "torch")
+    exported = call("export", out, "--format", "safetensors")
     assert (exported.code, exported.err) == (0, "")
-    assert (out / "model.pt2").exists()
+    assert (out / "model.safetensors").exists()
     assert at.Session(out).predict_proba(windows[0]).shape == (2,)
     other = person(tmp_path / "bea.npz", X=1.1 * windows.numpy())
     there = call("calibrate", run, other, "--out", out)

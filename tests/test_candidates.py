@@ -67,17 +67,6 @@ def test_families_that_were_not_asked_for_are_not_trained(options: dict[str, str
 
 @pytest.mark.parametrize(
     "options",
-    [{"grid": "paper"}, {"standardize": "train"}, {"align": "online"}, {"search": "tpe"}, {"rule": "published"}],
-)  # fmt: skip
-def test_auto_adaptation_is_disabled_if_options_name_the_settings(options: dict[str, str]) -> None:
-    assert described(source="x", adaptation=None, **options).adaptation == "none"
-    assert described(source="x", adaptation=None).adaptation == "zero-shot"
-    assert described(source="x", adaptation=None, grid="uncensored").adaptation == "zero-shot"
-    assert described(source="x", adaptation="none").adaptation == "none"
-
-
-@pytest.mark.parametrize(
-    "options",
     [
         {"adaptation": "some"},
         {"rule": "best"},

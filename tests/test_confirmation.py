@@ -54,14 +54,6 @@ def test_equivalence_is_two_one_sided_tests() -> None:
     assert wide.p > 0.05, "nothing is shown by eight noisy sets"
 
 
-def test_harm_counts_subjects_beyond_the_margin() -> None:
-    differences = {"a": {"1": -0.03, "2": -0.02, "3": 0.5, "4": 0.02}, "b": {"1": 0.021, "2": 0.0}}
-    assert inference.harm_rates(differences) == (pytest.approx(1 / 6), pytest.approx(2 / 6))
-    row = inference.harm_table({"step": differences}).splitlines()[2]
-    assert "25\u00a0% (a)" in row
-    assert "−0.030" in row
-
-
 def test_the_best_is_bold() -> None:
     assert bold_best([0.5, None, 0.71, 0.7101]) == ["0.500", "–", "**0.710**", "**0.710**"]
     assert bold_best([None]) == ["–"]

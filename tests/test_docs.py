@@ -242,19 +242,3 @@ def test_blocks_that_are_not_run_are_few_and_say_why() -> None:
     found = [block for page in PAGES for block in BLOCK.finditer((DOCS / page).read_text()) if block["why"]]
     assert len(found) <= 3
     assert all(len(block["why"].split()) >= 3 for block in found)
-
-
-QUICK = ("modes", "scores", "latent")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("names", [QUICK, ()], ids=["quick", "all"])
-def test_figures_can_be_made_again(names: tuple[str, ...], tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="the figures are drawn with the extra 'docs'")
-    command = [sys.executable, str(DOCS / "figures.py"), "--out", str(tmp_path), "--epochs", "1", *names]
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
-    page, made = (DOCS / "method.md").read_text(), [path.name for path in tmp_path.iterdir()]
-    assert len(made) == (len(names) or page.count(".svg)"))
-    for name in made:
-        assert f"(images/{name})" in page
-        assert (DOCS / "images" / name).exists()

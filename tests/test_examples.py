@@ -7,10 +7,8 @@ import importlib
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +17,6 @@ from typer.testing import CliRunner
 
 import autotransfer as at
 from autotransfer.cli import app
-from tiny import tiny_file
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -103,35 +100,3 @@ def test_readme_leads_to_files_that_are_there() -> None:
     assert [link for link in found if not (ROOT / link.partition("#")[0]).exists()] == []
     for command in ("pip install autotransfer", "make demo", "make test"):
         assert command in README
-
-
-@pytest.mark.slow
-def test_the_picture_of_censoring_can_be_drawn_again(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="figures are drawn with the extra 'docs'")
-    command = [sys.executable, str(ROOT / "docs/idea.py"), "--out", str(tmp_path), "--epochs", "1"]
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
-    assert "person read in" in (tmp_path / "idea.svg").read_text()
-
-
-@pytest.mark.slow
-def test_a_piece_of_a_slurm_array_begins_stops_resumes_and_ends(tmp_path: Path) -> None:
-    """The batch script without SLURM: TERM as it is sent before the time is up, then the next pieces."""
-    data = tiny_file(tmp_path)
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    (folder / "autotransfer").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m autotransfer "$@"\n')
-    (folder / "autotransfer").chmod(0o755)
-    env = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"}
-    command = ["bash", str(ROOT / "examples/study.sbatch"), str(data), "run", "--epochs", "60", "--seeds", "1"]
-    first = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    end = time.monotonic() + 120
-    while not (tmp_path / "run/run.sqlite").exists() and time.monotonic() < end:
-        time.sleep(0.05)
-    time.sleep(0.5)
-    first.send_signal(signal.SIGTERM)
-    first.communicate(timeout=120)
-    assert first.returncode == 143
-    for _ in range(2):
-        piece = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300, check=False)
-        assert piece.returncode == 0, piece.stderr
-    assert "is finished" in piece.stdout

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from benchmarks import field, field_baselines, field_tables
-from benchmarks.csv_rows import append_rows, read_known_rows
+from benchmarks import field, field_baselines
+from benchmarks.csv_rows import read_known_rows
 from benchmarks.shallow import Task
 from sklearn.linear_model import RidgeClassifierCV
 
@@ -88,31 +88,3 @@ def test_ridge_of_inner_products_is_that_of_scikit_learn(n_classes: int) -> None
     assert (ours == theirs.predict(values[test])).all()
     assert len(np.unique(ours)) == n_classes
     assert theirs.alpha_ not in (field_baselines.STRENGTHS[0], 1.0)
-
-
-# ---- tables ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Ours has 0.8 for both subjects of two sets; a baseline 0.9 and 0.5, one that is incomplete 1.0."""
-    header = "data,adaptation,subject,score,first,stages,first_seconds,seconds,time,seeds,Simple\n"
-    runs = [f"{name},zero-shot,{one},0.8,0.7,1,1,1,1m,1,0.6\n" for name in ("eeg_a", "emg_b") for one in "pq"]
-    (tmp_path / "default_runs.csv").write_text(header + "".join(runs))
-    out = tmp_path / "field.csv"
-    scores = [("eeg_a", "p", 0.9), ("eeg_a", "q", 0.9), ("emg_b", "p", 0.4), ("emg_b", "q", 0.6)]
-    good = [(data, "Good", "zero-shot", one, value, 0, "good", 1.0) for data, one, value in scores]
-    append_rows(out, [*good, ("emg_b", "Half", "zero-shot", "p", 1.0, 0, "half", 1.0)], field.COLUMNS)
-    return tmp_path
-
-
-def test_a_baseline_that_is_ahead_is_named(folder: Path) -> None:
-    lines = field_tables.ahead(folder).splitlines()
-    assert len(lines) == 3
-    assert lines[2].startswith("| eeg_a | zero-shot | Good | 0.900 | 0.800 | +0.100")
-
-
-def test_tables_hold_complete_baselines_only(folder: Path) -> None:
-    table = field_tables.gaps(folder)
-    assert "| the best baseline of each set | 1 of 2 | +0.050" in table
-    assert "Half" not in table

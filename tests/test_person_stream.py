@@ -20,7 +20,7 @@ import pytest
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.person.stream.cutter import Cutter, Gap
-from autotransfer.person.stream.source import Chunk, NpzSource, match_channels, open_source
+from autotransfer.person.stream.source import Chunk, open_source
 from autotransfer.recordings.filters import CausalFilter
 from autotransfer.recordings.timestamps import GapDetector
 from ensembles import weighted
@@ -179,14 +179,6 @@ def test_impossible_options_of_a_stream_are_refused(run: Path, tmp_path: Path, c
         invoke("stream", run, "--source", tmp_path / "x.npz", *options)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_channels_are_found_by_name(tmp_path: Path) -> None:
-    X = OWN.numpy()
-    source = NpzSource(person_file(tmp_path / "more.npz", X[:, [2, 0, 1, 1]], channels=["ch2", "ch0", "x", "ch1"]))
-    assert match_channels(source, model())[0] == [1, 3, 0]
-    named = NpzSource(person_file(tmp_path / "other.npz", X, channels=["a", "b", "c"]))
-    assert match_channels(named, model(), by_position=True)[0] == [0, 1, 2]
 
 
 # the Lab Streaming Layer, on this machine alone

@@ -221,7 +221,7 @@ def test_a_registered_task_is_used(tmp_path: Path) -> None:
     X = rng.normal(size=(len(y), 2, 64)) * np.exp(0.6 * y + 0.2 * who)[:, None, None]
     data, run = tmp_path / "effort.npz", tmp_path / "run"
     np.savez(data, X=X, y=y, subject=who, meta=json.dumps({"sfreq": 64.0}))
-    told = printed("run", data, "--target", "ordinal", "--kinds", "linear", "--networks", "none", "--out", run)
+    told = printed("run", data, "--target", "ordinal", "--kinds", "features", "--networks", "none", "--out", run)
     choice = read_choice(run)
     assert choice.metric == "neg_mean_absolute_error"
     assert choice.task is TASKS["ordinal"]

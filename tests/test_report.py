@@ -8,16 +8,14 @@ import math
 import re
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 
 import pytest
 from plotly.offline import get_plotlyjs
 
-from autotransfer.report import page
 from autotransfer.report.escaping import plain
-from autotransfer.report.page import document, plotly_library, write
-from autotransfer.report.summary import ProbeResult, Summary
-from report_example import EXAMPLES, HOSTILE, empty, finished, hostile
+from autotransfer.report.page import document, plotly_library
+from autotransfer.report.summary import ProbeResult
+from report_example import EXAMPLES, HOSTILE, finished, hostile
 from report_outline import Outline, example, figure_data, labels, light
 
 
@@ -94,18 +92,3 @@ def _no_markup_in_plots(text: str) -> None:
     for label in labels(figure_data(text)):
         rest = re.sub(r"</?b>|<br>|<extra></extra>", "", label)
         assert "<" not in rest, label
-
-
-def test_write_replaces_the_file_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = tmp_path / "report.html"
-    assert write(empty(), target) == target
-    before = target.read_bytes()
-
-    def fail(summary: Summary) -> str:
-        raise RuntimeError("no room")
-
-    monkeypatch.setattr(page, "document", fail)
-    with pytest.raises(RuntimeError, match="no room"):
-        write(finished(), target)
-    assert target.read_bytes() == before
-    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]

@@ -18,7 +18,7 @@ from autotransfer.report.comparison import list_methods
 from autotransfer.report.page import SECTIONS
 from autotransfer.report.plot import Figure
 from autotransfer.report.statistics import paired
-from autotransfer.report.summary import ProbeResult, Summary
+from autotransfer.report.summary import Summary
 from report_example import EXAMPLES, averaged, finished, in_stages, paper_network_won
 from report_outline import example, figure_data
 
@@ -144,14 +144,6 @@ def test_sessions_and_labels_are_those_of_the_replay() -> None:
     }
     calibrated = {row[1]: row[2] for row in drawn["labels"].rows if row[0].startswith("calibrated")}
     assert calibrated == {int(n): pytest.approx(np.mean([*v.values()])) for n, v in played.calibrated.items()}
-
-
-def test_leakage_is_drawn_for_each_network_and_fold() -> None:
-    leakage = {role: [ProbeResult("1", level, 0.1, 1.0), ProbeResult("2", 0.2, 0.5, 0.1)]
-               for role, level in {"paper_network": 0.3, "uncensored": 0.9, "chosen": 0.5}.items()}  # fmt: skip
-    figure = figures(replace(finished(), leakage=leakage))["leakage"]
-    assert [trace["y"] for trace in figure.data] == [[0.3, 0.2], [0.9, 0.2], [0.5, 0.2]]
-    assert len(figure.rows) == 6
 
 
 # ---- axes ------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 import autotransfer as at
-from autotransfer.errors import UserError
 from autotransfer.models.card import CandidateCard, ModelCard
 from autotransfer.models.model_page import model_page
 from autotransfer.report.moabb_results import COLUMNS
@@ -39,6 +38,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.filterwarnings("ignore:Creating a dataset without passing data")  # of h5py, to MOABB
+@pytest.mark.slow
 def test_the_columns_are_those_of_moabb(tmp_path: Path) -> None:
     moabb = pytest.importorskip("moabb")
     from moabb.analysis.results import Results
@@ -142,13 +142,3 @@ def test_hostile_names_stay_names_in_the_page() -> None:
     assert "\x1b" not in text
     assert not re.search(r"^# big", text, re.MULTILINE)
     assert "](http" not in text
-
-
-def test_tensorboard_is_missed_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    from autotransfer.report.tensorboard import import_summary_writer
-
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(UserError, match=r"needs tensorboard.*pip install tensorboard"):
-        import_summary_writer()

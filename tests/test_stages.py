@@ -27,8 +27,8 @@ from autotransfer.runs.progress import OUT_OF_TIME, status_lines
 from autotransfer.runs.run import Run
 from autotransfer.search import baselines, procedure
 from autotransfer.search import plan as plans
-from autotransfer.search.plan import Plan, Stage, begin, read_plan
-from autotransfer.search.procedure import PlanRunner, perform_plan
+from autotransfer.search.plan import begin, read_plan
+from autotransfer.search.procedure import perform_plan
 from autotransfer.versions import versions
 from faults import Interrupted, few_linear_candidates, printed, quiet, table_of
 from tiny import create_run, described, save_folder, tiny, tiny_file
@@ -256,25 +256,6 @@ def test_a_stage_cut_by_time_is_completed_by_resume(tmp_path: Path, whole: Path)
     again = Run.open(run.folder)
     assert {entry.starts for entry in again.database.entries()} == {1}, "it went on where it was stopped"
     again.database.close()
-
-
-def test_a_stage_starts_only_if_similar_fits_took_less_than_the_time_left(
-    tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(whole, tmp_path / "run")
-    run = Run.open(tmp_path / "run")
-    plan = run.database.require("plan", Plan)
-    (eegnet,) = plan.stages[2].settings
-    runner = PlanRunner(
-        run, replace(plan, stages=[*plan.stages, Stage.of("again", [eegnet], [1])]), quiet, shown=False, on_result=None
-    )
-    took = sum(entry.record.seconds for entry in run.database.entries() if entry.record and entry.setting == eegnet)
-    for left, begins in ((took / 4, False), (took * 100, True)):  # the paper's network is of the same kind
-        monkeypatch.setattr(PlanRunner, "seconds_left", left)
-        assert runner._has_time(len(plan.stages)) is begins
-    monkeypatch.setattr(PlanRunner, "seconds_left", -1.0)
-    assert runner._has_time(0), "the first stage is always completed"
-    run.database.close()
 
 
 def test_without_networks_costly_baselines_wait_for_the_last_result(
