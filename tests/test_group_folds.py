@@ -87,7 +87,7 @@ def test_no_fit_that_held_a_subject_out_decides_about_it(finished: tuple[Run, Ch
         assert known.log_probs
         assert not any(set(group) & set(fold) for fold, _ in known.log_probs)
         assert not {score.subject for score in known.scores} & set(group)
-    assert sorted(map(sorted, evidence.groups)) == sorted(run.groups), "weights are found once for a group"
+    assert sorted(map(sorted, evidence.blocks)) == sorted(run.groups), "weights are found once for a group"
     weights = choice.ensemble.nested if choice.ensemble else {}
     assert weights["0"] == weights["4"]
 

@@ -104,12 +104,11 @@ def max_adaptation(options: RunOptions) -> str:
 
 def linear_baselines(run: Run) -> dict[str, Setting]:
     """Return LINEAR_BASELINES with estimated shrinkage: zero-shot and, if the run may adapt, centered by subject."""
-    settings = reversed(linear_candidates("zero-shot", run.recordings))
-    baselines = {LINEAR_BASELINES[s.family]: s for s in settings if s.family in LINEAR_BASELINES}
-    if (adaptation := max_adaptation(run.options)) != "none":
-        for setting in reversed(linear_candidates(adaptation, run.recordings)):
-            if setting.family in LINEAR_BASELINES and setting.adaptation == adaptation:
-                baselines[LINEAR_BASELINES[setting.family].replace(" (", f", {adaptation} (")] = setting
+    adaptation, baselines = max_adaptation(run.options), dict[str, Setting]()
+    for setting in reversed(linear_candidates(adaptation.replace("none", "zero-shot"), run.recordings)):
+        if setting.family in LINEAR_BASELINES:
+            suffix = " (" if setting.adaptation == "none" else f", {adaptation} ("
+            baselines[LINEAR_BASELINES[setting.family].replace(" (", suffix)] = setting
     return {name: baselines[name] for name in sorted(baselines)}
 
 

@@ -100,14 +100,6 @@ class ClassificationEvidence:
         """Return the held-out subjects with windows of at least two classes."""
         return sorted(who for who in {who for _, who in self.log_probs} if len(np.unique(self.y[who])) > 1)
 
-    @cached_property
-    def groups(self) -> list[list[int]]:
-        """Return subjects in groups that the same fits held out."""
-        groups: dict[frozenset[tuple[int, ...]], list[int]] = {}
-        for subject in self.held_out_subjects:
-            groups.setdefault(frozenset(fold for fold, who in self.log_probs if who == subject), []).append(subject)
-        return list(groups.values())
-
     @property
     def strengths(self) -> list[None]:
         """Return the strength of each candidate's ridge penalty: classification has none."""
@@ -115,9 +107,13 @@ class ClassificationEvidence:
 
     @property
     def blocks(self) -> list[list[int]]:
-        """Return subjects to leave out together: at most BLOCKS blocks of whole groups."""
-        parts = np.array_split(np.arange(len(self.groups)), min(len(self.groups), BLOCKS))
-        return [[subject for place in part.tolist() for subject in self.groups[place]] for part in parts]
+        """Return subjects to leave out together: at most BLOCKS blocks of whole groups that the same fits held out."""
+        groups: dict[frozenset[tuple[int, ...]], list[int]] = {}
+        for subject in self.held_out_subjects:
+            groups.setdefault(frozenset(fold for fold, who in self.log_probs if who == subject), []).append(subject)
+        whole = list(groups.values())
+        parts = np.array_split(np.arange(len(whole)), min(len(whole), BLOCKS))
+        return [[subject for place in part.tolist() for subject in whole[place]] for part in parts]
 
     def pool(self, subject: int) -> Array:
         """Return log-probabilities (candidates, n, classes) of a subject: the mean probability over fits."""

@@ -29,22 +29,35 @@ State = dict[str, Tensor]
 
 def build_models(run: Run, choice: Choice, online: Mapping[Setting, float] | None = None) -> None:
     """Write RUN/model. online: weights of the online ensemble."""
+    rec, replay, weights, most = run.recordings, choice.replay, choice.delivered, None
     if choice.task.is_numeric and choice.ensemble is not None:
         fits = [(choice.settings[one.name], one.strength or 1.0, one.weight) for one in choice.ensemble.candidates]
         candidates = [CandidateFits(s, *_fit_ridge_on_all(run, s, size), weight) for s, size, weight in fits]
-        _save(run, candidates, choice, None)
-        return
-    weights = choice.delivered
-    networks = sum(not setting.network.closed_form for setting in weights)
-    most = None if choice.ensemble is None else fits_per_network(networks)
-    candidates = [
-        CandidateFits(setting, *_find_fits(run, setting, most), weight) for setting, weight in weights.items()
-    ]
-    replay, more = choice.replay, None
+    else:
+        networks = sum(not setting.network.closed_form for setting in weights)
+        most = None if choice.ensemble is None else fits_per_network(networks)
+        candidates = [CandidateFits(s, *_find_fits(run, s, most), weight) for s, weight in weights.items()]
+    model = build_model(rec, candidates, scores=card_scores(choice), encoders=run.encoders, target=choice.target)
+    model.card = replace(
+        model.card, seen=training_digests(rec), made_with=run.database.made_with(),
+        thresholds=None if choice.prediction_sets is None else choice.prediction_sets.thresholds,
+        intervals=None if choice.intervals is None else choice.intervals.intervals,
+        adaptation_method=None if choice.task.is_numeric else UNTRIED,
+    )  # fmt: skip
+    if replay is not None:
+        helped = replay.calibrates_with if replay.calibrated else None  # None: no subject had enough windows
+        method = replay.adaptation_method
+        model.card = replace(model.card, adaptation_method=method, calibrates_with=helped, trust=replay.trust)
     if online is not None and replay is not None and replay.rule is not None:
-        extra = [CandidateFits(s, *_find_fits(run, s, most), w) for s, w in online.items() if s not in weights]
-        more = [online.get(setting, 0.0) for setting in weights], extra
-    _save(run, candidates, choice, more)
+        shared = [online.get(setting, 0.0) for setting in weights]
+        new = {setting: weight for setting, weight in online.items() if setting not in weights}
+        if new:
+            extra = [CandidateFits(s, *_find_fits(run, s, most), weight) for s, weight in new.items()]
+            model = add_online_ensemble(
+                rec, model, shared, extra, replay.rule, is_used_in_sessions=replay.online_session,
+                is_used_transductively=replay.online_all_windows, encoders=run.encoders,
+            )  # fmt: skip
+    model.save(run.folder / "model")
 
 
 def card_scores(choice: Choice) -> dict[str, Any]:
@@ -61,30 +74,6 @@ def card_scores(choice: Choice) -> dict[str, Any]:
         "worst": min(choice.estimate.values(), default=None),
         "hold_out": choice.hold_out,
     } | ({"stages": [stage.name for stage in choice.stages], "end_reason": choice.end_reason} if choice.stages else {})
-
-
-def _save(
-    run: Run, fits: Sequence[CandidateFits], choice: Choice, more: tuple[list[float], list[CandidateFits]] | None
-) -> None:
-    """Save the model. more: weights of these candidates in the online ensemble, and its extra candidates."""
-    rec = run.recordings
-    model = build_model(rec, fits, scores=card_scores(choice), encoders=run.encoders, target=choice.target)
-    model.card = replace(
-        model.card, seen=training_digests(rec), made_with=run.database.made_with(),
-        thresholds=None if choice.prediction_sets is None else choice.prediction_sets.thresholds,
-        intervals=None if choice.intervals is None else choice.intervals.intervals,
-        adaptation_method=None if choice.task.is_numeric else UNTRIED,
-    )  # fmt: skip
-    if (replay := choice.replay) is not None:
-        helped = replay.calibrates_with if replay.calibrated else None  # None: no subject had enough windows
-        method = replay.adaptation_method
-        model.card = replace(model.card, adaptation_method=method, calibrates_with=helped, trust=replay.trust)
-        if more is not None and more[1] and replay.rule is not None:
-            model = add_online_ensemble(
-                rec, model, *more, replay.rule, is_used_in_sessions=replay.online_session,
-                is_used_transductively=replay.online_all_windows, encoders=run.encoders,
-            )  # fmt: skip
-    model.save(run.folder / "model")
 
 
 def fits_per_network(networks: int) -> int:

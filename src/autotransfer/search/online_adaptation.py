@@ -56,10 +56,6 @@ class AdaptationScores(NamedTuple):
         """Return the gains over zero-shot (S, orders)."""
         return self.by_method[method] - self.by_method[NO_ADAPTATION]
 
-    def all_windows_gains(self, rule: str) -> Floats:
-        """Return the gains (S,) over zero-shot with all windows at once."""
-        return self.all_windows[rule] - self.by_method[NO_ADAPTATION][:, 0]
-
 
 def score_methods(
     ensemble: Ensemble, latents: Sequence[Sequence[Tensor]], log_p: Tensor, y: Tensor, metric: Metric

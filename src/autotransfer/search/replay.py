@@ -76,9 +76,8 @@ def replay_subjects(
     held_out_with = {subject: tuple(group) for group in run.groups for subject in group}
     for subject, log_p in log_probs.items():
         name, candidates = str(recordings.subjects[subject]), built[held_out_with[subject]]
-        model = held_out_model(run, selection.by_setting(nested.get(name, {})), subject, candidates)
-        if model is not None and online is not None:
-            model = with_online_ensemble(run, model, online, subject, candidates)
+        weights = selection.by_setting(nested.get(name, {}))
+        model = held_out_model(run, weights, subject, online and online.nested[subject], candidates)
         if model is None or any(part.effects is None for part in model.candidates):
             return None
         rows = np.flatnonzero(recordings.subject.numpy() == subject)
@@ -147,7 +146,7 @@ def adaptation_results(
     at_once = {
         name: float(stacked.all_windows[rule][k]) for k, (name, rule) in enumerate(zip(subjects, rules, strict=True))
     }
-    gains = [float(stacked.all_windows_gains(rule)[k]) for k, rule in enumerate(rules)]
+    gains = [at_once[name] - stacked.by_method[NO_ADAPTATION][k, 0] for k, name in enumerate(subjects)]
     return results | {
         "online": by_order(rules),
         "all_windows": by_person(at_once),
@@ -158,26 +157,25 @@ def adaptation_results(
 
 
 def held_out_model(
-    run: Run, weights: Mapping[Setting, float], subject: int, built: CandidateCache | None = None
-) -> Model | None:
-    """Return the ensemble of fits that tested on the subject; None if it needs all windows of a subject at once."""
+    run: Run, weights: Mapping[Setting, float], subject: int, online: Mapping[Setting, float] | None = None,
+    built: CandidateCache | None = None,
+) -> Model | None:  # fmt: skip
+    """Return the ensemble of fits that tested on the subject, with the online ensemble if a part of it centers.
+
+    Return None if a model needs all windows of a subject at once. online: weights of the online ensemble.
+    """
     if any(setting.adaptation == "transductive" for setting in weights):
         return None
     parts = _held_out_parts(run, weights, subject)
-    return build_model(run.recordings, parts, scores={}, encoders=run.encoders, cache=built) if parts else None
-
-
-def with_online_ensemble(
-    run: Run, model: Model, online: OnlineWeights, subject: int, built: CandidateCache | None = None
-) -> Model:
-    """Return the model with the online ensemble of the same fits; unchanged if no part of it centers subjects."""
-    weights = online.nested[subject]
+    if not parts:
+        return None
+    model, more = build_model(run.recordings, parts, scores={}, encoders=run.encoders, cache=built), online or {}
     shared = [part.setting for part in model.candidates]
-    parts = _held_out_parts(run, {s: weight for s, weight in weights.items() if s not in shared}, subject)
-    if not any(part.setting.adaptation == "online" for part in parts):
+    extra = _held_out_parts(run, {s: weight for s, weight in more.items() if s not in shared}, subject)
+    if not any(part.setting.adaptation == "online" for part in extra):
         return model
     return add_online_ensemble(
-        run.recordings, model, [weights.get(setting, 0.0) for setting in shared], parts, CenteringRule(),
+        run.recordings, model, [more.get(setting, 0.0) for setting in shared], extra, CenteringRule(),
         is_used_in_sessions=True, is_used_transductively=True, encoders=run.encoders, cache=built,
     )  # fmt: skip
 
