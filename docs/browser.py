@@ -1,4 +1,4 @@
-"""A headless Chromium driven over a pipe: enough to load a page, emulate a phone or a dark screen, and look."""
+"""Control a headless Chromium over a pipe, to load pages and emulate phones and dark screens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FLAGS = (
 )  # fmt: skip
 
 
-PATIENCE = 90  # seconds
+TIMEOUT = 90  # seconds
 
 
 def find_chromium() -> str | None:
@@ -29,14 +29,14 @@ def find_chromium() -> str | None:
 
 
 class Browser:
-    """One process, one page at a time. `problems` collects console errors, exceptions and requests to the network."""
+    """Chromium process with one page. `problems` lists console errors, exceptions and network requests."""
 
     def __init__(self) -> None:
         self.profile = tempfile.mkdtemp()
         to_read, self.write_end = os.pipe()
         self.read_end, to_write = os.pipe()
 
-        def connect() -> None:  # Chromium reads commands from descriptor 3 and answers on 4
+        def connect() -> None:  # Chromium reads commands from descriptor 3 and writes responses to 4
             first, second = os.dup(to_read), os.dup(to_write)
             os.dup2(first, 3)
             os.dup2(second, 4)
@@ -63,17 +63,17 @@ class Browser:
         if self.session:
             message["sessionId"] = self.session
         os.write(self.write_end, json.dumps(message).encode() + b"\0")
-        while (answer := self._next()).get("id") != self.count:
-            self._note(answer)
-        if "error" in answer:
-            raise RuntimeError(f"{method}: {answer['error']}")
-        result: dict[str, Any] = answer["result"]
+        while (response := self._next()).get("id") != self.count:
+            self._note(response)
+        if "error" in response:
+            raise RuntimeError(f"{method}: {response['error']}")
+        result: dict[str, Any] = response["result"]
         return result
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self.buffer:
-            if not select.select([self.read_end], [], [], PATIENCE)[0]:
-                raise TimeoutError(f"Chromium has said nothing for {PATIENCE} s")
+            if not select.select([self.read_end], [], [], TIMEOUT)[0]:
+                raise TimeoutError(f"Chromium has sent nothing for {TIMEOUT} s")
             chunk = os.read(self.read_end, 1 << 20)
             if not chunk:
                 raise RuntimeError("Chromium has ended")
@@ -111,11 +111,11 @@ class Browser:
     def open(
         self, path: Path, *, width: int = 1280, height: int = 900, dark: bool = False, phone: bool = False
     ) -> None:
-        """Load the page of a file and wait until it has drawn itself."""
+        """Load a file and wait until the page is ready."""
         self.visit(path.resolve().as_uri(), width=width, height=height, dark=dark, phone=phone)
 
     def visit(self, url: str, *, width: int = 1280, height: int = 900, dark: bool = False, phone: bool = False) -> None:
-        """The same of an address."""
+        """Load an address and wait until the page is ready."""
         self.problems.clear()
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
         self.scheme(dark=dark)
@@ -127,8 +127,8 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", features=[feature])
 
     def screenshot(self, path: Path) -> None:
-        answer = self.call("Page.captureScreenshot", captureBeyondViewport=True, format="png")
-        path.write_bytes(base64.b64decode(answer["data"]))
+        response = self.call("Page.captureScreenshot", captureBeyondViewport=True, format="png")
+        path.write_bytes(base64.b64decode(response["data"]))
 
     def pdf(self, path: Path) -> None:
         path.write_bytes(base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"]))

@@ -1,7 +1,7 @@
-"""Docstrings as Markdown for the API reference.
+"""Convert docstrings to Markdown for the API reference.
 
 mkdocstrings parses the sections of the NumPy convention (Parameters, Returns, Attributes, Examples). The text before
-them, and docstrings without sections, are written for an editor, where lines and columns are kept.
+them, and docstrings without sections, keep their lines and columns.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FIELDS = re.compile(r"^(Parameters|Attributes)\n-{3,}$", re.MULTILINE)
 OWN_PAGE = ("Setting",)  # classes whose fields are described on a page of their own
 
 
-class AsWritten(Extension):
+class KeepLines(Extension):
     """Extension that keeps lines of tables and lists, and lists the commented fields of a dataclass in a table."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:

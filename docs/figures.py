@@ -1,6 +1,6 @@
-"""The figures of the method page, each made by the code it explains: python docs/figures.py
+"""Draw the figures of docs/method.md: python docs/figures.py
 
-Every number comes from `SEED` and the settings below; --epochs shortens the fits, for tests.
+The figures follow from `SEED` and the settings below; --epochs shortens the fits for tests.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ STYLE = {
 
 
 def modes(epochs: int | None) -> Any:
-    """What each mode does to points that are free to move: no network, no task, only the penalty's gradient."""
+    """Draw points that move along the gradient of a penalty in each mode, without a network."""
     generator = torch.Generator().manual_seed(SEED)
-    # Two classes (left, right) and two subjects (below, above), who did not do the same things equally often.
-    counts = {(0, 0): 60, (1, 0): 12, (0, 1): 12, (1, 1): 60}  # (class, subject): trials
+    # Two classes (left, right) and two subjects (below, above) with different class proportions.
+    counts = {(0, 0): 60, (1, 0): 12, (0, 1): 12, (1, 1): 60}  # (class, subject): windows
     y = torch.cat([torch.full((n,), c) for (c, _), n in counts.items()])
     s = torch.cat([torch.full((n,), k) for (_, k), n in counts.items()])
     start = 0.4 * torch.randn(len(y), 2, generator=generator)
     start += torch.stack([2.0 * y - 1.0, 1.6 * s - 0.8], 1)
     figure, axes = plt.subplots(1, 4, figsize=(8.6, 3.2), sharey=True, sharex=True, layout="constrained")
-    _cloud(axes[0], start, y, s, "no censor")
+    _cloud(axes[0], start, y, s, "no penalty")
     for axis, mode in zip(axes[1:], ("marginal", "conditional", "complementary"), strict=True):
         z = start.clone().requires_grad_()
         censor = at.make_censor("mmd", mode, latent_dim=2, n_classes=2, n_subjects=2)
         optimizer = torch.optim.Adam([z], lr=0.03)
         for _ in range(epochs or 120):
             optimizer.zero_grad()
-            # Staying near where one started stands in for all that the task wants to keep.
+            # A pull towards the start replaces the loss of a task.
             (censor(z, y, s) + 0.02 * (z - start).square().sum(1).mean()).backward()
             optimizer.step()
             censor.after_step()
@@ -68,13 +68,13 @@ def _cloud(axis: Any, z: torch.Tensor, y: torch.Tensor, s: torch.Tensor, mode: s
             rows = (y == c) & (s == k)
             color = {"facecolors": "none", "edgecolors": COLORS[k]} if marker == "o" else {"color": COLORS[k]}
             axis.scatter(*z[rows].T, s=14, marker=marker, lw=0.9, label=f"class {c}, subject {k}", **color)
-    read = [at.leakage(z, labels).accuracy for labels in (y, s)]
-    axis.set(title=f"{mode}\nclass {read[0]:.2f}, subject {read[1]:.2f}", xticks=[], yticks=[])
+    accuracies = [at.leakage(z, labels).accuracy for labels in (y, s)]
+    axis.set(title=f"{mode}\nclass {accuracies[0]:.2f}, subject {accuracies[1]:.2f}", xticks=[], yticks=[])
     axis.set_box_aspect(1)
 
 
 def scores(epochs: int | None) -> Any:
-    """Score estimators against the analytic score of a mixture of two Gaussians on a line."""
+    """Draw score estimates and the analytic score of a mixture of two Gaussians on a line."""
     means, deviation, n = torch.tensor([-2.0, 1.5]), 0.8, 128
     generator = torch.Generator().manual_seed(SEED)
     pick = torch.randint(2, (n,), generator=generator)
@@ -94,7 +94,7 @@ def scores(epochs: int | None) -> Any:
     return figure
 
 
-# Stein's γ is a ridge of n·γ: with 128 samples these four smooth about alike.
+# The ridge of Stein's estimator is n·γ: with 128 samples these four smooth about equally.
 ESTIMATORS = (
     ("Stein", at.scores.stein, 1e-4),
     ("Tikhonov", at.scores.tikhonov, 0.01),
@@ -110,7 +110,7 @@ EPOCHS = 40
 
 
 def latent(epochs: int | None) -> Any:
-    """The latent code of the training trials of one fold, before and after censoring."""
+    """Draw latent features of the training windows of one fold, without and with a penalty."""
     rec = at.synthetic(**RECORDINGS, seed=SEED)
     fold = at.leave_one_subject_out(rec)[0]
     common = {"max_epochs": epochs or EPOCHS, **TRAINING}
@@ -120,24 +120,24 @@ def latent(epochs: int | None) -> Any:
         at.Setting(method="mmd", mode="marginal", strength=3.0, shuffle_subjects=True, **common),
     ]
     outcomes = at.train(rec, [at.Job(setting, fold, SEED) for setting in settings], "cpu", progress=False)
-    titles = ("no censor", "MMD, strength 3", "MMD, shuffled subjects")
+    titles = ("no penalty", "MMD, strength 3", "MMD, shuffled subjects")
     figure, axes = plt.subplots(1, 3, figsize=(8.6, 3.5), layout="constrained")
-    who, what = rec.subject[fold.train], rec.y[fold.train]
+    s, y = rec.subject[fold.train], rec.y[fold.train]
     for axis, outcome, title in zip(axes, outcomes, titles, strict=True):
         z = at.encode(rec, [outcome], fold.train, final=True)[0][0]
         plane = _principal(z)
-        for place, subject in enumerate(who.unique()):
+        for place, subject in enumerate(s.unique()):
             for c, marker in enumerate("o^"):
-                rows = (who == subject) & (what == c)
+                rows = (s == subject) & (y == c)
                 axis.scatter(*plane[rows].T, s=15, color=COLORS[place], marker=marker, alpha=0.75, lw=0)
-        read = at.leakage(z, who)
-        axis.set(title=f"{title}\nsubject read: {read.accuracy:.2f} (chance {read.chance:.2f})")
+        leakage = at.leakage(z, s)
+        axis.set(title=f"{title}\nleakage {leakage.accuracy:.2f} (chance {leakage.chance:.2f})")
         axis.set(xticks=[], yticks=[])
     return figure
 
 
 def _principal(z: torch.Tensor) -> torch.Tensor:
-    """The first two principal components of standardized features: (N, D) -> (N, 2)."""
+    """Return the first two principal components of standardized features: (N, D) -> (N, 2)."""
     spread = z.std(0)
     z = (z - z.mean(0)) / torch.where(spread > 0, spread, 1.0)
     u, d, _ = torch.linalg.svd(z, full_matrices=False)
@@ -153,7 +153,7 @@ CENSORS: dict[str, tuple[str, dict[str, str], tuple[float, ...]]] = {
 
 
 def strength(epochs: int | None) -> Any:
-    """Leakage and test score against strength, with the true and with shuffled subjects."""
+    """Draw leakage and test score by strength, with true and with shuffled subjects."""
     rec = at.synthetic(**RECORDINGS, seed=SEED)
     folds = at.leave_one_subject_out(rec)[::2]
     common = {"max_epochs": epochs or EPOCHS, **TRAINING}
@@ -164,18 +164,18 @@ def strength(epochs: int | None) -> Any:
         for shuffled in (False, True)
     ]
     jobs = [at.Job(setting, fold, SEED) for setting in settings for fold in folds]
-    told: dict[Any, list[tuple[float, float]]] = {}
+    results: dict[Any, list[tuple[float, float]]] = {}
     for outcome in at.train(rec, jobs, "cpu", progress=False):
         own, rows = outcome.job.setting, outcome.job.fold.train
         z = at.encode(rec, [outcome], rows, final=True)[0][0]
         found = (at.leakage(z, rec.subject[rows]).accuracy, outcome.test_score)
-        told.setdefault((own.method, own.strength, own.shuffle_subjects), []).append(found)
-    mean = {key: np.mean(values, axis=0) for key, values in told.items()}
+        results.setdefault((own.method, own.strength, own.shuffle_subjects), []).append(found)
+    mean = {key: np.mean(values, axis=0) for key, values in results.items()}
     figure, axes = plt.subplots(2, 3, figsize=(8.6, 4.6), sharex="col", sharey="row", layout="constrained")
     for column, (title, (method, _, values)) in enumerate(CENSORS.items()):
-        for row, label in enumerate(("subject read from z", "test score, unseen subject")):
+        for row, label in enumerate(("leakage", "test score, unseen subject")):
             axis = axes[row, column]
-            axis.axhline(mean[None, None, False][row], color="black", lw=1.2, label="no censor")
+            axis.axhline(mean[None, None, False][row], color="black", lw=1.2, label="no penalty")
             chance = 1 / (rec.n_subjects - 2) if row == 0 else 1 / rec.n_classes
             axis.axhline(chance, color="#475569", lw=1, ls=":", label="chance")
             for shuffled, color, name in ((False, COLORS[0], "true subjects"), (True, COLORS[1], "shuffled")):
@@ -198,9 +198,9 @@ FIGURES: dict[str, Callable[[int | None], Any]] = {
 def main() -> None:
     here = Path(__file__).parent / "images"
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(FIGURES)}; default: all")
+    parser.add_argument("names", nargs="*", help=f"figures: {', '.join(FIGURES)}; default: all")
     parser.add_argument("--out", type=Path, default=here)
-    parser.add_argument("--epochs", type=int, help="of every training; default: as published here")
+    parser.add_argument("--epochs", type=int, help="epochs of every fit; default: those of the figures")
     chosen = parser.parse_args()
     for name in chosen.names or FIGURES:
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The figures of the gallery, each made by its example in an empty folder: python docs/gallery.py [NAME …]"""
+"""Draw the figures of the gallery with its examples: python docs/gallery.py [NAME …]"""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
-# A figure is the same file every time, and its text stays text.
+# Figures are reproducible and keep their text as text.
 LOOK = (
     "svg.hashsalt: autotransfer\nsvg.fonttype: none\naxes.spines.top: False\naxes.spines.right: False\nfont.size: 9\n"
 )
 
 
-def names() -> list[str]:
-    """Examples that make a figure."""
+def find_names() -> list[str]:
+    """Return the names of examples with a figure."""
     return [path.stem for path in sorted(EXAMPLES.glob("*.py")) if f'"{path.stem}.svg"' in path.read_text()]
 
 
 def draw(name: str, folder: Path) -> Path:
-    """Run an example in `folder`, on one core; its figure, without the date on which it was drawn."""
+    """Run an example in `folder` on one core, and return its figure without a date."""
     (folder / "matplotlibrc").write_text(LOOK)
     quiet = {"MPLBACKEND": "svg", "OMP_NUM_THREADS": "1", "SOURCE_DATE_EPOCH": "0"}
     subprocess.run([sys.executable, str(EXAMPLES / f"{name}.py")], cwd=folder, env=os.environ | quiet, check=True)
@@ -36,7 +36,7 @@ def draw(name: str, folder: Path) -> Path:
 def main(wanted: list[str]) -> None:
     target = ROOT / "docs" / "images" / "gallery"
     target.mkdir(exist_ok=True)
-    for name in wanted or names():
+    for name in wanted or find_names():
         start = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
             (target / f"{name}.svg").write_bytes(draw(name, Path(folder)).read_bytes())

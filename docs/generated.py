@@ -1,6 +1,6 @@
-"""Fill in the parts of the reference that follow from the code, while the site is built.
+"""Generate parts of the reference from the code when the site is built.
 
-The result of the function of that name replaces `<!-- generated: commands -->` in a page. This is an extension of
+The result of the function `commands` replaces `<!-- generated: commands -->` in a page. This is an extension of
 Markdown, not of mkdocs, so that other builders run it too.
 """
 
@@ -32,7 +32,7 @@ from autotransfer.runs.results import COLUMNS
 from autotransfer.settings import Penalty, Training, field_names
 
 MARK = re.compile(r"<!-- generated: (\w+) -->")
-COMMENT = re.compile(r"^    (\w+): [^#\n]*?  # (.*)$", re.MULTILINE)  # beside a field of a dataclass
+COMMENT = re.compile(r"^    (\w+): [^#\n]*?  # (.*)$", re.MULTILINE)  # next to a field of a dataclass
 
 
 class Generated(Extension):
@@ -51,7 +51,7 @@ def makeExtension(**options: Any) -> Generated:
 
 def _part(found: re.Match[str]) -> str:
     if found[1] not in PARTS:
-        raise ValueError(f"nothing is generated under the name {found[1]!r}; choose from {', '.join(PARTS)}")
+        raise ValueError(f"unknown generated part {found[1]!r}; choose from {', '.join(PARTS)}")
     return PARTS[found[1]]()
 
 
@@ -65,24 +65,24 @@ def _command(name: str, function: Callable[..., None]) -> str:
     hints = typing.get_type_hints(function, include_extras=True)
     usage, rows, rare = [f"autotransfer {name}"], [], []
     for parameter in inspect.signature(function).parameters.values():
-        if hints[parameter.name] is Context:  # what typer hands over
+        if hints[parameter.name] is Context:  # passed by typer
             continue
-        kind, told = typing.get_args(hints[parameter.name])[:2]
+        kind, info = typing.get_args(hints[parameter.name])[:2]
         required = parameter.default is inspect.Parameter.empty
-        if isinstance(told, ArgumentInfo):
-            label = told.metavar or parameter.name.upper()
+        if isinstance(info, ArgumentInfo):
+            label = info.metavar or parameter.name.upper()
             usage.append(label)
-            rows.append((f"`{label}`", told.help, "required"))
-        elif isinstance(told, OptionInfo):
-            named = [text for text in (told.default, *(told.param_decls or ())) if str(text).startswith("-")]
+            rows.append((f"`{label}`", info.help, "required"))
+        elif isinstance(info, OptionInfo):
+            named = [text for text in (info.default, *(info.param_decls or ())) if str(text).startswith("-")]
             flag = str(named[0]) if named else "--" + parameter.name.replace("_", "-")
-            if told.hidden:
-                rare.append((f"`{flag}`", told.help))
+            if info.hidden:
+                rare.append((f"`{flag}`", info.help))
                 continue
-            value = "" if kind is bool else f" {told.metavar or parameter.name.upper()}"
+            value = "" if kind is bool else f" {info.metavar or parameter.name.upper()}"
             usage.append(f"{flag}{value}" if required else f"[{flag}{value}]")
-            default = told.show_default if isinstance(told.show_default, str) else _default(parameter.default)
-            rows.append((f"`{flag}`", told.help, "required" if required else default))
+            default = info.show_default if isinstance(info.show_default, str) else _default(parameter.default)
+            rows.append((f"`{flag}`", info.help, "required" if required else default))
         else:
             raise ValueError(f"{name} {parameter.name} has no description")
     text = [f"## {name}", inspect.cleandoc(function.__doc__ or ""), f"```text\n{_wrapped(usage)}\n```"]
@@ -104,7 +104,7 @@ def _default(value: object) -> str:
     return "–" if value is None or value is False else f"`{value}`"
 
 
-# What each field means, where more can be said than the comment beside it in the code does.
+# Meanings of fields that need more words than the comment in the code.
 MEANING = {
     "method": "how dependence on the subject is estimated; none: no penalty",
     "mode": "`marginal` z ⟂ s, `conditional` z ⟂ s given y, `complementary`: half of z is censored, half keeps s",
@@ -131,33 +131,33 @@ MEANING = {
     "3 and 64",
     "log_power": "append the log power of every spatial filter's signal to the latent features",
     "dropout": "probability that a unit is dropped",
-    "standardize": "`trial`: each channel of each trial; `train`: with statistics of the training subjects; `online`: "
-    "with a new person's windows so far; `transductive`: with all of the person's unlabeled windows; `none`",
-    "align": "[Euclidean alignment](../alignment.md) of each person's standardized windows: `online`: from a new "
-    "person's windows so far; `transductive`: from all of them; `none`",
+    "standardize": "`trial`: each channel of each window; `train`: with statistics of the training subjects; `online`: "
+    "of the subject's windows so far; `transductive`: of all unlabeled windows of the subject; `none`",
+    "align": "[Euclidean alignment](../alignment.md) of each subject's standardized windows: `online`: from the "
+    "windows of the subject so far; `transductive`: from all of them; `none`",
     "append_scale": "standardize every window by itself and append mean and log standard deviation of each channel as "
     "constant channels; not with `standardize` trial, which removes them",
     "delays": "number of copies of every channel, each `lag` samples later than the one before; 1: no delayed copies",
     "lag": "samples between two delayed copies",
-    "represent": "replace the window by numbers for a linear model; `features`: means, log power in bands and log "
+    "represent": "replace the window by features for a linear model; `features`: means, log power in bands and log "
     "deviations of each channel; `tangent`: log deviations and the matrix logarithm of the correlations; "
     "`hudgins`, `tdar`, `ls4`, `ls9`, `tdpsd`: features of muscle activity, as LibEMG groups them; "
     "`rhythms`: canonical correlations with sines; `bands`, `fine_bands`: log amplitudes in frequency bands; "
     "`band_tangent`: tangent vectors of three bands; `statistics`: of slow signals; `beats`: shapes of heartbeats; "
     "`minirocket`: random kernels; `none`",
-    "center": "subtract a person's mean of the representation: `online`: of a new person's windows so far; "
-    "`transductive`: of all of them; `none`",
+    "center": "subtract the subject's mean of the representation: `online`: over the windows so far; "
+    "`transductive`: over all windows; `none`",
     "shrinkage": "share of the identity in the classes' common covariance, in [0, 1]; `auto`: by Ledoit and Wolf",
     "trees": "number of trees",
     "template_filters": "spatial filters of xDAWN for each class; 32 in all at most, and not more than channels",
-    "mixup": "mix every training window with another person's window of its class, from the same minibatch; the "
+    "mixup": "mix every training window with a window of another subject of its class, from the same minibatch; the "
     "share of that window is uniform between 0 and this number, at most .5",
     "amplitude": "multiply every channel of a training window by exp(u), u uniform in ± this number",
     "channel_mask": "set each channel of a training window to zero with this probability",
     "warm_up": "epochs over which the strength rises linearly from 0",
-    "batches": "`balanced`: enough rows of each subject in a batch to compare them; `shuffled`; `auto`: balanced with "
+    "batches": "`balanced`: enough windows of each subject in a batch to compare subjects; `shuffled`; `auto`: balanced with "
     "a penalty, shuffled without",
-    "batch_size": "rows of a minibatch",
+    "batch_size": "windows of a minibatch",
     "lr": "learning rate of the first epoch; `schedule` determines the others",
     "schedule": "schedule of the learning rates, also of the critic: `inverse_sqrt`: lr/√epoch, as published; "
     "`constant`",
@@ -198,7 +198,7 @@ HEADS = ("field", "meaning", "default")
 
 
 def _chain(registry: dict[str, Any]) -> Iterable[tuple[str, str, str]]:
-    """A transform or augmentation is given by its own name, its further fields by theirs."""
+    """Yield a row for each transform or augmentation, and for each of its further fields."""
     for name, kind in registry.items():
         first, *others = fields(kind)
         meaning = MEANING.get(name) or _comment(kind, first.name) or _first_sentence(inspect.getmodule(kind))
@@ -260,18 +260,18 @@ COLUMN = {
     "best_epoch": "the epoch whose weights were kept, counted from 1",
     "epochs": "number of epochs trained",
     "validation_score": "balanced accuracy on the validation subject with the weights that were kept",
-    "test_score": "the same on the test subject",
+    "test_score": "balanced accuracy on the test subject with these weights",
     "swapped_best_epoch": "best epoch of the same fit with validation and test subject exchanged",
     "swapped_validation_score": "its validation score, on the test subject of this row",
     "swapped_test_score": "its test score, on the validation subject of this row",
     "seconds": "the share of the fit in the time of its population",
-    "failure": "why the fit failed; empty: it did not",
+    "failure": "reason of a failed fit; otherwise empty",
     "key": "identifies setting, pair of subjects and seed",
 }
 
 
 def columns() -> str:
-    """The columns of results.csv."""
+    """Return the columns of results.csv."""
     own = field_names()
     missing = set(COLUMNS) - set(COLUMN) - set(own)
     if missing:
@@ -282,9 +282,9 @@ def columns() -> str:
 
 
 CHOICE = {
-    "chosen": "the best single candidate, by the mean of validation scores over people, with the lower quartile for "
+    "chosen": "the best single candidate, by the mean of validation scores over subjects, with the lower quartile for "
     "near-ties; with `--rule published` by the lower quartile. Its `name` and every field",
-    "paper_network": "the paper's network, in the same form",
+    "paper_network": "EEGNet (paper), with the same keys",
     "best_uncensored": "the candidate without a penalty that has the best validation scores",
     "shortlist": "the settings that were trained on every fold, each with its `name`",
     "validation_q25": "by name of a candidate: lower quartile over subjects of the validation scores",
@@ -298,14 +298,14 @@ CHOICE = {
     "alternatives": "test score by subject of other models: `best_single`, the best single "
     "candidate; `equal_weights` for all candidates; `uncensored`, no candidate with a penalty; `paper_network`, an "
     "ensemble of these networks",
-    "adaptation": "`none` (zero-shot), `online` or `transductive`: use of a new person's unlabeled "
+    "adaptation": "`none` (zero-shot), `online` or `transductive`: use of a new subject's unlabeled "
     "windows by the delivered model",
     "ensemble": "the delivered ensemble, see below; null with `--rule published`, which delivers the chosen setting",
     "calibration": "predictions for all test subjects, in bins of similar confidence: `confidence`, `accuracy` and "
     "`share` of the windows of each bin, expected calibration `error`, and `error_before` without the temperature",
     "intervals": "intervals of a predicted number on held-out subjects; null for classes, and with too few subjects",
-    "replay": "replay of held-out people, see below; null if there is none",
-    "prediction_sets": "prediction sets and abstention on held-out people, see below; null with too few people",
+    "replay": "replay of held-out subjects, see below; null without one",
+    "prediction_sets": "prediction sets and abstention on held-out subjects, see below; null with too few subjects",
     "unscored_subjects": "subjects without a score, because they have windows of one class only",
     "target": "the target, as in `--target`",
     "metric": "scikit-learn's name of the metric of all scores except `other_metrics`",
@@ -313,7 +313,7 @@ CHOICE = {
     "guessing": "the score of guessing by subject, if it differs between subjects",
     "other_metrics": "by metric: score by subject of the delivered model, as `nested_test_scores`",
     "baselines": "by name of a baseline: score by subject, on the same folds",
-    "undelivered_stages": "stages that were left out because of `--time`",
+    "undelivered_stages": "stages that were skipped because of `--time`",
     "stages": "stages behind the result, in order: `name`, `number` in plan.json, `seconds` since the run began, "
     "`scores` by subject after the stage, their mean `score` and its 95 % `interval`; empty for a run without stages",
     "end_reason": "why the run ended; null: it continues, or has no stages",
@@ -321,7 +321,7 @@ CHOICE = {
     "confusions": "by subject: counts of true × predicted class of the delivered model, nested",
     "reliability": "by subject: mean `confidence`, `accuracy` and expected calibration `error`, nested",
     "fingerprint": "digest of the recordings when the scores were computed",
-    "hold_out": "the held-out unit: subject, session or the name of a column; scores are by person",
+    "hold_out": "the held-out unit: subject, session or the name of a column; scores are by subject",
     "at_least": "the value of `--at-least`, or null",
     "headline": "the headline of the report",
     "best_baseline": "the baseline with the highest mean: `name`, `mean`, `n_subjects`, mean `difference` of the "
@@ -336,7 +336,7 @@ def choice() -> str:
 
 
 ENSEMBLE = {
-    "candidates": "the candidates, the heaviest first: `name`, `family` (`eegnet`, `shallow`, `features`, `tangent`, "
+    "candidates": "the candidates, sorted by weight: `name`, `family` (`eegnet`, `shallow`, `features`, `tangent`, "
     "`templates` or the name of your encoder), `share` of the weights, and `weight`: the share over the temperature, "
     "which multiplies the candidate's log-probabilities",
     "nested": "by subject: the weight of each candidate, fitted without the subject",
@@ -344,10 +344,10 @@ ENSEMBLE = {
 }
 
 
-PLAYBACK = {
+REPLAY = {
     "zero_shot": "by the order of the windows (`recorded`, `balanced`, `one-sided`, `one class first`): score by "
     "subject of the model without adaptation, `nested_test_scores` in the order of recording",
-    "adapted": "the same with adaptation, by the method that is selected on the other subjects",
+    "adapted": "as `zero_shot`, with adaptation by the method that is selected on the other subjects",
     "methods": f"by adaptation method ({', '.join(f'`{name}`' for name in ADAPTATION_METHODS)}), then as above",
     "before_calibration": "by the number of labeled windows of each class: score by subject of the delivered model on "
     "all windows without a label",
@@ -358,7 +358,7 @@ PLAYBACK = {
     "trust": "by the number of labels: weight of the correction, and factor of the log-probabilities",
     "online": "as `zero_shot`, of the [online ensemble](../online.md) with the rule that is selected on the other "
     "subjects; empty, as all below, without an online ensemble",
-    "all_windows": "score by subject of the online ensemble with all windows of the person at once",
+    "all_windows": "score by subject of the online ensemble with all windows of the subject at once",
     "rule": "rule of the delivered online ensemble: `kind`, `prior_windows` and `forgetting`",
     "online_session": "whether a session of the delivered model uses the online ensemble",
     "online_all_windows": 'whether `adapt="all"` uses it',
@@ -366,12 +366,12 @@ PLAYBACK = {
 
 
 def replay() -> str:
-    """Of what is under `replay` in choice.json."""
-    return _keys(ReplayResult, PLAYBACK)
+    """Describe the keys under `replay` in choice.json."""
+    return _keys(ReplayResult, REPLAY)
 
 
 def ensemble() -> str:
-    """Describe what is under `ensemble` in choice.json."""
+    """Describe the keys under `ensemble` in choice.json."""
     return _keys(Ensemble, ENSEMBLE)
 
 

@@ -1,4 +1,4 @@
-"""Pictures of a report, for the pages that explain it: python docs/screenshots.py RUN/report.html"""
+"""Take the pictures of a report for docs/report.md: python docs/screenshots.py RUN/report.html"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from browser import Browser
 
 ROOT = Path(__file__).parent.parent
 
-SCREENS = {  # the first screen: width, height, and whether it is dark
+SCREENS = {  # first screens: width, height, is_dark
     "report_answer": (860, 760, False),
     "report_dark": (860, 760, True),
     "report_phone": (400, 800, False),
@@ -42,8 +42,8 @@ def main(report: Path, folder: Path) -> None:
 
 def _take(browser: Browser, path: Path, x: float, y: float, width: float, height: float) -> None:
     clip = {"x": x, "y": y, "width": width, "height": height, "scale": 1}
-    answer = browser.call("Page.captureScreenshot", captureBeyondViewport=True, format="png", clip=clip)
-    path.write_bytes(base64.b64decode(answer["data"]))
+    response = browser.call("Page.captureScreenshot", captureBeyondViewport=True, format="png", clip=clip)
+    path.write_bytes(base64.b64decode(response["data"]))
 
 
 if __name__ == "__main__":

@@ -11,42 +11,42 @@ from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
 
 import autotransfer as at
 
-# A file per person: a beat a second, every third one is ventricular: early, wide and upside down. Height and width of
-# the waves differ from person to person.
+# Each subject has one file with a beat per second. Every third beat is ventricular, that is early, wide and inverted.
+# Height and width of the waves differ between subjects.
 rng = np.random.default_rng(0)
 sfreq, beats = 100.0, 60
 Path("ecg").mkdir(exist_ok=True)
-for who in range(5):
+for subject in range(5):
     time = np.arange(int(sfreq * (beats + 2))) / sfreq
     width, height = rng.uniform(0.012, 0.025), rng.uniform(0.6, 1.4)
-    signal = 0.35 * rng.standard_normal(len(time)) + 0.2 * np.sin(0.5 * time + who)
+    signal = 0.35 * rng.standard_normal(len(time)) + 0.2 * np.sin(0.5 * time + subject)
     for n in range(beats):
-        odd = n % 3 == 2
-        at_s = 1.0 + n - 0.1 * odd
-        signal += (-1 if odd else 1) * height * np.exp(-(((time - at_s) / (width * (2.5 if odd else 1))) ** 2))
+        is_ventricular = n % 3 == 2
+        at_s = 1.0 + n - 0.1 * is_ventricular
+        sign, factor = (-1, 2.5) if is_ventricular else (1, 1)
+        signal += sign * height * np.exp(-(((time - at_s) / (width * factor)) ** 2))
         signal += 0.3 * height * np.exp(-(((time - at_s - 0.25) / 0.06) ** 2))  # T wave
     raw = mne.io.RawArray(1e-3 * signal[None], mne.create_info(["II"], sfreq, "ecg"), verbose="ERROR")
     onsets = [1.0 + n - 0.1 * (n % 3 == 2) for n in range(beats)]
     raw.set_annotations(mne.Annotations(onsets, 0.0, ["V" if n % 3 == 2 else "N" for n in range(beats)]))
-    raw.export(f"ecg/p{who + 1}.edf", fmt="edf", overwrite=True, verbose="ERROR")
+    raw.export(f"ecg/p{subject + 1}.edf", fmt="edf", overwrite=True, verbose="ERROR")
 
 rec = at.load("ecg", window=0.64, offset=-0.2, events={"N": "normal", "V": "ventricular"})
 print(rec)
 
-X, y, people = rec.X.numpy(), np.array(rec.classes)[rec.y], np.array(rec.subjects)[rec.subject]
+X, y, subjects = rec.X.numpy(), np.array(rec.classes)[rec.y], np.array(rec.subjects)[rec.subject]
 clf = at.CensoredClassifier(method="mmd", mode="conditional", max_epochs=8, lr=1e-2, sfreq=rec.sfreq)
-predicted = cross_val_predict(clf, X, y, groups=people, cv=LeaveOneGroupOut(), params={"subjects": people})
-for who in rec.subjects:
-    rows = people == who
-    print(f"{who}: {np.mean(predicted[rows] == y[rows]):.2f} of {rows.sum()} beats are right")
+predicted = cross_val_predict(clf, X, y, groups=subjects, cv=LeaveOneGroupOut(), params={"subjects": subjects})
+for subject in rec.subjects:
+    rows = subjects == subject
+    print(f"{subject}: {np.mean(predicted[rows] == y[rows]):.2f} of {rows.sum()} beats are right")
 
 figure, axes = plt.subplots(1, len(rec.subjects), figsize=(8.6, 2.4), sharey=True, layout="constrained")
-for axis, who in zip(axes, rec.subjects, strict=True):
-    for kind in rec.classes:
-        axis.plot(
-            np.arange(X.shape[2]) / rec.sfreq - 0.2, 1e3 * X[(people == who) & (y == kind), 0].mean(0), label=kind
-        )
-    axis.set(title=f"{who}: {np.mean(predicted[people == who] == y[people == who]):.0%}", xlabel="s")
+for axis, subject in zip(axes, rec.subjects, strict=True):
+    for label in rec.classes:
+        mean_beat = X[(subjects == subject) & (y == label), 0].mean(0)
+        axis.plot(np.arange(X.shape[2]) / rec.sfreq - 0.2, 1e3 * mean_beat, label=label)
+    axis.set(title=f"{subject}: {np.mean(predicted[subjects == subject] == y[subjects == subject]):.0%}", xlabel="s")
 axes[0].set(ylabel="mean beat, mV")
 axes[0].legend(frameon=False, fontsize=7)
 figure.savefig("ecg_edf.svg")

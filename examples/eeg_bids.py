@@ -1,4 +1,4 @@
-"""Fit a model to EEG in a BIDS folder, then calibrate it with a few labeled windows of one person."""
+"""Fit a model to EEG in a BIDS folder, then calibrate it with a few labeled windows of one subject."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ import numpy as np
 
 import autotransfer as at
 
-# Left or right hand: the 11 Hz rhythm weakens over C4 or C3, how strongly and from what level differs between people.
+# The 11 Hz rhythm weakens over C4 (left hand) or C3 (right hand). Its level and attenuation differ between subjects.
 rng = np.random.default_rng(1)
-sfreq, trials = 64.0, 40
-for who in range(6):
-    hand = rng.permutation(np.arange(trials) % 2)
-    time = np.arange(int(sfreq * (trials * 2 + 2))) / sfreq
+sfreq, n_cues = 64.0, 40
+for subject in range(6):
+    hand = rng.permutation(np.arange(n_cues) % 2)
+    time = np.arange(int(sfreq * (n_cues * 2 + 2))) / sfreq
     power = np.repeat(rng.uniform(0.5, 2.0, (2, 1)), len(time), 1)
-    for n in range(trials):
+    for n in range(n_cues):
         power[1 - hand[n], (time >= 1 + 2 * n) & (time < 2.5 + 2 * n)] *= 0.45
     signal = power * np.sin(2 * np.pi * 11 * time + rng.random((2, 1))) + 2.2 * rng.standard_normal((2, len(time)))
     info = mne.create_info(["C3", "C4"], sfreq, "eeg")
     info["line_freq"] = 50
     raw = mne.io.RawArray(1e-5 * signal, info, verbose="ERROR")
-    onsets = 1.0 + 2 * np.arange(trials)
+    onsets = 1.0 + 2 * np.arange(n_cues)
     raw.set_annotations(mne.Annotations(onsets, 1.5, [("left_hand", "right_hand")[h] for h in hand]))
-    place = mne_bids.BIDSPath(subject=f"{who + 1:02}", task="motor", root="bids", datatype="eeg")
-    with warnings.catch_warnings(action="ignore"):  # about empty README files and coordinates
+    place = mne_bids.BIDSPath(subject=f"{subject + 1:02}", task="motor", root="bids", datatype="eeg")
+    with warnings.catch_warnings(action="ignore"):  # about README files and coordinates
         mne_bids.write_raw_bids(raw, place, format="EDF", allow_preload=True, overwrite=True, verbose="ERROR")
 
 rec = at.load("bids", window=1.5, events={"left_hand": "left", "right_hand": "right"})
 print(rec)
 
-X, y, people = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()
+X, y, subjects = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()
 counts, curves = (0, 1, 2, 5, 8), []
-for new in range(3):  # three of them are new in turn
-    of_new = people == new
+for new in range(3):  # each of three subjects is new once
+    is_new = subjects == new
     clf = at.CensoredClassifier(standardize="train", log_power=True, max_epochs=10, lr=1e-2, sfreq=rec.sfreq)
-    clf.fit(X[~of_new], y[~of_new], subjects=people[~of_new])
-    first = [np.flatnonzero(y[of_new] == c) for c in range(2)]
+    clf.fit(X[~is_new], y[~is_new], subjects=subjects[~is_new])
+    first = [np.flatnonzero(y[is_new] == c) for c in range(2)]
     test = np.concatenate([rows[max(counts) :] for rows in first])
-    curve = [clf.score(X[of_new][test], y[of_new][test])]
+    curve = [clf.score(X[is_new][test], y[is_new][test])]
     for k in counts[1:]:
         few = np.concatenate([rows[:k] for rows in first])
-        curve.append(clf.calibrate(X[of_new][few], y[of_new][few]).score(X[of_new][test], y[of_new][test]))
+        curve.append(clf.calibrate(X[is_new][few], y[is_new][few]).score(X[is_new][test], y[is_new][test]))
     curves.append(curve)
     print(f"{rec.subjects[new]}: {dict(zip(counts, np.round(curve, 2).tolist(), strict=True))}")
 
 figure, axis = plt.subplots(figsize=(5.6, 3.2), layout="constrained")
 axis.plot(counts, np.transpose(curves), color="#8a919c", lw=1)
-axis.plot(counts, np.mean(curves, 0), "o-", lw=2, label="mean of three people")
-axis.set(xlabel="labelled windows of each class", ylabel="balanced accuracy, the others")
+axis.plot(counts, np.mean(curves, 0), "o-", lw=2, label="mean of three subjects")
+axis.set(xlabel="labeled windows per class", ylabel="balanced accuracy, all other windows")
 axis.legend(frameon=False)
 figure.savefig("eeg_bids.svg")

@@ -1,4 +1,4 @@
-"""Compare how much latent features of EMG from CSV files tell about people, without and with a penalty."""
+"""Measure the leakage of latent features of EMG from CSV files, without and with a penalty."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ import numpy as np
 
 import autotransfer as at
 
-# A file per person and gesture, 200 Hz. A gesture is how strongly each of four muscles is active; skin and electrodes
-# give everybody other gains.
+# Each subject has one file per gesture at 200 Hz. A gesture is the activity of each of four muscles. Gains of the
+# channels differ between subjects.
 rng = np.random.default_rng(0)
 GESTURES = {"fist": [3, 1, 1, 2], "open": [1, 3, 2, 1], "point": [2, 1, 3, 1]}
-for who in ("ann", "bob", "cy", "dee", "eve"):
+for subject in ("ann", "bob", "cy", "dee", "eve"):
     gain = np.exp(0.6 * rng.standard_normal(4))
     for gesture, activity in GESTURES.items():
-        Path("emg", who).mkdir(parents=True, exist_ok=True)
+        Path("emg", subject).mkdir(parents=True, exist_ok=True)
         signal = gain * np.array(activity) * rng.standard_normal((2000, 4))
-        np.savetxt(f"emg/{who}/{gesture}.csv", signal, delimiter=",", header="m1,m2,m3,m4", comments="", fmt="%.3f")
+        np.savetxt(f"emg/{subject}/{gesture}.csv", signal, delimiter=",", header="m1,m2,m3,m4", comments="", fmt="%.3f")
 
 rec = at.load("emg", pattern="{subject}/{class}.csv", window=0.32, hop=0.32, sfreq=200)
 print(rec)
 
 common = {"standardize": "train", "log_power": True, "max_epochs": 10, "batch_size": 32, "lr": 1e-2}
 folds = at.leave_one_subject_out(rec)
-settings = {"plain": at.Setting(**common), "MMD": at.Setting(method="mmd", mode="conditional", strength=3, **common)}
+penalty = {"method": "mmd", "mode": "conditional", "strength": 3}
+settings = {"no penalty": at.Setting(**common), "MMD": at.Setting(**penalty, **common)}
 outcomes = at.train(rec, [at.Job(s, fold, 0) for s in settings.values() for fold in folds], "cpu", progress=False)
 
 figure, axis = plt.subplots(figsize=(5.6, 3.2), layout="constrained")
@@ -36,7 +37,7 @@ for label, part in zip(settings, (outcomes[: len(folds)], outcomes[len(folds) :]
         leaks.append(at.leakage(z, rec.subject[outcome.job.fold.train]).accuracy)
     scores = [outcome.test_score for outcome in part]
     axis.plot(leaks, scores, "o", label=f"{label}, mean {np.mean(scores):.2f}")
-    print(f"{label}: person read with {np.mean(leaks):.2f}, gesture of a person never seen {np.mean(scores):.2f}")
-axis.set(xlabel="how well the person is read from the code", ylabel="balanced accuracy, new person")
+    print(f"{label}: leakage {np.mean(leaks):.2f}, score on unseen subjects {np.mean(scores):.2f}")
+axis.set(xlabel="leakage: accuracy of predicting the subject from z", ylabel="balanced accuracy, unseen subject")
 axis.legend(frameon=False)
 figure.savefig("emg_csv.svg")

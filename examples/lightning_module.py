@@ -1,4 +1,4 @@
-"""Use a penalty in a Lightning module. The critic of a method has an optimizer of its own."""
+"""Use a penalty in a Lightning module, with a second optimizer for the critic."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import autotransfer as at
 
 
 class Censored(L.LightningModule):
-    """A classifier whose code z is censored."""
+    """Classifier with censored latent features z."""
 
     def __init__(self, rec: at.Recordings, method: str = "adversary", strength: float = 0.1) -> None:
         super().__init__()
-        self.automatic_optimization = False  # two optimizers: the model's and the critic's
+        self.automatic_optimization = False  # for two optimizers, of model and critic
         self.strength = strength
         self.encoder = at.EEGNet(rec.n_channels, rec.n_times, sfreq=rec.sfreq)
         self.head = torch.nn.Linear(self.encoder.latent_dim, rec.n_classes)
@@ -52,7 +52,7 @@ if __name__ == "__main__":
     L.seed_everything(0, verbose=False)
     rec = at.synthetic(subject_shift=0.5, n_subjects=6)
     X = (rec.X - rec.X.mean(-1, keepdim=True)) / rec.X.std(-1, keepdim=True)
-    seen = rec.subject > 0  # the first person is held out
+    seen = rec.subject > 0  # the first subject is held out
     loader = DataLoader(TensorDataset(X[seen], rec.y[seen], rec.subject[seen]), batch_size=80, shuffle=True)
     for method in ("mmd", "adversary"):
         model = Censored(rec, method)
@@ -64,4 +64,4 @@ if __name__ == "__main__":
         model.eval()
         right = (model(X[~seen]).argmax(1) == rec.y[~seen]).float().mean()
         leakage = at.leakage(model.encoder(X[seen]), rec.subject[seen])
-        print(f"{method}: {right:.2f} right on the unseen person; {leakage}")
+        print(f"{method}: accuracy {right:.2f} on the unseen subject; {leakage}")

@@ -1,4 +1,4 @@
-"""Score unseen people from mne.Epochs: one object with all windows, and the subject in its metadata."""
+"""Score unseen subjects from one mne.Epochs object with the subject in its metadata."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pandas as pd
 
 import autotransfer as at
 
-# Six people imagine moving the left or the right hand. A rhythm at 12 Hz weakens over the opposite hemisphere; its
-# strength differs between people.
+# Six subjects imagine movements of the left or right hand. A rhythm at 12 Hz weakens over the opposite hemisphere; its
+# strength differs between subjects.
 rng = np.random.default_rng(0)
-people, sfreq, n = ["p1", "p2", "p3", "p4", "p5", "p6"], 100.0, 240
-who, hand = np.repeat(people, n // 6), np.tile([1, 2], n // 2)
+names, sfreq, n = ["p1", "p2", "p3", "p4", "p5", "p6"], 100.0, 240
+subject, hand = np.repeat(names, n // 6), np.tile([1, 2], n // 2)
 times = np.arange(100) / sfreq
 rhythm = np.sin(2 * np.pi * (12 * times + rng.random((n, 2, 1))))  # (windows, C3 and C4, times)
 strength = rng.uniform(0.7, 1.5, (6, 2)).repeat(n // 6, axis=0)
@@ -25,14 +25,14 @@ epochs = mne.EpochsArray(
     mne.create_info(["C3", "C4"], sfreq, "eeg"),
     events=np.c_[np.arange(n), np.zeros(n, int), hand],
     event_id={"left": 1, "right": 2},
-    metadata=pd.DataFrame({"subject": who}),
+    metadata=pd.DataFrame({"subject": subject}),
     verbose="ERROR",
 )
 
 rec = at.Recordings.from_epochs(epochs, subject="subject")
 print(rec)
 
-# Standardized with statistics of the training subjects: trial by trial, the strength of the rhythm would be lost.
+# Windows are standardized with statistics of the training subjects, which keeps the strength of the rhythm.
 setting = at.Setting(
     method="mmd", mode="conditional", strength=1.0, standardize="train", max_epochs=8, batch_size=32, lr=1e-2
 )
@@ -46,6 +46,6 @@ figure, axis = plt.subplots(figsize=(5.6, 3.2), layout="constrained")
 for outcome in outcomes:
     axis.plot(outcome.history["validation_score"], label=f"without {outcome.job.fold.test_subject}")
 axis.axhline(0.5, ls="--", color="grey", lw=1)
-axis.set(xlabel="epoch", ylabel="balanced accuracy, validation person")
+axis.set(xlabel="epoch", ylabel="balanced accuracy, validation subject")
 axis.legend(frameon=False, fontsize=8, ncols=2)
 figure.savefig("mne_epochs.svg")

@@ -1,4 +1,4 @@
-"""Evaluate in MOABB, next to its usual pipelines. Give any of its data sets; this one is synthetic."""
+"""Compare with other pipelines in MOABB, on a synthetic data set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 
 import autotransfer as at
 
-warnings.filterwarnings("ignore")  # MOABB's and MNE's, about montages and caches
+warnings.filterwarnings("ignore")  # of MOABB and MNE, about montages and caches
 
 data = FakeDataset(["left_hand", "right_hand"], n_subjects=4, n_sessions=1, n_runs=1, n_events=16, duration=50, seed=1)
 pipelines = {
@@ -35,5 +35,5 @@ for place, name in enumerate(pipelines):
     axis.plot(scores, [place] * len(scores), "o", alpha=0.7)
     axis.plot(scores.mean(), place, "x", color="black", ms=9)
 axis.axvline(0.5, ls="--", color="grey", lw=1)
-axis.set(yticks=range(len(pipelines)), yticklabels=list(pipelines), xlabel="AUC on each person (noise: chance is .5)")
+axis.set(yticks=range(len(pipelines)), yticklabels=list(pipelines), xlabel="AUC by subject (noise: chance is .5)")
 figure.savefig("moabb_pipelines.svg")

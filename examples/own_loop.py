@@ -1,4 +1,4 @@
-"""Use a penalty in a plain PyTorch loop, with two additional lines."""
+"""Use a penalty in a PyTorch loop with two additional lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ for strength in (0.0, 3.0):
         "pairwise_mmd", "conditional", latent_dim=encoder.latent_dim, n_classes=rec.n_classes, n_subjects=rec.n_subjects
     )
     optimizer = torch.optim.AdamW([*encoder.parameters(), *head.parameters()], lr=3e-3)
-    read = []
+    leakage = []
     for epoch in range(8):
         encoder.train()
         for rows in torch.randperm(rec.n_windows).split(96):
@@ -33,12 +33,12 @@ for strength in (0.0, 3.0):
         encoder.eval()
         with torch.no_grad():
             z = encoder(X)
-            right = (head(z).argmax(1) == rec.y).float().mean()
-            read.append(at.leakage(z, rec.subject).accuracy)
-        print(f"strength {strength:g}, epoch {epoch}: {right:.2f} right, person read with {read[-1]:.2f}")
-    axis.plot(read, "o-", label=f"strength {strength:g}, classes {right:.0%} right at the end")
+            accuracy = (head(z).argmax(1) == rec.y).float().mean()
+            leakage.append(at.leakage(z, rec.subject).accuracy)
+        print(f"strength {strength:g}, epoch {epoch}: accuracy {accuracy:.2f}, leakage {leakage[-1]:.2f}")
+    axis.plot(leakage, "o-", label=f"strength {strength:g}, final accuracy {accuracy:.0%}")
 
 axis.axhline(1 / rec.n_subjects, ls="--", color="grey", lw=1, label="chance")
-axis.set(xlabel="epoch", ylabel="how well the person is read from z", ylim=(0, None))
+axis.set(xlabel="epoch", ylabel="leakage: accuracy of the subject from z", ylim=(0, None))
 axis.legend(frameon=False, fontsize=8)
 figure.savefig("own_loop.svg")

@@ -1,4 +1,4 @@
-"""Use the classifier in a scikit-learn pipeline, cross-validate it over people and tune its penalty."""
+"""Use the classifier in a scikit-learn pipeline, cross-validate it over subjects and tune its penalty."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ rec = at.synthetic(
 )
 X, y, subjects = rec.X.numpy(), np.array(["rest", "grasp"])[rec.y], np.array(list("ABCDEF"))[rec.subject]
 
-# The last of the training subjects chooses the epoch; name others with validation_subjects=[...].
+# The epoch is selected on the last training subject; validation_subjects=[...] sets other subjects.
 clf = at.CensoredClassifier(method="mmd", mode="conditional", strength=1.0, max_epochs=15, lr=1e-2, sfreq=rec.sfreq)
 known = subjects != "F"
 clf.fit(X[known], y[known], subjects=subjects[known])
-print(f"on F, who is unseen: {clf.score(X[~known], y[~known]):.2f}, latents {clf.transform(X[~known]).shape}")
+print(f"unseen subject F: {clf.score(X[~known], y[~known]):.2f}, latents {clf.transform(X[~known]).shape}")
 
-# In a pipeline, ids go to the step that needs them.
+# In a pipeline the subjects are passed to the classifier.
 band = butter(2, (4, 28), "bandpass", fs=rec.sfreq, output="sos")
 pipeline = make_pipeline(FunctionTransformer(lambda x: sosfiltfilt(band, x).astype(np.float32)), clf)
 pipeline.fit(X[known], y[known], censoredclassifier__subjects=subjects[known])
-print(f"filtered first: {pipeline.score(X[~known], y[~known]):.2f}")
+print(f"with a filter: {pipeline.score(X[~known], y[~known]):.2f}")
 
-# In cross-validation, to the splitter as groups and to fit as subjects.
+# In cross-validation they are passed to the splitter as groups and to fit as subjects.
 scores = cross_val_score(clf, X, y, groups=subjects, cv=LeaveOneGroupOut(), params={"subjects": subjects})
-print(f"each left out in turn: {scores.round(2)}")
+print(f"leave one subject out: {scores.round(2)}")
 
 strengths, folds = [0.0, 0.3, 1.0, 3.0], list(GroupKFold(3).split(X, y, groups=subjects))
 search = GridSearchCV(clf, {"strength": strengths}, cv=folds).fit(X, y, subjects=subjects)
@@ -39,5 +39,5 @@ print(f"best strength: {search.best_params_['strength']}")
 figure, axis = plt.subplots(figsize=(5.6, 3.2), layout="constrained")
 table, places = search.cv_results_, range(len(strengths))
 axis.errorbar(places, table["mean_test_score"], table["std_test_score"], fmt="o-", capsize=4)
-axis.set(xticks=places, xticklabels=strengths, xlabel="strength of the penalty", ylabel="balanced accuracy, new people")
+axis.set(xticks=places, xticklabels=strengths, xlabel="strength of the penalty", ylabel="score on unseen subjects")
 figure.savefig("sklearn_estimator.svg")

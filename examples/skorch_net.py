@@ -1,4 +1,4 @@
-"""Use a penalty in a skorch net, which scikit-learn can cross-validate over people."""
+"""Use a penalty in a skorch net, which scikit-learn can cross-validate over subjects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import autotransfer as at
 
 
 class Module(torch.nn.Module):
-    """Returns logits for predictions and the code z for the penalty."""
+    """Network that returns logits, and latent features z for the penalty."""
 
     def __init__(self, n_channels: int, n_times: int, n_classes: int) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Module(torch.nn.Module):
 
 
 class CensoredNet(NeuralNetClassifier):
-    """A classifier with a censoring penalty. MMD has no critic, so nothing else changes."""
+    """Classifier with a censoring penalty. MMD needs no second optimizer, because it has no critic."""
 
     def __init__(self, *args: Any, strength: float = 1.0, n_subjects: int = 2, **kwargs: Any) -> None:
         self.strength, self.n_subjects = strength, n_subjects
@@ -56,12 +56,12 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     rec = at.synthetic(subject_shift=0.5, n_subjects=6)
     X = (rec.X - rec.X.mean(-1, keepdim=True)) / rec.X.std(-1, keepdim=True)
-    people = rec.subject.numpy()
+    subjects = rec.subject.numpy()
     net = CensoredNet(
         Module, module__n_channels=rec.n_channels, module__n_times=rec.n_times, module__n_classes=rec.n_classes,
         criterion=torch.nn.CrossEntropyLoss, n_subjects=rec.n_subjects, strength=1.0, max_epochs=5, batch_size=80,
         lr=0.01, optimizer=torch.optim.AdamW, iterator_train__shuffle=True, train_split=None, verbose=0,
     )  # fmt: skip
-    data = SliceDict(x=X.numpy(), subject=people)
-    scores = cross_val_score(net, data, rec.y.numpy(), groups=people, cv=LeaveOneGroupOut())
-    print("accuracy on each person, unseen in training:", scores.round(2))
+    data = SliceDict(x=X.numpy(), subject=subjects)
+    scores = cross_val_score(net, data, rec.y.numpy(), groups=subjects, cv=LeaveOneGroupOut())
+    print("accuracy of each unseen subject:", scores.round(2))

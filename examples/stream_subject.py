@@ -1,6 +1,6 @@
-"""Decode the replayed signal of a person that the model has never seen, and save the session.
+"""Decode the replayed signal of an unseen subject, and save the session.
 
-The example needs no hardware and no files: the person's windows, one after the other, replace a device. With a device,
+The windows of the subject replace a device. With a device,
 `autotransfer stream run --source lsl:NAME --out lsl:DECODED` does the same (pip install mne-lsl).
 """
 
@@ -25,22 +25,22 @@ new = subjects == 5
 clf = at.CensoredClassifier(method="none", standardize="online", max_epochs=15, lr=1e-2, sfreq=rec.sfreq)
 clf.fit(X[~new], y[~new], subjects=subjects[~new])
 
-# Window by window, as a program of your own would do it.
+# Windows are predicted one after the other.
 session = at.Session(clf)
-right = [session.predict(window) == label for window, label in zip(X[new], y[new], strict=True)]
-print(f"{np.mean(right):.2f} of {session.n_windows} windows are right")
+is_right = [session.predict(window) == label for window, label in zip(X[new], y[new], strict=True)]
+print(f"{np.mean(is_right):.2f} of {session.n_windows} windows are right")
 
 with tempfile.TemporaryDirectory() as folder:
-    # What is known of the person outlives the program.
-    session.save(Path(folder) / "person.session")
-    session = at.Session.load(Path(folder) / "person.session", clf)
+    # The session is saved, for example at the end of the program.
+    session.save(Path(folder) / "subject.session")
+    session = at.Session.load(Path(folder) / "subject.session", clf)
 
-    # The same signal as a stream: one long recording, cut every quarter of a window.
+    # The signal is decoded as a stream, with one decision every quarter of a window.
     signal = np.concatenate(list(X[new]), 1)[None]  # (1, channels, times)
-    np.savez(Path(folder) / "person.npz", X=signal, meta=f'{{"sfreq": {rec.sfreq}}}')
+    np.savez(Path(folder) / "subject.npz", X=signal, meta=f'{{"sfreq": {rec.sfreq}}}')
     decisions = Path(folder) / "decisions.csv"
     hop = rec.n_times / 4 / rec.sfreq
-    stream = Stream(session, open_source(str(Path(folder) / "person.npz")), hop=hop, tell=print)
+    stream = Stream(session, open_source(str(Path(folder) / "subject.npz")), hop=hop, tell=print)
     sink = open_sink(str(decisions), session.classes_.tolist(), "example")
     print(stream.run(sink))
     sink.close()

@@ -1,4 +1,4 @@
-"""Run the whole procedure on a wrist sensor from one .npz file, and show the gain of every person."""
+"""Run the whole procedure on a wrist sensor from one .npz file, and show the gain of every subject."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ import numpy as np
 
 import autotransfer as at
 
-# Six people wave or turn the wrist. Everybody wears the sensor in another orientation and has their own tempo.
+# Six subjects wave or turn the wrist. Orientation of the sensor and tempo differ between subjects.
 rng = np.random.default_rng(0)
 time = np.arange(64) / 32
-X, y, person = [], [], []
-for who in range(6):
-    worn = np.linalg.qr(np.eye(3) + 0.5 * rng.standard_normal((3, 3)))[0]  # orientation of the sensor
+X, y, subjects = [], [], []
+for number in range(6):
+    orientation = np.linalg.qr(np.eye(3) + 0.5 * rng.standard_normal((3, 3)))[0]
     tempo = rng.uniform(0.8, 1.2)
     for n in range(40):
         beat = 2 * np.pi * (tempo * (1.5 + n % 2) * time + rng.random())
         motion = np.stack([np.sin(beat), (n % 2) * np.cos(beat), 0.3 * np.sin(2 * beat)])
-        X.append(worn @ motion + 1.5 * rng.standard_normal((3, 64)))
+        X.append(orientation @ motion + 1.5 * rng.standard_normal((3, 64)))
         y.append(("wave", "turn")[n % 2])
-        person.append(f"P{who + 1}")
-np.savez("wrist.npz", X=np.array(X, np.float32), y=y, subject=person, meta='{"sfreq": 32, "channels": ["x", "y", "z"]}')
+        subjects.append(f"P{number + 1}")
+meta = '{"sfreq": 32, "channels": ["x", "y", "z"]}'
+np.savez("wrist.npz", X=np.array(X, np.float32), y=y, subject=subjects, meta=meta)
 
 rec = at.load("wrist.npz")
 print(rec)
 auto = at.AutoTransferClassifier(max_epochs=8, seeds=1, sfreq=rec.sfreq, options={"batch_size": 32, "lr": 1e-2})
-auto.fit(rec.X.numpy(), np.array(y), subjects=np.array(person))
+auto.fit(rec.X.numpy(), np.array(y), subjects=np.array(subjects))
 
 choice = auto.choice_
 name, baseline = max(choice["baselines"].items(), key=lambda item: np.mean(list(item[1].values())))
@@ -34,7 +35,7 @@ figure, axis = plt.subplots(figsize=(5.6, 3.2), layout="constrained")
 for (label, scores), mark in zip(rows.items(), "os", strict=True):
     axis.plot(list(scores), list(scores.values()), mark, label=f"{label}, mean {np.mean(list(scores.values())):.2f}")
 axis.axhline(0.5, ls="--", color="grey", lw=1, label="chance")
-axis.set(xlabel="person, left out of training", ylabel="balanced accuracy")
+axis.set(xlabel="held-out subject", ylabel="balanced accuracy")
 axis.legend(frameon=False)
 figure.savefig("wearable_npz.svg")
-print({kind["name"]: round(kind["share"], 2) for kind in choice["ensemble"]["candidates"][:3]})
+print({candidate["name"]: round(candidate["share"], 2) for candidate in choice["ensemble"]["candidates"][:3]})
