@@ -40,7 +40,7 @@ def disable_kernels(step: Step) -> Step:
     """Return the step with torch's operations instead of kernels."""
 
     def run() -> None:
-        with patch.object(cpu, "available", return_value=False):
+        with patch.object(cpu, "is_available", return_value=False):
             step.run()
 
     return Step(run, step.units, step.keeps_memory)

@@ -243,7 +243,7 @@ def driven_by(driver: Driver) -> Iterator[dict[int, Tensor]]:
 
 @contextmanager
 def without_kernels() -> Iterator[None]:
-    with mock.patch.object(cpu, "available", return_value=False):
+    with mock.patch.object(cpu, "is_available", return_value=False):
         yield
 
 

@@ -187,7 +187,7 @@ def test_length_scales_are_those_of_plain_operations(rows: int, monkeypatch: pyt
     )
     found = perplexity_scales(d2, same)
     broken = perplexity_scales(d2.clone().index_fill_(1, torch.tensor([1]), math.nan), same)
-    monkeypatch.setattr(cpu, "available", lambda *_, **__: False)
+    monkeypatch.setattr(cpu, "is_available", lambda *_, **__: False)
     # Where an entropy is nearly flat the last bits decide by how much it is missed.
     torch.testing.assert_close(found, perplexity_scales(d2, same), rtol=1e-3, atol=0)
     others = [row for row in range(rows) if row != 1]
@@ -233,7 +233,7 @@ def test_a_step_of_eegnet_is_that_of_the_plain_path(
     assert kernels_for(x) is cpu
     assert kernels_for(x.double()) is None
     found = step(nets[0], x, active)
-    monkeypatch.setattr(cpu, "available", lambda *_, **__: False)
+    monkeypatch.setattr(cpu, "is_available", lambda *_, **__: False)
     rounded, exact = step(nets[1], x, active), step(nets[2].double(), x.double(), active)
     for own, plain, wanted in zip(found, rounded, exact, strict=True):  # float32 is as near as float32 comes
         assert (own - wanted).abs().max() <= 4 * (plain - wanted).abs().max() + 1e-5 * wanted.abs().max() + 1e-6

@@ -45,7 +45,7 @@ def test_an_epoch_by_kernels_is_an_epoch(monkeypatch: pytest.MonkeyPatch, alone:
     jobs = make_jobs(recordings, setting, 4, alone=alone)
 
     def trained(*, kernels: bool) -> Trainer:
-        for module, name in ((gpu, "available"), (elementwise, "available")):
+        for module, name in ((gpu, "is_available"), (elementwise, "is_available")):
             monkeypatch.setattr(module, name, lambda tensor, *_: kernels and tensor.device.type == DEVICE.type)
         windows = Windows(recordings, setting.preprocessing, 7, device=DEVICE, dtype=torch.float32)
         trainer = Trainer(jobs, windows)

@@ -20,6 +20,6 @@ def kernels_for(signal: Tensor, *, pool: int = 1, taps: int = 1) -> ModuleType |
 
     pool: width of average pooling; taps: length of filters
     """
-    if gpu.available(signal):
+    if gpu.is_available(signal):
         return gpu
-    return cpu if cpu.available(signal, pool=pool, taps=taps) else None
+    return cpu if cpu.is_available(signal, pool=pool, taps=taps) else None

@@ -31,7 +31,7 @@ def as_keys(keys: list[int], device: torch.device | str = "cpu") -> Tensor:
 
 def mix(h: Tensor) -> Tensor:
     """Return hashed 32-bit words (int32), one to one: each input bit changes half of the output bits on average."""
-    if cpu.available(h, dtype=torch.int32):
+    if cpu.is_available(h, dtype=torch.int32):
         return cpu.mix(h)
     # Right shifts of int32 copy the sign bit, which the masks remove.
     h = (h ^ ((h >> 16) & 0xFFFF)) * -2048144789
@@ -41,7 +41,7 @@ def mix(h: Tensor) -> Tensor:
 
 def fold_in(key: Tensor, value: Tensor | int) -> Tensor:
     """Return a new key from a key and a number, such as an epoch or a step (int32, broadcast)."""
-    if elementwise.available(key, torch.int32):
+    if elementwise.is_available(key, torch.int32):
         return elementwise.fold_in(key, value)
     if isinstance(value, int):
         value = torch.full((), value, dtype=torch.int32, device=key.device)
@@ -50,7 +50,7 @@ def fold_in(key: Tensor, value: Tensor | int) -> Tensor:
 
 def bits(key: Tensor, n: int) -> Tensor:
     """Return n words of 32 random bits for every key: (...,) -> (..., n) int32."""
-    if elementwise.available(key, torch.int32):
+    if elementwise.is_available(key, torch.int32):
         return elementwise.bits(key, n)
     counter = mix(torch.arange(1, n + 1, dtype=torch.int32, device=key.device) * -1640531527)
     return mix(key[..., None] ^ counter)

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def code_path(method: type[Method], options: MethodOptions) -> tuple[object, ...]:
-    """Return the options in which stacked members must agree; other options are numbers per member."""
+    """Return the options that select the code that runs, which stacked members must share."""
     return tuple((name, value) for name, value in asdict(options).items() if name not in method.per_member)
 
 
@@ -27,22 +27,22 @@ class _LastResult(Generic[T]):
     """Cache of the latest result, valid for the same unchanged tensors."""
 
     def __init__(self) -> None:
-        self.forget()
+        self.clear()
 
-    def forget(self) -> None:
-        self.given: tuple[object, ...] = ()
+    def clear(self) -> None:
+        self.inputs: tuple[object, ...] = ()
         self.versions: list[int] = []
-        self.made: list[T] = []
+        self.results: list[T] = []
 
-    def get(self, given: tuple[object, ...], make: Callable[[], T]) -> T:
+    def get(self, inputs: tuple[object, ...], make: Callable[[], T]) -> T:
         """Return the result of `make`, or the cached one if the tensors are the same and unchanged."""
-        tensors = [tensor for tensor in given if isinstance(tensor, Tensor) and not tensor.is_inference()]
-        if len(tensors) < len(given) or torch.compiler.is_compiling():
+        tensors = [tensor for tensor in inputs if isinstance(tensor, Tensor) and not tensor.is_inference()]
+        if len(tensors) < len(inputs) or torch.compiler.is_compiling():
             return make()
         versions = [tensor._version for tensor in tensors]
-        if versions != self.versions or any(a is not b for a, b in zip(given, self.given, strict=True)):
-            self.given, self.versions, self.made = given, versions, [make()]
-        return self.made[0]
+        if versions != self.versions or any(a is not b for a, b in zip(inputs, self.inputs, strict=True)):
+            self.inputs, self.versions, self.results = inputs, versions, [make()]
+        return self.results[0]
 
     def __reduce__(self) -> tuple[type[_LastResult[T]], tuple[()]]:
         return type(self), ()  # a copy is empty
@@ -52,13 +52,14 @@ class Censor(nn.Module):
     """penalty = Σ sign · dependence(term), for one model or for P members at once.
 
         penalty = censor(z, y, s)            # to be added to the task's loss, times a strength
-        loss = censor.critic_loss(z, y, s)   # None: no critic; else minimize it with an optimizer of its own
+        loss = censor.critic_loss(z, y, s)   # None: no critic; else minimize it with a separate optimizer
         censor.after_step()                  # once per main step
 
     z is (B, D) and results are () for a single model, (P, B, D) and (P,) with members. y and s are integers (B,) or
-    (P, B), tensors or arrays, below n_classes and n_subjects. Rows with s < 0 are padding. With `checks_ids` every call
-    on a CPU checks the ids, and the first call on a GPU, because a check waits for the device. The penalty has a
-    gradient in z alone, the critic loss in the critics alone. All state is parameters and buffers, member on axis 0.
+    (P, B), tensors or arrays, below n_classes and n_subjects. Rows with s < 0 are padding. If `checks_ids` is true,
+    y and s are checked in every call on a CPU, but only in the first call on a GPU, because a check waits for the
+    device. The penalty has a gradient only in z, and the critic loss only in the parameters of the critics. All state
+    is in parameters and buffers, which have the member on axis 0.
     """
 
     keys: Tensor  # (P,) or () int32: a function of each member's seed
@@ -72,7 +73,8 @@ class Censor(nn.Module):
         """Make the methods of a mode.
 
         options, seeds: one per member; options may differ in `method.per_member` alone
-        branches: widths of the branches of z, each of which a mode splits; None: z is one branch
+        branches: widths of the branches that an encoder concatenates to z; the mode `complementary` splits each
+            branch; None: z is one branch
         """
         super().__init__()
         self.n_classes, self.n_subjects = n_classes, n_subjects
@@ -87,11 +89,11 @@ class Censor(nn.Module):
         ):  # fmt: skip
             if value < least:
                 raise UserError(f"{name} is {value}; it must be at least {least}")
-        if len({code_path(method, of_member) for of_member in options}) > 1:
+        if len({code_path(method, member_options) for member_options in options}) > 1:
             raise UserError(f"stacked members may differ only in {', '.join(method.per_member) or 'their seeds'}")
         self.mode = mode
         # Critics and penalty of a step share labels, and all critic updates share latents.
-        self._labels, self._critics_see = _LastResult[dict[bool, Labels]](), _LastResult[list[Term]]()
+        self._labels, self._critic_terms = _LastResult[dict[bool, Labels]](), _LastResult[list[Term]]()
         self.latent_dim = latent_dim
         self.branches = tuple(branches or (latent_dim,))
         if sum(self.branches) != latent_dim:
@@ -113,36 +115,36 @@ class Censor(nn.Module):
         """Return the penalty, () or (P,), differentiable in z with frozen critics."""
         terms, key = self._terms(z, y, s), self._key()
         parts = [term.sign * self._method(i).dependence(term, key) for i, term in enumerate(terms)]
-        return self._shaped(sum(parts[1:], parts[0]))
+        return self._drop_member_axis(sum(parts[1:], parts[0]))
 
     def critic_loss(self, z: Tensor, y: Tensor, s: Tensor) -> Tensor | None:
         """Return the loss to be minimized by the critics, () or (P,); None without critics."""
-        terms, key = self._critics_see.get((z, y, s), lambda: self._for_critics(z, y, s)), self._key()
+        terms, key = self._critic_terms.get((z, y, s), lambda: self._make_critic_terms(z, y, s)), self._key()
         losses = [self._method(i).critic_loss(term, key) for i, term in enumerate(terms)]
         parts = [loss for loss in losses if loss is not None]
-        return self._shaped(sum(parts[1:], parts[0])) if parts else None
+        return self._drop_member_axis(sum(parts[1:], parts[0])) if parts else None
 
     @torch.no_grad()
     def after_step(self, active: Tensor | None = None) -> None:
-        """Advance random keys and BEGAN's k to the next step of members active (P,) bool; default: all."""
+        """Advance the random keys and the state of the methods by one step. active: (P,) bool, members; None: all."""
         if active is None:
             active = torch.ones_like(self.step, dtype=torch.bool)
-        self._labels.forget()
-        self._critics_see.forget()
+        self._labels.clear()
+        self._critic_terms.clear()
         self.step += active.reshape(self.step.shape).to(self.step.dtype)
         for i in range(len(self.methods)):
             self._method(i).after_step(active.reshape(-1))
 
     @torch.no_grad()
-    def select(self, keep: Tensor) -> None:
-        """Keep only members keep (Q,), integers, in this order."""
+    def select(self, members: Tensor) -> None:
+        """Keep only the members with these indices (Q,), in this order."""
         if self.members is None:
             raise UserError("the censor is for a single model; make it with members=P")
         for tensor in (*self.parameters(), *self.buffers()):
             grad, tensor.grad = tensor.grad, None
-            tensor.data = tensor.data.index_select(0, keep)
-            tensor.grad = None if grad is None else grad.index_select(0, keep)
-        self.members = len(keep)
+            tensor.data = tensor.data.index_select(0, members)
+            tensor.grad = None if grad is None else grad.index_select(0, members)
+        self.members = len(members)
 
     def _method(self, index: int) -> Method:
         method = self.methods[index]
@@ -152,7 +154,7 @@ class Censor(nn.Module):
     def _key(self) -> Tensor:
         return fold_in(self.keys, self.step).reshape(-1)
 
-    def _shaped(self, value: Tensor) -> Tensor:
+    def _drop_member_axis(self, value: Tensor) -> Tensor:
         return value[0] if self.members is None else value
 
     def _terms(self, z: Tensor, y: Tensor, s: Tensor) -> list[Term]:
@@ -178,12 +180,12 @@ class Censor(nn.Module):
             labels.append(ids.long().expand(z.shape[:2]))
         if self.checks_ids and not torch.compiler.is_compiling():
             self._check_ids(*labels)
-        of_terms = self._labels.get((y, s), lambda: make_labels(self.mode, *labels))
-        return make_terms(self.mode, z, labels[0], labels[1], branches=self.branches, labels=of_terms)
+        term_labels = self._labels.get((y, s), lambda: make_labels(self.mode, *labels))
+        return make_terms(self.mode, z, labels[0], labels[1], branches=self.branches, labels=term_labels)
 
-    def _for_critics(self, z: Tensor, y: Tensor, s: Tensor) -> list[Term]:
+    def _make_critic_terms(self, z: Tensor, y: Tensor, s: Tensor) -> list[Term]:
         """Return terms of new latents, with labels that no earlier term has cached."""
-        self._labels.forget()
+        self._labels.clear()
         return self._terms(z, y, s)
 
     def _check_ids(self, y: Tensor, s: Tensor) -> None:

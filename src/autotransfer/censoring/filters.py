@@ -22,7 +22,7 @@ def ridge_solve_(matrix: Tensor, ridge: Tensor, vectors: Tensor) -> Tensor:
 
 def definite_solve_(matrix: Tensor, vectors: Tensor) -> Tensor:
     """Return matrix⁻¹ vectors, overwriting positive definite matrices: (P, N, N), (P, N, D) -> (P, N, D)."""
-    if gpu.available(matrix) and matrix.shape[-1] <= gpu.MAX_SOLVE_ROWS:
+    if gpu.is_available(matrix) and matrix.shape[-1] <= gpu.MAX_SOLVE_ROWS:
         return gpu.solve_(matrix, vectors)
     factor, _ = torch.linalg.cholesky_ex(matrix)  # torch.linalg.cholesky would wait for the device
     if matrix.device.type == "cpu":
@@ -67,7 +67,7 @@ def nu_solve(matrix: Tensor, vectors: Tensor, regularization: Tensor, stops: Seq
     """
     t = nu_steps(regularization)[:, 0]
     stops = sorted(set(t.int().tolist())) if stops is None else stops
-    if gpu.available(matrix) and matrix.shape[-1] <= gpu.MAX_SOLVE_ROWS:
+    if gpu.is_available(matrix) and matrix.shape[-1] <= gpu.MAX_SOLVE_ROWS:
         return gpu.accelerate(matrix, vectors, t, [nu_rates(step) for step in range(1, max(stops) + 1)])
     x, before = torch.zeros_like(vectors), torch.zeros_like(vectors)
     stopped = x.clone()

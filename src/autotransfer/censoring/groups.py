@@ -31,7 +31,7 @@ def find_groups(term: Term, min_rows: int) -> Groups:
     """Return the groups of a term, with sizes in the dtype of z."""
 
     def find() -> Groups:
-        if gpu.available(term.z):
+        if gpu.is_available(term.z):
             return Groups(*pairs.find_groups(term.context, term.nuisance, min_rows))
         return _find_groups(term.context, term.nuisance, min_rows, term.z.dtype)
 

@@ -88,7 +88,7 @@ def squared_distances(x: Tensor, y: Tensor) -> Tensor:
 def own_distances(z: Tensor) -> Tensor:
     """Return |z_i − z_j|² with an exact zero on the diagonal: (P, B, D) -> (P, B, B)."""
     z = centered(z)
-    if gpu.available(z):
+    if gpu.is_available(z):
         return pairs.own_distances(z)
     return squared_distances(z, z).masked_fill(diagonal(z), 0.0)
 
@@ -106,7 +106,7 @@ def inverse_scales(d2: Tensor, same: Tensor, length_scale: str | float) -> Tenso
         # If more than half of the pairs coincide, the scale is arbitrary.
         return 0.5 / torch.where(sigma > 0, sigma, torch.ones_like(sigma)).square()
     if length_scale == "perplexity":
-        if gpu.available(d2):
+        if gpu.is_available(d2):
             limits = {"least": _SMALLEST_PERPLEXITY, "bracket": _BRACKET}
             return pairs.perplexity_scales(d2, same, PERPLEXITY, **limits, steps=_STEPS)
         return perplexity_scales(d2.repeat(len(same) // len(d2), 1, 1), same)
@@ -127,7 +127,7 @@ def rbf(d2: Tensor, beta: Tensor) -> Tensor:
 
 def median_distances(d2: Tensor, same: Tensor) -> Tensor:
     """Return for every row the median distance of pairs in its block, 0 without pairs: (P, B, B), (R·P, B, B)."""
-    if gpu.available(d2) and d2.shape[-1] <= pairs.MAX_REGISTER_ROWS:
+    if gpu.is_available(d2) and d2.shape[-1] <= pairs.MAX_REGISTER_ROWS:
         return pairs.median_distances(d2, same)
     return _median_distances(d2, same)
 
@@ -173,7 +173,7 @@ def perplexity_scales(d2: Tensor, same: Tensor) -> Tensor:
 
 def _log_scale(nearness: Tensor, wanted: Tensor) -> Tensor:
     """Return log β (P, B) at which weights exp(β · nearness) (P, B, B) have the entropy `wanted` (P, B)."""
-    if cpu.available(nearness):
+    if cpu.is_available(nearness):
         return cpu.log_scale(nearness, wanted, _BRACKET, _HALVINGS, _NEWTONS)
     low, high = torch.full_like(wanted, -_BRACKET), torch.full_like(wanted, _BRACKET)
     place = torch.zeros_like(wanted)

@@ -119,7 +119,7 @@ class MIGE(Method):
         # Scores in groups and in contexts in one call, which shares distances
         same = torch.stack([groups.group, groups.context])
         score = self.estimator(z, same=same, length_scale=self.options.length_scale, regularization=gamma)
-        if self.options.projection and gpu.available(z) and z.shape[1] <= pairs.MAX_REGISTER_ROWS:
+        if self.options.projection and gpu.is_available(z) and z.shape[1] <= pairs.MAX_REGISTER_ROWS:
             return pairs.score_differences(score, z, same, groups.counts)
         if self.options.projection:
             score = stein_identity(score, z, same, groups.context)

@@ -90,7 +90,7 @@ class MMD(KernelMethod):
             sets = find_paper_sets(term)
             return printed.mmd(*self.distances(term.z, sets.context > 0), sets)
         groups = find_groups(term, self.min_rows)
-        if gpu.available(term.z):
+        if gpu.is_available(term.z):
             d2, beta, paired = self.distances_and_scales(term.z, groups.context)
             return pairs.groups_against_contexts(d2, beta, *groups, paired=paired)
         return mean_discrepancy(off_diagonal_kernel(*self.distances(term.z, groups.context)), groups)
@@ -142,7 +142,7 @@ class PairwiseMMD(KernelMethod):
             return printed.pairwise_mmd(*self.distances(term.z, sets.context > 0), sets, selection)
         groups = find_groups(term, self.min_rows)
         selection = self.selection(term, key, partial(self.rank_of_present, groups))
-        if gpu.available(term.z):
+        if gpu.is_available(term.z):
             d2, beta, paired = self.distances_and_scales(term.z, groups.context)
             masks = (groups.context, groups.group, selection)
             return pairs.groups_against_groups(d2, beta, *masks, groups.group_rows, paired=paired)

@@ -104,7 +104,7 @@ def _estimate(
     beta = kernel_matrices.inverse_scales(d2, mask, length_scale)
     masks = len(mask) // len(sample)  # number of masks of the same points
     sample = sample.repeat(masks, 1, 1)
-    if gpu.available(d2):
+    if gpu.is_available(d2):
         normal, pull, sums, rows = pairs.score_matrices(d2, beta, mask, paired=length_scale == "perplexity")
         zeta = torch.baddbmm(sums[..., None] * sample, pull, sample, alpha=-1)
     else:

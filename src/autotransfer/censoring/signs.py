@@ -24,7 +24,7 @@ ON_CHIP = 128  # largest number of rows for the GPU kernel
 
 def sign(matrix: Tensor) -> Tensor:
     """Return the sign of a symmetric matrix with eigenvalues in [−1, 1]: (P, N, N) -> (P, N, N)."""
-    if gpu.available(matrix) and matrix.shape[-1] <= ON_CHIP:
+    if gpu.is_available(matrix) and matrix.shape[-1] <= ON_CHIP:
         return gpu.sign(matrix, STEPS)
     x = matrix
     for a, b, c in STEPS:

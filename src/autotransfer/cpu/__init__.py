@@ -1,4 +1,4 @@
-"""Functions that run as one compiled C kernel each on a CPU; `available()` tells whether they can.
+"""Functions that run as one compiled C kernel each on a CPU; `is_available()` tells whether they can.
 
 Operations of torch move the signals of a training step through memory a dozen times; the kernels process a part of a
 signal while it is in the cache. The functions have the names and meanings of the functions in `gpu`.
@@ -36,7 +36,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def available(tensor: Tensor, *, dtype: torch.dtype = torch.float32, pool: int = 1, taps: int = 1) -> bool:
+def is_available(tensor: Tensor, *, dtype: torch.dtype = torch.float32, pool: int = 1, taps: int = 1) -> bool:
     """Tell whether there are kernels for a tensor, a pooling width and a filter length."""
     return (
         tensor.is_cpu

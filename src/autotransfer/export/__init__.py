@@ -15,7 +15,7 @@ from ..models.loading import MARK, load_classifier
 from ..models.model import Model
 from ..recordings.optional import pip_install
 from ..runs.lock import refuse_links
-from .formats import FORMATS, attempt, need_onnx
+from .formats import FORMATS, convert_errors, need_onnx
 from .verification import BATCHES, largest_difference, tolerance
 
 
@@ -115,7 +115,7 @@ def _open_source(
 def _check_content(model: Model, content: bytes, format: str, encoders: Encoders | None) -> float:
     """Return the largest difference of a file's content from the model; raise if it is more than rounding."""
     others = " or ".join(name for name in FORMATS if name != format)
-    with attempt(model, f"{FORMATS[format].runtime} cannot run the {format} file", others):
+    with convert_errors(model, f"{FORMATS[format].runtime} cannot run the {format} file", others):
         difference = largest_difference(model, FORMATS[format].open(content, encoders))
     if not difference <= tolerance(model):
         raise UserError(

@@ -42,7 +42,7 @@ def file_metadata(model: Model) -> dict[str, str]:
 def exported_program(model: Model) -> torch.export.ExportedProgram:
     """Trace a model as a graph for any number of windows."""
     card = model.card
-    example = torch.zeros(2, len(card.channels), card.n_times)  # tracing makes a number of 1 a constant
+    example = torch.zeros(2, len(card.channels), card.n_times)  # not 1, which tracing would make a constant
     any_number = {"windows": {0: torch.export.Dim("N", min=1)}}
     module = model.graph()
     with torch.no_grad(), _quiet():
@@ -54,24 +54,25 @@ def exported_program(model: Model) -> torch.export.ExportedProgram:
 
 
 @contextmanager
-def attempt(model: Model, failed: str, instead: str) -> Iterator[None]:
-    """Log an exception of an exporter or runtime and raise a UserError. failed: what failed; instead: other formats."""
+def convert_errors(model: Model, message: str, other_formats: str) -> Iterator[None]:
+    """Log an exception of an exporter or runtime, and raise a UserError with a message that names other formats."""
     try:
         yield
     except (UserError, MemoryError):
         raise
     except Exception as error:
-        logger.info("%s", failed, exc_info=error)
-        own = {part.setting.encoder for part in model.candidates} - set(ENCODERS)
-        of = f" of the encoder {', '.join(map(repr, sorted(own)))}" if own else ""
-        raise UserError(f"{failed}{of} ({one_line(error)}); use the format {instead}") from error
+        logger.info("%s", message, exc_info=error)
+        custom_encoders = {part.setting.encoder for part in model.candidates} - set(ENCODERS)
+        if custom_encoders:
+            message += f" of the encoder {', '.join(map(repr, sorted(custom_encoders)))}"
+        raise UserError(f"{message} ({one_line(error)}); use the format {other_formats}") from error
 
 
 def to_torch(model: Model) -> bytes:
     file = BytesIO()
-    with attempt(model, "torch cannot make a graph", "safetensors"):
+    with convert_errors(model, "torch cannot make a graph", "safetensors"):
         program = exported_program(model)
-    with attempt(model, "torch cannot write a graph", "onnx or safetensors"), _quiet():
+    with convert_errors(model, "torch cannot write a graph", "onnx or safetensors"), _quiet():
         program.example_inputs = None  # not needed in the file
         about = {name: json.loads(text) for name, text in file_metadata(model).items()}
         torch.export.save(program, file, extra_files={CARD_FILE: json.dumps(about)})
@@ -97,9 +98,9 @@ def need_onnx() -> tuple[Any, Any]:
 
 def to_onnx(model: Model) -> bytes:
     onnx, _ = need_onnx()
-    with attempt(model, "torch cannot make a graph", "safetensors"):
+    with convert_errors(model, "torch cannot make a graph", "safetensors"):
         graph = exported_program(model)
-    with attempt(model, "torch cannot make an ONNX graph", "torch or safetensors"), _quiet():
+    with convert_errors(model, "torch cannot make an ONNX graph", "torch or safetensors"), _quiet():
         names: dict[str, Any] = {"input_names": ["windows"], "output_names": ["probabilities"]}
         program = torch.onnx.export(graph, dynamo=True, verbose=False, **names)
         assert program is not None, "dynamo gives a program"
@@ -113,7 +114,7 @@ def to_onnx(model: Model) -> bytes:
 
 
 def _tidy(proto: Any) -> None:
-    """Remove the exporter's notes, and name the number of windows N."""
+    """Remove the metadata of the exporter, and name the number of windows N."""
     graph = proto.graph
     graph.ClearField("value_info")
     for part in (proto, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):

@@ -1,4 +1,4 @@
-"""Functions that run as one Triton kernel each on a GPU; `available()` tells whether they can.
+"""Functions that run as one Triton kernel each on a GPU; `is_available()` tells whether they can.
 
 Operations of torch move the signals of a training step through memory a dozen times; the kernels read and write each
 signal once or twice. Products of thin matrices are twice as fast as in libraries.
@@ -62,7 +62,7 @@ def use_kernels(*, enabled: bool) -> Iterator[None]:
         _enabled.reset(token)
 
 
-def available(signal: Tensor, dtype: torch.dtype = torch.float32) -> bool:
+def is_available(signal: Tensor, dtype: torch.dtype = torch.float32) -> bool:
     """Tell whether kernels are enabled and there are kernels for a tensor."""
     return (
         _enabled.get()

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from . import available as has_kernels
+from . import is_available as has_kernels
 from .loading import CONTIGUOUS, Argument, load_kernels
 
 _BLOCK = 256
@@ -17,8 +17,11 @@ _BLOCK = 256
 _kernels = partial(load_kernels, "elementwise_kernels")
 
 
-def available(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
-    """Tell whether there are kernels for a tensor on a GPU and torch does not record or replace operations."""
+def is_available(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
+    """Tell whether elementwise kernels can replace torch operations on a tensor.
+
+    They cannot in torch.compile, torch.func and subclasses of Tensor, which need to see single operations.
+    """
     return (
         not torch.compiler.is_compiling()  # first, so that a compiler stops here
         and has_kernels(tensor, dtype)
@@ -30,13 +33,13 @@ def available(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
 def fold_in(keys: Tensor, values: Tensor | int) -> Tensor:
     """Compute randomness.fold_in of int32 keys and integers, which are broadcast."""
     if isinstance(values, int):
-        return _folded(keys, keys, values, -1)
+        return _launch_fold_in(keys, keys, values, -1)
     single = values.numel() == 1
-    keys, everywhere = torch.broadcast_tensors(keys, values)  # type: ignore[no-untyped-call]  # torch's
-    return _folded(keys, values if single else everywhere, 0, 0 if single else 1)
+    keys, broadcast = torch.broadcast_tensors(keys, values)  # type: ignore[no-untyped-call]  # torch's
+    return _launch_fold_in(keys, values if single else broadcast, 0, 0 if single else 1)
 
 
-def _folded(keys: Tensor, values: Tensor, number: int, stride: int) -> Tensor:
+def _launch_fold_in(keys: Tensor, values: Tensor, number: int, stride: int) -> Tensor:
     out = torch.empty_like(keys, memory_format=torch.contiguous_format)
     _kernels().fold_in[(-(-keys.numel() // _BLOCK),)](
         Argument(keys, keys.shape, torch.int32), Argument(values, values.shape, values.dtype), out, keys.numel(),
@@ -59,13 +62,13 @@ def adamw(
     values: Tensor, first: Tensor, second: Tensor, steps: Tensor, grads: Tensor, lr: Tensor, weight_decay: Tensor,
     active: Tensor, betas: tuple[float, float], eps: float,
 ) -> None:  # fmt: skip
-    """Compute training.optimizer.update."""
+    """Compute training.optimizer.update, in place."""
     members, n = values.shape
-    each = Argument(weight_decay, (members,)), Argument(active, (members,), torch.bool)
     block = 4 * _BLOCK
     _kernels().adamw[(members, -(-n // block))](
-        *(Argument(changed, (members, n), layout=CONTIGUOUS) for changed in (values, first, second)),
-        Argument(steps, (members,), torch.float64), Argument(grads, (members, n)), Argument(lr, (members,)), *each,
+        *(Argument(tensor, (members, n), layout=CONTIGUOUS) for tensor in (values, first, second)),
+        Argument(steps, (members,), torch.float64), Argument(grads, (members, n)), Argument(lr, (members,)),
+        Argument(weight_decay, (members,)), Argument(active, (members,), torch.bool),
         n, LOG_1=math.log(betas[0]), LOG_2=math.log(betas[1]), BETA_1=betas[0], BETA_2=betas[1], EPS=eps,
         BLOCK=block,
     )  # fmt: skip

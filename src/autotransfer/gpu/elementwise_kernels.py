@@ -16,7 +16,10 @@ def _mix(h):
 
 @triton.jit
 def fold_in(keys, values, out, n, number, STRIDE: tl.constexpr, BLOCK: tl.constexpr):
-    """Compute randomness.fold_in. STRIDE: 1; 0: all keys share one value; -1: the value is `number`."""
+    """Compute randomness.fold_in.
+
+    STRIDE: 1 if every key has its own value; 0 if all keys share one value; -1 if the value is `number`
+    """
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     key = tl.load(keys + at, mask=at < n, other=0).to(tl.uint32, bitcast=True)
     if STRIDE < 0:

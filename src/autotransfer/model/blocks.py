@@ -68,7 +68,7 @@ def first_block(
     """
     signals = x if isinstance(x, Tensor) else x.signals
     channels = signals.shape[2]
-    if not norm.training or signals.requires_grad or not cpu.available(signals, pool=options.pool, taps=w.shape[-1]):
+    if not norm.training or signals.requires_grad or not cpu.is_available(signals, pool=options.pool, taps=w.shape[-1]):
         return None
     if max_channels is not None and channels > max_channels:
         return None
@@ -116,7 +116,7 @@ def second_block(
 
     Return None if there are no kernels for these signals, or if `norm` is frozen.
     """
-    if not norm.training or not cpu.available(x, pool=pool, taps=w.shape[-1]):
+    if not norm.training or not cpu.is_available(x, pool=pool, taps=w.shape[-1]):
         return None
     size, options = spatial.shape[:2], BlockOptions(padding(w.shape[-1])[0], pool, 0, 0, norm.eps)
     gamma, beta = norm.weight.reshape(size), norm.bias.reshape(size)

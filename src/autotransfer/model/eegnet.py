@@ -246,7 +246,7 @@ class EEGNet(Stack):
             kernels = kernels_for(v, pool=pool)
             if kernels is not None:
                 return norm_pool(kernels, norm, v, times, pool, dropout, offset, active, squared=squared)
-        if not self.training and not torch.is_grad_enabled() and gpu.available(v):
+        if not self.training and not torch.is_grad_enabled() and gpu.is_available(v):
             return gpu.elu_pool(v, *norm.running_affine(v.shape[:2], offset), times, pool, squared)
         signal = v.view(*v.shape[:2], batch, times)
         h = elu_pool(norm(v, offset, active).view(signal.shape), pool)

@@ -1,4 +1,4 @@
-"""Filters along time, one per member and signal, as matrix products or by kernels."""
+"""Filters along time, one per member and signal, as matrix products or by compiled kernels."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ TILE = 32  # minimum number of samples per tile of a long signal
 
 def _toeplitz(w: Tensor, times: int, offset: int, rows: int) -> Tensor:
     """Return Toeplitz matrices (N, rows, times) of filters w (N, K) with entries w[i - t + offset]."""
-    kernel = w.shape[-1]
-    g = F.pad(w, (times - 1 - offset, rows - kernel + offset))
+    taps = w.shape[-1]
+    g = F.pad(w, (times - 1 - offset, rows - taps + offset))
     return g.unfold(-1, times, 1).flip(-1)
 
 
@@ -34,7 +34,7 @@ class _ToeplitzProduct(Function):
     def forward(ctx: Any, x: Tensor, w: Tensor, times: int, offset: int) -> Tensor:
         matrix = _toeplitz(w, times, offset, x.shape[-1])
         ctx.save_for_backward(x, matrix)
-        ctx.kernel, ctx.offset = w.shape[-1], offset
+        ctx.taps, ctx.offset = w.shape[-1], offset
         return torch.bmm(x, matrix)
 
     @staticmethod
@@ -45,20 +45,20 @@ class _ToeplitzProduct(Function):
         grad_w = None
         if ctx.needs_input_grad[1]:
             # The gradient of a tap is the sum of a diagonal of (N, I, times).
-            grad_w = _sum_diagonals(torch.bmm(x.transpose(1, 2), grad), ctx.kernel, ctx.offset)
+            grad_w = _sum_diagonals(torch.bmm(x.transpose(1, 2), grad), ctx.taps, ctx.offset)
         return grad_x, grad_w, None, None
 
 
-def _sum_diagonals(full: Tensor, kernel: int, offset: int) -> Tensor:
-    """Map (N, rows, times) to sums (N, kernel) with entries Σ_t full[t + k - offset, t]."""
+def _sum_diagonals(full: Tensor, taps: int, offset: int) -> Tensor:
+    """Map (N, rows, times) to sums (N, taps) with entries Σ_t full[t + k - offset, t]."""
     rows, times = full.shape[1:]
-    below = max(times + kernel - 1 - offset - rows, 0)
+    below = max(times + taps - 1 - offset - rows, 0)
     full = F.pad(full, (0, 0, offset, below))
-    return full.as_strided((full.shape[0], kernel, times), (full.stride(0), times, times + 1)).sum(-1)
+    return full.as_strided((full.shape[0], taps, times), (full.stride(0), times, times + 1)).sum(-1)
 
 
 class _Correlate(Function):
-    """filter_times by kernels."""
+    """Computation of `filter_times` by compiled kernels."""
 
     @staticmethod
     def forward(ctx: Any, kernels: ModuleType, x: Tensor, w: Tensor) -> Tensor:
@@ -81,12 +81,12 @@ class _Correlate(Function):
 def filter_times(x: Tensor, w: Tensor) -> Tensor:
     """Correlate along time with "same" zero padding: x (N, R, times), w (N, K) -> (N, R, times).
 
-    Without kernels, long signals are cut into overlapping tiles, so that the work is linear in times.
+    Without compiled kernels, long signals are cut into overlapping tiles, so that the work is linear in times.
     """
-    times, kernel = x.shape[-1], w.shape[-1]
-    left, _ = padding(kernel)
-    tile = max(TILE, -(-(kernel - 1) // 16) * 16)  # at least the overlap, and a round number for the products
-    kernels = kernels_for(x, taps=kernel)
+    times, taps = x.shape[-1], w.shape[-1]
+    left, _ = padding(taps)
+    tile = max(TILE, -(-(taps - 1) // 16) * 16)  # at least the overlap; a multiple of 16 makes products faster
+    kernels = kernels_for(x, taps=taps)
     if kernels is not None:
         return apply_one(_Correlate, kernels, x, w)
     if times <= 2 * tile:
@@ -94,6 +94,6 @@ def filter_times(x: Tensor, w: Tensor) -> Tensor:
     n, rows = x.shape[:2]
     tiles = math.ceil(times / tile)
     padded = F.pad(x, (left, (tiles + 1) * tile - times - left)).view(n, rows, tiles + 1, tile)
-    windows = torch.cat([padded[:, :, :-1], padded[:, :, 1:, : kernel - 1]], -1)
+    windows = torch.cat([padded[:, :, :-1], padded[:, :, 1:, : taps - 1]], -1)
     out = apply_one(_ToeplitzProduct, windows.reshape(n, rows * tiles, -1), w, tile, 0)
     return out.view(n, rows, tiles * tile)[..., :times]

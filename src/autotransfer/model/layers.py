@@ -35,16 +35,16 @@ USE_PRODUCT_KERNEL = platform.machine() not in ("x86_64", "AMD64")
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
     """Multiply (P, i, k) × (P, k, n) with short sides i and k."""
-    if gpu.available(a):
+    if gpu.is_available(a):
         return gpu.product(a, b)
-    return cpu.product(a, b) if USE_PRODUCT_KERNEL and cpu.available(a) else torch.bmm(a, b)
+    return cpu.product(a, b) if USE_PRODUCT_KERNEL and cpu.is_available(a) else torch.bmm(a, b)
 
 
 def _product_along(a: Tensor, b: Tensor) -> Tensor:
     """Multiply (P, i, n) × (P, j, n)ᵀ to (P, i, j), summed over many n."""
-    if gpu.available(a):
+    if gpu.is_available(a):
         return gpu.product(a, b.transpose(1, 2))
-    return cpu.product(a, b.transpose(1, 2)) if cpu.available(a) else torch.bmm(a, copy_transposed(b))
+    return cpu.product(a, b.transpose(1, 2)) if cpu.is_available(a) else torch.bmm(a, copy_transposed(b))
 
 
 class _Product(Function):

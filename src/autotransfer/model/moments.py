@@ -55,7 +55,7 @@ def padding(kernel: int) -> tuple[int, int]:
 def lag_sums(x: Tensor, kernel: int) -> Tensor:
     """Map x (..., rows, times) to sums (..., 1 + K) of x[t] and of x[t] x[t + lag], by a kernel or by FFT."""
     times = x.shape[-1]
-    if not x.requires_grad and cpu.available(x, taps=kernel):
+    if not x.requires_grad and cpu.is_available(x, taps=kernel):
         pieces = x.reshape(-1, math.gcd(x.shape[-2], ROWS_PER_SUM), times)
         lags = cpu.correlate_gradient(pieces, pieces, kernel, 0).view(*x.shape[:-2], -1, kernel).sum(-2)
     else:
@@ -67,7 +67,7 @@ def lag_sums(x: Tensor, kernel: int) -> Tensor:
 def edge_sums(x: Tensor, kernel: int) -> Tensor:
     """Map x (..., rows, times) to sums and products (..., E) that windows overlapping the padding lack."""
     left, right = padding(kernel)
-    if not x.requires_grad and cpu.available(x, taps=kernel):
+    if not x.requires_grad and cpu.is_available(x, taps=kernel):
         return cpu.edge_sums(x, left, right, n_sums(kernel) - 1 - kernel)
     tail = x[..., max(x.shape[-1] - left, 0) :].flip(-1)
     sums, products = zip(*(_sum_edge(edge, n) for edge, n in ((x, right), (tail, left))), strict=True)

@@ -91,7 +91,7 @@ def compute_power_latents(
 ) -> Tensor:
     """Map power (P, F, B, S) to latents (P, B, F·S) by logarithm, batch normalization and dropout."""
     dropout = None if keys is None else keys.draw(layer, power[0].numel())
-    if dropout is not None and norm.training and cpu.available(power):
+    if dropout is not None and norm.training and cpu.is_available(power):
         size = power.shape[:2]
         gamma, beta = norm.weight.reshape(size), norm.bias.reshape(size)
         latents, mean, variance = apply(_Latents, power, gamma, beta, dropout, norm.eps)

@@ -170,7 +170,7 @@ class Shallow(Stack):
             scale, shift = norm.running_affine(norm.running_mean.shape)
             normalized = torch.addcmul(shift.view(-1, 1, 1, 1), self._cut(v), scale.view(-1, 1, 1, 1))
             return normalized.square().mean(-1).view(shape)
-        if gpu.available(v):
+        if gpu.is_available(v):
             level, square, mean = apply(_KernelSegments, v, self.length)
         else:
             level, square, mean = apply(_Segments, self._cut(v))

@@ -1,9 +1,9 @@
 """Events: activations of classes in the probabilities of successive windows, and their scores.
 
 A window votes for its most probable class, unless that is the rest class or its probability is below the threshold. A
-class becomes active when n of the last m windows vote for it, and stays active until fewer do, so that a held gesture
-is one activation. During the refractory time after it no other class can become active, and the same class continues
-without a new activation.
+class becomes active when n of the last m windows vote for it, and stays active until fewer than n of them do, so that a
+held gesture is one activation. During the refractory time after it no other class can become active, and the same class
+continues without a new activation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..errors import UserError, plain_value, shown
 from ..recordings.cutting import Event
 
 MAX_WINDOWS = 10_000  # maximum m of a debounce rule
-DEBOUNCE = "give N/M windows such as 3/5, more than half of them, or the seconds that a class must last, such as 0.4s"
+DEBOUNCE = "give N/M with N more than half of M, such as 3/5, or the seconds that a class must last, such as 0.4s"
 ROUNDING = 1e-9  # s
 
 
@@ -85,7 +85,7 @@ class EventDetector:
         """Take the probabilities (n_classes,) of the next window; return an activation if a class becomes active.
 
         time: of its last sample in seconds; a time that does not increase starts a new recording. gap: whether windows
-        are missing before it, so that votes start again.
+        are missing before it, so that earlier votes are dropped.
         """
         p = _to_floats("probabilities of a window", probability)
         if p.shape != (len(self.classes),) or not np.isfinite(p).all() or p.min() < 0 or p.max() > 1 + 1e-6:
@@ -113,7 +113,7 @@ class EventDetector:
 
 
 def parse_debounce(text: str, hop: float) -> tuple[int, int]:
-    """Parse N/M windows, or SECONDSs for all windows in that time. hop: seconds between windows."""
+    """Parse "3/5", three of five windows, or "0.4s", all windows within 0.4 seconds. hop: seconds between windows."""
     if match := re.fullmatch(r"(\d{1,6})/(\d{1,6})", text):
         return _check_debounce((int(match[1]), int(match[2])))
     if match := re.fullmatch(r"(\d{1,6}(?:\.\d*)?|\.\d+)\s*s", text):
@@ -152,10 +152,10 @@ def _to_floats(name: str, values: object) -> NDArray[np.float64]:
 def _find_class(rest: object, classes: Sequence[Any]) -> int:
     """Return the index of the class, or of one with the same text, because command lines contain only text."""
     label = plain_value(rest)
-    itself = [place for place, known in enumerate(classes) if type(known) is type(label) and known == label]
-    written = [place for place, known in enumerate(classes) if str(known) == str(label)]
-    if places := itself + written:
-        return places[0]
+    equal = [index for index, known in enumerate(classes) if type(known) is type(label) and known == label]
+    same_text = [index for index, known in enumerate(classes) if str(known) == str(label)]
+    if indices := equal + same_text:
+        return indices[0]
     raise UserError(f"the rest class is {shown(label)}; choose from {', '.join(map(str, classes))}")
 
 
@@ -216,15 +216,15 @@ def score_events(
                 f"an event {shown(label)} begins at {shown(onset)} s and lasts {shown(duration)} s; give numbers, "
                 "and a duration of at least 0"
             )
-    false, delays = list(activations), []
+    unmatched, delays = list(activations), []
     for onset, duration, label in sorted(events, key=lambda event: event[0]):
         until = onset + duration + tolerance + ROUNDING
-        for place, activation in enumerate(false):
+        for index, activation in enumerate(unmatched):
             if onset <= activation.time <= until and str(activation.label) == str(label):
                 delays.append(activation.time - onset)
-                del false[place]
+                del unmatched[index]
                 break
-    return EventScores(len(events), len(delays), len(false), float(seconds), tuple(delays))
+    return EventScores(len(events), len(delays), len(unmatched), float(seconds), tuple(delays))
 
 
 def map_events(
@@ -240,8 +240,8 @@ def map_events(
         raise UserError(f"events are mapped to the class {wrong[0]!r}; choose from {', '.join(sorted(names))}")
     mapped = [event for event in sorted(events) if event.name in known]
     ends = [*(event.onset for event in mapped[1:]), end]
-    lasting = []
+    renamed = []
     for event, after in zip(mapped, ends, strict=False):
         duration = event.duration if event.duration > 0 else max(0.0, after - event.onset)
-        lasting.append(event._replace(name=known[event.name], duration=duration))
-    return tuple(event for event in lasting if event.name and event.name != (None if rest is None else str(rest)))
+        renamed.append(event._replace(name=known[event.name], duration=duration))
+    return tuple(event for event in renamed if event.name and event.name != (None if rest is None else str(rest)))

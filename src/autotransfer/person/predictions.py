@@ -37,7 +37,7 @@ def read_known_target(raw: Raw, column: str | None) -> Raw:
 
 
 def predict_windows(model: Model, raw: Raw, adapt: str | None = None, *, X: Tensor | None = None) -> Floats:
-    """Return probabilities (N, classes) or numbers (N,) of a reader's windows. X: result of `model.read`, if known."""
+    """Return probabilities (N, classes) or continuous predictions (N,). X: result of `model.read(raw)`, if known."""
     X = model.read(raw) if X is None else X
     return model.predict_checked(X, encode_subjects(raw.subject, len(X)), adapt)
 
@@ -67,7 +67,7 @@ def make_prediction_table(
 def _class_predictions(
     model: Model, probability: Floats, coverage: float | None, abstain: float | None
 ) -> pd.DataFrame:
-    """Return a row per window with probabilities (N, classes)."""
+    """Return the table of a classification model from probabilities (N, classes)."""
     classes = [str(name) for name in model.card.classes]
     table = pd.DataFrame(probability, columns=[f"p_{name}" for name in classes])
     prediction = decide_classes(probability, np.array(classes), None)

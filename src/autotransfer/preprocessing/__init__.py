@@ -27,7 +27,7 @@ __all__ = [
     "SubjectPreprocessing", "Transform", "TransformedWindows",
 ]  # fmt: skip
 
-# By keyword of a Setting, in the order in which they are applied.
+# The key is the keyword of a Setting. Transforms are applied in this order.
 TRANSFORMS: dict[str, type[Transform]] = {
     "standardize": Standardize,
     "delays": Delays,
@@ -41,7 +41,7 @@ WINDOWS_PER_STEP = 64  # windows of a new subject that are transformed at once
 
 
 def strongest_adaptation(adaptations: Iterable[str]) -> str:
-    """Return the adaptation that uses most of a new subject's unlabeled windows."""
+    """Return the adaptation that uses the most unlabeled windows of a new subject."""
     return max(adaptations, key=("none", "online", "transductive").index, default="none")
 
 
@@ -52,8 +52,8 @@ class Preprocessing:
     transforms: tuple[Transform, ...]
 
     def __post_init__(self) -> None:
-        for place, transform in enumerate(self.transforms):
-            transform.check(self.transforms[:place])
+        for index, transform in enumerate(self.transforms):
+            transform.check(self.transforms[:index])
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> Self:
@@ -86,7 +86,7 @@ class Preprocessing:
 
     @property
     def counts_samples(self) -> bool:
-        """Tell whether a representation counts samples, so that rounding can change a value by a whole sample."""
+        """Tell whether features are numbers of samples, which rounding errors of the input can change by 1."""
         return any(isinstance(step, Represent) and step.representation.counts_samples for step in self.transforms)
 
     @property
@@ -125,8 +125,8 @@ class Preprocessing:
     @property
     def n_shared_by_folds(self) -> int:
         """Return the number of first transforms whose training windows are equal in all folds."""
-        places = [place for place, transform in enumerate(self.transforms) if transform.depends_on_fold]
-        return places[0] if places else len(self.transforms)
+        indices = [index for index, transform in enumerate(self.transforms) if transform.depends_on_fold]
+        return indices[0] if indices else len(self.transforms)
 
     @property
     def is_applied_each_step(self) -> bool:
@@ -136,11 +136,11 @@ class Preprocessing:
     @property
     def n_until_representation(self) -> int:
         """Return the number of transforms up to a representation that depends on neither subject nor fold, or 0."""
-        for place, transform in enumerate(self.transforms):
+        for index, transform in enumerate(self.transforms):
             if transform.depends_on_fold or transform.adaptation != "none":
                 return 0
             if isinstance(transform, Represent):
-                return place + 1
+                return index + 1
         return 0
 
     def fit(
@@ -152,7 +152,10 @@ class Preprocessing:
         like: Tensor | None = None,
         ready: tuple[int, Tensor] | None = None,
     ) -> FittedPreprocessing:
-        """Fit the transforms in order on raw windows X (N, C, T) and rows of G groups; see TransformedWindows."""
+        """Fit the transforms in order on raw windows X (N, C, T) of subjects (N,), for G groups of training rows.
+
+        derived, like, ready: see `TransformedWindows`
+        """
         steps: list[tuple[Transform, FittedTransform]] = []
         for transform in self.transforms:
             windows = TransformedWindows(X, subject, steps, derived, like, ready)
@@ -213,11 +216,11 @@ class FittedPreprocessing(nn.Module):
         """Return a key per transform before the first adaptive one; equal keys mean equal results so far."""
         keys: list[object] = []
         statistics: tuple[bytes, ...] = ()
-        for place, step in enumerate(self.steps):
-            if self.spec.transforms[place].adaptation != "none":
+        for index, step in enumerate(self.steps):
+            if self.spec.transforms[index].adaptation != "none":
                 break
             statistics += tuple(table.detach().numpy().tobytes() for table in step.state_dict().values())
-            keys.append((self.spec.transforms[: place + 1], statistics))
+            keys.append((self.spec.transforms[: index + 1], statistics))
         return keys
 
     def graph(self) -> nn.Module:
@@ -228,7 +231,7 @@ class FittedPreprocessing(nn.Module):
 class SubjectPreprocessing:
     """Preprocessing of the ordered windows of one new subject, fed in chunks of any size.
 
-    Transductive transforms take the statistics from the windows of one call.
+    Transductive transforms compute statistics from the windows of one call of `feed`.
     """
 
     def __init__(self, transforms: dict[str, RunningTransform], *, at_once: bool) -> None:
@@ -247,10 +250,10 @@ class SubjectPreprocessing:
             )
         cache = {} if cache is None else cache
         batch = Batch(X[None])
-        for place, transform in enumerate(self.transforms.values()):
-            key = keys[place] if place < len(keys) else None
-            done = None if key is None else cache.get(key)
-            batch = transform.feed(batch) if done is None else done
+        for index, transform in enumerate(self.transforms.values()):
+            key = keys[index] if index < len(keys) else None
+            cached = None if key is None else cache.get(key)
+            batch = transform.feed(batch) if cached is None else cached
             if key is not None:
                 cache[key] = batch
         return batch.x
@@ -260,7 +263,7 @@ class SubjectPreprocessing:
         return {f"{name}.{key}": t for name, step in self.transforms.items() for key, t in step.state().items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Restore the result of `state()`; ValueError if it does not fit."""
+        """Restore the result of `state()`. Raise a ValueError if names, shapes or dtypes differ."""
         for name, transform in self.transforms.items():
             try:
                 transform.restore(with_prefix(f"{name}.", state))

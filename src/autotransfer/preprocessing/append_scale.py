@@ -51,7 +51,7 @@ class AppendScale(Transform):
 class FittedAppendScale(FittedTransform):
     def forward(self, x: Tensor, subjects: Tensor | None = None) -> Tensor:
         """Map (..., C, T) to (..., 3C, T): standardized channels, their means, then their log standard deviations."""
-        if not x.requires_grad and cpu.available(x):
+        if not x.requires_grad and cpu.is_available(x):
             return cpu.append_scale(x, FLAT, QUIET)
         exact = x.double()  # float32 rounding errors of a flat channel would become its shape
         mean = exact.mean(-1, keepdim=True)

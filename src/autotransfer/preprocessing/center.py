@@ -1,8 +1,10 @@
 """Centering: subtracts the subject's mean from each value of a representation.
 
-    transductive   the mean of all windows of the subject
-    online         for training subjects the mean of all windows; for a new subject of a prior and the windows so far
-    train          the prior for every subject, as with `online` before the first window of a new subject
+    transductive   mean of all windows of the subject
+    online         training subjects: mean of all windows; new subjects: mean of the prior and the windows so far
+    train          the prior, for every subject
+
+The prior is the mean of the training subjects' means.
 
 No labels are used.
 """
@@ -70,9 +72,9 @@ class TrainCenter(FittedTransform):
 
 
 class SubjectCenter(FittedTransform):
-    """Centering with the mean of each recorded subject (G or 1, S, C, T), or of a new subject's windows in one call."""
+    """Centering with the mean of each subject in the recordings, or of a new subject's windows in one call."""
 
-    mean: Tensor
+    mean: Tensor  # (G or 1, S, C, T)
 
     def forward(self, x: Tensor, subjects: Tensor | None = None) -> Tensor:
         if subjects is None:

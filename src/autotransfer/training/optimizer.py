@@ -27,7 +27,7 @@ class AdamW:
     def step(self, grads: Tensor, lr: Tensor, active: Tensor) -> None:
         """Take one step by gradients (P, n) with learning rates lr (P,); members not `active` (P,) keep their state."""
         self.steps += active
-        if elementwise.available(grads):
+        if elementwise.is_available(grads):
             elementwise.adamw(
                 self.flat.values, self.first, self.second, self.steps, grads, lr, self.weight_decay, active, BETAS, EPS
             )  # fmt: skip

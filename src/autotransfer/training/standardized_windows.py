@@ -55,7 +55,7 @@ class StandardizedWindows:
         assert table is not None
         channels, width = table.shape[1:]
         linear = find_linear_sums(self.kernel, table.device)[:width]
-        if gpu.available(table):
+        if gpu.is_available(table):
             return gpu.sum_scaled_rows(table, rows, weights, linear)
         places = (rows[..., None] * channels + torch.arange(channels, device=rows.device)).flatten(1)
         weights, lags = weights.flatten(1), table[..., : 1 + self.kernel].flatten(0, 1)

@@ -78,7 +78,7 @@ class Represent(Transform):
         min_samples = self.representation.min_samples
         if times < min_samples:
             raise UserError(
-                f"represent {self.kind!r} needs windows of {min_samples} samples or more; they have {times}"
+                f"represent {self.kind!r} needs windows of {min_samples} samples or more; the windows have {times}"
             )
         return self.representation.shape(channels, times)
 
@@ -96,11 +96,11 @@ def _parse_constants(value: object) -> tuple[float, ...] | None:
     """Return constants as a tuple of finite floats."""
     if value is None:
         return None
-    many = value if isinstance(value, (list, tuple)) else [value]
-    plain = [plain_value(number) for number in many]
-    if not all(type(number) in (int, float) and math.isfinite(number) for number in plain):
+    values = value if isinstance(value, (list, tuple)) else [value]
+    numbers = [plain_value(number) for number in values]
+    if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers):
         raise UserError(f"constants is {shown(value)}; give a list of finite numbers")
-    return tuple(map(float, plain))
+    return tuple(map(float, numbers))
 
 
 def representation_class(name: str) -> type[Representation]:
