@@ -175,7 +175,7 @@ def _beside(nested: dict[str, float], n_classes: int) -> dict[str, Any]:
         return {s: float(np.clip(v - loss + e, 0, 1)) for (s, v), e in zip(nested.items(), noise, strict=True)}
 
     return {
-        "baselines": {"Features + LDA (built in)": baseline(0.12), "pyRiemann tangent space + LDA": baseline(0.025)},
+        "baselines": {"Features + LDA": baseline(0.12), "pyRiemann tangent space + LDA": baseline(0.025)},
         "skipped_baselines": {"Random forest": "no time was left: it takes about 90 s"},
         "confusions": {s: _confusion(draw, n_classes, v).tolist() for s, v in nested.items()},
         "prediction_sets": _prediction_sets(draw, list(nested), n_classes),

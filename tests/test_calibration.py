@@ -312,7 +312,7 @@ def test_the_command(run: Path, tmp_path: Path) -> None:
     data, out = person(tmp_path / "ann.npz", subject=np.full(6, "ann")), tmp_path / "ann"
     result = call("calibrate", run, data, "--out", out)
     assert (result.code, result.err) == (0, "")
-    assert f"calibrated: {out / 'model'}" in result.out
+    assert f"calibrated model: {out / 'model'}" in result.out
     assert "labeled windows: left 3, right 3" in result.out
     with np.load(data) as stored:
         windows, y = torch.from_numpy(stored["X"]), stored["y"]

@@ -223,7 +223,7 @@ def _check_console(text: str) -> None:
 
 
 def _skeleton(text: str) -> list[str]:
-    told = r"Score|Best (scored )?baseline|Next subject|Unlabeled windows|\w+ labels? per class|report"
+    told = r"Score|Best baseline( so far)?|Next subject|Unlabeled windows|\w+ labels? per class|report"
     text = re.sub(rf"^({told}): .*", "…", text, flags=re.MULTILINE)
     # What the result means and what to do next depend on the scores, which differ after one epoch.
     sentences = r"The model is|No better than|\d+ subjects are|Predict new|Check labels|Record more|The time limit"

@@ -16,7 +16,7 @@ from autotransfer.report.methods import methods_paragraph
 from autotransfer.report.statistics import paired
 from autotransfer.report.summary import Summary
 from autotransfer.report.terminal import result_lines
-from autotransfer.report.wording import family_label, family_words, signed
+from autotransfer.report.wording import family_label, family_words, interval, signed
 from autotransfer.runs.choice import Choice, NamedSetting
 from autotransfer.settings import Setting
 from report_example import averaged, empty, finished, paper_network_won
@@ -75,7 +75,7 @@ def test_models_of_the_table_have_the_scores_of_the_choice() -> None:
 def test_the_terminal_prints_at_most_seven_lines_and_the_report() -> None:
     choice = of(averaged())
     lines = result_lines(choice, "my-run")
-    starts = ("Score: ", "Best scored baseline: ", "Next ", "Unlabeled windows: ", "Five labels per class: ")
+    starts = ("Score: ", "Best baseline so far: ", "Next ", "Unlabeled windows: ", "Five labels per class: ")
     assert len(lines) == 7
     for line, start in zip(lines, starts, strict=False):
         assert line.startswith(start)
@@ -85,7 +85,8 @@ def test_the_terminal_prints_at_most_seven_lines_and_the_report() -> None:
     assert best.name in lines[1]
     assert signed(best.difference) in lines[1]
     pair = paired(replayed.calibrated["5"], replayed.before_calibration["5"])
-    assert f"{signed(pair.mean)}, from {pair.second.mean:.3f} to {pair.first.mean:.3f}" in lines[4]
+    assert f"from {pair.second.mean:.3f} to {pair.first.mean:.3f} on the windows without a label" in lines[4]
+    assert f"{signed(pair.mean)} (95 % interval {interval(pair)})" in lines[4]
     assert len(result_lines(of(finished()))) <= 7
 
 

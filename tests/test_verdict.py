@@ -112,9 +112,9 @@ def test_the_headline_follows_from_the_scores() -> None:
     assert schema.from_values(Choice, edited) == choice
     assert "no baseline was scored" in of(baselines={}).headline
     for name in (*LINEAR_BASELINES.values(), PYRIEMANN, RECENTERED):
-        assert f"baseline, {name}," in of(baselines={name: choice.estimate}).headline, "a known name is whole"
+        assert f"baseline so far, {name}," in of(baselines={name: choice.estimate}).headline, "a known name is whole"
     assert "the best baseline, " in of(skipped_baselines={}).headline
-    assert "the best scored baseline, " in of(skipped_baselines={"slow": "no time was left"}).headline
+    assert "the best baseline so far, " in of(skipped_baselines={"slow": "no time was left"}).headline
 
 
 def test_subjects_below_the_required_score_are_named() -> None:

@@ -71,9 +71,12 @@ def execute_run(opened: Run, executor: Executor | None) -> None:
         opened.executor = executor
     with handle_interrupts(opened.folder), closing(opened.database):
         choice = perform_plan(opened, print_progress, shown=not CONSOLE.quiet, on_result=_try_write_report)
+    lines = result_lines(choice, opened.folder)
     if choice.end_reason is not None:
-        print_progress(f"ended: {choice.end_reason}{resume_hint(choice.end_reason, opened.folder)}")
-    print_lines(*result_lines(choice, opened.folder))
+        is_advised = "autotransfer resume" in lines[-1]
+        hint = "" if is_advised else resume_hint(choice.end_reason, opened.folder)
+        print_progress(f"ended: {choice.end_reason}{hint}")
+    print_lines(*lines)
     if (report := opened.folder / "report.html").exists():
         print_lines(f"report: {report.resolve()}")
 

@@ -158,9 +158,8 @@ def calibrate(
     replaced = (out / "model" / "model.json").exists()
     made.save(out / "model")
     instead = ", which replaced an earlier model" if replaced else ""
-    print_lines(
-        f"{'not calibrated, because labels did not help' if made is saved else 'calibrated'}: {out / 'model'}{instead}"
-    )
+    what = "not calibrated, because labels did not help" if made is saved else "calibrated model"
+    print_lines(f"{what}: {out / 'model'}{instead}")
     print_lines("labeled windows: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
     for warning in find_calibration_warnings(saved, raw, X):
         print_error(warning)

@@ -103,8 +103,8 @@ class Recordings:
         y_codes, class_names = encode(y, n_windows, "y", classes)
         if (fraction := measurement_in(class_names)) is not None:
             raise UserError(
-                f"y holds {len(class_names)} different numbers such as {fraction:g}, which are no classes; to predict "
-                "numbers: autotransfer run --target continuous (AutoTransferRegressor)"
+                f"y holds {len(class_names)} different numbers such as {fraction:g}, not classes; to predict numbers, "
+                "use --target continuous (in Python AutoTransferRegressor)"
             )
         subject_codes, subject_names = encode(subject, n_windows, "subject", subjects)
         _check_enough(class_names, subject_names)
@@ -242,8 +242,8 @@ def _check_enough(classes: tuple[Label, ...], subjects: tuple[Label, ...]) -> No
     if len(subjects) < MIN_SUBJECTS:
         raise UserError(
             f"there {'is' if len(subjects) == 1 else 'are'} {count(len(subjects), 'subject')} "
-            f"({', '.join(map(shown, subjects))}); training needs at least {MIN_SUBJECTS}, and prediction for new "
-            "subjects needs a trained model (predict)"
+            f"({', '.join(map(shown, subjects))}); training needs at least {MIN_SUBJECTS}. Record more "
+            "subjects, or use the model of another run with autotransfer predict"
         )
     if len(classes) < 2:
         raise UserError(f"every window is of the class {shown(classes[0])}; at least 2 classes are needed")

@@ -76,7 +76,7 @@ def _facts(study: Study) -> dict[str, str]:
         low, high = min(sessions), max(sessions)
         facts["sessions"] = f"{low if low == high else f'{low} to {high}'} per subject"
     if raw.columns:
-        facts["columns"] = _list_names(raw.columns)
+        facts["other columns"] = _list_names(raw.columns)
     return facts
 
 

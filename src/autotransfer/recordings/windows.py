@@ -81,7 +81,10 @@ def find_channels(names: Sequence[str], wanted: Sequence[str]) -> tuple[list[int
 def check_channel_count(n_channels: int, expected: Sequence[str], details: str = "") -> None:
     """Raise unless the data have as many channels as the model; `details` end the message."""
     if n_channels != len(expected):
-        raise UserError(f"the model takes {len(expected)} channels, the data have {n_channels}{details}")
+        raise UserError(
+            f"the model takes {len(expected)} channels, the data have {n_channels}{details}; "
+            "give the channels of the model"
+        )
 
 
 def check_rate(sfreq: float | None, expected: float | None, tolerance: float, what: str = "model") -> None:

@@ -49,7 +49,7 @@ def list_models(choice: Choice) -> list[ScoredModel]:
     ]
     rows += [
         ScoredModel("choosing", "best single candidate", None, others.get("best_single", {})),
-        ScoredModel("equal", "equal weights", None, others.get("equal_weights", {})),
+        ScoredModel("equal", "ensemble with equal weights", None, others.get("equal_weights", {})),
         ScoredModel("ensemble", f"ensemble of {choice.paper_network_label}", None, others.get("paper_network", {})),
     ]
     if alone and choice.best_uncensored != choice.paper_network:

@@ -10,7 +10,7 @@ import math
 from ..folds import SESSION, SUBJECT
 from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION
 from ..runs.choice import HARM, Choice, Ensemble, ReplayResult
-from ..runs.headline import MOST_NAMES, mean, short_name
+from ..runs.headline import BASELINE_LETTERS, MOST_NAMES, mean, short_name
 from ..tasks import label_of
 from ..tasks.regression import R2
 from ..training.intervals import describe_next_subject
@@ -139,7 +139,7 @@ def describe_session(replayed: ReplayResult) -> str:
 def describe_losses(replayed: ReplayResult) -> str:
     """Return how many subjects lose by online adaptation and by calibration."""
     parts = {"online adaptation": replayed.harmed}
-    parts |= {f"{n} labeled windows of each class": part for n, part in replayed.harmed_by_labels.items()}
+    parts |= {f"{count(int(n), 'labeled window')} of each class": part for n, part in replayed.harmed_by_labels.items()}
     losing = [f"{round(part * n_subjects)} of {n_subjects} with {name}" for name, (part, n_subjects) in parts.items()]
     return f"Subjects that lose more than {HARM:g}: {', '.join(losing)}."
 
@@ -191,7 +191,7 @@ def describe_missing(choice: Choice) -> list[str]:
     """Return which baselines, stages and subjects have no scores, and why."""
     lines = []
     if choice.skipped_baselines:
-        baselines = [f"{short_name(name)} ({why})" for name, why in choice.skipped_baselines.items()]
+        baselines = [f"{short_name(name, BASELINE_LETTERS)} ({why})" for name, why in choice.skipped_baselines.items()]
         lines.append(f"Baselines without a score: {'; '.join(baselines)}.")
     if choice.undelivered_stages:
         names = _list_names(choice.undelivered_stages, MOST_STAGES, "; ")
@@ -213,10 +213,13 @@ def describe_estimate(choice: Choice) -> str:
     elif choice.task.is_numeric:
         selected = "strengths and weights were estimated again without that subject"
     else:
-        selected = "weights and temperature were estimated again without the fits that held that subject out"
+        selected = (
+            "the weights and the scaling of confidences were estimated again without the fits that held that "
+            "subject out"
+        )
     return (
-        f"Scores are nested: for each subject {selected}. The subject's labels took part in the other fits, so a "
-        "little optimism may remain."
+        f"Each subject was scored without choices that depend on its own labels: {selected}. Its labels took part in "
+        "the other fits, so scores may be slightly too high."
     )
 
 

@@ -111,7 +111,7 @@ def draw_reliability(summary: Summary) -> Figure | None:
         caption="On the diagonal, confidence equals accuracy. Below it, the model is overconfident." + words,
         data=data,
         layout=plot.scores_over(across, "accuracy", both, summary.data.chance),
-        columns=("subject", "confidence", "accuracy", "share_of_windows"),
+        columns=("subject", "confidence", "accuracy", "share of windows"),
         rows=rows,
         height=440,
         legend=True,
@@ -144,7 +144,7 @@ def draw_labels(summary: Summary) -> Figure | None:
         f"{describe_losses(replayed)}",
         data=data,
         layout=plot.scores_over(across, summary.metric, [row[2] for row in rows], summary.chance),
-        columns=("model", "labels_of_each_class", "mean", "subjects"),
+        columns=("model", "labeled windows of each class", "mean", "subjects"),
         rows=rows,
         height=360,
         legend=True,
@@ -245,7 +245,7 @@ def draw_leakage(summary: Summary) -> Figure | None:
         "may have other preprocessing.",
         data=data,
         layout=plot.scores_over(across, "accuracy of predicting the subject", [k.accuracy for k in every], chance),
-        columns=("test_subject", "model", "accuracy", "chance", "bits"),
+        columns=("test subject", "model", "accuracy", "chance", "bits"),
         rows=[
             [leak.test_subject, role, leak.accuracy, leak.chance, leak.bits]
             for role, found in leaks.items()

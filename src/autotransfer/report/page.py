@@ -227,7 +227,7 @@ def tabulate_intervals(summary: Summary) -> Table | None:
 
 SECTIONS = (
     Section("", "", (draw_subjects,)),
-    Section("A few labels or unlabeled windows of a new subject", "gains from both", (draw_labels, draw_adaptation)),
+    Section("A few labels or unlabeled windows of a new subject", "gains in score", (draw_labels, draw_adaptation)),
     Section("Results on held-out subjects", "every subject, stage and method", (draw_differences, draw_stages),
             (tabulate_models,)),
     Section("Mistakes and confidence", "confused classes, overconfidence, abstention",

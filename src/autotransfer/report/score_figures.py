@@ -98,7 +98,7 @@ def draw_differences(summary: Summary) -> Figure | None:
             "yaxis": plot.difference_axis("difference", [*values, *(limits or ())], least=0.05),
             "shapes": band,
         },
-        columns=("test_subject", "difference"),
+        columns=("test subject", "difference"),
         rows=[[name, value] for name, value in listed],
         height=300,
     )

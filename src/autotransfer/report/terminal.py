@@ -45,12 +45,12 @@ def _score_line(choice: Choice) -> str:
 
 
 def _baseline_line(choice: Choice) -> str:
-    best, scored = choice.best_baseline, " scored" * bool(choice.skipped_baselines)
+    best, so_far = choice.best_baseline, " so far" * bool(choice.skipped_baselines)
     if best is None:
         return "Best baseline: none was scored"
     limits = "" if best.interval is None else f" (95 % interval {range_words(best.interval)})"
     name = short_name(best.name, BASELINE_LETTERS)
-    return f"Best{scored} baseline: {score(best.mean)}, {name}; difference {signed(best.difference)}{limits}"
+    return f"Best baseline{so_far}: {score(best.mean)}, {name}; difference {signed(best.difference)}{limits}"
 
 
 def _next_subject_line(choice: Choice) -> str:
@@ -63,13 +63,15 @@ def _gain_lines(choice: Choice) -> list[str]:
     if replayed is None:
         used = "all are used before the first prediction" if choice.adaptation == "transductive" else "not tested"
         return [f"Unlabeled windows: {used}"]
-    adapts = "adapts to them" if replayed.session_method != NO_ADAPTATION else "does not adapt to them"
-    lines = [f"Unlabeled windows: {signed(replayed.gain)}; an online session {adapts}"]
+    adapts = "adapt" if replayed.session_method != NO_ADAPTATION else "do not adapt"
+    lines = [f"Unlabeled windows: {signed(replayed.gain)} if the model adapts to them; online sessions {adapts}"]
     number, pair = _few_labels(replayed)
     if pair is not None:
         n_subjects = len(next(iter(replayed.zero_shot.values())))
-        fewer = f" ({pair.n} of {n_subjects} subjects have enough windows)" * (pair.n < n_subjects)
-        values = f"{signed(pair.mean)}, from {score(pair.second.mean)} to {score(pair.first.mean)}{fewer}"
+        limits = "" if pair.interval is None else f" (95 % interval {interval(pair)})"
+        fewer = f"; {pair.n} of {n_subjects} subjects have enough windows" * (pair.n < n_subjects)
+        change = f"from {score(pair.second.mean)} to {score(pair.first.mean)} on the windows without a label"
+        values = f"{signed(pair.mean)}{limits}, {change}{fewer}"
         lines.append(f"{number} label{'s' * (number != 'One')} per class: {values}")
     return lines
 
@@ -108,10 +110,11 @@ def _advise(choice: Choice, folder: Path | str) -> str:
         return (
             f"{number} {windows} it to {score(pair.first.mean)}: record them and use autotransfer calibrate {folder}."
         )
-    if choice.undelivered_stages:
-        return f"The time limit ended the run: continue with autotransfer resume {folder} --time 10m."
+    remedy = f"continue with autotransfer resume {folder} --time 10m" if choice.undelivered_stages else ""
     if choice.is_guessing or is_useless(choice):
-        return "Check labels and channels with autotransfer inspect, then record more subjects."
+        return f"Check labels and channels with autotransfer inspect, then {remedy or 'record more subjects'}."
+    if remedy:
+        return f"The time limit ended the run: {remedy}."
     if choice.replay is not None and choice.replay.session_method != NO_ADAPTATION:
         return f"Unlabeled windows help: predict with autotransfer stream {folder} --adapt."
     if choice.best_baseline is not None and choice.best_baseline.comparison in ("too few", "worse"):

@@ -77,16 +77,16 @@ def headline(
     limits = [] if interval is None else [f"95 % interval {score(interval[0])} to {score(interval[1])}"]
     facts = "; ".join(limits + ([] if chance is None else [task.chance_words(chance)]))
     sure = f" ({facts})" if facts else ""
-    which = "best scored " if skipped else "best "
-    rest = _compare(baseline, which, ", and is " if is_guessing else ": ")  # a sentence has at most one colon
+    so_far = " so far" * skipped
+    rest = _compare(baseline, so_far, ", and is " if is_guessing else ": ")  # a sentence has at most one colon
     return f"{start} model scores {score(mean(scores))} {label_of(metric)} {where}{sure}{rest}."
 
 
-def _compare(baseline: BestBaseline | None, which: str, joint: str) -> str:
-    """Return the end of the headline. which: 'best ' or 'best scored '; joint: text before 'better than'."""
+def _compare(baseline: BestBaseline | None, so_far: str, joint: str) -> str:
+    """Return the end of the headline. so_far: ' so far' or ''; joint: text before 'better than'."""
     if baseline is None:
         return "; no baseline was scored"
-    model = f"the {which}baseline, {short_name(baseline.name, BASELINE_LETTERS)},"
+    model = f"the best baseline{so_far}, {short_name(baseline.name, BASELINE_LETTERS)},"
     if baseline.comparison == "too few":
         subjects = count(baseline.n_subjects, "subject is", "subjects are")
         difference = f"(difference {signed(baseline.difference)})"

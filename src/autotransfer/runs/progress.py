@@ -10,7 +10,7 @@ from ..words import clock, count, fits_words, printable
 from .database import RunDatabase
 from .lock import in_use
 
-OUT_OF_TIME = "there was no time for the next stage"  # end reason of a run that `resume --time` continues
+OUT_OF_TIME = "the time limit was reached"  # end reason of a run that `resume --time` continues
 
 
 def resume_hint(end_reason: str | None, folder: Path) -> str:

@@ -32,18 +32,18 @@ from ..training.windows import prepare_windows, release_windows
 from .candidates import linear_candidates
 from .held_out import read_probabilities, score_subject
 
-LDA = "Features + LDA (built in)"  # band power and means of stretches
-TANGENT = "Tangent space + LDA (built in)"
+LDA = "Features + LDA"  # band power and means of stretches
+TANGENT = "Tangent space + LDA"
 PYRIEMANN = "pyRiemann tangent space + LDA"
 RECENTERED = "pyRiemann, re-centered by person"
 LINEAR_BASELINES = {  # by model family
-    "features": LDA, "tangent": TANGENT, "tdar": "Time domain, autoregression + LDA (built in)",
-    "rhythms": "Correlation with sines + LDA (built in)", "bands": "Band power + LDA (built in)",
-    "evoked": "xDAWN covariances + LDA (built in)", "beats": "Beat shapes + LDA (built in)",
-    "statistics": "Statistics + LDA (built in)",
+    "features": LDA, "tangent": TANGENT, "tdar": "Time domain, autoregression + LDA",
+    "rhythms": "Correlation with sines + LDA", "bands": "Band power + LDA",
+    "evoked": "xDAWN covariances + LDA", "beats": "Beat shapes + LDA",
+    "statistics": "Statistics + LDA",
 }  # fmt: skip
 RIDGE = "ridge on features"  # of a regression: the first candidate, on features that any signal has
-LATER = "it is scored with a later result"
+LATER = "a later stage scores it"
 CHUNK = 10**7  # samples of windows that are multiplied at a time
 FLOOR = 1e-6  # added to covariances of unit variance, which a flat channel would make singular
 COVARIANCES = "covariances of baselines"  # key of what recordings keep for the folds

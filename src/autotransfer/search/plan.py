@@ -146,7 +146,9 @@ def limit_words(options: RunOptions) -> list[str]:
     if options.seconds is None:
         return []
     sooner = ", or sooner if no more gain is expected" if options.has_stages else ""
-    return [f"time limit {clock(options.seconds)}{sooner}; the first result is always made (--time none: no limit)"]
+    unit = "h" if options.seconds >= 3600 else "min"
+    limit = f"time limit {clock(options.seconds)} {unit}{sooner}"
+    return [f"{limit}; the first stage is always finished (--time none: no limit)"]
 
 
 def stage_lines(plan: Plan) -> Iterator[str]:
@@ -193,7 +195,10 @@ def why_folds(recordings: Recordings, given_folds: int | str | None, plan: Plan)
     """Say why there are fewer folds than subjects, or than the user asked for."""
     subjects, folds = recordings.n_subjects, plan.folds
     if isinstance(given_folds, int) and given_folds > folds:
-        return [f"{given_folds} folds were asked for, but there are only {folds} subjects or units to hold out"]
+        return [
+            f"{given_folds} folds were asked for, but there are only {folds} subjects or units to hold out; "
+            "each is held out once"
+        ]
     if recordings.units is not None or isinstance(given_folds, int) or folds >= subjects:
         return []
     return [
@@ -264,7 +269,7 @@ def with_candidate_stages(plan: Plan, candidates: Sequence[Setting]) -> Plan:
     """Return the plan of a run without interim results: a stage for each seed, with all candidates on every fold."""
     first, *further = plan.options.all_seeds
     trained = [setting for setting in candidates if not setting.network.closed_form]
-    stages = [Stage.of(f"seed {first}", candidates, [first])]
+    stages = [Stage.of(f"all models, seed {first}" if trained else "all models", candidates, [first])]
     stages += [Stage.of(f"seed {seed}", trained, [seed]) for seed in further if trained]
     return replace(plan, stages=stages)
 

@@ -158,8 +158,8 @@ class PlanRunner:
             run.train(shown=self.shown, label=stage.name, counted=entries)
         except TimeLimitReached:
             self._set_aside(number)
-            spent, whole = clock(time.monotonic() - start), clock(self.seconds_spent)
-            self.tell(f"{stage.name}: stopped at the time limit and not delivered, after {spent} of {whole}")
+            spent = clock(time.monotonic() - start)
+            self.tell(f"{stage.name}: stopped at the time limit after {spent}, and not part of the result")
             return False
         finally:
             run.database.remember(seconds_spent=self.seconds_spent)
@@ -212,7 +212,7 @@ class PlanRunner:
         digest = run.check_data()  # files that are larger than memory may have been written to
         stages = self.plan.stages[: self.n_delivered]
         candidates = list(dict.fromkeys(setting for stage in stages for setting in stage.settings))
-        with show_work("weights and estimates", shown=self.shown):
+        with show_work("computing weights and scores", shown=self.shown):
             if not is_last or self.selected is None:
                 self.selected = self._select(candidates, is_last=is_last)
             choice, predictions = self.selected
@@ -228,7 +228,7 @@ class PlanRunner:
             centered = list(dict.fromkeys(fit.setting for stage in stages for fit in stage.online))
             with show_work("weights for online sessions", shown=self.shown):
                 online = find_online_weights(run, candidates, centered)
-            with show_work("replaying held-out subjects", shown=self.shown):
+            with show_work("testing labels and unlabeled windows of held-out subjects", shown=self.shown):
                 choice = replace(choice, replay=replay_subjects(run, choice, predictions, online))
         if end_reason == OUT_OF_TIME or not has_stages:
             choice = replace(choice, undelivered_stages=[stage.name for stage in self.plan.stages[self.n_delivered :]])

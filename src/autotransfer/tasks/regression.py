@@ -49,7 +49,7 @@ class Regression(Task):
 
     metrics = METRICS
     guess = "a constant"  # mean target of the training subjects
-    chance_name = "a constant"
+    chance_name = "that of a constant"
     one_value = "the target is the same"
     notes = (
         "R² of a subject is relative to the subject's own mean, so an offset lowers it even if changes are predicted "
@@ -58,6 +58,9 @@ class Regression(Task):
     )
     is_numeric = True
     has_columns = True
+
+    def chance_words(self, chance: float) -> str:
+        return "a constant scores " + f"{chance:.2f}".replace("-", "−")
 
     def load(self, source: str, column: str | None, **how: Any) -> Recordings:
         return load_with_targets(source, column, **how)

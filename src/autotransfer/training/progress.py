@@ -116,8 +116,8 @@ class Progress:
 
     @property
     def note(self) -> str:
-        """Return finished fits and their mean score so far, such as '8 of 120 fits done, score 0.61'."""
-        mean = f", score {sum(self.scores) / len(self.scores):.2f}" if self.scores else ""
+        """Return finished fits and their mean score so far, such as '8 of 120 fits done, mean score 0.61'."""
+        mean = f", mean score {sum(self.scores) / len(self.scores):.2f}" if self.scores else ""
         return fits_words(self.succeeded, self.members, self.failed) + mean
 
     def advance(self, epochs: int) -> None:
@@ -132,10 +132,15 @@ class Progress:
         has_finished = self.done >= self.total
         if note != self.last_note if has_finished else spent - self.last > LINE_EVERY:  # no line is repeated at the end
             self.last, self.last_note = spent, note if has_finished else ""
-            line = f"{self.label}: {note}, {clock(spent)} elapsed, {clock(self.seconds_left)} left"
+            line = f"{self.label}: {note}, {clock(spent)} elapsed, {self._left_words()}"
             LOG.info(line)
             if self.shown and self.bar is None:
                 print(line, file=sys.stderr, flush=True)
+
+    def _left_words(self) -> str:
+        """Return the remaining time, such as '0:20 left' or '1:05 left until the time limit'."""
+        needed, limit = self.seconds_needed, max(0.0, self.until - time.monotonic())
+        return f"{clock(needed)} left" if needed <= limit else f"{clock(limit)} left until the time limit"
 
     @property
     def seconds_left(self) -> float:
