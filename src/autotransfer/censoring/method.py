@@ -46,12 +46,11 @@ class Method(nn.Module, ABC):
     label: ClassVar[str]  # name in reports
     Options: ClassVar[type[MethodOptions]] = MethodOptions
     per_member: ClassVar[tuple[str, ...]] = ()  # options that may differ between stacked members
-    # Strengths in the paper's grid, by mode in the grids few and quick, in the extended grid, and range for Optuna
-    strengths: ClassVar[tuple[float, ...]] = (1.0, 0.3, 0.1, 0.03, 0.01)
-    few_strengths: ClassVar[dict[str, float]] = {}
-    quick_strengths: ClassVar[dict[str, float]] = {}
-    useful_strengths: ClassVar[tuple[float, float]] = (0.1, 0.3)
-    sampled_strengths: ClassVar[tuple[float, float]] = (0.01, 1.0)
+    strengths: ClassVar[tuple[float, ...]] = (1.0, 0.3, 0.1, 0.03, 0.01)  # in the paper's grid
+    few_strengths: ClassVar[dict[str, float]] = {}  # by mode, in the grid `few`
+    quick_strengths: ClassVar[dict[str, float]] = {}  # by mode, in the grid `quick`
+    useful_strengths: ClassVar[tuple[float, float]] = (0.1, 0.3)  # in the extended grid
+    sampled_strengths: ClassVar[tuple[float, float]] = (0.01, 1.0)  # range for Optuna
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         """Store options, one for each member, which may differ in `per_member` alone."""

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Term(NamedTuple):
-    """Comparison of z in nuisance groups with z in their context.
+    """Comparison of z in nuisance groups (subjects) with z in their context (all rows, or one class).
 
     Two rows are in one nuisance group if both labels agree. Padding rows have −1 in both.
     """
@@ -55,7 +55,7 @@ MODES: dict[str, tuple[TermRule, ...]] = {
 
 
 class TermSpec(NamedTuple):
-    """Sizes of a term and keys, from which its method is made."""
+    """Arguments with which the method of a term is constructed."""
 
     members: int | None  # P; None: a single model without a member axis
     dim: int  # D of the term's z

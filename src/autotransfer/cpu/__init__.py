@@ -198,14 +198,14 @@ def correlate(x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tens
     return out
 
 
-def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tensor:
+def correlate_gradient(x: Tensor, grad: Tensor, taps: int, left: int) -> Tensor:
     """Compute `gpu.correlate_gradient`."""
     count, rows, times = x.shape
-    _check_filter("correlate_gradient", kernel, left)
+    _check_filter("correlate_gradient", taps, left)
     x, grad = x.contiguous(), grad.contiguous()
-    out = x.new_empty(count, kernel)
-    tensors = {"x": Argument(x, x.shape), "grad": Argument(grad, x.shape), "out": Argument(out, (count, kernel))}
-    numbers = {"rows": rows, "times": times, "taps": kernel, "left": left}
+    out = x.new_empty(count, taps)
+    tensors = {"x": Argument(x, x.shape), "grad": Argument(grad, x.shape), "out": Argument(out, (count, taps))}
+    numbers = {"rows": rows, "times": times, "taps": taps, "left": left}
     run("filter_gradient", _Filter, x, tensors, numbers, operation="correlate_gradient")
     return out
 

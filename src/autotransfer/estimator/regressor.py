@@ -54,7 +54,7 @@ class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]
     held_out_ : array of shape (N,)
         Predictions of the training windows by models that were not trained on their subject.
     n_features_in_, choice_, results_, model_
-        As of `AutoTransferClassifier`.
+        See `AutoTransferClassifier`.
 
     Examples
     --------

@@ -159,7 +159,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
     def predict(
         self, X: object, subjects: object = None, abstain: float | None = None, *, adapt: str | None = None
     ) -> Array:
-        """Return the likeliest class of each window (N,), or `unanswered_`; see `Model.predict`."""
+        """Return the most probable class of each window (N,), or `unanswered_`; see `Model.predict`."""
         check_is_fitted(self)
         least = least_confidence(self.model_.card.thresholds, abstain)
         predicted: Array = decide_classes(self.predict_proba(X, subjects, adapt=adapt), self.classes_, least)
@@ -173,7 +173,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
 
     @property
     def unanswered_(self) -> Any:
-        """Return the value of unanswered windows: "unanswered", or a number of at most -1 if classes are numbers."""
+        """Return the prediction if the model abstains: "unanswered", or a negative number if classes are numbers."""
         check_is_fitted(self)
         return unanswered_value(self.classes_.tolist())
 

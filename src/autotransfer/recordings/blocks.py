@@ -12,7 +12,7 @@ from .raw import Array, Label, Raw
 
 
 def concatenate(blocks: Iterable[Raw], *, name: str, hints: Mapping[str, str] | None = None, slack: int = 0) -> Raw:
-    """Concatenate blocks, which lose their X; windows may differ by `slack` samples and are cropped to the shortest."""
+    """Concatenate blocks and release their X. Windows may differ by `slack` samples and are cropped to the shortest."""
     parts: list[Raw] = []
     for block in blocks:
         if len(block.X) == 0:
