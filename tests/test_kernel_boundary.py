@@ -105,7 +105,7 @@ KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "correlate": (cpu.correlate, lambda: {"x": rand(P, B, T), "w": rand(P, 9), "left": 4}),
     "correlate_gradient": (
         cpu.correlate_gradient,
-        lambda: {"x": rand(P, B, T), "grad": rand(P, B, T), "kernel": 9, "left": 4},
+        lambda: {"x": rand(P, B, T), "grad": rand(P, B, T), "taps": 9, "left": 4},
     ),
     "lay_out": (lambda x: lay_out(x, None)[:2], lambda: {"x": rand(G, C, B, T)}),
     "block_forward": (block, first_block),
@@ -213,7 +213,7 @@ def test_what_does_not_fit_is_refused(kernel: str) -> None:
     ("kernel", "name", "value"),
     [
         ("correlate", "left", 9),
-        ("correlate", "left", -1), ("correlate_gradient", "kernel", 0), ("block_forward", "length", 0),
+        ("correlate", "left", -1), ("correlate_gradient", "taps", 0), ("block_forward", "length", 0),
         ("edge_sums", "size", 33), ("edge_sums", "left", -1), ("edge_sums", "right", 2000),
         ("block_forward", "length", 9), ("block_backward", "length", -8), ("block_forward", "left", 9),
         ("block_forward", "pool", T + 1), ("block_backward", "pool", -4), ("block_backward", "segments", -1),

@@ -125,8 +125,8 @@ def test_a_run_delivers_methods_that_helped_its_subjects(tmp_path: Path, monkeyp
     seen: list[tuple[int, set[int]]] = []
     whole = replay.held_out_model
 
-    def watched(run, weights, person, made):  # type: ignore[no-untyped-def]
-        model = whole(run, weights, person, made)
+    def watched(run, weights, person, *more):  # type: ignore[no-untyped-def]
+        model = whole(run, weights, person, *more)
         for entry in run.database.entries(records=False):
             if entry.test == person:
                 rows = torch.from_numpy(run.job(entry).fold.train)

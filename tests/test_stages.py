@@ -279,7 +279,7 @@ def _running(run: Run) -> list[str]:
 def test_it_stops_when_no_gain_is_expected_unless_all_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(procedure, "expects_gain", lambda scores: len(scores) < 2)
+    monkeypatch.setattr(procedure, "expects_gain", lambda scores, *_: len(scores) < 2)
     run = start(tmp_path, time="1h")
     choice = perform_plan(run, quiet, shown=False)
     assert [stage.name for stage in choice.stages] == STAGES[:2]
@@ -297,7 +297,6 @@ def test_a_subject_whose_run_would_have_stopped_earlier_has_the_score_of_that_st
     def decide(scores: list[dict[str, float]], without: object = ()) -> bool:
         return "0" not in without or len(scores) < 2  # type: ignore[operator]
 
-    monkeypatch.setattr(procedure, "expects_gain", decide)
     monkeypatch.setattr(procedure, "expects_gain", decide)
     run = start(tmp_path, time="1h")
     choice = perform_plan(run, quiet, shown=False)

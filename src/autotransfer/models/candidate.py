@@ -101,7 +101,8 @@ def _read_tuple(kind: type[Any], tensors: dict[str, Tensor]) -> Any:
     fields = with_prefix(f"{name}.", tensors)
     if fields and set(fields) != set(kind._fields):
         raise ValueError(f"{name} has the tensors {sorted(fields)}, not {sorted(kind._fields)}")
-    return kind(**{name: tensor.float() for name, tensor in fields.items()}) if fields else None
+    dtype = torch.float64 if kind is Centering else torch.float32  # sums over all windows of a subject need double
+    return kind(**{name: tensor.to(dtype) for name, tensor in fields.items()}) if fields else None
 
 
 def check_tensors(group: Any, shapes: Sequence[tuple[int, ...]]) -> None:

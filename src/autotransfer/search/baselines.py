@@ -1,6 +1,6 @@
 """Score baselines on the folds of a run: simple models that take a few lines of code.
 
-Linear models of this package are "built in". If one is a candidate of the run, its fits are used. Other libraries'
+If a linear model of this package is a candidate of the run, its fits are used. Other libraries'
 models are in BASELINES. To add one, write a function that predicts the test windows of a fold, and add a line.
 """
 
@@ -107,8 +107,8 @@ def linear_baselines(run: Run) -> dict[str, Setting]:
     adaptation, baselines = max_adaptation(run.options), dict[str, Setting]()
     for setting in reversed(linear_candidates(adaptation.replace("none", "zero-shot"), run.recordings)):
         if setting.family in LINEAR_BASELINES:
-            suffix = " (" if setting.adaptation == "none" else f", {adaptation} ("
-            baselines[LINEAR_BASELINES[setting.family].replace(" (", suffix)] = setting
+            suffix = "" if setting.adaptation == "none" else f", {adaptation}"
+            baselines[LINEAR_BASELINES[setting.family] + suffix] = setting
     return {name: baselines[name] for name in sorted(baselines)}
 
 
