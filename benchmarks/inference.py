@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from autotransfer.report.wording import SIGNIFICANT, probability, share, signed
+from autotransfer.report.wording import probability, share, signed
 from autotransfer.training.intervals import bootstrap_interval
 from autotransfer.words import range_words
 
@@ -20,6 +20,7 @@ from .markdown import markdown
 Differences = Mapping[str, Mapping[str, float]]  # data set -> subject -> difference
 
 HIERARCHICAL = 4_000  # resamples: each draws the subjects of every data set
+SIGNIFICANT = 0.05  # corrected p values below are significant
 MARGIN = 0.01  # balanced accuracy: smaller differences are negligible
 HARM = 0.02  # a subject with a larger loss is harmed
 

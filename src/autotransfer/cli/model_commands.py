@@ -97,10 +97,7 @@ def write_predictions(
 def _predict(
     model: Model, raw: Raw, metric: str, adapt: str, coverage: float | None, abstain: float | None, *, must_score: bool
 ) -> tuple[pd.DataFrame, SubjectScores | None, list[str]]:
-    """Return a row for each window, the scores of each subject if labels are known, and notes.
-
-    must_score: whether to raise if the labels are not classes of the model; otherwise a note is returned
-    """
+    """Return a row for each window, the scores of each subject if labels are known, and notes."""
     import numpy as np
 
     from ..person.predictions import make_prediction_table, predict_windows

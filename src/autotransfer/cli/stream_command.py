@@ -85,13 +85,7 @@ def _decode(
     person: Session, source: str, sfreq: float | None, rule: dict[str, Any] | None, sink_of: Callable[[], Sink],
     kept: Path | None, seconds: float | None, options: dict[str, Any],
 ) -> None:  # fmt: skip
-    """Decode a source until it ends.
-
-    rule: options of the event detector; None if events are not detected
-    sink_of: opens the output of decisions, after the options of the stream were checked
-    kept: file in which the online session is saved at the end
-    options: options of `Stream`
-    """
+    """Decode a source until it ends, with events if `rule` has options of a detector; `kept` saves the session."""
     from ..person.events import EventDetector, parse_debounce
     from ..person.stream.run import Stream
     from ..person.stream.source import open_source
@@ -120,12 +114,7 @@ def _replay(
     person: Session, source: str, events: str | None, written: dict[str, Any], rule: dict[str, Any], out: str | None,
     options: dict[str, Any],
 ) -> None:  # fmt: skip
-    """Replay recordings of several subjects, each in a new session like `person`.
-
-    written: names and format of the files, options of `Cutting`
-    rule: options of the event detector
-    options: options of `Stream`
-    """
+    """Replay recordings of several subjects, each in a new session like `person`; `written` describes their files."""
     from ..files import write_atomically
     from ..person.events import EventDetector, map_events
     from ..person.session import Session

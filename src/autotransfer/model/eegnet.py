@@ -39,7 +39,7 @@ MAX_FUSED_CHANNELS = 40  # with more channels single kernels are faster, because
 class EEGNetOptions(ConvolutionalOptions):
     """Hyperparameters of `EEGNet`; the defaults are those of the published EEGNet-8,2."""
 
-    display_names = ("EEGNet", "EEGNet")
+    display_name = "EEGNet"
 
     temporal_filters: int = 8
     spatial_depth: int = 2

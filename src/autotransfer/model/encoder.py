@@ -18,7 +18,7 @@ from .stack import Size, Stack
 class EncoderOptions:
     """Hyperparameters of an encoder; a subclass adds fields with defaults and defines `module` or `stack`."""
 
-    display_names: ClassVar[tuple[str, str] | None] = None  # label in reports, and name inside a sentence
+    display_name: ClassVar[str | None] = None  # name in sentences of reports; None: the name in the registry
     closed_form: ClassVar[bool] = False  # whether `stack` returns a `ClosedFormEncoder`
     per_member: ClassVar[tuple[str, ...]] = ()  # fields that may differ between stacked members
 

@@ -22,7 +22,7 @@ from .templates import Templates, TemplatesOptions
 class EvokedOptions(TemplatesOptions):
     """Hyperparameters of `Evoked`."""
 
-    display_names = ("Evoked responses", "evoked responses")
+    display_name = "evoked responses"
     max_filters = 16  # the covariance has twice as many rows
 
     def latent_dim(self, size: Size) -> int:

@@ -41,7 +41,7 @@ PUBLISHED_KERNEL = 25
 class ShallowOptions(ConvolutionalOptions):
     """Hyperparameters of `Shallow`."""
 
-    display_names = ("Shallow network", "the shallow network")
+    display_name = "the shallow network"
 
     power_filters: int = 32  # pairs of a spatial and a temporal filter
 

@@ -26,7 +26,7 @@ FLAT = 1e-6  # a standard deviation below this share of the mean absolute value 
 class TemplatesOptions(ClosedFormOptions):
     """Hyperparameters of `Templates`."""
 
-    display_names = ("Templates", "templates")
+    display_name = "templates"
 
     max_filters: ClassVar[int] = 32  # for all classes together, but at least one per class
 

@@ -31,7 +31,7 @@ UNIFORM_SHARE = 0.02  # weight of the uniform distribution in the probabilities,
 class TreesOptions(ClosedFormOptions):
     """Hyperparameters of `Trees`; `shrinkage` has no effect."""
 
-    display_names = ("Trees", "randomized trees")
+    display_name = "randomized trees"
 
     trees: int = 100
     depth: int = 9  # maximum depth of a tree

@@ -10,22 +10,11 @@ from ..words import score as score
 from ..words import signed as signed
 from .statistics import Paired
 
-SIGNIFICANT = 0.05  # corrected p below this is called significant
-
-
-def family_label(family: str) -> str:
-    """Return the name of a model family; a user's encoder has its own name."""
-    return _family_names(family)[0]
-
 
 def family_words(family: str) -> str:
-    """Return the name of a model family inside a sentence."""
-    return _family_names(family)[1]
-
-
-def _family_names(family: str) -> tuple[str, str]:
+    """Return the name of a model family inside a sentence; a user's encoder has its own name."""
     registered = REPRESENTATIONS.get(family) or ENCODERS.get(family)
-    return (registered and registered.display_names) or (family, family)
+    return (registered and registered.display_name) or family
 
 
 def share(value: float) -> str:

@@ -185,7 +185,8 @@ def linear_candidates(
     for_trees = {name for signal in _named(kinds, recordings) for name in TREE_REPRESENTATIONS.get(signal, ())}
     trees = [fields | {"encoder": "trees"} for fields in special if slow and fields["represent"] in for_trees]
     templates: dict[str, Any] = {"encoder": "templates", "standardize": "train"}
-    evoked = [templates | {"encoder": "evoked"}] if _has_evoked_responses(kinds, recordings) else []
+    is_evoked = "eeg" in _named(kinds, recordings) and _window_seconds(recordings) < RESPONSE_SECONDS
+    evoked = [templates | {"encoder": "evoked"}] if is_evoked else []
     responses = [templates, *evoked]
     if adaptation == "zero-shot":
         linear = [*usual, *responses, *special]
@@ -254,11 +255,6 @@ def _is_suitable(name: str, recordings: Recordings) -> bool:
         return _n_features(LINEAR | fields, recordings) <= recordings.n_windows or not kind.is_slow
     except UserError:  # these recordings do not have its frequencies
         return False
-
-
-def _has_evoked_responses(kinds: str | None, recordings: Recordings) -> bool:
-    """Return whether windows are assumed to hold evoked responses."""
-    return "eeg" in _named(kinds, recordings) and _window_seconds(recordings) < RESPONSE_SECONDS
 
 
 def _window_seconds(recordings: Recordings) -> float:

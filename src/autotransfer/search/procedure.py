@@ -166,10 +166,8 @@ class PlanRunner:
         return True
 
     def _has_time(self, number: int) -> bool:
-        """Return whether the time left suffices for a stage, if its fits take as long as finished fits of their family.
-
-        Families without finished fits, and stages that were begun before, are assumed to take no time.
-        """
+        """Return whether the time left suffices for a stage, if fits take as long as finished fits of their family."""
+        # families without finished fits, and stages that were begun before, are assumed to take no time
         statuses, entries = self.run.database.statuses(), self._entries(number)
         of_stage = {statuses.get(entry.key) for entry in entries}
         if number == 0 or self.plan.stages[number].always or of_stage <= {*FINISHED}:

@@ -22,7 +22,7 @@ BANDS: tuple[Band, ...] = ((4, 8), (8, 13), (13, 30))
 
 @dataclass(frozen=True)
 class BandTangent(Representation):
-    display_names = ("Tangent space of bands", "tangent space of bands")
+    display_name = "tangent space of bands"
     required_fields: ClassVar[tuple[str, ...]] = ("sfreq",)
     min_samples: ClassVar[int] = 16
     min_seconds: ClassVar[float] = 2.0

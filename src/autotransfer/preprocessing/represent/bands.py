@@ -21,7 +21,7 @@ FLOOR = 1e-12  # times the mean power of a window; smaller values are rounding e
 
 @dataclass(frozen=True)
 class Bands(Representation):
-    display_names = ("Band power", "band power")
+    display_name = "band power"
     required_fields: ClassVar[tuple[str, ...]] = ("sfreq",)
     min_samples: ClassVar[int] = 16
     min_seconds: ClassVar[float] = 2.0
@@ -50,7 +50,7 @@ class Bands(Representation):
 
 @dataclass(frozen=True)
 class FineBands(Bands):
-    display_names = ("Fine band power", "power in fine bands")
+    display_name = "power in fine bands"
     name: ClassVar[str] = "fine_bands"
     bands: ClassVar[tuple[Band, ...]] = tuple((float(low), float(low + 2)) for low in range(1, 45, 2))
 

@@ -30,7 +30,7 @@ class Representation(ABC):
     sfreq: float | None = None  # Hz
     constants: tuple[float, ...] | None = None  # meaning defined by the class
 
-    display_names: ClassVar[tuple[str, str] | None] = None  # name as a label in reports, and inside a sentence
+    display_name: ClassVar[str | None] = None  # name in sentences of reports; None: the name in the registry
     required_fields: ClassVar[tuple[str, ...]] = ()  # fields that must be given
     min_samples: ClassVar[int] = 4  # minimum window length in samples
     min_seconds: ClassVar[float] = 0.0  # minimum window length for which a run tries it

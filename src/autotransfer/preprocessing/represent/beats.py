@@ -20,7 +20,7 @@ SHAPE = 32  # segments
 
 @dataclass(frozen=True)
 class Beats(Representation):
-    display_names = ("Heartbeats", "shapes of heartbeats")
+    display_name = "shapes of heartbeats"
     required_fields: ClassVar[tuple[str, ...]] = ("sfreq",)
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:

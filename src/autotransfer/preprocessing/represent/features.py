@@ -16,7 +16,7 @@ from .base import POINTS, Representation, deviation, log, log_power, segment_mea
 
 @dataclass(frozen=True)
 class Features(Representation):
-    display_names = ("Linear on features", "linear models on features")
+    display_name = "linear models on features"
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
         return channels, min(POINTS, times) + min(POINTS, times // 2) + 2

@@ -35,7 +35,7 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 
 @dataclass(frozen=True)
 class MiniRocket(Representation):
-    display_names = ("MiniRocket", "MiniRocket")
+    display_name = "MiniRocket"
     min_samples: ClassVar[int] = WEIGHTS
     depends_on_fold: ClassVar[bool] = True
     is_slow: ClassVar[bool] = True

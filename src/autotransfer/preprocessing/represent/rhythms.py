@@ -32,7 +32,7 @@ RIDGE = 1e-9  # added to unit variances, so that covariances of identical channe
 class Rhythms(Representation):
     """Canonical correlations with rhythms; constants are their frequencies in Hz."""
 
-    display_names = ("Rhythms", "correlations with rhythms")
+    display_name = "correlations with rhythms"
 
     required_fields: ClassVar[tuple[str, ...]] = ("sfreq", "constants")
     min_samples: ClassVar[int] = 16

@@ -39,7 +39,7 @@ LEAST = 1e-12  # smallest variance of frequencies; less is a rounding error
 
 @dataclass(frozen=True)
 class Statistics(Representation):
-    display_names = ("Statistics", "statistics of windows")
+    display_name = "statistics of windows"
     min_samples: ClassVar[int] = 2 * LAGS[-1]
     counts_samples: ClassVar[bool] = True
 

@@ -24,7 +24,7 @@ TERMS = 16  # of the logarithm's series
 
 @dataclass(frozen=True)
 class Tangent(Representation):
-    display_names = ("Tangent space", "tangent space")
+    display_name = "tangent space"
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
         return 1, channels + channels * (channels + 1) // 2

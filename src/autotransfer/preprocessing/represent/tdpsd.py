@@ -23,7 +23,7 @@ FLOOR = 1e-4  # added to the power of samples, in units of the variance, before 
 
 @dataclass(frozen=True)
 class TDPSD(Representation):
-    display_names = ("TDPSD features", "power spectrum descriptors of the time domain")
+    display_name = "power spectrum descriptors of the time domain"
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
         return channels, 7

@@ -48,7 +48,7 @@ class TimeDomain(Representation):
 
 @dataclass(frozen=True)
 class Hudgins(TimeDomain):
-    display_names = ("Hudgins features", "Hudgins' time-domain features")
+    display_name = "Hudgins' time-domain features"
     count = 4
 
     def features(self, signal: Tensor, slope: Tensor) -> list[Tensor]:
@@ -57,7 +57,7 @@ class Hudgins(TimeDomain):
 
 @dataclass(frozen=True)
 class TimeDomainAR(Hudgins):
-    display_names = ("Time domain and AR", "time-domain features with autoregression")
+    display_name = "time-domain features with autoregression"
     count = Hudgins.count + ORDER
     min_samples = 2 * ORDER
 
@@ -67,7 +67,7 @@ class TimeDomainAR(Hudgins):
 
 @dataclass(frozen=True)
 class LS4(TimeDomain):
-    display_names = ("LS4 features", "the four features of LS4")
+    display_name = "the four features of LS4"
     count = 4
 
     def features(self, signal: Tensor, slope: Tensor) -> list[Tensor]:
@@ -77,7 +77,7 @@ class LS4(TimeDomain):
 
 @dataclass(frozen=True)
 class LS9(LS4):
-    display_names = ("LS9 features", "the nine features of LS9")
+    display_name = "the nine features of LS9"
     count = LS4.count + 4
 
     def features(self, signal: Tensor, slope: Tensor) -> list[Tensor]:
