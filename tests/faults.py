@@ -63,7 +63,7 @@ def few_linear_candidates() -> Iterator[None]:
         mock.patch.object(candidates, "SHRINKAGES", candidates.SHRINKAGES[:1]),
         mock.patch.object(candidates, "SIGNAL_AUGMENTATIONS", {}),
         mock.patch.object(candidates, "TREE_REPRESENTATIONS", {}),
-        mock.patch.object(candidates, "_has_evoked_responses", return_value=False),
+        mock.patch.object(candidates, "RESPONSE_SECONDS", 0.0),
         mock.patch.object(candidates, "find_representations", return_value=[]),
     ):
         yield
