@@ -97,7 +97,7 @@ def test_a_class_that_training_subjects_lack() -> None:
 def test_subjects_with_one_class() -> None:
     y = np.asarray(raw().y).copy()
     y[:PER] = 0
-    said("1 of 6 subjects have windows of one class .*'0'.* cannot be scored", y=y)
+    said("1 of 6 subjects have windows of only one class .*'0'.* cannot be scored", y=y)
 
 
 def test_a_subject_per_window(tmp_path: Path) -> None:

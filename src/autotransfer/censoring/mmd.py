@@ -115,7 +115,7 @@ class PairwiseMMD(KernelMethod):
 
         within(g) + within(h) − 2 · cross(g, h)
 
-    Pairs of subjects are drawn in every step, equally for all contexts and terms: all pairs (`all`), each pair with
+    Pairs of subjects are drawn in every step, the same for all contexts and terms: all pairs (`all`), each pair with
     probability `fraction` (`bernoulli`), or all pairs of `size` subjects of the context (`clique`).
     """
 

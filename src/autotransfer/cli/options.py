@@ -65,7 +65,7 @@ CUTTING_OPTIONS: dict[str, Any] = {  # reading and cutting of continuous recordi
         Text,
         _cutting_option("Events and their classes, such as T1=left,T2=right; T0=, without a class, ends an event."),
     ],
-    "pattern": Annotated[Text, _cutting_option("Pattern of file names: '{subject}/{session}_{class}_*.csv'.")],
+    "pattern": Annotated[Text, _cutting_option("Pattern of file names, such as '{subject}/{session}_{class}_*.csv'.")],
     "sfreq": Annotated[Number, _cutting_option("Sampling rate in Hz of files without one (.csv).")],
     "sep": Sep,
     "decimal": Decimal,

@@ -57,7 +57,7 @@ def _hidden(help: str) -> Any:
 @add_cutting_options
 def run(
     cutting: dict[str, Any],
-    data: Annotated[Text, Argument(metavar="DATA", help="Recordings: a file, a folder, or a name.")] = None,
+    data: Annotated[Text, Argument(metavar="DATA", help="Recordings: a file, a folder, or a data set's name.")] = None,
     out: Annotated[Path | None, Option(help="Folder for the run; a dry run needs none.")] = None,
     time: Annotated[Text, Option(help="Time limit, such as 30m (default) or 2h; none: train everything.")] = None,
     adaptation: Annotated[
@@ -77,11 +77,11 @@ def run(
         Path | None, Option(metavar="FILE", help="Read options from a file, such as RUN/study.toml.")
     ] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Print the plan and every option; train nothing.")] = False,
-    grid: Annotated[Text, _search("Grid of penalties: quick (default), few, uncensored, paper, or FILE.json.")] = None,
+    grid: Annotated[Text, _search("Censoring grid: quick (default), few, uncensored, paper, or FILE.json.")] = None,
     kinds: Annotated[
         Text, _search("Models to train: linear, trees, networks, a signal such as emg, or representations.")
     ] = None,
-    hold_out: Annotated[Text, _search("Unit to hold out in turn: subject (default), session, a column.")] = None,
+    hold_out: Annotated[Text, _search("Unit to hold out in turn: subject (default), session, or a column.")] = None,
     folds: Annotated[Text, _search("Number of groups of subjects held out in turn; all: each subject alone.")] = None,
     seeds: Annotated[int | None, _search("Number of seeds of each network; default 3.")] = None,
     seed: Annotated[int | None, _search("First seed; default 0.")] = None,

@@ -42,7 +42,7 @@ NOT_IN_SETTING = {
 
 @dataclass(eq=False, repr=False)
 class CensoredClassifier(WindowClassifier):
-    """Classifier of new subjects: one network, trained with a penalty on subject information.
+    """Classifier for new subjects: one network, trained with a penalty on subject information.
 
     One or more subjects are held out for validation. Pass the subjects to cross_val_score as params={"subjects": ids},
     to `fit` of GridSearchCV as subjects=ids, and to `fit` of a pipeline as STEP__subjects=ids. Under scikit-learn's
@@ -57,7 +57,7 @@ class CensoredClassifier(WindowClassifier):
     strength : float, optional
         Weight of the penalty relative to the classification loss.
     setting : Setting, optional
-        Setting in place of the training parameters, which are then refused, except a user-defined encoder.
+        Setting that replaces the training parameters, which are then refused.
     preset : str, optional
         Values of parameters that are None: "recommended" (default) or "paper", the published protocol.
     estimator, length_scale, regularization, pairs, fraction, size, variant, critic_lr, as_printed : see Setting
@@ -81,7 +81,7 @@ class CensoredClassifier(WindowClassifier):
     Attributes
     ----------
     classes_, n_features_in_, feature_names_in_, model_
-        As of `AutoTransferClassifier`.
+        See `AutoTransferClassifier`.
     setting_ : Setting
         Setting of the network.
     subjects_, validation_subjects_ : list

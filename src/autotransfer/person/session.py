@@ -175,7 +175,7 @@ class Session:
         return 0 if self._labels is None else self._labels.n_labels
 
     def label(self, window: object, y: object) -> None:
-        """Take labels y of one or n raw windows, with which later windows are predicted as after `calibrate`.
+        """Take labels y of one or n raw windows. Later windows are predicted as after `calibrate`.
 
         A window that is one of the last 48 predicted ones is used with its latents from that time. Any other counts as
         the next window. Predictions change once each labeled class has a number of labels that raised held-out scores.
@@ -209,7 +209,7 @@ class Session:
     def ask(self, window: object, at_least: float = MIN_GAIN) -> bool:
         """Return whether the `expected_gain` of a label of this window (channels, times) is at least `at_least`."""
         if isinstance(at_least, bool) or not isinstance(at_least, (int, float)) or not at_least >= 0:
-            raise UserError(f"at_least is {shown(at_least)}; give a number from 0 to 1")
+            raise UserError(f"at_least is {shown(at_least)}; give a number of at least 0")
         return self.expected_gain(window) >= at_least
 
     def _get_labels(self) -> Labels:
@@ -334,5 +334,5 @@ def _model_and_classes(model: object, encoders: Encoders | None) -> tuple[Model,
             raise UserError("the model predicts numbers, and online sessions need classes; use its predict")
         return fitted, model.classes_  # type: ignore[attr-defined]  # both have it
     raise UserError(
-        f"model is {shown(model)}; give a fitted estimator, a model of at.load_model or the folder of a run"
+        f"model is {shown(model)}; give a fitted estimator, the result of at.load_model or the folder of a run"
     )

@@ -102,7 +102,7 @@ class TrainScale(FittedScale):
 
 
 class SubjectScale(FittedScale):
-    """Standardization with a table over recorded subjects (G or 1, S, C), or by a new subject's windows in one call."""
+    """Standardization with a table of recorded subjects (G or 1, S, C), or by a new subject's windows in one call."""
 
     subject_shift: Tensor
     subject_inv_std: Tensor

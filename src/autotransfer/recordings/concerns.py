@@ -31,7 +31,7 @@ SAME = 0.5  # share of windows with another subject's samples, from which two su
 CLEAN = "or run with --clean"
 LOST = "write NaN in its place and run with --clean"
 UNKNOWN_RATE = (
-    "the sampling rate is unknown, so the rate of a stream cannot be checked; give it, --sfreq 200 (sfreq in meta, "
+    "the sampling rate is unknown, so the rate of a stream cannot be checked; give it with --sfreq 200 (sfreq in meta, "
     "sfreq=200)"
 )
 
@@ -62,7 +62,7 @@ class Study(NamedTuple):
 
 
 def find_concerns(study: Study) -> list[str]:
-    """Return a line for each concern, the gravest first; Recordings warn of further ones."""
+    """Return a line for each concern, the gravest first; `Recordings` itself warns of others."""
     lines: list[str] = []
     if study.raw.subject is not None:
         n_subjects, n = len(study.subjects), len(study.X)
@@ -122,8 +122,8 @@ def _class_concerns(study: Study) -> Iterator[str]:
     one_class = [str(subjects[s]) for s in np.flatnonzero((study.counts > 0).sum(1) < 2).tolist()]
     if one_class:
         yield (
-            f"{len(one_class)} of {len(subjects)} subjects have windows of one class ({_list_names(one_class)}): they "
-            "are used for training, but cannot be scored"
+            f"{len(one_class)} of {len(subjects)} subjects have windows of only one class ({_list_names(one_class)}), "
+            "so they are used for training, but cannot be scored"
         )
     if share := _confounded(subject, label, np.zeros_like(subject)):
         yield (

@@ -1,6 +1,6 @@
 """Select the model that a run delivers, and the one that it would have delivered without each subject.
 
-Selection for a subject is from evidence without the subject, and evidence has no test scores.
+Selection for a subject uses evidence without that subject, and evidence contains no test scores.
 """
 
 from __future__ import annotations

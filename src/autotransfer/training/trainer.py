@@ -146,7 +146,7 @@ class Trainer:
                 if is_out_of_memory(error):
                     raise
                 warnings.warn(
-                    f"training runs without Triton kernels, slower: {str(error).strip().partition(chr(10))[0]}",
+                    f"training runs without Triton kernels and is slower: {str(error).strip().partition(chr(10))[0]}",
                     stacklevel=2,
                 )
                 _kernels_work[kind] = False
