@@ -146,8 +146,9 @@ def test_scores_of_adapted_models_are_not_called_zero_shot(adaptation: str) -> N
 
 
 def test_every_model_family_has_a_name() -> None:
-    kinds = {*ENCODERS, *REPRESENTATIONS} - {"linear"}
-    assert len({family_words(kind) for kind in kinds} - {"linear"}) == len(kinds)
+    registered = {name: one.display_name for name, one in (ENCODERS | REPRESENTATIONS).items() if name != "linear"}
+    assert {name: family_words(name) for name in registered} == registered
+    assert len({*registered.values()} - {None}) == len(registered)
 
 
 def test_a_users_encoder_has_its_own_name_in_tables_and_not_the_papers() -> None:

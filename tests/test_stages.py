@@ -321,7 +321,7 @@ def test_a_run_stops_if_its_data_change_and_goes_on_when_they_are_restored(tmp_p
     def change(*_: object) -> None:
         windows[0, 0, 0] += 1
 
-    with pytest.raises(UserError, match="changed during the run"):
+    with pytest.raises(UserError, match=r"differs from the data that .* was started with"):
         perform_plan(run, quiet, shown=False, on_result=change)
     assert len(read_choice(run.folder).stages) == 1, "the interim result before the change stays"
     run.database.close()

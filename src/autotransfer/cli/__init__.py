@@ -80,7 +80,7 @@ def _open_streams() -> None:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor
-    if sys.stderr is None or isinstance(sys.stderr, TextIOWrapper):
+    if sys.stderr is None or type(sys.stderr) is TextIOWrapper:  # not a stream of another program
         file = BufferedWriter(_ErrorFile(2, "w", closefd=False))
         sys.stderr = TextIOWrapper(file, "utf-8", "backslashreplace", line_buffering=True)
 

@@ -215,16 +215,6 @@ class Run:
         ) as bar:  # fmt: skip
             self.executor.train(self, known, bar)
 
-    def check_data(self) -> str:
-        """Return the fingerprint of the recordings; raise if windows have changed since the run was started."""
-        known = self.database.require("fingerprint", str)
-        if fingerprint(self.recordings) != known:
-            raise UserError(
-                f"{self.options.source or 'the data'} changed during the run, so fits would be of different data; "
-                f"restore the data and continue with: autotransfer resume {self.folder}"
-            )
-        return known
-
     def _note_versions(self) -> None:
         """Store the versions that fits are made with from now on; warn if earlier fits were made with others."""
         known, now = self.database.require("versions", list[dict[str, str]]), versions()

@@ -25,7 +25,7 @@ from ..runs.executor import LocalExecutor, TimeLimitReached
 from ..runs.preparation import check_packages
 from ..runs.progress import OUT_OF_TIME
 from ..runs.results import finished_fits, results_table
-from ..runs.run import Run, Tell
+from ..runs.run import Run, Tell, check_same_data
 from ..settings import Setting
 from ..training.progress import show_work
 from ..words import clock, count
@@ -207,7 +207,7 @@ class PlanRunner:
     def _make_choice(self, *, is_last: bool) -> tuple[Choice, OnlineWeights | None]:
         """Select, evaluate and diagnose; with the last result also replay held-out subjects."""
         run, has_stages = self.run, self.run.options.has_stages
-        digest = run.check_data()  # files that are larger than memory may have been written to
+        check_same_data(run.database, run.options, run.recordings)  # a mapped file may have been written to
         stages = self.plan.stages[: self.n_delivered]
         candidates = list(dict.fromkeys(setting for stage in stages for setting in stage.settings))
         with show_work("computing weights and scores", shown=self.shown):
@@ -220,7 +220,9 @@ class PlanRunner:
         with show_work("scoring baselines", shown=self.shown):
             scored, skipped = baseline_scores(run, every=self._fits_baselines(is_last=is_last))
         baselines = {name: run.by_person(scores) for name, scores in scored.items()}
-        choice = replace(choice, baselines=baselines, skipped_baselines=skipped, fingerprint=digest)
+        choice = replace(
+            choice, baselines=baselines, skipped_baselines=skipped, fingerprint=run.database.require("fingerprint", str)
+        )
         online = None
         if choice.ensemble is not None and is_last and not run.options.task.is_numeric:
             centered = list(dict.fromkeys(fit.setting for stage in stages for fit in stage.online))
