@@ -65,7 +65,7 @@ def run_first_stage(source: str, folder: Path) -> Choice:
     run = begin(folder, build_options(fixed), tell=print)
     with closing(run.database):
         with suppress(FirstStageFinished):
-            perform_plan(run, print, shown=False, on_result=stop)
+            perform_plan(run, print, progress=False, on_result=stop)
         return read_choice(folder)
 
 

@@ -79,7 +79,7 @@ def make_run(folder: Path, source: Path, **changes: object) -> Run:
 
 def whole_run(folder: Path, source: Path, **changes: object) -> Path:
     run = make_run(folder, source, **changes)
-    perform_plan(run, quiet, shown=False)
+    perform_plan(run, quiet, progress=False)
     run.database.close()
     return folder
 
@@ -106,7 +106,7 @@ def interrupted_run(folder: Path, source: Path, checkpoints: int, **changes: obj
     ):
         run = make_run(folder, source, **changes)
         with contextlib.suppress(Interrupted):
-            perform_plan(run, quiet, shown=False)
+            perform_plan(run, quiet, progress=False)
             raise AssertionError("the run ended before it was interrupted")
         run.database.close()
     return folder
@@ -115,7 +115,7 @@ def interrupted_run(folder: Path, source: Path, checkpoints: int, **changes: obj
 def finish(folder: Path) -> list[Entry]:
     """Go on with a run in this process, to its end."""
     run = Run.open(folder)
-    perform_plan(run, quiet, shown=False)
+    perform_plan(run, quiet, progress=False)
     entries = run.database.entries()
     run.database.close()
     return entries

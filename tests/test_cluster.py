@@ -87,7 +87,7 @@ def table(folder: Path, source: str, place: Cluster | None, factory: object) -> 
     run = create_run(folder, options, {"own": factory})
     if place is not None:
         run.executor = place
-    perform_plan(run, lambda _: None, shown=False)
+    perform_plan(run, lambda _: None, progress=False)
     assert all(entry.starts >= 1 for entry in run.database.entries())
     return pd.read_csv(folder / "results.csv").drop(columns="seconds")
 
@@ -110,7 +110,7 @@ def test_an_error_on_a_worker_is_one_line_and_the_run_continues_locally(tmp_path
         table(tmp_path / "run", source, worker, faulty)
     assert "\n" not in str(found.value)
     run = Run.open(tmp_path / "run", {"own": faulty})
-    perform_plan(run, lambda _: None, shown=False)
+    perform_plan(run, lambda _: None, progress=False)
     assert {entry.status for entry in run.database.entries()} == {"done"}
 
 

@@ -139,7 +139,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         source=str(tiny_file(folder, n_subjects=5)), max_epochs=1, grid="uncensored", seeds=1, device="cpu"
     )
     own = create_run(folder / "run", options)
-    perform_plan(own, lambda _: None, shown=False)
+    perform_plan(own, lambda _: None, progress=False)
     own.database.close()
     return folder
 

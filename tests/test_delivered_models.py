@@ -37,7 +37,7 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         rule="published",
     )
     run = create_run(folder / "run", options)
-    return run, perform_plan(run, lambda _: None, shown=False)
+    return run, perform_plan(run, lambda _: None, progress=False)
 
 
 def test_a_prediction_is_the_mean_over_networks_that_left_the_subject_out(finished: tuple[Run, Choice]) -> None:

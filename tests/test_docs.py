@@ -150,7 +150,7 @@ def test_every_field_of_a_setting_and_of_the_files_is_in_the_reference(site: Sit
     from autotransfer.settings import field_names
 
     run = create_run(tmp_path / "run", described(source=str(tiny_file(tmp_path)), max_epochs=1, grid="uncensored"))
-    perform_plan(run, lambda _: None, shown=False)
+    perform_plan(run, lambda _: None, progress=False)
     columns = (tmp_path / "run/results.csv").read_text().splitlines()[0].split(",")
     keys = json.loads((tmp_path / "run/choice.json").read_text())
     settings, files = (site.source(f"reference/{name}.html") for name in ("settings", "files"))

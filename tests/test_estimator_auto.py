@@ -59,7 +59,7 @@ def test_it_is_the_run_of_the_command_line(fitted: at.AutoTransferClassifier, tm
     given = {"max_epochs": 2, "batch_size": 8, "lr": 1e-2, "device": "cpu", "adaptation": None, "time": "30m"}
     options = described(source=str(tiny_file(tmp_path)), **given)
     run = create_run(tmp_path / "run", options)
-    choice = perform_plan(run, lambda _: None, shown=False)
+    choice = perform_plan(run, lambda _: None, progress=False)
     model = load_model(tmp_path / "run" / "model")
     assert fitted.choice_["chosen"] == schema.to_values(choice.chosen)
     assert [stage["name"] for stage in fitted.choice_["stages"]] == [stage.name for stage in choice.stages]

@@ -182,7 +182,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         rule="published",
     )
     opened = create_run(folder / "run", options)
-    perform_plan(opened, lambda _: None, shown=False)
+    perform_plan(opened, lambda _: None, progress=False)
     yield folder / "run"
     opened.database.close()
 

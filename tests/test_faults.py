@@ -139,7 +139,7 @@ def test_members_that_diverge_fail_alone(tmp_path: Path, source: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunOptions, "settings", settings)
         run = make_run(tmp_path / "run", source, batch_size=8)
-        choice = perform_plan(run, quiet, shown=False)
+        choice = perform_plan(run, quiet, progress=False)
         assert call("report", run.folder).code == 0
     table, expected = table_of(run.folder), table_of(undisturbed)
     failed = table["failure"] != ""
@@ -191,7 +191,7 @@ def test_a_population_that_does_not_fit_is_trained_in_parts(
     monkeypatch.setattr(closed_form, "Trainer", kind)
     monkeypatch.setattr(executor, "CHECKPOINT_EVERY", -1.0)
     run = make_run(tmp_path / "run", source)
-    perform_plan(run, quiet, shown=False)
+    perform_plan(run, quiet, progress=False)
     assert_same_run(run.folder, undisturbed)
     assert max(entry.record.population for entry in run.database.entries()) <= 3
     assert run.database.open_populations() == []

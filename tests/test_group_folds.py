@@ -40,7 +40,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
         grid="uncensored", networks="none",
     )  # fmt: skip
     run = create_run(folder / "run", options)
-    return run, perform_plan(run, quiet, shown=False)
+    return run, perform_plan(run, quiet, progress=False)
 
 
 @pytest.mark.parametrize(("people", "folds"), [(7, 4), (34, 10), (5, 5), (6, 20)])

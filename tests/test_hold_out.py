@@ -54,7 +54,7 @@ def options(source: str, hold_out: str, **changes: object) -> RunOptions:
 def finished_run(folder: Path, hold_out: str, **changes: object) -> tuple[Run, Choice]:
     save_npz(folder / "days.npz", recorded())
     run = create_run(folder / "run", options(str(folder / "days.npz"), hold_out, **changes))
-    return run, perform_plan(run, quiet, shown=False)
+    return run, perform_plan(run, quiet, progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -173,9 +173,9 @@ def test_a_run_goes_on_with_the_same_folds(finished: tuple[Run, Choice], tmp_pat
     opened = Run.open(tmp_path / "run", lazy=True)
     assert opened.groups == run.groups, "known without the data"
     opened.database.add(Entry.build("folds", choice.shortlist[0].setting, *opened.folds()[0], 0) for _ in range(1))
-    opened.train(shown=False)
+    opened.train(progress=False)
     opened.database.close()
-    again = perform_plan(Run.open(tmp_path / "run"), quiet, shown=False)
+    again = perform_plan(Run.open(tmp_path / "run"), quiet, progress=False)
     assert again.nested_test_scores == choice.nested_test_scores
     assert again.headline == choice.headline
     assert read_choice(tmp_path / "run").hold_out == "session"

@@ -25,7 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     source = str(tiny_file(folder, n_subjects=4))
     options = described(source=source, max_epochs=1, grid="uncensored", seeds=1, device="cpu", metric="auc")
     run = create_run(folder / "run", options)
-    perform_plan(run, lambda _: None, shown=False)
+    perform_plan(run, lambda _: None, progress=False)
     return run
 
 

@@ -43,7 +43,7 @@ def run_tiny(folder: Path, *, rule: str = "published", **options: object) -> tup
     source = options.pop("source", None) or str(tiny_file(folder))
     given = {"max_epochs": 2, "batch_size": 8, "device": "cpu", "rule": rule, "grid": SETTINGS} | options
     run = create_run(folder / "run", described(source=source, **given))
-    return run, perform_plan(run, quiet, shown=False)
+    return run, perform_plan(run, quiet, progress=False)
 
 
 @pytest.fixture(scope="module")

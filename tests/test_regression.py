@@ -64,7 +64,7 @@ def search(recordings: Recordings, options: RunOptions, folder: Path) -> Choice:
     """Perform a run."""
     run = begin(folder, options, recordings=recordings)
     with closing(run.database):
-        return perform_plan(run, lambda _: None, shown=False)
+        return perform_plan(run, lambda _: None, progress=False)
 
 
 # ---- ridge, weights, scores ------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         mock.patch.object(ClassificationEvidence, "best", lambda _, among: among[-1]),
     ):
         found = create_run(folder / "run", options)
-        procedure.perform_plan(found, lambda _: None, shown=False)
+        procedure.perform_plan(found, lambda _: None, progress=False)
     return found
 
 

@@ -30,7 +30,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
                          batch_size=16, seeds=2)  # fmt: skip
     run = create_run(home / "run", options)
     with closing(run.database):
-        perform_plan(run, lambda line: None, shown=False)
+        perform_plan(run, lambda line: None, progress=False)
     return home / "run"
 
 

@@ -37,7 +37,7 @@ from tiny import create_run, described, tiny_file
 def finished(folder: Path, **changes: object) -> tuple[Run, Choice]:
     given = {"source": str(tiny_file(folder, n_subjects=5)), "max_epochs": 2, "batch_size": 8, "device": "cpu"}
     run = create_run(folder / "run", described(**given | changes))
-    return run, perform_plan(run, quiet, shown=False)
+    return run, perform_plan(run, quiet, progress=False)
 
 
 @pytest.fixture(scope="module")

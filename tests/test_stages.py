@@ -71,7 +71,7 @@ def plain(choice: Choice) -> Choice:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = start(tmp_path_factory.mktemp("whole"))
-    perform_plan(run, quiet, shown=False)
+    perform_plan(run, quiet, progress=False)
     run.database.close()
     return run.folder
 
@@ -81,7 +81,7 @@ def interim_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was interrupted when its first answer stood."""
     run = start(tmp_path_factory.mktemp("answered"))
     with pytest.raises(Interrupted):
-        perform_plan(run, quiet, shown=False, on_result=After(1))
+        perform_plan(run, quiet, progress=False, on_result=After(1))
     run.database.close()
     return run.folder
 
@@ -162,7 +162,7 @@ def test_a_kill_at_any_write_leaves_a_whole_model(
             left[0] = n
             again = Run.open(folder)
             with contextlib.suppress(Interrupted):
-                perform_plan(again, quiet, shown=False, on_result=After(1))
+                perform_plan(again, quiet, progress=False, on_result=After(1))
             again.database.close()
             stages.append(load_model(folder / "model").card.scores["stages"])
             read_choice(folder)
@@ -171,7 +171,7 @@ def test_a_kill_at_any_write_leaves_a_whole_model(
     assert first == STAGES[:1]
     assert stages == [STAGES[: 1 if n < 3 else 2] for n in places], "the card is the moment"
     last = Run.open(folder)
-    perform_plan(last, quiet, shown=False)
+    perform_plan(last, quiet, progress=False)
     last.database.close()
     assert_same(folder, whole)
 
@@ -186,7 +186,7 @@ def test_a_plan_that_was_performed_is_performed_again(tmp_path: Path, whole: Pat
         (tmp_path / name).mkdir()
         own = replace(options(tmp_path / name), time="1s")
         run = begin(tmp_path / name / "run", replace(short.options, source=own.source), again=short)
-        choice = perform_plan(run, quiet, shown=False)
+        choice = perform_plan(run, quiet, progress=False)
         assert [stage.name for stage in choice.stages] == STAGES[:4]
         assert choice.end_reason == "everything in its plan was trained"
         run.database.close()
@@ -197,7 +197,7 @@ def test_a_plan_that_was_performed_is_performed_again(tmp_path: Path, whole: Pat
 
 def test_without_time_only_the_first_stage_is_performed(tmp_path: Path) -> None:
     run = start(tmp_path, time="0.001s")
-    choice = perform_plan(run, quiet, shown=False)
+    choice = perform_plan(run, quiet, progress=False)
     assert [stage.name for stage in choice.stages] == STAGES[:1]
     assert choice.end_reason == OUT_OF_TIME
     assert choice.undelivered_stages == STAGES[1:]
@@ -209,7 +209,7 @@ def test_without_time_only_the_first_stage_is_performed(tmp_path: Path) -> None:
 
 def test_a_run_that_ended_can_be_given_more_time(tmp_path: Path, whole: Path) -> None:
     run = start(tmp_path, time="0.001s")
-    perform_plan(run, quiet, shown=False)
+    perform_plan(run, quiet, progress=False)
     run.database.close()
     longer = f"; continue it with: autotransfer resume {run.folder} --time 10m"
     assert longer in printed("resume", run.folder)
@@ -241,7 +241,7 @@ def test_a_stage_cut_by_time_is_completed_by_resume(tmp_path: Path, whole: Path)
     told_lines: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "monotonic", late)
-        choice = perform_plan(run, told_lines.append, shown=False)
+        choice = perform_plan(run, told_lines.append, progress=False)
     assert [stage.name for stage in choice.stages] == STAGES[:2]
     assert [stage.scores for stage in choice.stages] == [stage.scores for stage in read_choice(whole).stages[:2]]
     assert choice.end_reason == OUT_OF_TIME
@@ -265,7 +265,7 @@ def test_without_networks_costly_baselines_wait_for_the_last_result(
     monkeypatch.setattr(baselines, "BASELINES", {"costly": costly})
     skipped: list[dict[str, str]] = []
     run = start(tmp_path, networks="none", time="1h")
-    perform_plan(run, quiet, shown=False, on_result=lambda _, choice: skipped.append(choice.skipped_baselines))
+    perform_plan(run, quiet, progress=False, on_result=lambda _, choice: skipped.append(choice.skipped_baselines))
     run.database.close()
     *interim, last = skipped
     assert [names["costly"] for names in interim] == [baselines.LATER] * len(interim) != []
@@ -281,7 +281,7 @@ def test_it_stops_when_no_gain_is_expected_unless_all_is_asked_for(
 ) -> None:
     monkeypatch.setattr(procedure, "expects_gain", lambda scores, *_: len(scores) < 2)
     run = start(tmp_path, time="1h")
-    choice = perform_plan(run, quiet, shown=False)
+    choice = perform_plan(run, quiet, progress=False)
     assert [stage.name for stage in choice.stages] == STAGES[:2]
     assert choice.end_reason == "no more gain was expected"
     assert choice.undelivered_stages == []
@@ -299,7 +299,7 @@ def test_a_subject_whose_run_would_have_stopped_earlier_has_the_score_of_that_st
 
     monkeypatch.setattr(procedure, "expects_gain", decide)
     run = start(tmp_path, time="1h")
-    choice = perform_plan(run, quiet, shown=False)
+    choice = perform_plan(run, quiet, progress=False)
     assert len(choice.stages) == 5
     assert choice.ensemble is not None
     for name, score in choice.nested_test_scores.items():
@@ -322,7 +322,7 @@ def test_a_run_stops_if_its_data_change_and_goes_on_when_they_are_restored(tmp_p
         windows[0, 0, 0] += 1
 
     with pytest.raises(UserError, match=r"differs from the data that .* was started with"):
-        perform_plan(run, quiet, shown=False, on_result=change)
+        perform_plan(run, quiet, progress=False, on_result=change)
     assert len(read_choice(run.folder).stages) == 1, "the interim result before the change stays"
     run.database.close()
     windows[0, 0, 0] -= 1
@@ -339,13 +339,13 @@ def test_fits_remember_the_versions_that_they_were_made_with(tmp_path: Path, mon
         raise Interrupted
 
     with pytest.raises(Interrupted):
-        perform_plan(run, quiet, shown=False, on_result=stop)
+        perform_plan(run, quiet, progress=False, on_result=stop)
     old, n_before = versions(), run.database.counts()["done"]
     run.database.close()
     monkeypatch.setattr(runs, "versions", lambda: old | {"torch": "9.9"})
     again = Run.open(run.folder)
     with pytest.warns(UserWarning, match=rf"other versions \(torch {re.escape(old['torch'])} → 9.9\)"):
-        perform_plan(again, quiet, shown=False)
+        perform_plan(again, quiet, progress=False)
     n_after, made_with = again.database.counts()["done"] - n_before, again.database.made_with()
     again.database.close()
     first, last = (f"torch {old['torch']}", n_before), ("torch 9.9", n_after)

@@ -22,7 +22,7 @@ def tpe_run(folder: Path, trials: int) -> tuple[Run, Choice]:
     source = str(tiny_file(folder))
     options = described(source=source, search="tpe", trials=trials, max_epochs=4, batch_size=8, device="cpu")
     run = create_run(folder / "run", options)
-    return run, perform_plan(run, quiet, shown=False)
+    return run, perform_plan(run, quiet, progress=False)
 
 
 def test_every_setting_is_trained_to_its_end(tmp_path: Path) -> None:
@@ -59,10 +59,10 @@ def test_the_same_seed_samples_the_same_settings_also_when_interrupted(tmp_path:
 
         run.database.finish = finish  # type: ignore[method-assign]
         with pytest.raises(Killed):
-            perform_plan(run, quiet, shown=False)
+            perform_plan(run, quiet, progress=False)
         run.database.close()
         run = Run.open(folder / "run")
-    perform_plan(run, quiet, shown=False)
+    perform_plan(run, quiet, progress=False)
     again = pd.read_csv(run.folder / "results.csv").drop(columns="seconds")
     pd.testing.assert_frame_equal(again, expected, check_exact=True)
     assert choice.chosen.name in set(again["setting"])

@@ -70,7 +70,7 @@ def execute_run(opened: Run, executor: Executor | None) -> None:
     if executor is not None:
         opened.executor = executor
     with handle_interrupts(opened.folder), closing(opened.database):
-        choice = perform_plan(opened, print_progress, shown=not CONSOLE.quiet, on_result=_try_write_report)
+        choice = perform_plan(opened, print_progress, progress=not CONSOLE.quiet, on_result=_try_write_report)
     lines = result_lines(choice, opened.folder)
     if choice.end_reason is not None:
         is_advised = "autotransfer resume" in lines[-1]

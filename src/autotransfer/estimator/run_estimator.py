@@ -61,7 +61,7 @@ class RunEstimator(WindowEstimator):
             if run.database.recall("complete", bool):
                 choice = read_choice(folder)
             else:
-                choice = perform_plan(run, print if verbose else lambda _: None, shown=verbose)
+                choice = perform_plan(run, print if verbose else lambda _: None, progress=verbose)
             model = load_model(folder / "model", encoders)
             self.summary_ = replace(
                 collect(run), source="arrays given to fit", command=f"{self!r}.fit(X, y, subjects=subjects)"

@@ -193,7 +193,7 @@ class Run:
         return stored
 
     def train(
-        self, *, shown: bool | None = None, label: str | None = None, counted: Sequence[Entry] | None = None
+        self, *, progress: bool | None = None, label: str | None = None, counted: Sequence[Entry] | None = None
     ) -> None:
         """Train all unfinished jobs: stored populations as they are composed, other jobs in new populations.
 
@@ -210,7 +210,7 @@ class Run:
         label = self.database.stage_words() if label is None else label
         until = self.executor.until if isinstance(self.executor, LocalExecutor) else math.inf
         with Progress(
-            total, counts.total(), shown=shown, label=label, before=(counts["done"], counts["failed"]),
+            total, counts.total(), visible=progress, label=label, before=(counts["done"], counts["failed"]),
             until=until,
         ) as bar:  # fmt: skip
             self.executor.train(self, known, bar)

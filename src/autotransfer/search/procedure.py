@@ -45,10 +45,10 @@ RECENT = 2  # stages whose gains predict the gain of the next one
 MIN_GAIN = 0.002  # of the score: a smaller gain is not worth another stage
 LEVEL = 0.9  # of the upper end of the 80 % interval
 
-ResultCallback = Callable[[Run, Choice], None]
+Callback = Callable[[Run, Choice], None]
 
 
-def perform_plan(run: Run, tell: Tell, *, shown: bool | None = None, on_result: ResultCallback | None = None) -> Choice:
+def perform_plan(run: Run, tell: Tell, *, progress: bool | None = None, on_result: Callback | None = None) -> Choice:
     """Perform the rest of the plan, and write results.csv, choice.json, plan.json and model/ after each stage.
 
     on_result: called after each result is written.
@@ -58,24 +58,24 @@ def perform_plan(run: Run, tell: Tell, *, shown: bool | None = None, on_result: 
         plan = run.database.recall("plan", Plan)
         plan = make_plan(run.prepared) if plan is None else plan
         if plan.searched:
-            settings = search_settings(run, tell, shown=shown)
+            settings = search_settings(run, tell, progress=progress)
             if not plan.stages:
                 plan = with_candidate_stages(plan, settings)
-        return PlanRunner(run, plan, tell, shown=shown, on_result=on_result).perform()
+        return PlanRunner(run, plan, tell, progress=progress, on_result=on_result).perform()
 
 
-def search_settings(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
+def search_settings(run: Run, tell: Tell, *, progress: bool | None) -> list[Setting]:
     """Train every setting on one fold and return the shortlists of all networks, the paper's network first."""
     options, fold = run.options, run.search_fold()
     if options.search == "tpe":
         from .tpe import tpe_search
 
-        settings = tpe_search(run, tell, shown=shown)
+        settings = tpe_search(run, tell, progress=progress)
     else:
         settings = find_candidates(run.prepared).networks
         run.database.add(Entry.build("search", setting, *fold, options.seed) for setting in settings)
         tell(f"stage one: {count(len(settings), 'setting')} on one fold")
-        run.train(shown=shown)
+        run.train(progress=progress)
     entries = [entry for entry in finished_entries(run, settings, [fold]) if entry.seed == options.seed]
     if options.rule == "average":
         scores = held_out_scores(run, entries, validation_only=True)
@@ -91,10 +91,8 @@ def search_settings(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting
 class PlanRunner:
     """Runner of a plan, with its state: delivered stages, their interim results and the time that was spent."""
 
-    def __init__(
-        self, run: Run, plan: Plan, tell: Tell, *, shown: bool | None, on_result: ResultCallback | None
-    ) -> None:
-        self.run, self.plan, self.tell, self.shown, self.on_result = run, plan, tell, shown, on_result
+    def __init__(self, run: Run, plan: Plan, tell: Tell, *, progress: bool | None, on_result: Callback | None) -> None:
+        self.run, self.plan, self.tell, self.progress, self.on_result = run, plan, tell, progress, on_result
         known = run.database.recall
         self.start = time.monotonic() - (known("seconds_spent", float) or 0.0)
         limit = None if plan.fixed else run.options.seconds
@@ -155,7 +153,7 @@ class PlanRunner:
         if isinstance(run.executor, LocalExecutor):
             run.executor.until = start + seconds
         try:
-            run.train(shown=self.shown, label=stage.name, counted=entries)
+            run.train(progress=self.progress, label=stage.name, counted=entries)
         except TimeLimitReached:
             self._set_aside(number)
             spent = clock(time.monotonic() - start)
@@ -195,7 +193,7 @@ class PlanRunner:
         start = time.monotonic()
         with threads(min(FEW, cores())):
             choice, online = self._make_choice(is_last=is_last)
-            with show_work("building models", shown=self.shown):
+            with show_work("building models", progress=self.progress):
                 build_models(self.run, choice, None if online is None else online.weights)
         if self.run.options.has_stages and not is_last:  # predict can use the model from now on
             self.stage_scores[-1] = replace(self.stage_scores[-1], seconds=self.seconds_spent)
@@ -210,14 +208,14 @@ class PlanRunner:
         check_same_data(run.database, run.options, run.recordings)  # a mapped file may have been written to
         stages = self.plan.stages[: self.n_delivered]
         candidates = list(dict.fromkeys(setting for stage in stages for setting in stage.settings))
-        with show_work("computing weights and scores", shown=self.shown):
+        with show_work("computing weights and scores", progress=self.progress):
             if not is_last or self.selected is None:
                 self.selected = self._select(candidates, is_last=is_last)
             choice, predictions = self.selected
         end_reason = self._end_reason(is_last=is_last) if has_stages else None
         is_last |= end_reason is not None
         write_results(run)
-        with show_work("scoring baselines", shown=self.shown):
+        with show_work("scoring baselines", progress=self.progress):
             scored, skipped = baseline_scores(run, every=self._fits_baselines(is_last=is_last))
         baselines = {name: run.by_person(scores) for name, scores in scored.items()}
         choice = replace(
@@ -226,9 +224,9 @@ class PlanRunner:
         online = None
         if choice.ensemble is not None and is_last and not run.options.task.is_numeric:
             centered = list(dict.fromkeys(fit.setting for stage in stages for fit in stage.online))
-            with show_work("weights for online sessions", shown=self.shown):
+            with show_work("weights for online sessions", progress=self.progress):
                 online = find_online_weights(run, candidates, centered)
-            with show_work("testing labels and unlabeled windows of held-out subjects", shown=self.shown):
+            with show_work("testing labels and unlabeled windows of held-out subjects", progress=self.progress):
                 choice = replace(choice, replay=replay_subjects(run, choice, predictions, online))
         if end_reason == OUT_OF_TIME or not has_stages:
             choice = replace(choice, undelivered_stages=[stage.name for stage in self.plan.stages[self.n_delivered :]])

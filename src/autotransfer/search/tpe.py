@@ -27,7 +27,7 @@ def suggest(trial: optuna.Trial) -> Setting:
     return Setting(method=method, mode=mode, strength=strength, **asdict(CENSORS[method].suggest(trial)))
 
 
-def tpe_search(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
+def tpe_search(run: Run, tell: Tell, *, progress: bool | None) -> list[Setting]:
     """Return the settings that were searched, the network without a penalty first."""
     import optuna
 
@@ -45,7 +45,7 @@ def tpe_search(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
         tell(f"stage one: batch {number + 1} of the tpe search, {len(batch)} settings")
         keys = [Entry.build("search", setting, *fold, options.seed).key for setting in batch]
         run.database.add(Entry.build("search", setting, *fold, options.seed) for setting in batch)
-        run.train(shown=shown)
+        run.train(progress=progress)
         known = {entry.key: entry.record for entry in run.database.entries()}
         for trial, key in zip(trials, keys, strict=True):
             record = known[key]

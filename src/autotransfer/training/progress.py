@@ -22,10 +22,10 @@ LINE_EVERY = 10.0  # seconds between plain lines
 
 
 @contextmanager
-def show_work(label: str, *, shown: bool | None) -> Iterator[None]:
+def show_work(label: str, *, progress: bool | None) -> Iterator[None]:
     """Show a spinner in a terminal while work without epochs is running, or else a line when it has finished."""
     start, terminal = time.perf_counter(), sys.stderr.isatty()
-    wanted = terminal if shown is None else shown
+    wanted = terminal if progress is None else progress
     with ExitStack() as stack:
         if wanted and terminal:
             from rich.console import Console
@@ -47,13 +47,13 @@ class Progress:
     """
 
     def __init__(
-        self, total: int, members: int, *, shown: bool | None, label: str = "training",
+        self, total: int, members: int, *, visible: bool | None, label: str = "training",
         before: tuple[int, int] = (0, 0), until: float = math.inf,
     ) -> None:  # fmt: skip
         self.until = until
         self.total, self.members, self.label = total, members, label
         self.terminal = sys.stderr.isatty()
-        self.shown = self.terminal if shown is None else shown
+        self.visible = self.terminal if visible is None else visible
         self.succeeded, self.failed = before
         self.scores = list[float]()  # validation scores of finished fits
         self.done = 0
@@ -63,7 +63,7 @@ class Progress:
 
     def __enter__(self) -> Progress:
         self.start, self.last = time.perf_counter(), 0.0
-        if self.shown and self.terminal:
+        if self.visible and self.terminal:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
             from rich.table import Column
@@ -134,7 +134,7 @@ class Progress:
             self.last, self.last_note = spent, note if has_finished else ""
             line = f"{self.label}: {note}, {clock(spent)} elapsed, {self._left_words()}"
             LOG.info(line)
-            if self.shown and self.bar is None:
+            if self.visible and self.bar is None:
                 print(line, file=sys.stderr, flush=True)
 
     def _left_words(self) -> str:

@@ -68,7 +68,7 @@ def train(
     packs = pack(recordings, todo, population, device=place, dtype=dtype, encoders=encoders)
     stacks = [[todo[position] for position in positions] for positions in packs]
     total = sum(job.setting.max_epochs for job in todo)
-    with Progress(total, len(todo), shown=progress) as bar:
+    with Progress(total, len(todo), visible=progress) as bar:
 
         def train_stack(members: list[Job]) -> None:
             windows = prepare_windows(recordings, members[0], device=place, dtype=dtype)
