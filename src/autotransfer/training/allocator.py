@@ -1,8 +1,8 @@
 """Allocator settings under which the process keeps freed memory while a population trains.
 
-All steps need temporaries of the same size. An allocator that returns them to the system gets them back page by page
-with a page fault each, which took as long as the arithmetic with large stacks. This module configures glibc (torch on
-x86). `cli.main` configures mimalloc (torch on ARM), which reads its settings when it is loaded.
+All steps need temporary tensors of the same size. If the allocator returned this memory to the system, every step would
+cause a fault per page. With large stacks these faults took as long as the arithmetic. This module configures glibc
+(torch on x86). `cli.main` configures mimalloc (torch on ARM), which reads its settings when it is loaded.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-# Parameters of mallopt in malloc.h
+# Names and numbers of parameters of mallopt in malloc.h
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4
-NEVER = -1
+NO_TRIMMING = -1  # value of TRIM_THRESHOLD
 # glibc's largest dynamic threshold and its default number of mapped blocks
-LARGEST_THRESHOLD, MAPPED = 2**25, 2**16
+LARGEST_THRESHOLD, DEFAULT_MMAP_MAX = 2**25, 2**16
 
-_training = 0  # number of populations that train in this process
+_n_training = 0  # number of populations that train in this process
 
 
 @cache
@@ -37,20 +37,20 @@ def _glibc() -> Any:
 @contextmanager
 def keep_freed_memory() -> Iterator[None]:
     """Keep freed memory in the process inside this context, and return it to the system at the end."""
-    global _training
+    global _n_training
     library = _glibc()
     if library is None:
         yield
         return
-    _training += 1
+    _n_training += 1
     library.mallopt(MMAP_MAX, 0)  # separately mapped blocks are unmapped when they are freed
-    library.mallopt(TRIM_THRESHOLD, NEVER)
+    library.mallopt(TRIM_THRESHOLD, NO_TRIMMING)
     try:
         yield
     finally:
-        _training -= 1
-        if not _training:
-            library.mallopt(MMAP_MAX, MAPPED)
+        _n_training -= 1
+        if not _n_training:
+            library.mallopt(MMAP_MAX, DEFAULT_MMAP_MAX)
             library.mallopt(MMAP_THRESHOLD, LARGEST_THRESHOLD)
             library.mallopt(TRIM_THRESHOLD, 2 * LARGEST_THRESHOLD)
             library.malloc_trim(0)

@@ -1,7 +1,7 @@
-"""Weights averaged over the last half of all steps: the checkpoint "averaged", besides "best" and "last".
+"""Weights averaged over the last half of all steps, for the checkpoint "averaged".
 
-With a constant learning rate weights fluctuate around a minimum. Their mean is closer to it and needs no validation
-subject. Running statistics of batch normalization are computed again for the averaged weights.
+With a constant learning rate, weights fluctuate around a minimum of the loss. The mean of the weights is closer to the
+minimum. Running statistics of batch normalization are computed again for the averaged weights.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class WeightAverage:
         if not any(setting.training.checkpoint == "averaged" for setting in settings):
             return None
         steps = groups.steps[groups.group_of_member].double()
-        share = [s.max_epochs / 2 if s.training.checkpoint == "averaged" else torch.inf for s in settings]
-        start = (steps * steps.new_tensor(share)).floor()
+        epochs = [s.max_epochs / 2 if s.training.checkpoint == "averaged" else torch.inf for s in settings]
+        start = (steps * steps.new_tensor(epochs)).floor()
         return cls(flat.values.detach().clone(), start)
 
     @torch.no_grad()
     def update(self, values: Tensor, steps: Tensor, active: Tensor) -> None:
-        """Update the average in place by values (P, n) after the number of steps (P,)."""
+        """Include values (P, n) of active members (P,) in the average; steps (P,): number of steps taken so far."""
         count = (steps - self.start).clamp(min=1)  # number of averaged weights
         share = torch.where(active & (steps > self.start), 1 / count, 0.0).to(values.dtype)
         self.values.lerp_(values, share[:, None])
@@ -49,14 +49,14 @@ class WeightAverage:
 
 
 @contextmanager
-def cumulative_statistics(net: nn.Module, seen: int) -> Iterator[None]:
-    """Make running statistics inside this context the means over the batch and `seen` earlier batches."""
+def cumulative_statistics(net: nn.Module, n_earlier: int) -> Iterator[None]:
+    """Make running statistics the mean over the next batch and `n_earlier` earlier batches inside this context."""
     norms = [layer for layer in net.modules() if isinstance(layer, (BatchNorm, nn.modules.batchnorm._BatchNorm))]
-    before = [layer.momentum for layer in norms]
+    momenta = [layer.momentum for layer in norms]
     for layer in norms:
-        layer.momentum = 1 / (seen + 1)
+        layer.momentum = 1 / (n_earlier + 1)
     try:
         yield
     finally:
-        for layer, momentum in zip(norms, before, strict=True):
+        for layer, momentum in zip(norms, momenta, strict=True):
             layer.momentum = momentum

@@ -1,4 +1,4 @@
-"""Minibatches: the order of training rows as a function of (fold, seed, epoch) alone."""
+"""Minibatches of training rows, drawn as a function of (fold, seed, epoch) alone."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from ..randomness import bits, fold_in, uniform
 
 Ints = NDArray[np.int64]
 
-# The default is a number of steps, because an epoch of 600 windows has 4 steps and one of 16,000 more than 100.
+# The default length of training is a number of steps: an epoch has 4 steps for 600 windows, more than 100 for 16,000.
 STEPS = 2500  # optimizer steps if the number of epochs is not given
 EPOCHS = (10, 500)  # smallest and largest default number of epochs
 
 
 class BatchBalance(NamedTuple):
-    """Blocks of rows of one subject, so that the groups that a penalty compares have several rows in a batch."""
+    """Composition of balanced batches, which consist of blocks of rows of one subject."""
 
     by_class: bool  # whether all rows of a block have one class
-    block: int  # rows per block
+    block_size: int  # rows per block
 
 
 # A batch should have as many subjects as possible. Conditional penalties compare the subjects of a class, so each class
-# of each subject needs at least two rows. Other penalties ignore the class: with blocks of one class they would mistake
-# a difference between classes for one between subjects, so they get a subject's rows at random.
-BALANCES = {"balanced": BatchBalance(by_class=True, block=2), "people": BatchBalance(by_class=False, block=4)}
+# of each subject needs at least two rows. Other penalties ignore classes. They would take a difference between blocks
+# of different classes for a difference between subjects, so their blocks mix the classes of a subject at random.
+BALANCES = {"balanced": BatchBalance(by_class=True, block_size=2), "people": BatchBalance(by_class=False, block_size=4)}
 
 
 def n_batches(n_rows: int, batch_size: int) -> int:
@@ -38,31 +38,31 @@ def n_batches(n_rows: int, batch_size: int) -> int:
     return max(n_rows // batch_size, 1)
 
 
-def epochs_for(rows: int, batch_size: int, steps: int = STEPS) -> int:
+def epochs_for(n_rows: int, batch_size: int, steps: int = STEPS) -> int:
     """Return the number of epochs with about `steps` steps for this number of training rows."""
-    fewest, most = (max(1, round(bound * steps / STEPS)) for bound in EPOCHS)
-    return min(max(math.ceil(steps / n_batches(rows, batch_size)), fewest), most)
+    min_epochs, max_epochs = (max(1, round(limit * steps / STEPS)) for limit in EPOCHS)
+    return min(max(math.ceil(steps / n_batches(n_rows, batch_size)), min_epochs), max_epochs)
 
 
 def n_subjects_per_batch(balance: BatchBalance, batch_size: int, n_classes: int, n_subjects: int) -> int:
-    """Return the largest number of subjects with a block (of every class) in a batch, at least 2."""
-    blocks = -(-batch_size // balance.block)
-    present = batch_size // (balance.block * (n_classes if balance.by_class else 1))
-    return min(max(present, 2), n_subjects, blocks)
+    """Return how many subjects fit into a batch, each with one block, or with one block of every class; at least 2."""
+    n_blocks = -(-batch_size // balance.block_size)
+    capacity = batch_size // (balance.block_size * (n_classes if balance.by_class else 1))
+    return min(max(capacity, 2), n_subjects, n_blocks)
 
 
 def permutations(keys: Tensor, n: int) -> Tensor:
     """Return a random permutation of 0, …, n − 1 for every key: (G,) int32 -> (G, n)."""
-    drawn = bits(keys, n).long() << 32 | torch.arange(n, device=keys.device)
-    return drawn.sort(-1).values & 0xFFFFFFFF
+    words = bits(keys, n).long() << 32 | torch.arange(n, device=keys.device)
+    return words.sort(-1).values & 0xFFFFFFFF
 
 
 class BalancedBatches:
-    """Subject-balanced batches of G groups for censoring.
+    """Subject-balanced batches of G groups, for penalties.
 
-    A batch holds `n_subjects_per_batch` subjects with the same number of blocks (up to one block) each, and all
-    subjects appear equally often. A subject's rows keep their natural class proportions, which the class weights of
-    the loss assume, and all of them are used before one repeats.
+    A batch has `n_subjects_per_batch` subjects, whose numbers of blocks differ by at most one. All subjects appear
+    equally often. The rows of a subject keep their class proportions, because the class weights of the loss assume
+    these proportions. All rows of a subject are used before one repeats.
     """
 
     def __init__(self, rows: Sequence[Ints], y: Ints, subject: Sequence[Ints], batch_size: int, balance: BatchBalance):
@@ -70,18 +70,20 @@ class BalancedBatches:
         self.batch_size, self.balance = batch_size, balance
         self.sizes = np.array(list(map(len, rows)))
         self.rows, self.group = np.concatenate(rows), np.repeat(np.arange(len(rows)), self.sizes)
-        self.place = np.concatenate([np.arange(size) for size in self.sizes])  # place of a row in its group
-        label, who = y[self.rows], np.concatenate([s[chosen] for s, chosen in zip(subject, rows, strict=True)])
-        subjects, first, self.owner = np.unique(
-            self.group * (who.max() + 2) + who, return_index=True, return_inverse=True
+        self.position = np.concatenate([np.arange(size) for size in self.sizes])  # of a row in its group
+        label = y[self.rows]
+        group_subject = np.concatenate([s[group_rows] for s, group_rows in zip(subject, rows, strict=True)])
+        # One number per subject and group: a subject of two groups has two numbers.
+        subjects, first_row, self.subject = np.unique(
+            self.group * (group_subject.max() + 2) + group_subject, return_index=True, return_inverse=True
         )
         self.label = label if balance.by_class else np.zeros_like(label)
-        self.subjects = np.bincount(self.group[first])  # (G,)
-        self.first = np.cumsum(self.subjects) - self.subjects
+        self.subjects_per_group = np.bincount(self.group[first_row])  # (G,)
+        self.first_subject = np.cumsum(self.subjects_per_group) - self.subjects_per_group  # (G,)
         self.n_subjects = len(subjects)
         classes = np.bincount(np.unique(self.group * (label.max() + 1) + label) // (label.max() + 1))
-        counts = zip(classes.tolist(), self.subjects.tolist(), strict=True)
-        self.present = np.array([n_subjects_per_batch(balance, batch_size, n_classes, n) for n_classes, n in counts])
+        counts = zip(classes.tolist(), self.subjects_per_group.tolist(), strict=True)
+        self.subjects_per_batch = np.array([n_subjects_per_batch(balance, batch_size, c, n) for c, n in counts])  # (G,)
         self.steps = np.array([n_batches(size, batch_size) for size in self.sizes.tolist()])
 
     def batches(self, keys: Tensor) -> Ints:
@@ -90,71 +92,74 @@ class BalancedBatches:
         The batches of a group are a function of its rows and its key alone.
         """
         keys = fold_in(keys[:, None], torch.arange(5))
-        chance = uniform(keys[:, :3], int(self.sizes.max())).numpy()[self.group, :, self.place].T
-        blocks, starts, counts = _blocks(self.rows, self.label, self.owner, self.balance.block, chance)
-        steps, per_batch = int(self.steps.max()), -(-self.batch_size // self.balance.block)
-        for_turns, for_shares = fold_in(keys[:, 3:, None], torch.arange(steps)).unbind(1)
-        turns = _turns(self.subjects, self.present, uniform(for_turns, int(self.subjects.max())).numpy())
-        share = _shares(per_batch, self.present, uniform(for_shares, int(self.present.max())).numpy())
-        owner = np.repeat((self.first[:, None, None] + turns).ravel(), share.ravel())  # subject of every block
-        order = np.argsort(owner, kind="stable")
-        taken = np.empty(owner.size, dtype=np.int64)  # number of earlier blocks of this subject
-        taken[order] = np.arange(owner.size) - np.searchsorted(owner[order], np.arange(self.n_subjects))[owner[order]]
-        chosen = blocks[starts[owner] + taken % counts[owner]]
-        batches = chosen.reshape(len(keys), steps, per_batch * self.balance.block)[..., : self.batch_size]
+        draws = uniform(keys[:, :3], int(self.sizes.max())).numpy()[self.group, :, self.position].T
+        blocks, starts, counts = _make_blocks(self.rows, self.label, self.subject, self.balance.block_size, draws)
+        steps, per_batch = int(self.steps.max()), -(-self.batch_size // self.balance.block_size)
+        subject_keys, count_keys = fold_in(keys[:, 3:, None], torch.arange(steps)).unbind(1)
+        subject_draws = uniform(subject_keys, int(self.subjects_per_group.max())).numpy()
+        subjects = _draw_subjects(self.subjects_per_group, self.subjects_per_batch, subject_draws)
+        count_draws = uniform(count_keys, int(self.subjects_per_batch.max())).numpy()
+        n_blocks = _share_blocks(per_batch, self.subjects_per_batch, count_draws)
+        subject = np.repeat((self.first_subject[:, None, None] + subjects).ravel(), n_blocks.ravel())  # of every block
+        order = np.argsort(subject, kind="stable")
+        n_earlier = np.empty(subject.size, dtype=np.int64)  # number of earlier blocks of this subject
+        first_block = np.searchsorted(subject[order], np.arange(self.n_subjects))
+        n_earlier[order] = np.arange(subject.size) - first_block[subject[order]]
+        rows = blocks[starts[subject] + n_earlier % counts[subject]]
+        batches = rows.reshape(len(keys), steps, per_batch * self.balance.block_size)[..., : self.batch_size]
         return np.where((np.arange(steps) < self.steps[:, None])[..., None], batches, 0)
 
 
-def _turns(subjects: Ints, present: Ints, lots: NDArray[np.float32]) -> Ints:
-    """Return the least used subjects (G, steps, most) in every step, of which `present` (G,) count; ties by lots."""
-    groups, steps, most = lots.shape
-    used = np.where(np.arange(most) < subjects[:, None], 0.0, np.inf)
-    turns = np.empty((groups, steps, present.max()), dtype=np.int64)
-    group, which = np.nonzero(np.arange(present.max()) < present[:, None])
+def _draw_subjects(per_group: Ints, per_batch: Ints, draws: NDArray[np.float32]) -> Ints:
+    """Draw subjects (G, steps, S) of every step, least used first, ties at random; the first `per_batch` (G,) count."""
+    groups, steps, max_subjects = draws.shape
+    n_used = np.where(np.arange(max_subjects) < per_group[:, None], 0.0, np.inf)
+    subjects = np.empty((groups, steps, per_batch.max()), dtype=np.int64)
+    group, position = np.nonzero(np.arange(per_batch.max()) < per_batch[:, None])
     for step in range(steps):
-        turns[:, step] = np.argsort(used + lots[:, step], axis=1)[:, : present.max()]
-        used[group, turns[group, step, which]] += 1
-    return turns
+        subjects[:, step] = np.argsort(n_used + draws[:, step], axis=1)[:, : per_batch.max()]
+        n_used[group, subjects[group, step, position]] += 1
+    return subjects
 
 
-def _shares(blocks: int, present: Ints, lots: NDArray[np.float32]) -> Ints:
-    """Return the number of blocks of each present subject (G, steps, most), as equal as possible; rest by lots."""
-    counts = (np.arange(lots.shape[-1]) < present[:, None])[:, None]
-    rank = np.argsort(np.argsort(np.where(counts, lots, np.inf)))
-    share, more = (number[:, None, None] for number in divmod(blocks, present))
-    return np.where(counts, share + (rank < more), 0)
+def _share_blocks(n_blocks: int, per_batch: Ints, draws: NDArray[np.float32]) -> Ints:
+    """Return the number of blocks of each subject (G, steps, S), as equal as possible; the remainder at random."""
+    is_counted = (np.arange(draws.shape[-1]) < per_batch[:, None])[:, None]
+    rank = np.argsort(np.argsort(np.where(is_counted, draws, np.inf)))
+    quotient, remainder = (number[:, None, None] for number in divmod(n_blocks, per_batch))
+    return np.where(is_counted, quotient + (rank < remainder), 0)
 
 
-def _blocks(rows: Ints, y: Ints, subject: Ints, size: int, chance: NDArray[np.float32]) -> tuple[Ints, Ints, Ints]:
+def _make_blocks(rows: Ints, y: Ints, subject: Ints, size: int, draws: NDArray[np.float32]) -> tuple[Ints, Ints, Ints]:
     """Return blocks (n, size) of each subject's shuffled rows, and each subject's first block and number of blocks."""
-    # A block has rows of one class, and a subject's classes alternate evenly. Rows that do not fill a block are left
-    # out of this epoch. Classes with less than a block share mixed blocks. chance (3, N) holds random numbers in
-    # [0, 1): the place of a row, of its class if the row comes first, and of a mixed block that begins with the row.
-    order = np.lexsort((chance[0], y, subject))
+    # A cell is the rows of one class of a subject. A block has rows of one cell, and the cells of a subject alternate
+    # evenly. Rows that do not fill a block are left out of this epoch. Rare cells, with less than a block, share mixed
+    # blocks. draws (3, N) in [0, 1) order the rows, the cells that begin with a row, and the mixed blocks that do.
+    order = np.lexsort((draws[0], y, subject))
     rows, y, subject = rows[order], y[order], subject[order]
-    _, first, cell, in_cell = np.unique(
+    _, first, cell, cell_sizes = np.unique(
         subject * (y.max() + 1) + y, return_index=True, return_inverse=True, return_counts=True
     )
-    phase = chance[1][order[first]]
-    rank = np.arange(len(rows)) - first[cell]  # place of a row inside its cell
-    per_cell = in_cell // size
-    pure = rank < (per_cell * size)[cell]
-    head = np.flatnonzero(pure)[::size]  # the first row of every block of one class
+    phase = draws[1][order[first]]
+    rank = np.arange(len(rows)) - first[cell]  # position of a row in its cell
+    blocks_per_cell = cell_sizes // size
+    fills_block = rank < (blocks_per_cell * size)[cell]
+    head = np.flatnonzero(fills_block)[::size]  # the first row of every block of one cell
     # Even spacing with a random phase per cell: C consecutive blocks of balanced data contain every class.
-    even = (rank[head] // size + phase[cell[head]]) / per_cell[cell[head]]
+    head_position = (rank[head] // size + phase[cell[head]]) / blocks_per_cell[cell[head]]
 
-    rare = per_cell[cell] == 0
-    left = np.flatnonzero(~pure)
-    left = left[np.lexsort((phase[cell[left]], ~rare[left], subject[left]))]  # rare classes first
+    is_rare = blocks_per_cell[cell] == 0
+    rest = np.flatnonzero(~fills_block)
+    rest = rest[np.lexsort((phase[cell[rest]], ~is_rare[rest], subject[rest]))]  # rare cells first
     # As many mixed blocks as rare rows need. A subject's rows are repeated to fill the last one.
-    poor, needed = np.unique(subject[rare], return_counts=True)
-    needed = -(-needed // size)
-    begin, end = np.searchsorted(subject[left], [poor, poor + 1])
-    turn = np.arange(needed.sum() * size) - np.repeat((np.cumsum(needed) - needed) * size, needed * size)
-    mixed = left[np.repeat(begin, needed * size) + turn % np.repeat(end - begin, needed * size)].reshape(-1, size)
-    owner = np.concatenate([subject[head], np.repeat(poor, needed)])
-    place = np.concatenate([even, chance[2][order[mixed[:, 0]]]])
-    sequence = np.lexsort((place, owner))
-    counts = np.bincount(owner)
-    members = np.concatenate([np.flatnonzero(pure).reshape(-1, size), mixed])
-    return rows[members[sequence]], np.cumsum(counts) - counts, counts
+    rare_subjects, n_rare = np.unique(subject[is_rare], return_counts=True)
+    n_mixed = -(-n_rare // size)  # mixed blocks of these subjects
+    start, stop = np.searchsorted(subject[rest], [rare_subjects, rare_subjects + 1])
+    index = np.arange(n_mixed.sum() * size) - np.repeat((np.cumsum(n_mixed) - n_mixed) * size, n_mixed * size)
+    mixed = rest[np.repeat(start, n_mixed * size) + index % np.repeat(stop - start, n_mixed * size)].reshape(-1, size)
+    block_subject = np.concatenate([subject[head], np.repeat(rare_subjects, n_mixed)])
+    block_position = np.concatenate([head_position, draws[2][order[mixed[:, 0]]]])
+    block_order = np.lexsort((block_position, block_subject))
+    counts = np.bincount(block_subject)
+    blocks = np.concatenate([np.flatnonzero(fills_block).reshape(-1, size), mixed])
+    return rows[blocks[block_order]], np.cumsum(counts) - counts, counts
