@@ -9,8 +9,8 @@ from scipy.optimize import approx_fprime
 
 from autotransfer.search.weights import (
     _log_loss,
+    balanced_sample_weight,
     combine_log_probs,
-    equal_classes,
     fit_weights,
     sharpness,
     shrunk_sharpness,
@@ -32,7 +32,7 @@ def even(n: int) -> NDArray:
 
 def test_the_slope_is_the_slope() -> None:
     log_p, y = drawn([1.0, 0.5, 2.0])
-    weight = equal_classes(y)
+    weight = balanced_sample_weight(y)
     beta = np.array([0.2, 0.7, 0.4])
     _, slope = _log_loss(beta, log_p, y, weight)
     found = approx_fprime(beta, lambda b: _log_loss(b, log_p, y, weight)[0], 1e-7)
@@ -96,9 +96,9 @@ def test_a_temperature_of_two_subjects_hardly_harms_the_next(center: float) -> N
     losses = np.zeros(3)  # the best for both subjects, none, drawn towards none
     for seed in range(40):
         log_p, y = people_with((center + 0.6 * generator.normal(size=3)).tolist(), n=150, seed=seed)
-        weight = np.concatenate([equal_classes(classes) for classes in y[:2]]) / 2
+        weight = np.concatenate([balanced_sample_weight(classes) for classes in y[:2]]) / 2
         plain = sharpness(np.concatenate(log_p[:2]), np.concatenate(y[:2]), weight)
         for place, factor in enumerate((plain, 1.0, shrunk_sharpness(log_p[:2], y[:2]))):
-            losses[place] += _log_loss(np.array([factor]), log_p[2][None], y[2], equal_classes(y[2]))[0] / 40
+            losses[place] += _log_loss(np.array([factor]), log_p[2][None], y[2], balanced_sample_weight(y[2]))[0] / 40
     best, none, drawn_to_none = losses
     assert drawn_to_none - none < (0.4 * (best - none) if center == 0 else -0.08)

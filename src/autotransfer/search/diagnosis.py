@@ -32,7 +32,7 @@ from ..training.conformal import (
 )
 from .evaluation import Predictions, delivered_predictions, nested_weights
 from .evidence import ClassificationEvidence, Evidence, RegressionEvidence
-from .weights import Floats, combine_log_probs, equal_classes
+from .weights import Floats, balanced_sample_weight, combine_log_probs
 
 BINS = 10  # of confidence
 COVERAGES = (0.8, 0.9, 0.95)
@@ -94,7 +94,7 @@ def calibration(ensemble: Ensemble, evidence: ClassificationEvidence, log_probs:
         confidence.append(np.exp(log_p.max(1)))
         before.append(np.exp(plain.max(1)))
         right.append(log_p.argmax(1) == y)
-        weight.append(equal_classes(y) / len(log_probs))
+        weight.append(balanced_sample_weight(y) / len(log_probs))
     hits, weights = np.concatenate(right), np.concatenate(weight)
     bins = _bins(np.concatenate(confidence), hits, weights)
     return Calibration(
@@ -108,7 +108,7 @@ def calibration(ensemble: Ensemble, evidence: ClassificationEvidence, log_probs:
 
 def reliability(y: NDArray[np.int64], log_p: NDArray[np.floating]) -> Reliability:
     """Compare confidence with accuracy for one subject with classes (n,) and log-probabilities (n, C)."""
-    confidence, right, weight = np.exp(log_p.max(1)), log_p.argmax(1) == y, equal_classes(y)
+    confidence, right, weight = np.exp(log_p.max(1)), log_p.argmax(1) == y, balanced_sample_weight(y)
     error = _error(*_bins(confidence, right, weight))
     return Reliability(float(np.average(confidence, weights=weight)), float(np.average(right, weights=weight)), error)
 

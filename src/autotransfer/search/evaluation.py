@@ -1,4 +1,4 @@
-"""Score a selection on test subjects. Nothing that is found here is used to select."""
+"""Compute the test scores of a selection. Test scores are not used to select."""
 
 from __future__ import annotations
 
@@ -18,50 +18,51 @@ from .evidence import Evidence, RegressionEvidence
 from .held_out import held_out_scores
 from .weights import Floats
 
-Predictions = Mapping[int, NDArray[np.floating]]  # by subject: log-probabilities (n, classes), or numbers (n,)
+Predictions = Mapping[int, NDArray[np.floating]]  # by subject: log-probabilities (n, classes), or target values (n,)
 
 
 def evaluate(run: Run, selection: Selection, evidence: Evidence, entries: Sequence[Entry]) -> Evaluation:
-    """Score the selection that was made without each subject on the subject, and its alternatives."""
+    """Score each subject by the model that was selected without the subject, and by alternative models."""
     options, metric, delivered = run.options, run.options.scoring, delivered_predictions(selection, evidence)
 
-    def scored(predictions: Predictions, by: Metric = metric) -> Scores:
-        return run.by_person(evidence.score(by, predictions))
+    def score(predictions: Predictions, metric: Metric = metric) -> Scores:
+        return run.by_person(evidence.score(metric, predictions))
 
     guessing = Scores()
     if isinstance(evidence, RegressionEvidence):
-        single, guessing = evidence.candidate_scores, run.by_person(evidence.constant_scores)
+        candidate_scores, guessing = evidence.candidate_scores, run.by_person(evidence.constant_scores)
         chance = float(np.mean(list(guessing.values())))
     else:
-        single = scores_on_test(run, entries)
-        chance = metric.chance([evidence.y[who] for who in delivered], run.recordings.n_classes)
+        candidate_scores = scores_on_test(run, entries)
+        chance = metric.chance([evidence.y[subject] for subject in delivered], run.recordings.n_classes)
 
     def single_scores(names: Mapping[str, str]) -> Scores:
-        """Return mean scores of single fits. names: the candidate of each subject."""
-        return run.by_person({who: single[name][who] for who, name in names.items() if who in single[name]})
+        """Return the score of one candidate for each subject. names: name of the candidate by subject."""
+        scores = {subject: candidate_scores[name].get(subject) for subject, name in names.items()}
+        return run.by_person({subject: value for subject, value in scores.items() if value is not None})
 
     nested, subjects = selection.nested_choices, list(selection.nested_choices)
     roles = {"chosen": selection.chosen, "best_uncensored": selection.best_uncensored}
     alternatives = {"uncensored": single_scores(selection.nested_uncensored_choices)}
     if (ensemble := selection.ensemble) is not None:
         alternatives = {
-            "best_single": scored(_by_candidate(evidence, nested)),
-            "equal_weights": scored({who: evidence.pool(who).mean(0) for who in delivered}),
-            "uncensored": scored(delivered_predictions(selection, evidence, uncensored=True)),
+            "best_single": score(_by_candidate(evidence, nested)),
+            "equal_weights": score({subject: evidence.pool(subject).mean(0) for subject in delivered}),
+            "uncensored": score(delivered_predictions(selection, evidence, uncensored=True)),
         }
     if selection.paper_network is not None:
         roles["paper_network"] = selection.paper_network
         paper = dict.fromkeys(subjects, selection.paper_network.name)
-        alternatives["paper_network"] = scored(_by_candidate(evidence, paper))
+        alternatives["paper_network"] = score(_by_candidate(evidence, paper))
     return Evaluation(
         test_scores={role: single_scores(dict.fromkeys(subjects, named.name)) for role, named in roles.items()},
-        nested_test_scores=single_scores(nested) if ensemble is None else scored(delivered),
+        nested_test_scores=single_scores(nested) if ensemble is None else score(delivered),
         alternatives=alternatives,
         metric=options.metric,
         chance=chance,
         guessing=guessing,
         other_metrics={
-            name: scored(delivered, other)
+            name: score(delivered, other)
             for name, other in options.task.metrics.items()
             if other is not metric and name != "accuracy"
         },
@@ -70,49 +71,50 @@ def evaluate(run: Run, selection: Selection, evidence: Evidence, entries: Sequen
 
 
 def delivered_predictions(selection: Selection, evidence: Evidence, *, uncensored: bool = False) -> Predictions:
-    """Return predictions of each subject by the model that was selected without the subject."""
+    """Return predictions for each subject by the model that was selected without the subject."""
     if (ensemble := selection.ensemble) is None:
         return _by_candidate(evidence, selection.nested_choices)
     return {
-        who: evidence.combine(nested_weights(ensemble, evidence, who, uncensored), who)
-        for who in evidence.held_out_subjects
+        subject: evidence.combine(nested_weights(ensemble, evidence, subject, uncensored), subject)
+        for subject in evidence.held_out_subjects
     }
 
 
-def nested_weights(ensemble: Ensemble, evidence: Evidence, who: int, uncensored: bool = False) -> Floats:
-    """Return the weights (K,) of all candidates that were fitted without a subject."""
+def nested_weights(ensemble: Ensemble, evidence: Evidence, subject: int, uncensored: bool = False) -> Floats:
+    """Return the weights (K,) of all candidates in the ensemble that was fitted without a subject."""
     nested = (ensemble.nested_uncensored if uncensored else {}) or ensemble.nested
-    weights = nested[evidence.subjects[who]]
+    weights = nested[evidence.subjects[subject]]
     return np.array([weights.get(named.name, 0.0) for named in evidence.candidates])
 
 
 def _by_candidate(evidence: Evidence, names: Mapping[str, str]) -> Predictions:
-    """Return predictions of each subject by one candidate. names: of the candidate of each subject."""
-    place = {named.name: k for k, named in enumerate(evidence.candidates)}
-    return {who: evidence.pool(who)[place[names[evidence.subjects[who]]]] for who in evidence.held_out_subjects}
+    """Return predictions for each subject by one candidate. names: name of the candidate by subject."""
+    index = {named.name: k for k, named in enumerate(evidence.candidates)}
+    chosen = {subject: index[names[evidence.subjects[subject]]] for subject in evidence.held_out_subjects}
+    return {subject: evidence.pool(subject)[k] for subject, k in chosen.items()}
 
 
 def scores_on_test(run: Run, entries: Sequence[Entry]) -> dict[str, Scores]:
-    """Return the mean test score over seeds, by name of a setting and subject."""
+    """Return mean test scores over seeds, by name of a setting and subject."""
     values: dict[str, dict[str, list[float]]] = {}
-    subjects, in_records = run.recordings.subjects, run.options.metric == BALANCED_ACCURACY
+    names, is_recorded = run.recordings.subjects, run.options.metric == BALANCED_ACCURACY
     for entry in entries:
-        tests = run.groups[entry.test]
+        subjects = run.groups[entry.test]
         if entry.record is None:
             continue
-        if in_records:
-            scores = {person: entry.record.score_on(person) for person in tests}
+        if is_recorded:
+            scores = {subject: entry.record.score_on(subject) for subject in subjects}
         elif entry.status == "done":
-            scores = {score.subject: score.value for score in held_out_scores(run, [entry]) if score.subject in tests}
+            scores = {s.subject: s.value for s in held_out_scores(run, [entry]) if s.subject in subjects}
         else:
-            scores = dict.fromkeys(tests, math.nan)
+            scores = dict.fromkeys(subjects, math.nan)
         by_subject = values.setdefault(run.options.name_of(entry.setting), {})
-        for person, value in scores.items():
-            by_subject.setdefault(str(subjects[person]), []).append(value)
-    return {name: {who: _mean(scores) for who, scores in found.items()} for name, found in values.items()}
+        for subject, value in scores.items():
+            by_subject.setdefault(str(names[subject]), []).append(value)
+    return {name: {subject: _mean(scores) for subject, scores in table.items()} for name, table in values.items()}
 
 
 def _mean(scores: Sequence[float]) -> float:
-    """Return the mean over seeds with a score; a fit that failed at once has none."""
-    measured = [score for score in scores if math.isfinite(score)]
-    return float(np.mean(measured)) if measured else math.nan
+    """Return the mean of the finite scores; NaN if there are none, because every fit failed."""
+    finite = [score for score in scores if math.isfinite(score)]
+    return float(np.mean(finite)) if finite else math.nan

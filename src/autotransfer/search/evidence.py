@@ -32,7 +32,7 @@ from .held_out import (
     scores_by_subject,
     validation_scores,
 )
-from .weights import Floats, combine_log_probs, equal_classes, fit_weights, shrunk_sharpness
+from .weights import Floats, balanced_sample_weight, combine_log_probs, fit_weights, shrunk_sharpness
 
 MAX_CANDIDATES = 12  # of a delivered ensemble: a prediction waits for all of them
 MIN_SHARE = 0.01  # of the weights: a candidate with less is left out
@@ -164,7 +164,7 @@ class ClassificationEvidence:
             rows = np.sort(np.random.default_rng(subject).permutation(len(y))[: self.windows])
             parts.append(log_p[:, rows])
             labels.append(y[rows])
-            weights.append(equal_classes(y[rows]) / len(used))
+            weights.append(balanced_sample_weight(y[rows]) / len(used))
         return np.concatenate(parts, 1), np.concatenate(labels), np.concatenate(weights)
 
     def combine(self, weights: Floats, subject: int) -> Floats:

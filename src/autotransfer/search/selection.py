@@ -1,6 +1,6 @@
-"""Select the model that a run delivers, and the one that it would have delivered without each subject.
+"""Select the model that a run delivers and, for each subject, the model that it would deliver without the subject.
 
-Selection for a subject uses evidence without that subject, and evidence contains no test scores.
+Evidence contains no test scores.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from .weights import Floats
 
 
 def select(evidence: Evidence, paper_network: NamedSetting | None = None) -> Selection:
-    """Select for a new subject, and for each subject from the evidence without the subject.
+    """Select a model for new subjects and, for each subject, a model from the evidence without the subject.
 
-    paper_network: the candidate that scores are compared with, if it was trained.
+    paper_network: the network of the paper, with which scores are compared, if it was trained.
     """
     candidates = evidence.candidates
-    without = {subject: evidence.without([subject]) for subject in evidence.held_out_subjects}
-    everything = list(range(len(candidates)))
-    uncensored = _uncensored(evidence, everything)
+    evidence_without = {subject: evidence.without([subject]) for subject in evidence.held_out_subjects}
+    indices = list(range(len(candidates)))
+    uncensored = _uncensored(evidence, indices)
 
     def select_without_each(among: Sequence[int]) -> dict[str, str]:
-        return {evidence.subjects[subject]: candidates[others.best(among)].name for subject, others in without.items()}
+        best = {subject: remaining.best(among) for subject, remaining in evidence_without.items()}
+        return {evidence.subjects[subject]: candidates[index].name for subject, index in best.items()}
 
-    chosen = candidates[evidence.best(everything)]
-    ensemble = None if evidence.rule == "published" else _weigh(evidence, chosen)
+    chosen = candidates[evidence.best(indices)]
+    ensemble = None if evidence.rule == "published" else _fit_ensemble(evidence, chosen)
     validation = {named.name: evidence.candidate_validation(k) for k, named in enumerate(candidates)}
-    used = [chosen] if ensemble is None else [named for named in candidates if named.name in ensemble.weights]
+    delivered = [chosen] if ensemble is None else [named for named in candidates if named.name in ensemble.weights]
     return Selection(
         shortlist=list(candidates),
         chosen=chosen,
@@ -41,20 +42,20 @@ def select(evidence: Evidence, paper_network: NamedSetting | None = None) -> Sel
         paper_network=paper_network,
         validation_q25={name: lower_quartile(values) for name, values in validation.items()},
         validation_mean={name: mean_score(values) for name, values in validation.items()},
-        nested_choices=select_without_each(everything),
+        nested_choices=select_without_each(indices),
         nested_uncensored_choices=select_without_each(uncensored),
-        adaptation=strongest_adaptation([named.setting.adaptation for named in used]),
+        adaptation=strongest_adaptation([named.setting.adaptation for named in delivered]),
         ensemble=ensemble,
     )
 
 
 def _uncensored(evidence: Evidence, among: Sequence[int]) -> list[int]:
-    """Return the candidates without a penalty."""
+    """Return the indices of candidates without a penalty."""
     return [k for k in among if evidence.candidates[k].setting.penalty is None]
 
 
-def _weigh(evidence: Evidence, best: NamedSetting) -> Ensemble:
-    """Weigh the candidates that were trained, and again those without a penalty. best: listed if none has a weight."""
+def _fit_ensemble(evidence: Evidence, best: NamedSetting) -> Ensemble:
+    """Return the ensemble of the trained candidates. best: the only member if no candidate has a weight."""
     candidates, among = evidence.candidates, list(evidence.trained)
     uncensored = _uncensored(evidence, among) or among
 
@@ -63,47 +64,46 @@ def _weigh(evidence: Evidence, best: NamedSetting) -> Ensemble:
 
     nested, nested_uncensored = dict[str, dict[str, float]](), dict[str, dict[str, float]]()
     for block in evidence.blocks:
-        others, names = evidence.without(block), [evidence.subjects[subject] for subject in block]
-        nested |= dict.fromkeys(names, by_name(others.weights(among)))
+        remaining, names = evidence.without(block), [evidence.subjects[subject] for subject in block]
+        nested |= dict.fromkeys(names, by_name(remaining.weights(among)))
         if uncensored != among:
-            nested_uncensored |= dict.fromkeys(names, by_name(others.weights(uncensored)))
+            nested_uncensored |= dict.fromkeys(names, by_name(remaining.weights(uncensored)))
     weights = by_name(evidence.weights(among)) or {best.name: 0.0}
     total = sum(weights.values()) or 1.0
     weighted = [
-        WeightedCandidate(one.name, one.setting.family, weights[one.name] / total, weights[one.name], strength)
-        for one, strength in zip(candidates, evidence.strengths, strict=True)
-        if one.name in weights
+        WeightedCandidate(named.name, named.setting.family, weights[named.name] / total, weights[named.name], strength)
+        for named, strength in zip(candidates, evidence.strengths, strict=True)
+        if named.name in weights
     ]
     return Ensemble(
-        candidates=sorted(weighted, key=lambda one: -one.weight),
+        candidates=sorted(weighted, key=lambda candidate: -candidate.weight),
         nested=nested,
         nested_uncensored=nested_uncensored,
     )
 
 
 class OnlineWeights(NamedTuple):
-    """Weights of the online ensemble: of candidates, and of linear models that center subjects online."""
+    """Weights of the online ensemble: candidates, and linear models that center the features of a subject online."""
 
     weights: dict[Setting, float]
-    nested: dict[int, dict[Setting, float]]  # by subject, fitted without the subject
+    nested: dict[int, dict[Setting, float]]  # by subject: weights that are fitted without the subject
 
 
 def find_online_weights(run: Run, candidates: Sequence[Setting], centered: Sequence[Setting]) -> OnlineWeights | None:
-    """Return the weights of the online ensemble; None unless a model that centers subjects has a weight."""
+    """Return the weights of the online ensemble; None unless one of the `centered` linear models has a weight."""
     if not centered:
         return None
     settings = [*candidates, *centered]
     named = [NamedSetting(run.options.name_of(setting), setting) for setting in settings]
     evidence = ClassificationEvidence.from_run(run, named, finished_entries(run, settings, run.folds()))
 
-    def find(known: ClassificationEvidence) -> dict[Setting, float]:
-        weights = known.weights(known.trained).tolist()
-        return {setting: beta for setting, beta in zip(settings, weights, strict=True) if beta}
+    def by_setting(weights: Floats) -> dict[Setting, float]:
+        return {setting: beta for setting, beta in zip(settings, weights.tolist(), strict=True) if beta}
 
-    weights = find(evidence)
+    weights = by_setting(evidence.weights(evidence.trained))
     if weights.keys().isdisjoint(centered):
         return None
     nested: dict[int, dict[Setting, float]] = {}
     for block in evidence.blocks:
-        nested |= dict.fromkeys(block, find(evidence.without(block)))
+        nested |= dict.fromkeys(block, by_setting(evidence.without(block).weights(evidence.trained)))
     return OnlineWeights(weights, nested)

@@ -1,6 +1,6 @@
-"""Search settings by Optuna's TPE in continuous spaces, one population at a time.
+"""Search for settings with Optuna's TPE sampler, one batch of trials at a time.
 
-A batch of trials is a function of the seed, its number and earlier scores, so that a search can be resumed.
+A batch depends only on the seed, the number of the batch and earlier scores, so that a search can be resumed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..settings import Setting
 if TYPE_CHECKING:
     import optuna
 
-BATCH = 16
+BATCH = 16  # trials that are trained together
 
 
 def suggest(trial: optuna.Trial) -> Setting:
@@ -28,7 +28,7 @@ def suggest(trial: optuna.Trial) -> Setting:
 
 
 def tpe_search(run: Run, tell: Tell, *, progress: bool | None) -> list[Setting]:
-    """Return the settings that were searched, the network without a penalty first."""
+    """Train the sampled settings on one fold and return them, after the network without a penalty."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -36,20 +36,20 @@ def tpe_search(run: Run, tell: Tell, *, progress: bool | None) -> list[Setting]:
     options, fold = run.options, run.search_fold()
     settings = [options.apply(Setting())]
     run.database.add([Entry.build("search", settings[0], *fold, options.seed)])
-    for number, first in enumerate(range(0, options.trials, BATCH)):
+    for number, start in enumerate(range(0, options.trials, BATCH)):
         study.sampler = optuna.samplers.TPESampler(
             seed=options.seed * 10_007 + number, constant_liar=True, multivariate=True
         )
-        trials = [study.ask() for _ in range(min(BATCH, options.trials - first))]
+        trials = [study.ask() for _ in range(min(BATCH, options.trials - start))]
         batch = [options.apply(suggest(trial)) for trial in trials]
         tell(f"stage one: batch {number + 1} of the tpe search, {len(batch)} settings")
         keys = [Entry.build("search", setting, *fold, options.seed).key for setting in batch]
         run.database.add(Entry.build("search", setting, *fold, options.seed) for setting in batch)
         run.train(progress=progress)
-        known = {entry.key: entry.record for entry in run.database.entries()}
+        records = {entry.key: entry.record for entry in run.database.entries()}
         for trial, key in zip(trials, keys, strict=True):
-            record = known[key]
-            assert record is not None, "work ends when every job has"
+            record = records[key]
+            assert record is not None, "training finishes every job"
             study.tell(trial, 0.0 if record.failure else record.validation_score)
         settings += batch
     return settings

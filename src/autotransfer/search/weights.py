@@ -1,9 +1,9 @@
-"""Fit weights of candidates on subjects that their fits held out.
+"""Compute the weights of candidates in an ensemble from their predictions for held-out subjects.
 
     log p(class) = Σ_k β_k log p_k(class) − normalizer,   β_k ≥ 0
 
 β minimizes the log-loss, with the same total weight for every subject and class, plus λ · mean_k (β_k / β₀ − 1)², where
-β₀ is the best weight that is equal for all candidates. Without this term, the weights of the luckiest candidates grow.
+β₀ is the best common weight of all candidates. This term shrinks the weights of candidates that are best by chance.
 """
 
 from __future__ import annotations
@@ -15,80 +15,79 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
 
 Floats = NDArray[np.float64]
+LogProbs = NDArray[np.floating]
 SHRINKAGE = 0.01  # λ, in units of the log-loss
-SHARPNESS_SHRINKAGE = 0.001  # of the squared log sharpness, in units of the log-loss
+SHARPNESS_SHRINKAGE = 0.001  # factor of log(sharpness)², in units of the log-loss
 SPREAD = 0.55  # standard deviation over subjects of the best log temperature: 0.3 to 0.9 in six data sets
-PRIOR_SUBJECTS = 2  # number of subjects that SPREAD is worth
+PRIOR_SUBJECTS = 2  # number of subjects that SPREAD counts as
 
 
-def fit_weights(
-    log_p: NDArray[np.floating], y: NDArray[np.int64], weight: Floats, shrinkage: float = SHRINKAGE
-) -> Floats:
-    """Fit weights β (K,) of log-probabilities (K, N, C) of classes y (N,), with weights (N,) that sum to 1."""
+def fit_weights(log_p: LogProbs, y: NDArray[np.int64], sample_weight: Floats, shrinkage: float = SHRINKAGE) -> Floats:
+    """Fit weights β (K,) of log-probabilities (K, N, C) to classes y (N,). sample_weight: sums to 1."""
     K = len(log_p)
-    equal = sharpness(log_p.mean(0), y, weight) / K
+    beta_0 = sharpness(log_p.mean(0), y, sample_weight) / K
 
     def objective(beta: Floats) -> tuple[float, Floats]:
-        loss, slope = _log_loss(beta, log_p, y, weight)
-        away = beta / equal - 1
-        return loss + shrinkage * float((away**2).mean()), slope + shrinkage * 2 * away / (equal * K)
+        loss, gradient = _log_loss(beta, log_p, y, sample_weight)
+        deviation = beta / beta_0 - 1
+        return loss + shrinkage * float((deviation**2).mean()), gradient + shrinkage * 2 * deviation / (beta_0 * K)
 
-    solution = minimize(objective, np.full(K, equal), jac=True, method="L-BFGS-B", bounds=[(0, None)] * K)
+    solution = minimize(objective, np.full(K, beta_0), jac=True, method="L-BFGS-B", bounds=[(0, None)] * K)
     return np.asarray(solution.x, dtype=np.float64)
 
 
-def sharpness(log_p: NDArray[np.floating], y: NDArray[np.int64], weight: Floats) -> float:
-    """Return the inverse temperature that calibrates log-probabilities (N, C) best, shrunk slightly towards 1.
+def sharpness(log_p: LogProbs, y: NDArray[np.int64], sample_weight: Floats) -> float:
+    """Return the inverse temperature with the lowest log-loss of log-probabilities (N, C), shrunk slightly towards 1.
 
-    Without shrinkage it is infinite if all windows are predicted without a mistake.
+    Without shrinkage, the inverse temperature is infinite if all windows are predicted correctly.
     """
 
-    def objective(power: float) -> float:
-        loss, _ = _log_loss(np.exp([power]), log_p[None], y, weight)
-        return loss + SHARPNESS_SHRINKAGE * power**2
+    def objective(log_sharpness: float) -> float:
+        loss, _ = _log_loss(np.exp([log_sharpness]), log_p[None], y, sample_weight)
+        return loss + SHARPNESS_SHRINKAGE * log_sharpness**2
 
     return float(np.exp(minimize_scalar(objective, bounds=(-5, 5), method="bounded").x))
 
 
-def shrunk_sharpness(log_p: Sequence[NDArray[np.floating]], y: Sequence[NDArray[np.int64]]) -> float:
+def shrunk_sharpness(log_p: Sequence[LogProbs], y: Sequence[NDArray[np.int64]]) -> float:
     """Return the inverse temperature for a new subject, from log-probabilities (n, C) and classes (n,) of each subject.
 
-    Its logarithm m over n subjects is shrunk by how much subjects differ, m · max(0, 1 − s² / (n m²)) (James and
-    Stein), where s² is the variance of one Newton step from m to each subject's own optimum.
+    The logarithm m of the common inverse temperature of n subjects is shrunk to m · max(0, 1 − s² / (n m²)) (James and
+    Stein), where s² is the variance over subjects of one Newton step from m to the optimum of a subject.
     """
-    n, weights = len(y), [equal_classes(classes) for classes in y]
+    n, weights = len(y), [balanced_sample_weight(classes) for classes in y]
     common = sharpness(np.concatenate(log_p), np.concatenate(y), np.concatenate(weights) / n)
-    slopes, curvatures = [], []
-    for of_subject, classes, weight in zip(log_p, y, weights, strict=True):
-        p = np.exp(combine_log_probs(np.array([common]), of_subject[None]))
-        mean = (p * of_subject).sum(1)
-        slopes.append(common * (weight * (mean - of_subject[np.arange(len(classes)), classes])).sum())
-        curvatures.append(common**2 * (weight * ((p * of_subject**2).sum(1) - mean**2)).sum())
-    steps = np.array(slopes) / max(np.mean(curvatures), 1e-12)
+    gradients, curvatures = [], []
+    for logits, classes, sample_weight in zip(log_p, y, weights, strict=True):
+        p = np.exp(combine_log_probs(np.array([common]), logits[None]))
+        mean = (p * logits).sum(1)
+        gradients.append(common * (sample_weight * (mean - logits[np.arange(len(classes)), classes])).sum())
+        curvatures.append(common**2 * (sample_weight * ((p * logits**2).sum(1) - mean**2)).sum())
+    steps = np.array(gradients) / max(np.mean(curvatures), 1e-12)
     variance = (PRIOR_SUBJECTS * SPREAD**2 + ((steps - steps.mean()) ** 2).sum()) / (PRIOR_SUBJECTS + n - 1)
-    power = float(np.log(common))
-    return float(np.exp(power * max(0.0, 1 - variance / max(n * power**2, 1e-12))))
+    m = float(np.log(common))
+    return float(np.exp(m * max(0.0, 1 - variance / max(n * m**2, 1e-12))))
 
 
-def _log_loss(beta: Floats, log_p: NDArray[np.floating], y: NDArray[np.int64], weight: Floats) -> tuple[float, Floats]:
+def _log_loss(beta: Floats, log_p: LogProbs, y: NDArray[np.int64], sample_weight: Floats) -> tuple[float, Floats]:
     """Return the weighted log-loss and its gradient (K,)."""
-    mixed = combine_log_probs(beta, log_p)
+    combined = combine_log_probs(beta, log_p)
     rows = np.arange(len(y))
-    residual = np.exp(mixed)
+    residual = np.exp(combined)
     residual[rows, y] -= 1
-    residual *= weight[:, None]
-    slope = log_p.reshape(len(beta), -1) @ residual.ravel().astype(log_p.dtype)
-    return float(-(weight * mixed[rows, y]).sum()), np.asarray(slope, dtype=np.float64)
+    residual *= sample_weight[:, None]
+    gradient = log_p.reshape(len(beta), -1) @ residual.ravel().astype(log_p.dtype)
+    return float(-(sample_weight * combined[rows, y]).sum()), np.asarray(gradient, dtype=np.float64)
 
 
-def combine_log_probs(beta: Floats, log_p: NDArray[np.floating]) -> Floats:
+def combine_log_probs(beta: Floats, log_p: LogProbs) -> Floats:
     """Return normalized log-probabilities (N, C) of the weighted candidates log_p (K, N, C)."""
-    mixed = np.tensordot(beta, log_p, 1).astype(np.float64)
-    mixed -= mixed.max(1, keepdims=True)  # SciPy's logsumexp takes ten times as long on few windows
-    return np.asarray(mixed - np.log(np.exp(mixed).sum(1, keepdims=True)))
+    logits = np.tensordot(beta, log_p, 1).astype(np.float64)
+    logits -= logits.max(1, keepdims=True)  # SciPy's logsumexp takes ten times as long on few windows
+    return np.asarray(logits - np.log(np.exp(logits).sum(1, keepdims=True)))
 
 
-def equal_classes(y: NDArray[np.int64]) -> Floats:
-    """Return weights (N,) of one subject's windows that sum to 1, with the same total for every class that occurs."""
-    _, place, count = np.unique(y, return_inverse=True, return_counts=True)
-    return np.asarray(1 / (len(count) * count[place]))
+def balanced_sample_weight(y: NDArray[np.int64]) -> Floats:
+    """Return weights (N,) of the windows of one subject. They sum to 1, with the same total for every class in y."""
+    _, index, count = np.unique(y, return_inverse=True, return_counts=True)
+    return np.asarray(1 / (len(count) * count[index]))
