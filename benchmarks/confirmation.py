@@ -13,7 +13,7 @@ import numpy as np
 from scipy import stats
 
 from autotransfer.report.statistics import holm
-from autotransfer.report.wording import probability, share, signed
+from autotransfer.report.wording import probability, score, share, signed
 
 from .drawing import Gain, draw_gains, write_figure
 from .evidence import Scores, differences, read_scores, scores_by, select_best, set_means
@@ -220,7 +220,7 @@ SETS = {
     "emg_limb_position": "EMG, arm positions", "emg_lowerlimb": "EMG, leg", "emg_minimal": "EMG, armband",
     "emg_uci": "EMG, armband (UCI)", "imu_har": "phone and watch",
 }  # fmt: skip
-NOTES = ("mean gain", "95 % interval", f"gain / lose more than {HARM:g}")
+NOTES = ("mean gain", "95 % interval", f"gain / lose more than {score(HARM)}")
 ALT = (
     "Balanced accuracy on unseen subjects of eight sets, as four pairs: the better of two baselines and "
     "AutoTransfer; without and with online adaptation; without and with all unlabeled windows; without and with five "
@@ -262,8 +262,8 @@ def headline(folder: Path) -> str:
     scores = ConfirmationScores(folder)
     mean = mean_over_subjects(differences(scores.zero_shot[ENSEMBLE], scores.best_run_baseline()))
     assert mean.interval is not None
-    low, high = mean.interval
-    return f"{mean.value:.3f} balanced accuracy (95 % interval {low:.3f} to {high:.3f})"
+    low, high = map(score, mean.interval)
+    return f"{score(mean.value)} balanced accuracy (95 % interval {low} to {high})"
 
 
 PARTS = {

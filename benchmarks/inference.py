@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from autotransfer.report.wording import probability, share, signed
+from autotransfer.report.wording import probability, score, share, signed
 from autotransfer.training.intervals import bootstrap_interval
 from autotransfer.words import range_words
 
@@ -104,8 +104,8 @@ def equivalence_table(claims: Mapping[str, Differences]) -> str:
     for name, differences in claims.items():
         units = (equivalence(_all_values(differences)), equivalence(_means(differences)))
         within = all(unit.p < SIGNIFICANT for unit in units)
-        rows.append([name, *map(str, units), f"less than {MARGIN:.3f} either way" if within else "not shown"])
-    margin = f"two one-sided tests against ± {MARGIN:.3f}"
+        rows.append([name, *map(str, units), f"less than {score(MARGIN)} either way" if within else "not shown"])
+    margin = f"two one-sided tests against ± {score(MARGIN)}"
     heads = [margin, "subjects: 90 % interval", "sets: 90 % interval", "difference"]
     return markdown(heads, rows)
 
@@ -126,7 +126,7 @@ def harm_table(steps: Mapping[str, Differences]) -> str:
         values = _all_values(differences)
         most = f"{share(rates[worst])} ({worst})" if rates[worst] else "–"
         rows.append([name, str(len(values)), share(lose), share(gain), most, signed(float(values.min()))])
-    limits = [f"lose more than {HARM:g}", f"gain more than {HARM:g}"]
+    limits = [f"lose more than {score(HARM)}", f"gain more than {score(HARM)}"]
     heads = ["", "subjects", *limits, "worst set", "largest loss"]
     return markdown(heads, rows)
 

@@ -133,7 +133,7 @@ def test_predict(finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_pa
     told = result.stderr.splitlines()
     assert told[0] == "Predicted 48 windows: left 24, right 24"
     assert "trained on windows of 4 subjects" in told[1]
-    assert any(line.startswith("balanced accuracy on 4 subjects (chance .50): mean ") for line in told)
+    assert any(line.startswith("balanced accuracy on 4 subjects (chance .500): mean ") for line in told)
     assert any(line.split()[:1] == ["left"] for line in told[-2:]), "a confusion matrix"
     by_person = tmp_path / "scores.csv"
     again = call(

@@ -188,10 +188,10 @@ def test_two_runs_are_compared_by_subject(tmp_path: Path) -> None:
     a = pretend(tmp_path / "a", base)
     b = pretend(tmp_path / "b", [value + 0.05 + 0.001 * n for n, value in enumerate(base)])
     lines = call("compare", a, b).stdout.splitlines()
-    assert lines[0] == "balanced accuracy on 7 test subjects (chance .50):"
-    assert lines[1].split()[:4] == ["a", "mean", "0.750,", "lower"]
-    assert lines[2].split()[:3] == ["b", "mean", "0.803,"]
-    assert lines[3].startswith("b minus a: +0.053, 95 % interval +0.05")
+    assert lines[0] == "balanced accuracy on 7 test subjects (chance .500):"
+    assert lines[1].split()[:4] == ["a", "mean", ".750,", "lower"]
+    assert lines[2].split()[:3] == ["b", "mean", ".803,"]
+    assert lines[3].startswith("b minus a: +.053, 95 % interval +.05")
     assert lines[4] == "of 7 subjects 7 gained, 0 tied, 0 lost"
     assert lines[5] == "b is better on these subjects"
     assert call("compare", b, a).stdout.splitlines()[-1] == "b is better on these subjects"

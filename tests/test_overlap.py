@@ -25,6 +25,7 @@ from autotransfer.person.predictions import predict_windows
 from autotransfer.recordings import Raw
 from autotransfer.report.subject_scores import SubjectScores
 from autotransfer.tasks.classification import METRICS
+from autotransfer.words import score
 
 REC = at.synthetic(n_subjects=6, windows_per_class=12, n_channels=4, n_times=32)
 NEW = REC.subject.numpy() == 5
@@ -89,7 +90,7 @@ def test_calibration_windows_are_counted_and_the_rest_is_scored(model: Model) ->
     assert "labels of 10 of these 24 windows" in first
     rest = raw_of(rows[10:])
     p = predict_windows(made, rest)
-    assert second == f"balanced accuracy on the other 14 windows: {METRIC.score(rest.y, p):.3f}"
+    assert second == f"balanced accuracy on the other 14 windows: {score(METRIC.score(rest.y, p))}"
     assert len(lines(made, few)) == 1, "nothing is left to score"
     again = made
     if made.card.calibrates_with != []:

@@ -37,6 +37,7 @@ from autotransfer.tasks.regression import METRICS, R2
 from autotransfer.training.conformal import Intervals, held_out_coverage, interval_radius
 from autotransfer.training.representation import find_representation
 from autotransfer.training.ridge import STRENGTHS, ridge
+from autotransfer.words import score
 from tiny import auto_classifier
 
 Array = NDArray[Any]
@@ -342,7 +343,7 @@ def test_run_report_predict(tmp_path: Path) -> None:
     result = call(*words, "--out", run, "--at-least", 0.9)
     assert result.exception is None, result.exception
     choice = read_choice(run)
-    assert f"Score: {np.mean(list(choice.estimate.values())):.3f} R² on 6 held-out subjects" in result.stdout
+    assert f"Score: {score(np.mean(list(choice.estimate.values())))} R² on 6 held-out subjects" in result.stdout
     assert choice.at_least == 0.9
     page = (run / "report.html").read_text()
     assert "<b>force" not in page

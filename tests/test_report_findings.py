@@ -16,7 +16,7 @@ from autotransfer.report.methods import methods_paragraph
 from autotransfer.report.statistics import paired
 from autotransfer.report.summary import Summary
 from autotransfer.report.terminal import result_lines
-from autotransfer.report.wording import family_words, interval, signed
+from autotransfer.report.wording import family_words, interval, score, signed
 from autotransfer.runs.choice import Choice, NamedSetting
 from autotransfer.settings import Setting
 from report_example import averaged, empty, finished, paper_network_won
@@ -80,12 +80,12 @@ def test_the_terminal_prints_at_most_seven_lines_and_the_report() -> None:
     for line, start in zip(lines, starts, strict=False):
         assert line.startswith(start)
     best, replayed = choice.best_baseline, choice.replay
-    assert f"{np.mean(list(choice.estimate.values())):.3f} balanced accuracy on 12 held-out subjects" in lines[0]
-    assert "chance .25" in lines[0]
+    assert f"{score(np.mean(list(choice.estimate.values())))} balanced accuracy on 12 held-out subjects" in lines[0]
+    assert "chance .250" in lines[0]
     assert best.name in lines[1]
     assert signed(best.difference) in lines[1]
     pair = paired(replayed.calibrated["5"], replayed.before_calibration["5"])
-    assert f"from {pair.second.mean:.3f} to {pair.first.mean:.3f} on the windows without a label" in lines[4]
+    assert f"from {score(pair.second.mean)} to {score(pair.first.mean)} on the windows without a label" in lines[4]
     assert f"{signed(pair.mean)} (95 % interval {interval(pair)})" in lines[4]
     assert len(result_lines(of(finished()))) <= 7
 
@@ -129,7 +129,7 @@ def test_the_part_of_censoring_is_the_difference_to_uncensored_candidates() -> N
     part = paired(nested, plain)
     assert part is not None
     (line,) = describe_censoring(of(run, alternatives={"uncensored": plain}))
-    assert f"{part.second.mean:.3f}" in line
+    assert f"scores {score(part.second.mean)}" in line
     assert signed(part.mean) in line
     assert describe_censoring(of(run, alternatives={"uncensored": nested})) == []
     assert "censoring did not help" in page(paper_network_won())

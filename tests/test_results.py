@@ -52,7 +52,7 @@ def test_runs_as_they_ship_are_compared_with_the_best_baseline_of_the_set() -> N
         for k in range(4)
     ]  # fmt: skip
     line = default_runs.format_table(pd.DataFrame(people)).splitlines()[2]
-    assert line == "| a | 4 | 0.750 → 0.800, +0.050 (+0.050 to +0.050) |"
+    assert line == "| a | 4 | .750 → .800, +.050 (+.050 to +.050) |"
 
 
 def test_what_a_limit_costs_is_paired_by_subject(tmp_path: Path) -> None:
@@ -72,8 +72,8 @@ def test_what_a_limit_costs_is_paired_by_subject(tmp_path: Path) -> None:
     pd.DataFrame(results).to_csv(tmp_path / "anytime.csv", index=False)
     pd.DataFrame(people).to_csv(tmp_path / "last_scores.csv", index=False)
     cells = [cell.strip() for cell in anytime.limit_costs(tmp_path).splitlines()[2].split("|")[1:-1]]
-    assert cells[:4] == ["a", "0.600 after 70 s", "0.600", "0.700 after 200 s"]
-    assert cells[5] == "−0.100 (−0.100 to −0.100)"
+    assert cells[:4] == ["a", ".600 after 70 s", ".600", ".700 after 200 s"]
+    assert cells[5] == "−.100 (−.100 to −.100)"
 
 
 def test_the_first_stage_is_compared_on_subjects_with_both_scores(tmp_path: Path) -> None:
@@ -88,8 +88,8 @@ def test_the_first_stage_is_compared_on_subjects_with_both_scores(tmp_path: Path
     ]
     pd.DataFrame(rows).to_csv(tmp_path / "first_stage.csv", index=False)
     table = first_stage.first_stage_table(tmp_path)
-    assert "| best baseline → zero-shot | 0.600 → 0.700 | +0.100 (+0.100 to +0.100) | 2 of 2 |" in table
-    assert "| zero-shot → online session | 0.600 → 0.800 | +0.200" in table
+    assert "| best baseline → zero-shot | .600 → .700 | +.100 (+.100 to +.100) | 2 of 2 |" in table
+    assert "| zero-shot → online session | .600 → .800 | +.200" in table
     few = pd.DataFrame([row for row in rows if row["case"] != "all_windows"])
     few.to_csv(tmp_path / "first_stage.csv", index=False)
     assert "| zero-shot → all windows at once | – |" in first_stage.first_stage_table(tmp_path)

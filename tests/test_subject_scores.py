@@ -30,22 +30,22 @@ def test_every_subject_has_a_score_and_classes_are_counted() -> None:
     assert table.loc["p2", "accuracy"] == 1
     assert table.loc["p1", ["rest as rest", "rest as fist", "fist as rest", "fist as fist"]].tolist() == [4, 0, 4, 0]
     lines = found.lines()
-    assert lines[0] == "Not clearly better than guessing (chance .50)", "p1 guesses, and there are two people"
-    assert lines[1].startswith("balanced accuracy on 2 subjects (chance .50): mean 0.750")
+    assert lines[0] == "Not clearly better than guessing (chance .500)", "p1 guesses, and there are two people"
+    assert lines[1].startswith("balanced accuracy on 2 subjects (chance .500): mean .750")
     assert [line.split() for line in lines[2:5]] == [
-        ["p0", "1.000", "8", "windows"], ["p1", "0.500", "8", "windows"], ["p2", "–", "1", "window"],
+        ["p0", "1.000", "8", "windows"], ["p1", ".500", "8", "windows"], ["p2", "–", "1", "window"],
     ]  # fmt: skip
     assert [line.split() for line in lines[-2:]] == [["rest", "9", "0"], ["fist", "4", "4"]]
 
 
-@pytest.mark.parametrize(("metric", "chance"), [("roc_auc", ".50"), ("cohen_kappa", ".00"), ("f1_macro", ".50")])
+@pytest.mark.parametrize(("metric", "chance"), [("roc_auc", ".500"), ("cohen_kappa", ".000"), ("f1_macro", ".500")])
 def test_the_metric_can_be_chosen(metric: str, chance: str) -> None:
     lines = scores([[True] * 8] * 3).lines(metric)
     assert f"on 3 subjects (chance {chance}): mean 1.000" in lines[0]
 
 
 def test_missing_and_many_subjects() -> None:
-    assert scores([[True] * 8], named=False).lines()[0] == "balanced accuracy on 8 windows: 1.000 (chance .50)"
+    assert scores([[True] * 8], named=False).lines()[0] == "balanced accuracy on 8 windows: 1.000 (chance .500)"
     many = scores([[True] * 4] * 30, classes=tuple(f"class {n}" for n in range(20))).lines()
     assert "  and 10 more; --scores FILE lists all" in many
     assert many[-1] == "The confusion matrix of 20 classes is in --scores FILE"

@@ -122,8 +122,8 @@ def test_subjects_below_the_required_score_are_named() -> None:
     choice = of(nested_test_scores=scores, at_least=0.7)
     assert list(choice.below) == ["anna", "cleo"]
     line = describe_worst(choice)
-    assert line.startswith("Worst subject: 0.550 (subject anna).")
-    assert "2 of 3 subjects (anna: 0.550, cleo: 0.690)" in line
+    assert line.startswith("Worst subject: .550 (subject anna).")
+    assert "2 of 3 subjects (anna: .550, cleo: .690)" in line
     assert line in headline(choice)
     assert "No subject scores below" in describe_worst(replace(choice, at_least=0.5))
     for wrong in (0.0, 1.0, 70.0, float("nan")):

@@ -6,18 +6,20 @@ import math
 
 
 def range_words(limits: tuple[float, ...] | None) -> str:
-    """Return the interval of a difference in words, such as '+0.010 to +0.050'."""
+    """Return the interval of a difference in words, such as '+.010 to +.050'."""
     return "–" if limits is None else f"{signed(limits[0])} to {signed(limits[1])}"
 
 
 def score(value: float | None) -> str:
-    """Return a score with three decimals, '–' if it is unknown."""
-    return "–" if value is None or not math.isfinite(value) else f"{value:.3f}".replace("-", "−")
+    """Return a score with three decimals and no zero before the point, such as '.788'; '–' if it is unknown."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    return ("−" if value < 0 else "") + f"{abs(value):.3f}".removeprefix("0")
 
 
 def signed(value: float) -> str:
-    """Return a number with its sign and three decimals; without a sign if it rounds to zero."""
-    text = f"{abs(value):.3f}"
+    """Return a difference of scores with its sign, such as '+.010'; without a sign if it rounds to zero."""
+    text = score(abs(value))
     return text if float(text) == 0 else ("+" if value > 0 else "−") + text
 
 

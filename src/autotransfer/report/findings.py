@@ -88,10 +88,10 @@ def describe_below(choice: Choice) -> str:
     if choice.at_least is None:
         return ""
     if not choice.below:
-        return f"No subject scores below {choice.at_least:g}."
+        return f"No subject scores below {score(choice.at_least)}."
     names = [f"{short_name(name)}: {score(value)}" for name, value in choice.below.items()]
     below = f"{len(choice.below)} of {count(len(choice.estimate), 'subject')}"
-    return f"Below {choice.at_least:g}: {below} ({', '.join(names)})."
+    return f"Below {score(choice.at_least)}: {below} ({', '.join(names)})."
 
 
 def describe_unlabeled(choice: Choice) -> str | None:
@@ -141,11 +141,11 @@ def describe_losses(replayed: ReplayResult) -> str:
     parts = {"online adaptation": replayed.harmed}
     parts |= {f"{count(int(n), 'labeled window')} of each class": part for n, part in replayed.harmed_by_labels.items()}
     losing = [f"{round(part * n_subjects)} of {n_subjects} with {name}" for name, (part, n_subjects) in parts.items()]
-    return f"Subjects that lose more than {HARM:g}: {', '.join(losing)}."
+    return f"Subjects that lose more than {score(HARM)}: {', '.join(losing)}."
 
 
 def describe_metric(choice: Choice) -> str:
-    """Return, for example, 'balanced accuracy on 12 test subjects (chance .25)'."""
+    """Return, for example, 'balanced accuracy on 12 test subjects (chance .250)'."""
     guessing = "" if choice.chance is None else f" ({choice.task.chance_words(choice.chance)})"
     held_out = "" if choice.hold_out == SUBJECT else f", by held-out {short_name(choice.hold_out)}"
     return f"{label_of(choice.metric)} on {count(len(choice.estimate), 'test subject')}{held_out}{guessing}"

@@ -57,7 +57,7 @@ def _describe_classification(summary: Summary, choice: Choice) -> dict[str, str]
     else:
         model = (
             "a weighted mean of the log-probabilities of the candidates, divided by a temperature "
-            f"({choice.ensemble.temperature:.2f}). The weights minimize the class-balanced log-loss on held-out "
+            f"({score(choice.ensemble.temperature)}). The weights minimize the class-balanced log-loss on held-out "
             "subjects. For the score of each subject, weights and temperature were estimated again without the fits "
             f"that held that subject out (nested). Weights of the delivered model: {_list_weights(choice.ensemble)}."
         )

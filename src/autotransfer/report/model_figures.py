@@ -47,7 +47,8 @@ def draw_confusion(summary: Summary) -> Figure | None:
     cells |= {"colorscale": [[0, plot.BACKGROUND], [1, ACCENT]], "showscale": False}
     cells |= {"hovertext": texts, "hovertemplate": "%{hovertext}<extra></extra>"}
     if len(names) <= MOST_CELLS:
-        cells |= {"texttemplate": "%{z:.2f}", "textfont": {"size": 12}}
+        cells |= {"text": [list(map(score, row)) for row in shares.tolist()]}
+        cells |= {"texttemplate": "%{text}", "textfont": {"size": 12}}
     down = plot.names_axis(names, "true", length=12) | {"range": [len(names) - 0.4, -0.6]}
     return Figure(
         key="confusion",

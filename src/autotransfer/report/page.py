@@ -139,10 +139,12 @@ def _environment() -> Environment:
 
 
 def number_words(value: Any) -> str:
-    """Return a value of a figure's table with at most four digits."""
+    """Return a value of a figure's table with three decimals, or four digits above 10."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "–"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return score(value) if abs(value) < 10 else f"{value:.4g}"
 
 
 def import_plotly() -> Any:

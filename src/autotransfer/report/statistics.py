@@ -12,6 +12,7 @@ from scipy import stats
 
 from ..training.intervals import MIN_SUBJECTS_TO_TEST as MIN_SUBJECTS_TO_TEST
 from ..training.intervals import bootstrap_interval
+from ..words import score
 
 MOST_TO_ENUMERATE = 50  # subjects for the exact test; above, the normal approximation is good
 TIE = 1e-9  # smaller differences are due to rounding
@@ -27,7 +28,7 @@ class Spread:
     minimum: float
 
     def __str__(self) -> str:
-        return f"mean {self.mean:.3f}, lower quartile {self.lower_quartile:.3f}, minimum {self.minimum:.3f}"
+        return f"mean {score(self.mean)}, lower quartile {score(self.lower_quartile)}, minimum {score(self.minimum)}"
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ class SubjectScores:
         names = [short(subject) for subject, _ in shown]
         width = max(map(len, names))
         lines = [
-            f"  {label:{width}}  {score(value)}  {count(len(self.windows[subject]), 'window')}"
+            f"  {label:{width}}  {score(value):>5}  {count(len(self.windows[subject]), 'window')}"
             for label, (subject, value) in zip(names, shown, strict=True)
         ]
         rest = len(by_subject) - len(shown)

@@ -30,8 +30,8 @@ def probability(p: float | None, *, equals: bool = False) -> str:
     if p is None:
         return "–"
     if p < 0.001:
-        return "<\u00a00.001"
-    return f"=\u00a0{p:.3f}" if equals else f"{p:.3f}"
+        return "<\u00a0.001"
+    return f"=\u00a0{score(p)}" if equals else score(p)
 
 
 def duration(seconds: float) -> str:

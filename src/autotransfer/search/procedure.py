@@ -28,7 +28,7 @@ from ..runs.results import finished_fits, results_table
 from ..runs.run import Run, Tell, check_same_data
 from ..settings import Setting
 from ..training.progress import show_work
-from ..words import clock, count
+from ..words import clock, count, score
 from .baselines import baseline_scores
 from .candidates import find_candidates, shortlist_key
 from .diagnosis import diagnose
@@ -248,8 +248,8 @@ class PlanRunner:
         if not is_last:
             stage = self.stage_scores[-1]
             held_out = "subjects" if run.data.units is None else f"{run.options.hold_out}s"
-            score = f"{stage.score:.3f} on held-out {held_out}"
-            self.tell(f"interim result after {clock(stage.seconds)}: {score}; predict can use it")
+            result = f"{score(stage.score)} on held-out {held_out}"
+            self.tell(f"interim result after {clock(stage.seconds)}: {result}; predict can use it")
 
     def _end_reason(self, *, is_last: bool) -> str | None:
         """Return why no other stage follows; None if one may."""

@@ -68,7 +68,7 @@ class Curve:
         more = f" ({self.then - self.now:,} more)" if self.unit == "subjects" else ""
         return [
             f"balanced accuracy on unseen subjects, by number of training {self.unit}",
-            *(f"  {n:>{width},}  {score(value)}  {bar}" for n, value, bar in points),
+            *(f"  {n:>{width},}  {score(value):>5}  {bar}" for n, value, bar in points),
             f"expected gain with {self.then:,} {self.unit} instead of {self.now:,}{more}: {signed(self.gain)} "
             f"({100 * LEVEL:.0f} % interval {range_words((self.low, self.high))})",
         ]

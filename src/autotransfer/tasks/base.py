@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..errors import UserError, shown
 from ..recordings import Recordings, load
+from ..words import score
 
 Floats = NDArray[np.float64]
 Weights = NDArray[Any] | None
@@ -88,5 +89,5 @@ class Task:
         return name if isinstance(name, str) and name in self.metrics else self.default_metric
 
     def chance_words(self, chance: float) -> str:
-        """Return the score of guessing in words, such as 'chance .50'."""
-        return f"{self.chance_name} " + f"{chance:.2f}".replace("-", "−").removeprefix("0")
+        """Return the score of guessing in words, such as 'chance .500'."""
+        return f"{self.chance_name} {score(chance)}"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..recordings import Recordings, load_with_targets
+from ..words import score
 from .base import Floats, Metric, Task, Weights
 
 REGRESSION = "continuous"  # value of --target
@@ -60,7 +61,7 @@ class Regression(Task):
     has_columns = True
 
     def chance_words(self, chance: float) -> str:
-        return "a constant scores " + f"{chance:.2f}".replace("-", "−")
+        return f"a constant scores {score(chance)}"
 
     def load(self, source: str, column: str | None, **how: Any) -> Recordings:
         return load_with_targets(source, column, **how)

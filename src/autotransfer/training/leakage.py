@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import UserError
+from ..words import score
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Leakage:
         return (self.accuracy - self.chance) / (1 - self.chance)
 
     def __str__(self) -> str:
-        return f"subject read with {self.accuracy:.3f} (chance {self.chance:.3f}), at least {self.bits:.2f} bits"
+        return f"subject read with {score(self.accuracy)} (chance {score(self.chance)}), at least {self.bits:.2f} bits"
 
 
 def leakage(z: Any, s: Any, *, folds: int = 5, seed: int = 0) -> Leakage:

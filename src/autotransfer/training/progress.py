@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..folds import name_of
 from ..jobs import Outcome
-from ..words import clock, fits_words
+from ..words import clock, fits_words, score
 
 if TYPE_CHECKING:
     from .trainer import Trainer
@@ -98,7 +98,7 @@ class Progress:
         LOG.debug(
             "%s: %s, tested on %s, seed %d: %s, epoch %d of %d, %.1f s",
             self.label, job.setting.name, name_of(job.fold.test_subject), job.seed,
-            f"balanced accuracy {outcome.test_score:.3f}" if outcome.failure is None else outcome.failure,
+            f"balanced accuracy {score(outcome.test_score)}" if outcome.failure is None else outcome.failure,
             outcome.best_epoch, outcome.epochs, outcome.seconds,
         )  # fmt: skip
         self.advance(1 + job.setting.max_epochs - outcome.epochs)
@@ -112,12 +112,12 @@ class Progress:
         self.failed += sum(failed)
         self.succeeded += len(failed) - sum(failed)
         pairs = zip(scores, failed, strict=False)  # regression has no scores
-        self.scores += [score for score, has_failed in pairs if math.isfinite(score) and not has_failed]
+        self.scores += [value for value, has_failed in pairs if math.isfinite(value) and not has_failed]
 
     @property
     def note(self) -> str:
-        """Return finished fits and their mean score so far, such as '8 of 120 fits done, mean score 0.61'."""
-        mean = f", mean score {sum(self.scores) / len(self.scores):.2f}" if self.scores else ""
+        """Return finished fits and their mean score so far, such as '8 of 120 fits done, mean score .612'."""
+        mean = f", mean score {score(sum(self.scores) / len(self.scores))}" if self.scores else ""
         return fits_words(self.succeeded, self.members, self.failed) + mean
 
     def advance(self, epochs: int) -> None:
