@@ -59,7 +59,7 @@ def solved(z: NDArray[np.float64], y: NDArray[np.int64], classes: int = 3) -> Cl
 def test_shrinkage_is_ledoit_and_wolf_s(n: int, dim: int) -> None:
     z, y = rows(n, dim)
     within = z - np.stack([z[y == k].mean(0) for k in range(3)])[y]
-    assert solved(z, y).shrinkage() == pytest.approx(ledoit_wolf(within, assume_centered=True)[1], abs=1e-12)
+    assert solved(z, y).estimate_shrinkage() == pytest.approx(ledoit_wolf(within, assume_centered=True)[1], abs=1e-12)
 
 
 @pytest.mark.parametrize("share", [0.01, 0.5, 1.0, "auto"])
@@ -71,7 +71,7 @@ def test_the_classifier_follows_from_the_formula(n: int, dim: int, share: float 
     assert found.by_rows == (n < dim)
     means = np.stack([z[y == k].mean(0) for k in range(3)])
     S = (z - means[y]).T @ (z - means[y]) / n
-    a = found.shrinkage() if isinstance(share, str) else share
+    a = found.estimate_shrinkage() if isinstance(share, str) else share
     inverse = np.linalg.inv((1 - a) * S + a * np.trace(S) / dim * np.eye(dim))
     weight, bias = found.solve(share)
     np.testing.assert_allclose(weight, means @ inverse, rtol=1e-6, atol=1e-8)

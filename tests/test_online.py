@@ -22,8 +22,8 @@ from autotransfer.search.plan import Stage, make_plan
 from autotransfer.search.replay import ORDERS
 from autotransfer.settings import Setting
 from autotransfer.training.centering import (
-    BEYOND,
     CENTERING_RULES,
+    MAX_DISTANCE,
     Centering,
     CenteringRule,
     OnlineCentering,
@@ -149,7 +149,7 @@ def test_one_class_alone_moves_little_if_predictions_are_trusted() -> None:
 def test_a_window_unlike_any_other_is_not_learned_from() -> None:
     centered = OnlineCentering(simple(), CenteringRule())
     known = centered.update(centered.initial_state(), np.array([[1.0, 0.0, -1.0]]), np.ones(3) / 3)
-    wild = np.array([[1.0, 0.0, -1.0]]) * (BEYOND * 9.0)
+    wild = np.array([[1.0, 0.0, -1.0]]) * (MAX_DISTANCE * 9.0)
     after = centered.update(known, wild, np.ones(3) / 3)
     assert all(np.array_equal(after[name], own) for name, own in known.items())
 

@@ -129,8 +129,8 @@ def by_hand(recordings: at.Recordings, job: at.Job, decays: list[float]) -> dict
     copy_member(net, start.net, 0)
     head = torch.nn.Linear(start.net.latent_dim, recordings.n_classes).double()
     head.load_state_dict({name: tensor[0] for name, tensor in start.classifier.state_dict().items()})
-    (part,) = start.censors.paths
-    censor = copy.deepcopy(part.censor)
+    (path,) = start.censors.paths
+    censor = copy.deepcopy(path.censor)
     main = torch.optim.AdamW([*net.parameters(), *head.parameters()], weight_decay=setting.weight_decay)
     critics = torch.optim.AdamW(censor.parameters(), weight_decay=setting.weight_decay)
     weight = 1 / torch.bincount(recordings.y[rows]).double()

@@ -1,4 +1,4 @@
-"""Censors of a population: members of one code path share a stacked censor."""
+"""Censors of a population. Members whose penalties run the same code, a code path, share a stacked censor."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..randomness import key_of
 from ..settings import Setting
 from .flat import FlatParameters
 from .optimizer import AdamW
-from .program import Branches
+from .program import ParallelStreams
 
 
 class _CodePath:
-    """Members of one code path with their censor and its critics' optimizer."""
+    """Members of one code path, with the stacked censor and the optimizer of its critics."""
 
     def __init__(
         self, settings: list[Setting], index: list[int], seeds: Sequence[int], *, latent_dim: int, n_classes: int,
@@ -33,20 +33,21 @@ class _CodePath:
             CENSORS[first.method], first.mode, options, latent_dim=latent_dim, n_classes=n_classes,
             n_subjects=n_groups, members=len(index), seeds=[seeds[member] for member in index], branches=branches,
         ).to(device=device, dtype=dtype)  # fmt: skip
-        self._labels: tuple[Tensor, Tensor, Tensor, Tensor] | None = None  # labels of all members and of these members
+        # classes and subjects of the last call: of all members, and of the members of this path
+        self._labels: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
         self.critic: AdamW | None = None
-        critics = [one for one in options if isinstance(one, CriticOptions)]
-        self.steps = critics[0].critic_steps if critics else 1
-        if any(True for _ in self.censor.parameters()):
+        critics = [method_options for method_options in options if isinstance(method_options, CriticOptions)]
+        self.critic_steps = critics[0].critic_steps if critics else 1
+        if next(self.censor.parameters(), None) is not None:
             rates = [settings[member].training.lr for member in index]
             if critics:
-                rates = [options.critic_lr or rate for options, rate in zip(critics, rates, strict=True)]
+                rates = [critic.critic_lr or rate for critic, rate in zip(critics, rates, strict=True)]
             decay = [settings[member].training.weight_decay for member in index]
             self.rate = torch.tensor(rates, dtype=dtype, device=device)
             self.critic = AdamW(FlatParameters(censor=self.censor), torch.tensor(decay, dtype=dtype, device=device))
 
     def labels(self, y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the labels of these members, as the same tensors for critics and penalty, so that caches hold."""
+        """Return the labels of these members: the same tensors in a step, so that the censor can cache by tensor."""
         if len(self.index) == len(y):
             return y, s
         if self._labels is None or self._labels[0] is not y or self._labels[1] is not s:
@@ -58,7 +59,7 @@ class _CodePath:
         self.censor.after_step(active[self.index])
 
     def select(self, keep: Tensor, index: Tensor) -> None:
-        """Keep only members `keep` of this part; `index` are their new indices in the population."""
+        """Keep only members `keep` of this path, which get the indices `index` in the population."""
         self.index = index
         self.censor.select(keep)
         if self.critic is not None:
@@ -68,13 +69,13 @@ class _CodePath:
 
 
 class Censors:
-    """Penalties (P,) of a population, 0 for members without a censor."""
+    """Censors of a population of P members, by code path."""
 
     def __init__(
         self, settings: list[Setting], seeds: Sequence[int], *, latent_dim: int, n_classes: int,
         n_groups: Sequence[int], device: torch.device, dtype: torch.dtype, branches: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
-        """Make the censors; n_groups: one per member, equal within a code path; branches: their widths in z."""
+        """Make the censors. n_groups: training subjects of each member; branches: widths of encoder branches in z."""
         paths: dict[tuple[object, ...], list[int]] = {}
         for member, setting in enumerate(settings):
             if setting.penalty is not None:
@@ -86,61 +87,61 @@ class Censors:
             )
             for index in paths.values()
         ]  # fmt: skip
-        self.branches = Branches(device)
+        self.streams = ParallelStreams(device)
 
     def penalty(self, z: Tensor, y: Tensor, s: Tensor) -> Tensor:
-        """Return the penalties (P,) of latents z (P, B, D) with classes y and subjects s (P, B)."""
+        """Return penalties (P,) of latents z (P, B, D) with classes y and subjects s (P, B); 0 without a censor."""
         if len(self.paths) == 1 and len(self.paths[0].index) == len(z):
             return self.paths[0].censor(z, y, s)  # type: ignore[no-any-return]  # modules give Any
 
-        def work(part: _CodePath) -> Tensor:
-            return part.censor(z[part.index], *part.labels(y, s))  # type: ignore[no-any-return]  # modules give Any
+        def compute(path: _CodePath) -> Tensor:
+            return path.censor(z[path.index], *path.labels(y, s))  # type: ignore[no-any-return]  # modules give Any
 
         penalty = z.new_zeros(z.shape[0])
-        for part, values in zip(self.paths, self.branches([partial(work, part) for part in self.paths]), strict=True):
-            penalty = penalty.index_copy(0, part.index, values)
+        for path, values in zip(self.paths, self.streams([partial(compute, p) for p in self.paths]), strict=True):
+            penalty = penalty.index_copy(0, path.index, values)
         return penalty
 
     def train_critics(self, z: Tensor, y: Tensor, s: Tensor, active: Tensor, decay: Tensor) -> None:
-        """Update the critics on the latents of this step, before the encoder; decay (P,) scales learning rates."""
+        """Update the critics of active members (P,) with the latents of this step; decay (P,) scales learning rates."""
         z = z.detach()
 
-        def work(part: _CodePath) -> None:
-            assert part.critic is not None
-            inputs = (z if len(part.index) == len(z) else z[part.index], *part.labels(y, s))
-            rate, acting = part.rate * decay[part.index], active[part.index]
-            for _ in range(part.steps):
-                loss = part.censor.critic_loss(*inputs)
+        def train(path: _CodePath) -> None:
+            assert path.critic is not None
+            inputs = (z if len(path.index) == len(z) else z[path.index], *path.labels(y, s))
+            rate, is_active = path.rate * decay[path.index], active[path.index]
+            for _ in range(path.critic_steps):
+                loss = path.censor.critic_loss(*inputs)
                 assert loss is not None
-                part.critic.step(part.critic.flat.gradient(loss.sum()), rate, acting)
+                path.critic.step(path.critic.flat.gradient(loss.sum()), rate, is_active)
 
-        self.branches([partial(work, part) for part in self.paths if part.critic is not None])
+        self.streams([partial(train, path) for path in self.paths if path.critic is not None])
 
     def after_step(self, active: Tensor) -> None:
-        for part in self.paths:
-            part.after_step(active)
+        for path in self.paths:
+            path.after_step(active)
 
     def select(self, keep: Tensor) -> None:
         """Keep only members keep (K,) of the population."""
-        new_place = {int(old): new for new, old in enumerate(keep.tolist())}
-        parts = []
-        for part in self.paths:
-            stay = [i for i, old in enumerate(part.index.tolist()) if old in new_place]
-            if stay:
-                index = torch.tensor([new_place[int(part.index[i])] for i in stay], device=keep.device)
-                part.select(torch.tensor(stay, device=keep.device), index)
-                parts.append(part)
-        self.paths = parts
+        new_index = {int(old): new for new, old in enumerate(keep.tolist())}
+        paths = []
+        for path in self.paths:
+            positions = [i for i, member in enumerate(path.index.tolist()) if member in new_index]
+            if positions:
+                index = torch.tensor([new_index[int(path.index[i])] for i in positions], device=keep.device)
+                path.select(torch.tensor(positions, device=keep.device), index)
+                paths.append(path)
+        self.paths = paths
 
     def state(self) -> dict[str, Tensor]:
         """Return all tensors that training changes, by name."""
         tensors = {}
-        for part in self.paths:
-            for name, tensor in part.censor.state_dict().items():
-                tensors[f"{part.name}.censor.{name}"] = tensor
-            if part.critic is not None:
-                for name, tensor in part.critic.state().items():
-                    tensors[f"{part.name}.critic.{name}"] = tensor
+        for path in self.paths:
+            for name, tensor in path.censor.state_dict().items():
+                tensors[f"{path.name}.censor.{name}"] = tensor
+            if path.critic is not None:
+                for name, tensor in path.critic.state().items():
+                    tensors[f"{path.name}.critic.{name}"] = tensor
         return tensors
 
     def load(self, tensors: dict[str, Tensor]) -> None:
@@ -149,8 +150,8 @@ class Censors:
 
     def member_state(self, member: int) -> dict[str, Tensor]:
         """Return one member's censor state without the member axis."""
-        for part in self.paths:
-            places = (part.index == member).nonzero().flatten().tolist()
-            if places:
-                return {f"censor.{name}": t[places[0]].clone() for name, t in part.censor.state_dict().items()}
+        for path in self.paths:
+            positions = (path.index == member).nonzero().flatten().tolist()
+            if positions:
+                return {f"censor.{name}": t[positions[0]].clone() for name, t in path.censor.state_dict().items()}
         return {}

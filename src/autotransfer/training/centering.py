@@ -1,18 +1,18 @@
 """Online centering: a new subject's offset in logits, estimated from windows without labels.
 
 A linear model whose training subjects were centered (`center="online"`) is linear in the window, so centering a new
-subject subtracts an offset δ from its logits. δ is 0 before the first window. With u the logits less the logits at the
-center of the training subjects, n windows and the sum s of their u,
+subject subtracts an offset δ from its logits. δ is 0 before the first window. Let u be the logits of a window minus the
+logits at the center of the training subjects, and s the sum of u over n windows:
 
     plain      δ = s / (m + n)
     balanced   δ = (s − (1 − r) Σ_c n_c μ_c) / (m + n)
     cautious   δ = r (s − (1 − r) Σ_c n_c μ_c) / (m + r n)
 
-m is the weight of the prior in windows. Σ_c n_c μ_c is the sum expected for training subjects: n_c windows predicted as
-class c, whose mean of u is μ_c. A subject who shows one class for minutes is then compared with that class, not with
-all classes. But predictions are wrong for a subject with a large offset, and windows of all classes need no such
-comparison. r tells the two cases apart without predictions by the variance of u within the subject: r = 0 for the
-variance of one class, r = 1 for the variance of all classes within training subjects. An offset does not change r.
+m is the weight of the prior in windows. n_c windows are predicted as class c, in which u has the mean μ_c over training
+subjects, so Σ_c n_c μ_c is the sum expected without an offset. A subject who shows one class for minutes is compared
+with that class, not with all classes. Predictions are wrong for a subject with a large offset, and no comparison is
+needed if all classes occur. Therefore r measures without predictions how many classes occur, by the variance of u: r is
+0 for the variance within one class and 1 for the variance within training subjects. An offset does not change r.
 
 Forgetting multiplies all sums by 1 − forgetting at every window. Windows much further from the center than every
 training window are predicted but do not change δ.
@@ -33,12 +33,12 @@ from ..errors import UserError, check_choice, check_types
 RULES = ("plain", "balanced", "cautious")
 PRIORS = (2.0, 8.0, 32.0)  # weights of the prior in windows, compared on held-out subjects
 FORGETTING = (0.0, 0.01)  # compared on held-out subjects
-MOST_PRIOR = 1e6
-BEYOND = 2.0  # largest distance of a window from the center, relative to all training windows
+MAX_PRIOR = 1e6
+MAX_DISTANCE = 2.0  # from the center, of windows that change δ; relative to the farthest training window
 TINY = 1e-12
 
 Floats = NDArray[np.float64]
-CenteringState = dict[str, Floats]  # of one subject, or of several on leading axes
+CenteringState = dict[str, Floats]  # sums over the windows of one subject, or of several on leading axes
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class CenteringRule:
     def __post_init__(self) -> None:
         check_types(self)
         check_choice("kind", self.kind, RULES)
-        if not 0 < self.prior_windows <= MOST_PRIOR:
-            raise UserError(f"prior_windows is {self.prior_windows}; it must be above 0 and at most {MOST_PRIOR:g}")
+        if not 0 < self.prior_windows <= MAX_PRIOR:
+            raise UserError(f"prior_windows is {self.prior_windows}; it must be above 0 and at most {MAX_PRIOR:g}")
         if not 0 <= self.forgetting < 1:
             raise UserError(f"forgetting is {self.forgetting}; it must be at least 0 and below 1")
 
@@ -70,22 +70,22 @@ CENTERING_RULES = tuple(
 
 
 class Centering(NamedTuple):
-    """Statistics of P members with C classes, of logits less their mean over classes."""
+    """Statistics of the logits of P members with C classes. The mean over classes is subtracted from all logits."""
 
     reference: Tensor  # (P, C): logits at the center of the training subjects
-    classes: Tensor  # (P, C, C): mean of u in windows of each class, all subjects weighing the same
+    classes: Tensor  # (P, C, C): mean of u in windows of each class, with equal weights of subjects
     within: Tensor  # (P,): mean squared distance of u from the subject's mean in the class
     between: Tensor  # (P,): mean squared distance of these means from the subject's mean over classes
     farthest: Tensor  # (P,): largest |u| of a training window
 
 
 def fit_centering(logits: Tensor, reference: Tensor, y: Tensor, subjects: Tensor) -> Centering:
-    """Fit one member (P = 1) to logits (n, C) with classes and subjects (n,); reference: logits (C,) at the center."""
+    """Fit one member (P = 1) to logits (n, C), classes y and subjects (n,). reference: logits (C,) at the center."""
     reference = _subtract_mean(reference.double())
     u = _subtract_mean(logits.double()) - reference
     n_classes = u.shape[1]
-    unique_subjects, who = subjects.unique(return_inverse=True)  # type: ignore[no-untyped-call]  # torch's
-    cell = who * n_classes + y
+    unique_subjects, subject = subjects.unique(return_inverse=True)  # type: ignore[no-untyped-call]  # torch's
+    cell = subject * n_classes + y  # a cell is the windows of one subject and class
     size = len(unique_subjects) * n_classes
     count = torch.bincount(cell, minlength=size).double()
     means = u.new_zeros(size, n_classes).index_add_(0, cell, u) / count.clamp(min=1)[:, None]
@@ -110,7 +110,7 @@ def stack_centering(members: list[Centering]) -> Centering:
 
 
 class OnlineCentering:
-    """Online estimates of subjects' offsets in the logits of P members. It is stateless: see `initial_state`.
+    """Estimator of the offsets of subjects in the logits of P members. The state of a subject is passed to each method.
 
     rule: one rule, or L rules, each with its own state on a leading axis
     """
@@ -119,21 +119,21 @@ class OnlineCentering:
         self.reference, self.classes, self.within, self.between, farthest = (
             np.asarray(tensor.numpy(), dtype=np.float64) for tensor in centering
         )
-        self.limit = BEYOND * farthest
+        self.limit = MAX_DISTANCE * farthest
         rules = rule if isinstance(rule, tuple) else (rule,)
         leading = (-1,) if isinstance(rule, tuple) else ()
 
-        def each(values: list[float]) -> Any:
-            """Return a value per rule."""
+        def per_rule(values: list[float]) -> Any:
+            """Return one value per rule as an array () or (L,)."""
             return np.array(values).reshape(leading)
 
-        self.prior = each([rule.prior_windows for rule in rules])
-        self.retention = each([1 - rule.forgetting for rule in rules])
-        self.is_balanced = each([float(rule.kind != "plain") for rule in rules])
-        self.is_cautious = each([float(rule.kind == "cautious") for rule in rules])
+        self.prior = per_rule([rule.prior_windows for rule in rules])
+        self.retention = per_rule([1 - rule.forgetting for rule in rules])
+        self.is_balanced = per_rule([float(rule.kind != "plain") for rule in rules])
+        self.is_cautious = per_rule([float(rule.kind == "cautious") for rule in rules])
 
     def initial_state(self, *leading: int) -> CenteringState:
-        """Return the state of a new subject, or of subjects (L, …) on leading axes."""
+        """Return the state of a new subject, or of several new subjects on leading axes."""
         members, n_classes = self.reference.shape
         return {
             "total": np.zeros((*leading, members, n_classes)),
@@ -145,41 +145,41 @@ class OnlineCentering:
         """Return u of logits (..., P, C)."""
         return np.asarray(logits - logits.mean(-1, keepdims=True) - self.reference)
 
-    def offset(self, known: CenteringState) -> Floats:
+    def offset(self, state: CenteringState) -> Floats:
         """Return δ (..., P, C), to be subtracted from the logits."""
-        total, counts = known["total"], known["counts"]
+        total, counts = state["total"], state["counts"]
         n = counts.sum(-1)[..., None]  # (..., 1)
-        seen = np.maximum(n, TINY)
-        spread = known["squares"] / seen - np.square(total / seen[..., None]).sum(-1)  # (..., P)
-        r = np.clip((spread - self.within) / np.maximum(self.between, TINY), 0.0, 1.0)
+        count = np.maximum(n, TINY)
+        variance = state["squares"] / count - np.square(total / count[..., None]).sum(-1)  # (..., P)
+        r = np.clip((variance - self.within) / np.maximum(self.between, TINY), 0.0, 1.0)
         rule = (self.prior, self.is_balanced, self.is_cautious)
         prior, is_balanced, is_cautious = (_append_axes(values, r.ndim) for values in rule)
         expected = np.einsum("...c,pcd->...pd", counts, self.classes)
-        away = total - (is_balanced * (1 - r))[..., None] * expected
+        deviation = total - (is_balanced * (1 - r))[..., None] * expected
         share = 1 - is_cautious * (1 - r)
-        return np.asarray((share / (prior + share * n))[..., None] * away)
+        return np.asarray((share / (prior + share * n))[..., None] * deviation)
 
-    def update(self, known: CenteringState, u: Floats, p: Floats) -> CenteringState:
+    def update(self, state: CenteringState, u: Floats, p: Floats) -> CenteringState:
         """Return the state after one more window with u (..., P, C) and class probabilities p (..., C)."""
-        square, usual = self._squares(u)
-        kept = 1 - usual * (1 - _append_axes(self.retention, p.ndim - 1))
+        square, weight = self._squares(u)
+        retention = 1 - weight * (1 - _append_axes(self.retention, p.ndim - 1))
         return {
-            "total": kept[..., None, None] * known["total"] + usual[..., None, None] * u,
-            "squares": kept[..., None] * known["squares"] + usual[..., None] * square,
-            "counts": kept[..., None] * known["counts"] + usual[..., None] * p,
+            "total": retention[..., None, None] * state["total"] + weight[..., None, None] * u,
+            "squares": retention[..., None] * state["squares"] + weight[..., None] * square,
+            "counts": retention[..., None] * state["counts"] + weight[..., None] * p,
         }
 
     def transductive_offset(self, u: Floats, p: Floats) -> Floats:
-        """Return δ (P, C), or (L, P, C) of several rules, from all windows of a subject, u (n, P, C) and p (n, C)."""
-        square, usual = self._squares(u)
+        """Return δ (P, C), or (L, P, C) for L rules, from u (n, P, C) and p (n, C) of all windows of a subject."""
+        square, weight = self._squares(u)
         windows = {"total": u, "squares": square, "counts": p}
-        known = {name: np.tensordot(usual, values, 1) for name, values in windows.items()}
+        state = {name: np.tensordot(weight, values, 1) for name, values in windows.items()}
         if self.prior.ndim:  # several rules
-            known = {name: total[None] for name, total in known.items()}
-        return self.offset(known)
+            state = {name: total[None] for name, total in state.items()}
+        return self.offset(state)
 
     def _squares(self, u: Floats) -> tuple[Floats, Floats]:
-        """Return |u|² (..., P), and 0 for windows that are too far away for most members, else 1 (...)."""
+        """Return |u|² (..., P) and weights (...): 0 for windows too far from the center in most members, else 1."""
         square = np.square(u).sum(-1)
         return square, (2 * (square > self.limit**2).sum(-1) <= len(self.limit)).astype(np.float64)
 

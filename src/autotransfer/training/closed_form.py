@@ -2,10 +2,10 @@
 
 Classes are equally likely, as in balanced accuracy, and normal with a common covariance:
 
-    logit_k = μ_kᵀ Σ⁻¹ z − ½ μ_kᵀ Σ⁻¹ μ_k        Σ = (1 − a) S + a tr(S)/D
+    logit_k = μ_kᵀ Σ⁻¹ z − ½ μ_kᵀ Σ⁻¹ μ_k        Σ = (1 − a) S + a (tr(S)/D) I
 
-S is the covariance within classes. The shrinkage a is an option or the estimate of Ledoit and Wolf (2004). Evaluation,
-snapshots, checkpoints and packing are the same as for networks.
+S is the covariance within classes. The shrinkage a is an option or the estimate of Ledoit and Wolf (2004). Populations
+of linear models are packed, evaluated and stored as populations of networks are.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ABSENT_LOGIT = -1e4  # logit of a class without training windows
 
 
 def make_population(jobs: Sequence[Job], windows: Windows, encoders: Encoders | None = None) -> Trainer:
-    """Return the population of jobs of one program, fitted in closed form if the encoder allows it."""
+    """Return the untrained population of jobs of one program (see `program_of`)."""
     trainer = ClosedFormTrainer if jobs[0].setting.network.closed_form else Trainer
     return trainer(jobs, windows, encoders)
 
@@ -43,14 +43,15 @@ class ClosedFormTrainer(Trainer):
         self.epoch += 1
         self.epoch_index.fill_(self.epoch)
         self.losses.zero_()
-        groups: dict[bytes, list[int]] = {}  # by training rows, because seeds make no difference
+        groups: dict[bytes, list[int]] = {}  # by training rows, because linear models do not depend on seeds
         for group, job in enumerate(self.groups.jobs):
             groups.setdefault(job.fold.train.tobytes(), []).append(group)
         group_of_member = self.groups.group_of_member.tolist()
-        for same_rows in groups.values():
-            self._solve(same_rows[0], [member for member, group in enumerate(group_of_member) if group in same_rows])
+        for equal_groups in groups.values():
+            members = [member for member, group in enumerate(group_of_member) if group in equal_groups]
+            self._fit_members(equal_groups[0], members)
 
-    def _solve(self, group: int, members: list[int]) -> None:
+    def _fit_members(self, group: int, members: list[int]) -> None:
         """Fit members that share the training rows of a group."""
         net, prepared = cast(ClosedFormEncoder, self.net), self.prepared.get_group(group)
         rows = torch.from_numpy(self.groups.jobs[group].fold.train).to(self.device)
@@ -65,12 +66,12 @@ class ClosedFormTrainer(Trainer):
             members, torch.cat([net.raw_latents(x[None], first)[0].double() for x, _ in batches()])
         )
         y = self.y[rows]
-        n_classes, given = self.classifier.weight.shape[1], net.head()
-        classes = ClassMoments(latents, y, n_classes)
+        n_classes, head = self.classifier.weight.shape[1], net.head()
+        moments = ClassMoments(latents, y, n_classes)
         for member in members:
             options = cast(ClosedFormOptions, self.jobs[member].setting.network)
             weight, bias = (
-                classes.solve(options.shrinkage) if given is None else (given.to(latents), latents.new_zeros(n_classes))
+                moments.solve(options.shrinkage) if head is None else (head.to(latents), latents.new_zeros(n_classes))
             )
             self.classifier.weight.data[member] = weight.to(self.classifier.weight)
             self.classifier.bias.data[member] = bias.to(self.classifier.bias)
@@ -92,42 +93,43 @@ class ClassMoments:
     def __init__(self, latents: Tensor, y: Tensor, n_classes: int) -> None:
         count = torch.bincount(y, minlength=n_classes)
         total = latents.new_zeros(n_classes, latents.shape[1]).index_add_(0, y, latents)
-        self.present = count > 0
+        self.has_windows = count > 0  # (K,)
         self.means = total / count.clamp(min=1)[:, None]  # (K, D)
         self.rows = latents - self.means[y]
-        self.by_rows = len(latents) < latents.shape[1]  # the smaller of the two products suffices
+        # n S = rowsᵀ rows has the nonzero eigenvalues of rows rowsᵀ, so the smaller of the two products suffices.
+        self.by_rows = len(latents) < latents.shape[1]
         self.product = self.rows @ self.rows.T if self.by_rows else self.rows.T @ self.rows
-        level = self.product.diagonal().sum() / self.rows.numel()  # tr(S)/D
-        self.level = level if level > 0 else torch.ones_like(level)  # 1 if every row equals its class mean
+        variance = self.product.diagonal().sum() / self.rows.numel()  # tr(S)/D
+        self.variance = variance if variance > 0 else torch.ones_like(variance)  # 1 if every row equals its class mean
 
-    def shrinkage(self) -> float:
+    def estimate_shrinkage(self) -> float:
         """Return the shrinkage of Ledoit and Wolf: the squared error of S over its squared distance from tr(S)/D."""
         n, dim = self.rows.shape
         square = self.product.square().sum() / n**2  # |S|²
         error = (self.rows.square().sum(1).square().sum() / n - square) / n
-        distance = square - dim * self.level**2
+        distance = square - dim * self.variance**2
         return float((error / distance).clamp(0, 1)) if distance > 0 else 1.0
 
     def solve(self, shrinkage: float | str) -> tuple[Tensor, Tensor]:
         """Return weights (K, D) and bias (K,) of the logits."""
-        share = max(self.shrinkage() if isinstance(shrinkage, str) else shrinkage, MIN_SHRINKAGE)
+        a = max(self.estimate_shrinkage() if isinstance(shrinkage, str) else shrinkage, MIN_SHRINKAGE)
         # If latents are not finite, there is no root, weights become NaN and only this member fails.
-        root, info = torch.linalg.cholesky_ex(self._shrunk(self.product, share))
+        root, info = torch.linalg.cholesky_ex(self._shrink(self.product, a))
         root = torch.where(info == 0, root, torch.nan)
         if not self.by_rows:
             weight = torch.cholesky_solve(self.means.T, root).T  # μ_kᵀ Σ⁻¹
         else:  # Woodbury identity with rows R: (c RᵀR + l)⁻¹ = (1 − c Rᵀ (c RRᵀ + l)⁻¹ R) / l
             inner = torch.cholesky_solve(self.rows @ self.means.T, root)  # (n, K)
-            within = (1 - share) / len(self.rows) * (self.rows.T @ inner).T
-            weight = (self.means - within) / (share * self.level)
+            within = (1 - a) / len(self.rows) * (self.rows.T @ inner).T
+            weight = (self.means - within) / (a * self.variance)
         bias = -0.5 * (weight * self.means).sum(1)
-        return weight, torch.where(self.present, bias, ABSENT_LOGIT)
+        return weight, torch.where(self.has_windows, bias, ABSENT_LOGIT)
 
-    def covariance(self, share: float) -> Tensor:
-        """Return Σ (D, D) with shrinkage `share`."""
-        return self._shrunk(self.rows.T @ self.rows if self.by_rows else self.product, share)
+    def covariance(self, a: float) -> Tensor:
+        """Return Σ (D, D) with shrinkage a."""
+        return self._shrink(self.rows.T @ self.rows if self.by_rows else self.product, a)
 
-    def _shrunk(self, product: Tensor, share: float) -> Tensor:
-        matrix = (1 - share) / len(self.rows) * product
-        matrix.diagonal().add_(share * self.level)
+    def _shrink(self, product: Tensor, a: float) -> Tensor:
+        matrix = (1 - a) / len(self.rows) * product
+        matrix.diagonal().add_(a * self.variance)
         return matrix

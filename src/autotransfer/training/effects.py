@@ -110,7 +110,7 @@ def fit_effects(latents: Tensor, y: Tensor, subjects: Tensor, n_classes: int) ->
     class_is_present = has_windows.sum(0) > 0
     center = (class_means * class_is_present).sum(0) / class_is_present.sum()
     class_means = torch.where(class_is_present, class_means, center)
-    root = torch.linalg.cholesky(cells.covariance(max(cells.shrinkage(), RIDGE)))
+    root = torch.linalg.cholesky(cells.covariance(max(cells.estimate_shrinkage(), RIDGE)))
     whitened = torch.linalg.solve_triangular(root, ((means - center) * has_windows).flatten(0, 1).T, upper=False).T
     _, spread, axes = torch.linalg.svd(whitened, full_matrices=False)
     kept = min(DIRECTIONS, len(spread))

@@ -83,7 +83,7 @@ class Program:
         graph.replay()
 
 
-class Branches:
+class ParallelStreams:
     """Parallel streams for independent functions on a GPU; other devices call them one after the other.
 
     Small kernels leave most of the device idle.
