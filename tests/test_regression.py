@@ -356,7 +356,7 @@ def test_run_report_predict(tmp_path: Path) -> None:
     ):  # fmt: skip
         assert fact in told, fact
     (run / "report.html").unlink()
-    assert "Below 0.99: " in call("report", run, "--at-least", 0.99).stdout
+    assert "Below .990: " in call("report", run, "--at-least", 0.99).stdout
     assert (run / "report.html").exists()
     out, scores = tmp_path / "out.csv", tmp_path / "scores.csv"
     told = call("predict", run, data, "--coverage", 0.9, "--out", out, "--scores", scores)
