@@ -88,7 +88,7 @@ def test_a_shifted_subject_gains_from_one_class_alone(labeled: bool) -> None:
         x = effects.project(z[None, first].float())
         posterior = effects.posterior(effects.sum_windows(x, torch.eye(3)[y[first]]), classes=labeled)
         others = new & (y != 0)
-        before = accuracy(effects, effects.posterior(effects.no_windows, classes=labeled), z[others], y[others])
+        before = accuracy(effects, effects.posterior(effects.zero_sums, classes=labeled), z[others], y[others])
         gained.append(accuracy(effects, posterior, z[others], y[others]) - before)
     assert np.mean(gained) > 0.05
     assert min(gained) > -0.03

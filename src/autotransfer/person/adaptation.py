@@ -63,7 +63,7 @@ class SharedShift(AdaptationMethod):
     has_class_effects = False
 
     def initial_state(self) -> State:
-        return dict(self.prior.no_windows._asdict())
+        return dict(self.prior.zero_sums._asdict())
 
     def update(self, state: State, x: Tensor, p: Tensor) -> State:
         return {"sums": state["sums"] + p[..., None, :, None] * x[..., None, :], "counts": state["counts"] + p}

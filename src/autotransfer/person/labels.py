@@ -25,7 +25,7 @@ class Labels:
         self.card, self.effects, self.weights = card, list(effects), list(weights)
         self.prior = concatenate_stacks(self.effects)
         self._weights = torch.cat(self.weights)
-        self.evidence = self.prior.no_windows
+        self.evidence = self.prior.zero_sums
         self._correct()
 
     def state(self) -> State:

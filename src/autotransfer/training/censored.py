@@ -23,7 +23,7 @@ class _CodePath:
 
     def __init__(
         self, settings: list[Setting], index: list[int], seeds: Sequence[int], *, latent_dim: int, n_classes: int,
-        n_groups: int, branches: Sequence[int] | None, device: torch.device, dtype: torch.dtype,
+        n_subjects: int, branches: Sequence[int] | None, device: torch.device, dtype: torch.dtype,
     ) -> None:  # fmt: skip
         penalties = [penalty for member in index if (penalty := settings[member].penalty) is not None]
         first, options = penalties[0], [penalty.options for penalty in penalties]
@@ -31,11 +31,11 @@ class _CodePath:
         self.index = torch.tensor(index, device=device)
         self.censor = Censor(
             CENSORS[first.method], first.mode, options, latent_dim=latent_dim, n_classes=n_classes,
-            n_subjects=n_groups, members=len(index), seeds=[seeds[member] for member in index], branches=branches,
+            n_subjects=n_subjects, members=len(index), seeds=[seeds[member] for member in index], branches=branches,
         ).to(device=device, dtype=dtype)  # fmt: skip
         # classes and subjects of the last call: of all members, and of the members of this path
         self._labels: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
-        self.critic: AdamW | None = None
+        self.critic_optimizer: AdamW | None = None
         critics = [method_options for method_options in options if isinstance(method_options, CriticOptions)]
         self.critic_steps = critics[0].critic_steps if critics else 1
         if next(self.censor.parameters(), None) is not None:
@@ -43,8 +43,10 @@ class _CodePath:
             if critics:
                 rates = [critic.critic_lr or rate for critic, rate in zip(critics, rates, strict=True)]
             decay = [settings[member].training.weight_decay for member in index]
-            self.rate = torch.tensor(rates, dtype=dtype, device=device)
-            self.critic = AdamW(FlatParameters(censor=self.censor), torch.tensor(decay, dtype=dtype, device=device))
+            self.critic_lr = torch.tensor(rates, dtype=dtype, device=device)
+            self.critic_optimizer = AdamW(
+                FlatParameters(censor=self.censor), torch.tensor(decay, dtype=dtype, device=device)
+            )
 
     def labels(self, y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
         """Return the labels of these members: the same tensors in a step, so that the censor can cache by tensor."""
@@ -62,10 +64,10 @@ class _CodePath:
         """Keep only members `keep` of this path, which get the indices `index` in the population."""
         self.index = index
         self.censor.select(keep)
-        if self.critic is not None:
-            self.rate = self.rate[keep]
-            self.critic.select(keep)
-            self.critic.flat = FlatParameters(censor=self.censor)
+        if self.critic_optimizer is not None:
+            self.critic_lr = self.critic_lr[keep]
+            self.critic_optimizer.select(keep)
+            self.critic_optimizer.flat = FlatParameters(censor=self.censor)
 
 
 class Censors:
@@ -73,16 +75,16 @@ class Censors:
 
     def __init__(
         self, settings: list[Setting], seeds: Sequence[int], *, latent_dim: int, n_classes: int,
-        n_groups: Sequence[int], device: torch.device, dtype: torch.dtype, branches: Sequence[int] | None = None,
+        n_subjects: Sequence[int], device: torch.device, dtype: torch.dtype, branches: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
-        """Make the censors. n_groups: training subjects of each member; branches: widths of encoder branches in z."""
+        """Make the censors. n_subjects: training subjects of each member; branches: widths of encoder branches in z."""
         paths: dict[tuple[object, ...], list[int]] = {}
         for member, setting in enumerate(settings):
             if setting.penalty is not None:
                 paths.setdefault(setting.code_path, []).append(member)
         self.paths = [
             _CodePath(
-                settings, index, seeds, latent_dim=latent_dim, n_classes=n_classes, n_groups=n_groups[index[0]],
+                settings, index, seeds, latent_dim=latent_dim, n_classes=n_classes, n_subjects=n_subjects[index[0]],
                 branches=branches, device=device, dtype=dtype,
             )
             for index in paths.values()
@@ -107,15 +109,15 @@ class Censors:
         z = z.detach()
 
         def train(path: _CodePath) -> None:
-            assert path.critic is not None
+            assert path.critic_optimizer is not None
             inputs = (z if len(path.index) == len(z) else z[path.index], *path.labels(y, s))
-            rate, is_active = path.rate * decay[path.index], active[path.index]
+            rate, is_active = path.critic_lr * decay[path.index], active[path.index]
             for _ in range(path.critic_steps):
                 loss = path.censor.critic_loss(*inputs)
                 assert loss is not None
-                path.critic.step(path.critic.flat.gradient(loss.sum()), rate, is_active)
+                path.critic_optimizer.step(path.critic_optimizer.flat.gradient(loss.sum()), rate, is_active)
 
-        self.streams([partial(train, path) for path in self.paths if path.critic is not None])
+        self.streams([partial(train, path) for path in self.paths if path.critic_optimizer is not None])
 
     def after_step(self, active: Tensor) -> None:
         for path in self.paths:
@@ -139,8 +141,8 @@ class Censors:
         for path in self.paths:
             for name, tensor in path.censor.state_dict().items():
                 tensors[f"{path.name}.censor.{name}"] = tensor
-            if path.critic is not None:
-                for name, tensor in path.critic.state().items():
+            if path.critic_optimizer is not None:
+                for name, tensor in path.critic_optimizer.state().items():
                     tensors[f"{path.name}.critic.{name}"] = tensor
         return tensors
 

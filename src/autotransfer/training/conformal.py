@@ -1,8 +1,8 @@
 """Conformal prediction sets, abstention and prediction intervals, with thresholds fitted to held-out subjects.
 
-Windows of different subjects are not exchangeable, so subjects are the unit: all weigh the same, and the finite-sample
-correction comes from leaving each of them out. A set holds the likeliest class and every class whose probability
-reaches a threshold t. With 1 − F_k(t) the share of subject k's windows whose true class is missing from the set,
+Windows of different subjects are not exchangeable, so subjects are the unit: all subjects have the same weight, and the
+finite-sample correction leaves out one subject at a time. A set holds the likeliest class and every class whose
+probability reaches a threshold t. Let 1 − F_k(t) be the share of windows of subject k whose set lacks the true class:
 
     t₋ₖ(u) = the largest t with Σ_{j≠k} (1 − F_j(t)) ≤ u        threshold for subject k from the other subjects
     u*     = the largest u with (1 + Σ_k F_k(t₋ₖ(u))) / (K + 1) ≥ coverage
@@ -32,8 +32,8 @@ UNANSWERED = "unanswered"  # predicted instead of a class if classes are text
 N_LEVELS = 99  # thresholds are stored for coverages and shares of windows of 0.01 … 0.99
 MIN_SUBJECTS = 3  # held-out subjects to fit thresholds to
 REPORTED_COVERAGE = 0.9  # coverage of the intervals that a run reports
-CANDIDATES = 2000  # largest number of thresholds to try
-MASSES = 2000  # number of values of u
+MAX_THRESHOLDS = 2000  # largest number of thresholds to try
+N_VALUES_OF_U = 2000  # number of values of u to try
 ROUNDING = 1e-9
 
 
@@ -41,7 +41,7 @@ ROUNDING = 1e-9
 class Thresholds:
     """Thresholds of a model for sets and abstention.
 
-    n_subjects: number of held-out subjects they were fitted to
+    n_subjects: number of held-out subjects to which the thresholds were fitted
     sets: (99,) smallest probability of a class in a set, for coverages of 0.01 … 0.99; 1: the likeliest class alone
     confidences: (99,) quantiles of the confidence, 0.01 … 0.99, in the mean over subjects
     """
@@ -51,17 +51,17 @@ class Thresholds:
     confidences: list[float]
 
     def __post_init__(self) -> None:
-        enough = type(self.n_subjects) is int and self.n_subjects >= MIN_SUBJECTS
-        if not (enough and _is_monotone(self.sets, -1) and _is_monotone(self.confidences, 1)):
+        has_enough_subjects = type(self.n_subjects) is int and self.n_subjects >= MIN_SUBJECTS
+        if not (has_enough_subjects and _is_monotone(self.sets, -1) and _is_monotone(self.confidences, 1)):
             raise UserError("the thresholds of the model are damaged; train the model again")
 
     def set_threshold(self, coverage: float) -> float:
-        """Return the threshold of the smallest stored coverage that is at least this; 0 (all classes) above 0.99."""
-        place = int(np.ceil(100 * check_share("coverage", coverage) - 1e-6)) - 1
-        return self.sets[place] if place < N_LEVELS else 0.0
+        """Return the threshold for a coverage, rounded up to a stored coverage; 0 (all classes) above 0.99."""
+        index = int(np.ceil(100 * check_share("coverage", coverage) - 1e-6)) - 1
+        return self.sets[index] if index < N_LEVELS else 0.0
 
     def confidence_needed(self, abstain: float) -> float:
-        """Return the confidence below which this share of windows is not answered, by linear interpolation."""
+        """Return the confidence below which a share `abstain` of windows lies, by linear interpolation."""
         shares = np.arange(N_LEVELS + 2) / 100
         return float(np.interp(check_share("abstain", abstain), shares, [0.0, *self.confidences, 1.0]))
 
@@ -70,19 +70,19 @@ class Thresholds:
         """Fit thresholds to true classes (n_k,) and probabilities (n_k, C) of held-out subjects; None for too few."""
         if len(y) < MIN_SUBJECTS:
             return None
-        tried, covered = coverage_curves(y, probability)
+        thresholds, covered = coverage_curves(y, probability)
         levels = np.arange(1, N_LEVELS + 1) / 100
-        sets, confidences = tried[find_thresholds(covered, levels)], confidence_threshold(probability, levels)
+        sets, confidences = thresholds[find_thresholds(covered, levels)], confidence_threshold(probability, levels)
         return cls(len(y), [_round_down(t) for t in sets], [_round_down(t) for t in confidences])
 
 
 def _round_down(value: float) -> float:
-    """Round down to 7 digits, so that files are short and no set loses a class."""
+    """Round a threshold down to 7 digits, so that files are short and no set loses a class."""
     return float(np.floor(float(value) * 1e7) / 1e7)
 
 
 def _is_monotone(values: Any, sign: int) -> bool:
-    """Return whether these are N_LEVELS numbers within [0, 1] that fall (sign −1) or rise (1)."""
+    """Return whether `values` are N_LEVELS numbers within [0, 1] that decrease (sign −1) or increase (1)."""
     if not isinstance(values, list) or len(values) != N_LEVELS or not all(type(v) in (int, float) for v in values):
         return False
     array = np.asarray(values, dtype=np.float64)
@@ -90,17 +90,17 @@ def _is_monotone(values: Any, sign: int) -> bool:
 
 
 def check_share(name: str, value: object) -> float:
-    """Return a number from 0 to below 1; raise UserError for anything else."""
-    given = plain_value(value)
+    """Return a coverage above 0, or another share of at least 0, as a float; raise unless it is below 1."""
+    number = plain_value(value)
     limits, example = ("above 0", "0.9") if name == "coverage" else ("at least 0", "0.2")
     if (
-        isinstance(given, bool)
-        or not isinstance(given, (int, float))
-        or not 0 <= given < 1
-        or (name == "coverage" and given == 0)
+        isinstance(number, bool)
+        or not isinstance(number, (int, float))
+        or not 0 <= number < 1
+        or (name == "coverage" and number == 0)
     ):
         raise UserError(f"{name} is {shown(value)}; it must be {limits} and below 1, such as {example}")
-    return float(given)
+    return float(number)
 
 
 def make_sets(probability: Floats, threshold: float) -> NDArray[np.bool_]:
@@ -111,54 +111,60 @@ def make_sets(probability: Floats, threshold: float) -> NDArray[np.bool_]:
 
 
 def coverage_curves(y: Sequence[ClassIds], probability: Sequence[Floats]) -> tuple[Floats, Floats]:
-    """Return thresholds (T,) to try, from 0 to 1, and the share of each subject's windows covered (K, T)."""
-    missing = []  # for each subject the probabilities of the true class in misclassified windows
+    """Return thresholds (T,) from 0 to 1, and the share of each subject's windows whose set is correct (K, T)."""
+    true_class = []  # sorted probabilities of the true class in misclassified windows, by subject
     for labels, p in zip(y, probability, strict=True):
-        wrong = p.argmax(1) != labels
-        missing.append(np.sort(p[wrong, labels[wrong]]))
-    tried = np.unique(np.concatenate([[0.0, 1.0], *missing]))
-    if len(tried) > CANDIDATES:
-        tried = tried[np.linspace(0, len(tried) - 1, CANDIDATES).round().astype(int)]
-    missed = [np.searchsorted(p, tried, "left") / max(len(labels), 1) for p, labels in zip(missing, y, strict=True)]
-    return tried, 1 - np.stack(missed)
+        is_wrong = p.argmax(1) != labels
+        true_class.append(np.sort(p[is_wrong, labels[is_wrong]]))
+    thresholds = _thin(np.unique(np.concatenate([[0.0, 1.0], *true_class])))
+    counts = [np.searchsorted(p, thresholds, "left") for p in true_class]
+    uncovered = [count / max(len(labels), 1) for count, labels in zip(counts, y, strict=True)]
+    return thresholds, 1 - np.stack(uncovered)
+
+
+def _thin(thresholds: Floats) -> Floats:
+    """Return at most MAX_THRESHOLDS of sorted thresholds (T,), with the first and the last."""
+    if len(thresholds) <= MAX_THRESHOLDS:
+        return thresholds
+    return thresholds[np.linspace(0, len(thresholds) - 1, MAX_THRESHOLDS).round().astype(int)]
 
 
 def find_thresholds(covered: Floats, levels: Floats) -> NDArray[np.int64]:
     """Return indices of the thresholds t (L,) for coverages (L,) from coverage curves (K, T)."""
     uncovered = 1 - covered
     total = uncovered.sum(0)
-    masses = np.linspace(0, len(covered), MASSES + 1) + ROUNDING
-    places = np.stack([np.searchsorted(total - own, masses, "right") - 1 for own in uncovered])
-    # Differences of sums that are 0 may be rounded to a number above 0.
-    left_out = np.take_along_axis(covered, np.maximum(places, 0), 1).sum(0)  # (masses,), falling
-    reached = (1 + left_out) / (1 + len(covered))
-    last = np.searchsorted(-reached, -(levels - ROUNDING), "right") - 1
-    return np.where(last < 0, 0, np.searchsorted(total, masses[np.maximum(last, 0)], "right") - 1)
+    u = np.linspace(0, len(covered), N_VALUES_OF_U + 1) + ROUNDING
+    index = np.stack([np.searchsorted(total - curve, u, "right") - 1 for curve in uncovered])  # of t₋ₖ(u)
+    # The maximum is needed, because a difference of sums that is 0 may be rounded to a number above 0.
+    held_out = np.take_along_axis(covered, np.maximum(index, 0), 1).sum(0)  # Σ_k F_k(t₋ₖ(u)), decreasing in u
+    coverage = (1 + held_out) / (1 + len(covered))
+    largest = np.searchsorted(-coverage, -(levels - ROUNDING), "right") - 1  # index of u*
+    return np.where(largest < 0, 0, np.searchsorted(total, u[np.maximum(largest, 0)], "right") - 1)
 
 
 def confidence_threshold(probability: Sequence[Floats], shares: Floats) -> Floats:
-    """Return confidences (L,) below which shares (L,) of windows lie, each subject (n_k, C) weighing the same."""
-    sure = np.concatenate([p.max(1) for p in probability])
+    """Return confidences (L,) below which shares (L,) of windows lie, with equal weights of subjects (n_k, C)."""
+    confidence = np.concatenate([p.max(1) for p in probability])
     weight = np.concatenate([np.full(len(p), 1 / (len(p) * len(probability))) for p in probability])
-    order = np.argsort(sure, kind="stable")
-    below = np.cumsum(weight[order]) - weight[order]  # share of windows with less confidence
-    places = np.searchsorted(below, shares + ROUNDING, "right") - 1
-    return np.where(shares > 0, sure[order][np.maximum(places, 0)], 0.0)
+    order = np.argsort(confidence, kind="stable")
+    share_below = np.cumsum(weight[order]) - weight[order]  # share of windows with less confidence
+    index = np.searchsorted(share_below, shares + ROUNDING, "right") - 1
+    return np.where(shares > 0, confidence[order][np.maximum(index, 0)], 0.0)
 
 
 def unanswered_value(classes: Sequence[Any]) -> Any:
-    """Return the value that marks abstention: a number below 0 and all classes, or the text "unanswered"."""
-    known = [plain_value(value) for value in classes]
-    if all(isinstance(value, (int, float)) for value in known):
-        return min(-1, int(np.floor(min(known))) - 1)
+    """Return the value that marks abstention: a number below 0 and below all classes, or the text "unanswered"."""
+    values = [plain_value(value) for value in classes]
+    if all(isinstance(value, (int, float)) for value in values):
+        return min(-1, int(np.floor(min(values))) - 1)
     value = UNANSWERED
-    while value in known:
+    while value in values:
         value += "_"
     return value
 
 
 def least_probability(thresholds: Thresholds | None, coverage: float) -> float:
-    """Return the smallest probability of a class in a set; raise UserError without thresholds."""
+    """Return the smallest probability of a class in a set; raise UserError if the model has no thresholds."""
     return require_thresholds(thresholds).set_threshold(coverage)
 
 
@@ -177,16 +183,16 @@ def require_thresholds(thresholds: Thresholds | None) -> Thresholds:
     return thresholds
 
 
-def decide_classes(probability: Floats, classes: NDArray[Any], least: float | None) -> Any:
-    """Return the likeliest class (..., C) -> (...); `unanswered_value` if its probability is below `least`."""
+def decide_classes(probability: Floats, classes: NDArray[Any], threshold: float | None) -> Any:
+    """Return the likeliest class (..., C) -> (...); `unanswered_value` if its probability is below the threshold."""
     predicted = classes[probability.argmax(-1)]
-    if least is None:
+    if threshold is None:
         return predicted
     value = unanswered_value(classes.tolist())
-    kind = classes.dtype if classes.dtype == object else np.result_type(classes, np.asarray(value))
-    if classes.dtype.kind == "u" and kind.kind == "f":  # no integer type holds both
-        kind = np.dtype(object)
-    return np.where(probability.max(-1) >= least, predicted.astype(kind), np.array(value, dtype=kind))[()]
+    dtype = classes.dtype if classes.dtype == object else np.result_type(classes, np.asarray(value))
+    if classes.dtype.kind == "u" and dtype.kind == "f":  # no integer type holds both
+        dtype = np.dtype(object)
+    return np.where(probability.max(-1) >= threshold, predicted.astype(dtype), np.array(value, dtype=dtype))[()]
 
 
 # ---- intervals for regression ----------------------------------------------------------------------------------------
@@ -196,7 +202,7 @@ def decide_classes(probability: Floats, classes: NDArray[Any], least: float | No
 class Intervals:
     """Half-widths of prediction intervals for regression.
 
-    n_subjects: number of held-out subjects they were fitted to
+    n_subjects: number of held-out subjects to which the radii were fitted
     radii: (99,) for coverages of 0.01 … 0.99; None: only an infinite interval has this coverage
     """
 
@@ -210,9 +216,9 @@ class Intervals:
             raise UserError("the intervals of the model are damaged; train the model again")
 
     def radius(self, coverage: float) -> float:
-        """Return the radius of the smallest stored coverage that is at least this; infinite if there is none."""
-        place = int(np.ceil(100 * check_share("coverage", coverage) - 1e-6)) - 1
-        radius = self.radii[place] if place < N_LEVELS else None
+        """Return the radius for a coverage, rounded up to a stored coverage; infinite if no stored radius has it."""
+        index = int(np.ceil(100 * check_share("coverage", coverage) - 1e-6)) - 1
+        radius = self.radii[index] if index < N_LEVELS else None
         return math.inf if radius is None else radius
 
     @classmethod
@@ -220,20 +226,17 @@ class Intervals:
         """Fit intervals to absolute errors |y − ŷ| (n_k,) of held-out subjects; None for too few subjects."""
         if len(residuals) < MIN_SUBJECTS:
             return None
-        tried = np.unique(np.concatenate(residuals))
-        if len(tried) > CANDIDATES:  # with the largest
-            tried = tried[np.linspace(0, len(tried) - 1, CANDIDATES).round().astype(int)]
-        tried = np.concatenate([[np.inf], tried[::-1]])
-        covered = [np.searchsorted(np.sort(errors), tried, "right") / len(errors) for errors in residuals]
-        places = find_thresholds(np.stack(covered), np.arange(1, N_LEVELS + 1) / 100)
-        return cls(len(residuals), [float(radius) if np.isfinite(radius) else None for radius in tried[places]])
+        radii = np.concatenate([[np.inf], _thin(np.unique(np.concatenate(residuals)))[::-1]])
+        covered = [np.searchsorted(np.sort(errors), radii, "right") / len(errors) for errors in residuals]
+        index = find_thresholds(np.stack(covered), np.arange(1, N_LEVELS + 1) / 100)
+        return cls(len(residuals), [float(radius) if np.isfinite(radius) else None for radius in radii[index]])
 
 
 def interval_radius(intervals: Intervals | None, coverage: float) -> float:
     """Return the half-width of an interval; raise UserError if the model has no intervals."""
     if intervals is None:
         raise UserError(
-            f"the model has no intervals, because fewer than {MIN_SUBJECTS} subjects were held out; train on more"
+            f"the model has no intervals: fewer than {MIN_SUBJECTS} subjects were held out; train on more subjects"
         )
     return intervals.radius(coverage)
 

@@ -1,4 +1,4 @@
-"""Evaluation on the two held-out sets of every member: losses, confusion matrices, best snapshots, history."""
+"""Evaluation of every member on two held-out sets: losses, confusion matrices, best snapshots and history."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .flat import FlatParameters
 from .metrics import balanced_accuracy, confusion_counts
 
 CHUNK = 128  # rows evaluated at once; constant, so that no result depends on the population
-MEASURED = ("train_loss", "penalty", "loss_0", "loss_1", "score_0", "score_1")  # columns of a history
-STATE = ("loss", "epoch", "values", "stats", "confusion", "log_probs", "history")  # saved tensors of `Snapshots`
+HISTORY_COLUMNS = ("train_loss", "penalty", "loss_0", "loss_1", "score_0", "score_1")
+STATE_NAMES = ("loss", "epoch", "values", "stats", "confusion", "log_probs", "history")  # saved tensors of `Snapshots`
 
 
 class HeldOutRows:
@@ -33,26 +33,26 @@ class HeldOutRows:
         self.rows = torch.from_numpy(rows).view(len(folds), chunks, CHUNK).transpose(0, 1).contiguous().to(device)
         self.side = torch.from_numpy(side).view(len(folds), chunks, CHUNK).transpose(0, 1).contiguous().to(device)
 
-    def select(self, stay: Tensor) -> Tensor:
-        """Keep only these groups. Return which chunks still have rows, (chunks,) bool."""
-        self.rows, self.side = self.rows[:, stay], self.side[:, stay]
-        filled = (self.side >= 0).any(-1).any(-1)
-        self.rows, self.side = self.rows[filled], self.side[filled]
-        return filled
+    def select(self, groups: Tensor) -> Tensor:
+        """Keep only these groups, and return whether each chunk still has rows (chunks,)."""
+        self.rows, self.side = self.rows[:, groups], self.side[:, groups]
+        has_rows = (self.side >= 0).any(-1).any(-1)
+        self.rows, self.side = self.rows[has_rows], self.side[has_rows]
+        return has_rows
 
     def measure(
-        self, logits_of: Callable[[Tensor], Tensor], y: Tensor, group: Tensor, weight: Tensor, row_loss: RowLoss
+        self, compute_logits: Callable[[Tensor], Tensor], y: Tensor, group: Tensor, weight: Tensor, row_loss: RowLoss
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return losses (P, 2), confusion matrices (P, 2, C, C) and log-probabilities (P, chunks, CHUNK, C).
 
-        logits_of: function of rows (G, B) -> (P, B, C); y: (N,); group: (P,); weight: (P, C)
+        compute_logits: function of rows (G, B) -> (P, B, C); y: (N,); group: (P,); weight: (P, C)
         """
         members, classes = weight.shape
         sums = weight.new_zeros(2, members, 2)  # Σ loss and Σ w
         confusion = torch.zeros(members, 2, classes, classes, dtype=torch.float64, device=weight.device)
         log_probs = []
         for rows, side in zip(self.rows, self.side, strict=True):
-            logits = logits_of(rows)
+            logits = compute_logits(rows)
             labels, side = y[rows][group], side[group]
             for total, part in zip(sums, row_loss(logits, labels, weight), strict=True):
                 total += torch.stack([torch.where(side == i, part, 0.0).sum(-1) for i in (0, 1)], -1)
@@ -67,21 +67,21 @@ class HeldOutRows:
 class Snapshots:
     """Weights of the epoch with the lowest loss on each held-out set, or of the last epoch, and the history.
 
-    The weights that predict a held-out set in `log_probs` were selected on the *other* held-out set.
+    `log_probs` of a held-out set are predicted with the weights that were selected on the *other* held-out set.
     """
 
-    def __init__(self, flat: FlatParameters, n_classes: int, max_epochs: int, latest: Tensor, chunks: int) -> None:
-        """Allocate snapshots; latest: (P,) members that keep the last epoch; chunks: number of held-out chunks."""
-        self.flat, self.latest = flat, latest
+    def __init__(self, flat: FlatParameters, n_classes: int, max_epochs: int, keeps_last: Tensor, chunks: int) -> None:
+        """Allocate snapshots. keeps_last: (P,) whether to keep the last epoch; chunks: number of held-out chunks."""
+        self.flat, self.keeps_last = flat, keeps_last
         members, device, dtype = flat.values.shape[0], flat.values.device, flat.values.dtype
         self.loss = torch.full((members, 2), torch.inf, dtype=dtype, device=device)
         self.epoch = torch.zeros(members, 2, dtype=torch.long, device=device)
         self.values = flat.values[:, None].repeat(1, 2, 1)
         self.stats = flat.stats[:, None].repeat(1, 2, 1)
-        # [member, snapshot chosen by side i, measured on side j, true class, predicted class]
+        # [member, snapshot selected on side i, measured on side j, true class, predicted class]
         self.confusion = torch.zeros(members, 2, 2, n_classes, n_classes, dtype=torch.float64, device=device)
         self.log_probs = torch.zeros(members, chunks, CHUNK, n_classes, dtype=dtype, device=device)
-        self.history = torch.full((members, max_epochs, len(MEASURED)), torch.nan, dtype=dtype, device=device)
+        self.history = torch.full((members, max_epochs, len(HISTORY_COLUMNS)), torch.nan, dtype=dtype, device=device)
 
     def update(
         self,
@@ -98,32 +98,32 @@ class Snapshots:
         train_loss, penalty: (P,); loss: (P, 2); confusion: (P, 2, C, C); log_probs: (P, chunks, CHUNK, C);
         side: (P, chunks, CHUNK) held-out set of every row
         """
-        measured = confusion.sum((-2, -1)) > 0
-        is_valid = loss.isfinite() | ~measured
-        keep = torch.where(measured, is_valid, is_valid.all(1, keepdim=True))  # an empty side follows the other side
-        better = (loss < self.loss) | (self.latest[:, None] & keep)
-        self.loss.copy_(torch.where(better, loss, self.loss))
-        self.epoch.copy_(torch.where(better, epoch, self.epoch))
-        self.values.copy_(torch.where(better[..., None], self.flat.values[:, None], self.values))
-        self.stats.copy_(torch.where(better[..., None], self.flat.stats[:, None], self.stats))
-        self.confusion.copy_(torch.where(better[..., None, None, None], confusion[:, None], self.confusion))
-        chosen = torch.where(side == 0, better[:, 1, None, None], better[:, 0, None, None])
-        self.log_probs.copy_(torch.where(chosen[..., None], log_probs, self.log_probs))
+        has_rows = confusion.sum((-2, -1)) > 0
+        is_valid = loss.isfinite() | ~has_rows
+        is_valid = torch.where(has_rows, is_valid, is_valid.all(1, keepdim=True))  # empty sides follow the other side
+        is_better = (loss < self.loss) | (self.keeps_last[:, None] & is_valid)
+        self.loss.copy_(torch.where(is_better, loss, self.loss))
+        self.epoch.copy_(torch.where(is_better, epoch, self.epoch))
+        self.values.copy_(torch.where(is_better[..., None], self.flat.values[:, None], self.values))
+        self.stats.copy_(torch.where(is_better[..., None], self.flat.stats[:, None], self.stats))
+        self.confusion.copy_(torch.where(is_better[..., None, None, None], confusion[:, None], self.confusion))
+        is_new = torch.where(side == 0, is_better[:, 1, None, None], is_better[:, 0, None, None])
+        self.log_probs.copy_(torch.where(is_new[..., None], log_probs, self.log_probs))
         scores = balanced_accuracy(confusion).to(loss.dtype)
         row = torch.cat([train_loss[:, None], penalty[:, None], loss, scores], 1)
         self.history.index_copy_(1, epoch.view(1) - 1, row[:, None])
 
-    def select(self, keep: Tensor, filled: Tensor) -> None:
+    def select(self, keep: Tensor, chunks: Tensor) -> None:
         """Keep only these members and chunks."""
-        self.latest = self.latest[keep]
-        for name in STATE:
+        self.keeps_last = self.keeps_last[keep]
+        for name in STATE_NAMES:
             setattr(self, name, getattr(self, name)[keep])
-        self.log_probs = self.log_probs[:, filled]
+        self.log_probs = self.log_probs[:, chunks]
 
     def state(self) -> dict[str, Tensor]:
-        return {name: getattr(self, name) for name in STATE}
+        return {name: getattr(self, name) for name in STATE_NAMES}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        # Assigned, not copied, because the history may have another length
-        for name in STATE:
+        # Tensors are assigned, not copied, because the history may have another length.
+        for name in STATE_NAMES:
             setattr(self, name, state[name])

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..jobs import Job, Outcome
 from ..recordings import Recordings
-from .evaluation import MEASURED
+from .evaluation import HISTORY_COLUMNS
 from .metrics import balanced_accuracy, balanced_accuracy_of
 from .trainer import Trainer
 
@@ -51,7 +51,7 @@ def _outcome_of_side(
         test_scores=_score_subjects(recordings, job.fold.test, log_probs[len(job.fold.validation) :]) if scored else {},
         validation_confusion=validated.long().numpy(),
         test_confusion=tested.long().numpy(),
-        history={n: history[:, MEASURED.index(c)].tolist() for n, c in zip(NAMES, columns, strict=True)},
+        history={n: history[:, HISTORY_COLUMNS.index(c)].tolist() for n, c in zip(NAMES, columns, strict=True)},
         held_out_log_probs=log_probs.clone(),
         state=population.flat.unflatten(shots.values[member, side].cpu(), shots.stats[member, side].cpu()),
         final_state=final,

@@ -20,7 +20,7 @@ from ..tasks import task_of
 from ..tasks.classification import weighted_nll
 from .averaging import WeightAverage, cumulative_statistics
 from .censored import Censors
-from .evaluation import MEASURED, HeldOutRows, Snapshots
+from .evaluation import HISTORY_COLUMNS, HeldOutRows, Snapshots
 from .flat import FlatParameters
 from .groups import MemberGroups
 from .member_options import MemberOptions
@@ -73,11 +73,11 @@ class Trainer:
         steps = sum(setting.max_epochs for setting in settings) * max(self.groups.steps_of)
         self.kernels = steps * SECONDS_SAVED_PER_STEP > WORTHWHILE_SECONDS
         self.optimizer = AdamW(self.flat, self.options.weight_decay)
-        n_groups = [self.groups.n_subjects[group] for group in self.groups.group_of_member.tolist()]
+        n_subjects = [self.groups.n_subjects[group] for group in self.groups.group_of_member.tolist()]
         critic_seeds = [key_of("critic", job.fold.trajectory, job.seed) for job in jobs]  # equal for all settings
         self.censors = Censors(
             settings, critic_seeds, latent_dim=self.members.latent_dim, n_classes=recordings.n_classes,
-            n_groups=n_groups, device=device, dtype=dtype, branches=getattr(self.net, "branches", None),
+            n_subjects=n_subjects, device=device, dtype=dtype, branches=getattr(self.net, "branches", None),
         )  # fmt: skip
         self.epoch = 0
         self.seconds = [0.0] * members  # each member's share of the training time
@@ -90,9 +90,9 @@ class Trainer:
         self.decay = torch.ones(members, dtype=dtype, device=device)  # factor of the learning rate
         self.finished_members: set[int] = set()  # finished members that are still in the stack
         self._plan: tuple[int, Tensor] | None = None
-        latest = torch.tensor([setting.training.checkpoint != "best" for setting in settings], device=device)
+        keeps_last = torch.tensor([setting.training.checkpoint != "best" for setting in settings], device=device)
         longest = max(setting.max_epochs for setting in settings)
-        self.snapshots = Snapshots(self.flat, recordings.n_classes, longest, latest, len(self.held_out.rows))
+        self.snapshots = Snapshots(self.flat, recordings.n_classes, longest, keeps_last, len(self.held_out.rows))
         self.average = WeightAverage.from_settings(settings, self.groups, self.flat)
         captured = device.type == "cuda" and windows.in_memory and bool(self.net.is_capturable)
         self.step, self.measure = (Program(work, captured=captured) for work in (self._next_step, self._measure))
@@ -271,7 +271,7 @@ class Trainer:
             if member in self.finished_members:
                 continue
             setting = job.setting
-            loss, penalty, *held_out = measured[member][: len(MEASURED) - 2]
+            loss, penalty, *held_out = measured[member][: len(HISTORY_COLUMNS) - 2]
             if not math.isfinite(loss):
                 finished[member] = f"the training loss became {loss} in epoch {self.epoch}"
             elif not math.isfinite(penalty):
