@@ -190,7 +190,7 @@ def test_selection_is_given_no_evidence_of_the_subject(averaged: tuple[Run, Choi
         assert subject not in known.y
         assert not any(subject in fit for fit, _ in known.log_probs)
         assert not any(subject in {score.subject, *score.others} for score in known.scores)
-        others = [who for who in known.pools if who in known.partial]
+        others = [who for who in known.pools if who in known.incomplete]
         assert not others, "pools that are kept have no fit that held the subject out"
     held = set(types_in(ClassificationEvidence))
     assert held <= {NamedSetting, Setting, Score, np.ndarray, str, int, float, frozenset, tuple, dict, Mapping}, held

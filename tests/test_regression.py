@@ -143,8 +143,8 @@ def evidence(y: Array, predicted: Array, rows: list[Array]) -> RegressionEvidenc
     people = tuple(range(len(rows)))
     return RegressionEvidence(
         candidates=(NamedSetting("one", at.Setting()),), subjects=tuple(map(str, people)), metric=METRICS[R2],
-        rows=tuple(rows), y=y, constant=np.zeros(len(y)), predicted=predicted[None],
-        errors=mean_squared_errors(predicted[None], y, rows), scored=frozenset(people), fitted=people,
+        rows=tuple(rows), y=y, target_mean=np.zeros(len(y)), predictions=predicted[None],
+        errors=mean_squared_errors(predicted[None], y, rows), scorable=frozenset(people), remaining=people,
     )  # fmt: skip
 
 
@@ -170,7 +170,7 @@ def test_held_out_predictions_come_from_fits_without_the_subject(tmp_path: Path)
     search(targets, options(), tmp_path / "run")
     run = Run.open(tmp_path / "run", recordings=targets)
     setting = find_candidates(run.prepared).linear[0]
-    predicted = RegressionEvidence.from_run(run, [NamedSetting("one", setting)]).predicted[0]
+    predicted = RegressionEvidence.from_run(run, [NamedSetting("one", setting)]).predictions[0]
     ready = find_representation(targets, setting.preprocessing)
     assert ready is not None
     latents = ready[1].flatten(1).double().numpy()

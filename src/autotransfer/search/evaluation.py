@@ -30,7 +30,7 @@ def evaluate(run: Run, selection: Selection, evidence: Evidence, entries: Sequen
 
     guessing = Scores()
     if isinstance(evidence, RegressionEvidence):
-        candidate_scores, guessing = evidence.candidate_scores, run.by_person(evidence.constant_scores)
+        candidate_scores, guessing = evidence.candidate_scores, run.by_person(evidence.target_mean_scores)
         chance = float(np.mean(list(guessing.values())))
     else:
         candidate_scores = scores_on_test(run, entries)

@@ -33,7 +33,7 @@ def select(evidence: Evidence, paper_network: NamedSetting | None = None) -> Sel
 
     chosen = candidates[evidence.best(indices)]
     ensemble = None if evidence.rule == "published" else _fit_ensemble(evidence, chosen)
-    validation = {named.name: evidence.candidate_validation(k) for k, named in enumerate(candidates)}
+    validation = {named.name: evidence.candidate_validation_scores(k) for k, named in enumerate(candidates)}
     delivered = [chosen] if ensemble is None else [named for named in candidates if named.name in ensemble.weights]
     return Selection(
         shortlist=list(candidates),
