@@ -31,8 +31,8 @@ def single_term(z: Tensor, y: Tensor, s: Tensor, mode: str = "marginal", index: 
     return make_terms(mode, z, y, s)[index]
 
 
-def counting_groups(context: list[int], nuisance: list[int], min_rows: int = 2) -> dict[int, dict[int, list[int]]]:
-    """The counting rule, by hand: {context: {nuisance: rows}} of the groups that count."""
+def valid_groups(context: list[int], nuisance: list[int], min_rows: int = 2) -> dict[int, dict[int, list[int]]]:
+    """Return the valid groups as {context: {nuisance: rows}}, found row by row."""
     found: dict[int, dict[int, list[int]]] = {}
     for row, (c, g) in enumerate(zip(context, nuisance, strict=True)):
         if c >= 0:

@@ -9,13 +9,13 @@ from torch import Tensor, nn
 from autotransfer.censoring import make_censor
 from autotransfer.censoring.adversary import Adversary
 from autotransfer.censoring.terms import Term, make_terms
-from censor_problems import MODES, batch, counting_groups
+from censor_problems import MODES, batch, valid_groups
 
 
 def by_hand(critic: nn.Module, term: Term, p: int, z: Tensor, classes: int) -> Tensor:
-    """Mean over contexts of the mean cross-entropy of their counting rows, row by row."""
+    """Mean over contexts of the mean cross-entropy of their rows in valid groups, row by row."""
     w1, b1, w2, b2 = (parameter[p] for parameter in critic.parameters())
-    contexts = counting_groups(term.context[p].tolist(), term.nuisance[p].tolist())
+    contexts = valid_groups(term.context[p].tolist(), term.nuisance[p].tolist())
     total = torch.zeros((), dtype=z.dtype)
     for c, inside in contexts.items():
         losses = []

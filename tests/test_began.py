@@ -10,7 +10,7 @@ from autotransfer.censoring import make_censor
 from autotransfer.censoring.began import BEGAN
 from autotransfer.censoring.terms import Term, make_terms
 from autotransfer.randomness import fold_in
-from censor_problems import MODES, batch, counting_groups
+from censor_problems import MODES, batch, valid_groups
 
 SIZES = {"latent_dim": 6, "n_classes": 3, "n_subjects": 4}
 
@@ -27,7 +27,7 @@ def printed_losses(critic: nn.Module, term: Term, p: int) -> tuple[Tensor, Tenso
         z = term.z[p, rows]
         return (z - restored(critic, p, z)).abs().mean()
 
-    contexts = counting_groups(term.context[p].tolist(), term.nuisance[p].tolist())
+    contexts = valid_groups(term.context[p].tolist(), term.nuisance[p].tolist())
     real = [autoencoder_loss([i for rows in inside.values() for i in rows]) for inside in contexts.values()]
     fake = [autoencoder_loss(rows) for inside in contexts.values() for rows in inside.values()]
     return torch.stack(real).mean(), torch.stack(fake).mean()
@@ -69,7 +69,7 @@ def test_the_labeled_variant_written_out(mode: str):
     for term, method in zip(make_terms(mode, z, y, s), censor.methods, strict=True):
         for p in range(3):
             real, fake = [], []
-            contexts = counting_groups(term.context[p].tolist(), term.nuisance[p].tolist())
+            contexts = valid_groups(term.context[p].tolist(), term.nuisance[p].tolist())
             groups = [term.z[p, rows] for inside in contexts.values() for rows in inside.values()]
             mean = torch.stack([group.mean(0) for group in groups]).mean(0)  # every group weighs the same
             variance = torch.stack([(group - mean).square().mean(0) for group in groups]).mean(0)

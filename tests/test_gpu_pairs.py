@@ -57,12 +57,12 @@ def test_find_groups(batch: tuple[int, int, int, int], min_rows: int) -> None:
 @pytest.mark.parametrize("batch", BATCHES)
 def test_score_differences(batch: tuple[int, int, int, int]) -> None:
     _, groups = problem(*batch)
-    z = 3.0 + torch.randn(*groups.counts.shape, 40, dtype=torch.float64)
+    z = 3.0 + torch.randn(*groups.valid.shape, 40, dtype=torch.float64)
     given = torch.randn(2, *z.shape, dtype=torch.float64)
     same = torch.stack([groups.group, groups.context])
-    exact = mige.stein_identity(given, z, same, groups.context)
-    exact = (exact[0] - exact[1]) / groups.counts.sum(-1).clamp(min=1)[:, None, None]
-    masks = (same.to(DEVICE), groups.counts.to(DEVICE))
+    exact = mige.project_scores(given, z, same, groups.context)
+    exact = (exact[0] - exact[1]) / groups.valid.sum(-1).clamp(min=1)[:, None, None]
+    masks = (same.to(DEVICE), groups.valid.to(DEVICE))
     found = pairs.score_differences(given.float().to(DEVICE), z.float().to(DEVICE), *masks).cpu()
     torch.testing.assert_close(found.double(), exact, rtol=1e-4, atol=1e-5)
 
@@ -72,14 +72,16 @@ def test_score_differences(batch: tuple[int, int, int, int]) -> None:
 def test_score_matrices(batch: tuple[int, int, int, int], length_scale: str) -> None:
     z, groups = problem(*batch)
     mask = torch.cat([groups.group, groups.context])
-    d2, twice = kernel_matrices.own_distances(z), z.repeat(2, 1, 1)
+    d2, twice = kernel_matrices.pairwise_distances(z), z.repeat(2, 1, 1)
     beta = kernel_matrices.inverse_scales(d2, mask, length_scale)
-    expected = scores._normalized(twice, d2.repeat(2, 1, 1), kernel_matrices.pair_scales(beta, length_scale), mask)
-    normal, pull, sums, rows = pairs.score_matrices(
+    expected = scores._normalize_kernel(
+        twice, d2.repeat(2, 1, 1), kernel_matrices.pair_scales(beta, length_scale), mask
+    )
+    kernel, weights, sums, rows = pairs.score_matrices(
         d2.to(DEVICE), beta.to(DEVICE), mask.to(DEVICE), paired=length_scale == "perplexity"
     )
-    zeta = sums.cpu()[..., None] * twice - pull.cpu() @ twice
-    for one, other in zip((normal.cpu(), zeta, rows.cpu()), expected, strict=True):
+    zeta = sums.cpu()[..., None] * twice - weights.cpu() @ twice
+    for one, other in zip((kernel.cpu(), zeta, rows.cpu()), expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
@@ -88,7 +90,7 @@ def test_score_matrices(batch: tuple[int, int, int, int], length_scale: str) -> 
 def test_median_distances(batch: tuple[int, int, int, int], grain: float) -> None:
     z, groups = problem(*batch)
     z = (z / grain).round() if grain else z
-    d2 = kernel_matrices.own_distances(z)
+    d2 = kernel_matrices.pairwise_distances(z)
     mask = torch.cat([groups.group, groups.context, torch.ones_like(groups.context)])
     expected = kernel_matrices._median_distances(d2, mask)
     found = pairs.median_distances(d2.to(DEVICE), mask.to(DEVICE)).cpu()
@@ -112,7 +114,7 @@ def test_medians_take_pairs_above_the_diagonal_and_bear_signs_and_nan() -> None:
 @pytest.mark.parametrize("pairwise", [False, True])
 def test_mmd_and_its_gradient(batch: tuple[int, int, int, int], length_scale: str, pairwise: bool) -> None:
     z, groups = problem(*batch)
-    d2 = kernel_matrices.own_distances(z).requires_grad_()
+    d2 = kernel_matrices.pairwise_distances(z).requires_grad_()
     # Pairs of subjects, not of rows: their number is whole. One may be selected in one order only.
     subject = labels(*batch)[1]
     chosen = torch.rand(batch[3], batch[3], generator=torch.Generator().manual_seed(2)) < 0.6
@@ -121,12 +123,12 @@ def test_mmd_and_its_gradient(batch: tuple[int, int, int, int], length_scale: st
     scales, paired = kernel_matrices.pair_scales(beta, length_scale), length_scale == "perplexity"
     again, on_device = d2.detach().to(DEVICE).requires_grad_(), there(groups)
     if pairwise:
-        expected = mmd.groups_against_groups(d2, scales, groups, selection)
+        expected = mmd.pairwise_discrepancy(d2, scales, groups, selection)
         masks = (on_device.context, on_device.group, selection.to(DEVICE))
-        found = pairs.groups_against_groups(again, beta.to(DEVICE), *masks, on_device.group_rows, paired=paired)
+        found = pairs.pairwise_discrepancy(again, beta.to(DEVICE), *masks, on_device.group_rows, paired=paired)
     else:
         expected = mmd.mean_discrepancy(mmd.off_diagonal_kernel(d2, scales), groups)
-        found = pairs.groups_against_contexts(again, beta.to(DEVICE), *on_device, paired=paired)
+        found = pairs.mean_discrepancy(again, beta.to(DEVICE), *on_device, paired=paired)
     torch.testing.assert_close(found.detach().cpu(), expected.detach(), rtol=1e-5, atol=1e-6)
     weight = torch.tensor([1.5, -0.7])[: len(z)]
     (expected * weight).sum().backward()
@@ -141,25 +143,24 @@ def test_perplexity_scales(batch: tuple[int, int, int, int], monkeypatch: pytest
     target = 3.0  # what bounds it in batches as small as these
     monkeypatch.setattr(kernel_matrices, "PERPLEXITY", target)
     z, groups = problem(*batch)
-    d2, mask = kernel_matrices.own_distances(z), torch.cat([groups.group, groups.context])
+    d2, mask = kernel_matrices.pairwise_distances(z), torch.cat([groups.group, groups.context])
     expected = kernel_matrices.perplexity_scales(d2.double().repeat(2, 1, 1), mask)
     found = pairs.perplexity_scales(
-        d2.to(DEVICE), mask.to(DEVICE), target,
-        least=kernel_matrices._SMALLEST_PERPLEXITY, bracket=kernel_matrices._BRACKET,
-        steps=kernel_matrices._STEPS,
+        d2.to(DEVICE), mask.to(DEVICE), target, kernel_matrices._MIN_PERPLEXITY, bracket=kernel_matrices._BRACKET,
+        steps=kernel_matrices._GPU_BISECTIONS,
     )  # fmt: skip
     torch.testing.assert_close(found.cpu().double(), expected, rtol=3e-4, atol=0)
 
 
 @pytest.mark.parametrize("rows", [1, 37])
-def test_own_distances_and_their_gradient(rows: int) -> None:
+def test_pairwise_distances_and_their_gradient(rows: int) -> None:
     z = torch.randn(2, rows, 5, generator=torch.Generator().manual_seed(rows))
     z[:, rows // 2] = z[:, 0]  # two rows coincide
     z = (z - z.mean(1, keepdim=True)).requires_grad_()
     weight = torch.randn(2, rows, rows)
     again = z.detach().to(DEVICE).requires_grad_()
     distances = (z[:, :, None] - z[:, None]).square().sum(-1)
-    found = pairs.own_distances(again)
+    found = pairs.pairwise_distances(again)
     torch.testing.assert_close(found.detach().cpu(), distances.detach(), rtol=1e-4, atol=1e-5)
     assert (found.detach().diagonal(dim1=1, dim2=2) == 0).all()
     (distances * weight).sum().backward()
@@ -169,4 +170,4 @@ def test_own_distances_and_their_gradient(rows: int) -> None:
     torch.testing.assert_close(again.grad.cpu(), z.grad, rtol=1e-4, atol=1e-4)
     with torch.no_grad():
         again[1, 0] = torch.nan
-        assert pairs.own_distances(again).isnan().sum() == 2 * (rows - 1)
+        assert pairs.pairwise_distances(again).isnan().sum() == 2 * (rows - 1)

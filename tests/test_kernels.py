@@ -16,8 +16,8 @@ def test_distances_are_exact_far_from_the_origin_in_float32():
     z = torch.randn(2, 20, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     far = (z + 1000).float()
     direct = (far[:, :, None].double() - far[:, None].double()).square().sum(-1)
-    torch.testing.assert_close(kernel_matrices.own_distances(far).double(), direct, rtol=1e-4, atol=1e-4)
-    assert (kernel_matrices.own_distances(far).diagonal(dim1=-2, dim2=-1) == 0).all()
+    torch.testing.assert_close(kernel_matrices.pairwise_distances(far).double(), direct, rtol=1e-4, atol=1e-4)
+    assert (kernel_matrices.pairwise_distances(far).diagonal(dim1=-2, dim2=-1) == 0).all()
 
 
 @pytest.mark.parametrize("mode", ["marginal", "conditional"])
@@ -26,7 +26,7 @@ def test_the_median_is_taken_over_the_pairs_of_each_block(mode: str, blocks: str
     z, y, s = batch(rows=31)
     groups = find_groups(single_term(z, y, s, mode), 2)
     same = getattr(groups, blocks)
-    d2 = kernel_matrices.own_distances(z)
+    d2 = kernel_matrices.pairwise_distances(z)
     found = kernel_matrices.median_distances(d2, same)
     for p in range(len(z)):
         for i in range(z.shape[1]):
@@ -47,7 +47,7 @@ def neighbor_probabilities(d2: torch.Tensor, beta: torch.Tensor) -> torch.Tensor
 @pytest.mark.parametrize(("rows", "target"), [(100, 30.0), (40, 13.0)])
 def test_perplexity_agrees_with_scikit_learn(rows: int, target: float):
     z = torch.randn(1, rows, 4, generator=torch.Generator().manual_seed(rows), dtype=torch.float64)
-    d2 = kernel_matrices.own_distances(z)
+    d2 = kernel_matrices.pairwise_distances(z)
     beta = kernel_matrices.perplexity_scales(d2, torch.ones(1, rows, rows, dtype=torch.bool))
     reference = _binary_search_perplexity(d2[0].numpy().astype(np.float32), target, 0)
     np.testing.assert_allclose(neighbor_probabilities(d2, beta)[0].numpy(), reference, atol=1e-4)
@@ -56,10 +56,10 @@ def test_perplexity_agrees_with_scikit_learn(rows: int, target: float):
 def test_perplexity_of_a_block_is_that_of_the_block_alone():
     z, y, s = batch(rows=60, subjects=3)
     same = find_groups(single_term(z, y, s), 2).group
-    beta = kernel_matrices.perplexity_scales(kernel_matrices.own_distances(z), same)
+    beta = kernel_matrices.perplexity_scales(kernel_matrices.pairwise_distances(z), same)
     for p in range(len(z)):
         rows = same[p, 0].nonzero().flatten()
-        alone = kernel_matrices.own_distances(z[p : p + 1, rows])
+        alone = kernel_matrices.pairwise_distances(z[p : p + 1, rows])
         expected = kernel_matrices.perplexity_scales(alone, torch.ones(1, len(rows), len(rows), dtype=torch.bool))
         torch.testing.assert_close(beta[p, rows], expected[0], rtol=1e-6, atol=0)
 
@@ -72,10 +72,10 @@ def test_small_blocks_and_coinciding_points_have_finite_scales(rows: int, length
     clump[:, : (rows + 2) // 2] = 0.0
     same = torch.ones(1, rows, rows, dtype=torch.bool)
     for z in (spread, clump, torch.zeros_like(spread)):
-        beta = kernel_matrices.inverse_scales(kernel_matrices.own_distances(z), same, length_scale)
+        beta = kernel_matrices.inverse_scales(kernel_matrices.pairwise_distances(z), same, length_scale)
         assert beta.isfinite().all()
         assert (beta > 0).all()
     nothing = kernel_matrices.inverse_scales(
-        kernel_matrices.own_distances(spread), torch.zeros_like(same), length_scale
+        kernel_matrices.pairwise_distances(spread), torch.zeros_like(same), length_scale
     )
     assert nothing.isfinite().all()

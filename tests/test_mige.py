@@ -52,7 +52,7 @@ def test_the_projection_leaves_what_the_mutual_information_can_have(name: str, m
         groups = find_groups(term, 2)
         assert part.abs().max() > 1e-4
         for c in term.context.unique()[1:]:
-            inside = ((term.context == c) & groups.counts)[..., None]
+            inside = ((term.context == c) & groups.valid)[..., None]
             torch.testing.assert_close((part * inside).sum(1), torch.zeros_like(part[:, 0]), rtol=0, atol=1e-12)
             along = (part * inside * term.z).sum(1)
             torch.testing.assert_close(along, torch.zeros_like(along), rtol=0, atol=1e-11)
@@ -68,9 +68,9 @@ def test_without_projection_it_is_scores_with_the_weights_of_the_groups(mode: st
         groups = find_groups(term, 2)
         part = torch.zeros_like(term.z)
         for p in range(len(z)):
-            total = int(groups.counts[p].sum())
+            total = int(groups.valid[p].sum())
             for c in term.context[p].unique().tolist():
-                inside = (term.context[p] == c) & groups.counts[p]
+                inside = (term.context[p] == c) & groups.valid[p]
                 if c < 0 or not inside.any():
                     continue
                 n_c = int(inside.sum())

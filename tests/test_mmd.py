@@ -13,7 +13,7 @@ from autotransfer.censoring.mmd import PairwiseMMD
 from autotransfer.censoring.terms import Term, make_terms
 from autotransfer.errors import UserError
 from autotransfer.randomness import fold_in, uniform
-from censor_problems import MODES, batch, counting_groups
+from censor_problems import MODES, batch, valid_groups
 
 SIZES = {"n_classes": 3, "n_subjects": 4}
 
@@ -31,7 +31,7 @@ def mean(values: list[float]) -> float:
 
 def looped_mmd(term: Term, p: int, length_scale: str | float) -> float:
     z, found = term.z[p], []
-    for inside in counting_groups(term.context[p].tolist(), term.nuisance[p].tolist()).values():
+    for inside in valid_groups(term.context[p].tolist(), term.nuisance[p].tolist()).values():
         c = [i for rows in inside.values() for i in rows]
         k = kernel_of(z, c, length_scale)
         within_c = mean([k(i, j) for i in c for j in c if i != j])
@@ -44,7 +44,7 @@ def looped_mmd(term: Term, p: int, length_scale: str | float) -> float:
 def looped_pairs(term: Term, p: int, length_scale: str | float, select) -> float:
     """select(subjects of the context) -> the ordered pairs that are used."""
     z, found = term.z[p], []
-    for inside in counting_groups(term.context[p].tolist(), term.nuisance[p].tolist()).values():
+    for inside in valid_groups(term.context[p].tolist(), term.nuisance[p].tolist()).values():
         k = kernel_of(z, [i for rows in inside.values() for i in rows], length_scale)
         for a, b in select(sorted(inside)):
             g, h = inside[a], inside[b]

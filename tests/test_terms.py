@@ -1,4 +1,4 @@
-"""Terms, groups and the counting rule."""
+"""Terms and valid groups."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from autotransfer.censoring.groups import equal_shares, find_groups
 from autotransfer.censoring.terms import make_terms, term_dims
 from autotransfer.errors import UserError
-from censor_problems import MODES, batch, counting_groups, single_term
+from censor_problems import MODES, batch, single_term, valid_groups
 
 
 def test_the_three_modes_are_the_table_of_the_method():
@@ -37,14 +37,14 @@ def test_an_odd_latent_dimension_cannot_be_halved():
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("min_rows", [2, 3, 5])
-def test_masks_and_sizes_follow_the_counting_rule(mode: str, min_rows: int):
+def test_masks_and_sizes_of_valid_groups(mode: str, min_rows: int):
     z, y, s = batch(rows=25)
     term = single_term(z, y, s, mode)
     groups = find_groups(term, min_rows)
     for p in range(len(z)):
-        expected = counting_groups(term.context[p].tolist(), term.nuisance[p].tolist(), min_rows)
+        expected = valid_groups(term.context[p].tolist(), term.nuisance[p].tolist(), min_rows)
         rows = {row for inside in expected.values() for group in inside.values() for row in group}
-        assert set(groups.counts[p].nonzero().flatten().tolist()) == rows
+        assert set(groups.valid[p].nonzero().flatten().tolist()) == rows
         context, group = torch.zeros(25, 25, dtype=torch.bool), torch.zeros(25, 25, dtype=torch.bool)
         for inside in expected.values():
             everyone = torch.tensor(sorted(row for members in inside.values() for row in members))
@@ -64,9 +64,9 @@ def test_a_lone_group_or_single_rows_do_not_count():
     y = torch.tensor([[0, 0, 0, 1, 1, 1]])
     s = torch.tensor([[0, 0, 0, 0, 1, 2]])  # class 0: one group; class 1: three groups of one row
     groups = find_groups(single_term(z, y, s, "conditional"), 2)
-    assert not groups.counts.any()
+    assert not groups.valid.any()
     assert not groups.context.any()
-    assert torch.equal(equal_shares(groups.counts, groups.group_rows), torch.zeros(1, 6))
+    assert torch.equal(equal_shares(groups.valid, groups.group_rows), torch.zeros(1, 6))
 
 
 def test_both_branches_of_a_code_are_split() -> None:

@@ -43,46 +43,46 @@ def make_censor(
     Parameters
     ----------
     method : {"adversary", "mige", "mmd", "pairwise_mmd", "began"}
-        Penalty.
+        Estimator of the dependence.
     mode : {"marginal", "conditional", "complementary"}
-        Whether z, z given the class, or one part of z is made independent of the subject.
+        Penalized dependence: of z on the subject, of z on the subject given the class, or of half of z on the subject.
     latent_dim, n_classes, n_subjects : int
-        Sizes.
+        Length of z, number of classes and number of subjects.
     members : int, optional
         Number of stacked models, on axis 0 of all inputs and outputs.
     seed : int or sequence of int
-        Seed of critics and draws.
+        Random seed, or one seed per member.
     min_rows : int
-        Number of rows below which a group is ignored.
+        Groups of one subject, or of one subject and class, are ignored if they have fewer rows.
     **options
-        Options of the method, such as estimator, length_scale and regularization of MIGE; None is the default. `seed`
-        and the options in `Method.per_member` may have one value per member.
+        Options of the method, such as estimator, length_scale and regularization of MIGE. An option that is None has
+        its default. Options in `Method.per_member` may be sequences with one value per member.
 
     Returns
     -------
     Censor
-        `censor(z, y, s)` is the penalty; `critic_loss(z, y, s)` and `after_step()` train its critic.
+        `censor(z, y, s)` returns the penalty; `critic_loss(z, y, s)` and `after_step()` train the critic.
     """
     check_choice("method", method, CENSORS)
     check_choice("mode", mode, MODES)
-    kind = CENSORS[method]
-    accepted = [field.name for field in fields(kind.Options)]
-    given = {name: value for name, value in options.items() if value is not None}
-    for name, value in given.items():
+    method_class = CENSORS[method]
+    accepted = [field.name for field in fields(method_class.Options)]
+    options = {name: value for name, value in options.items() if value is not None}
+    for name, value in options.items():
         if name not in accepted:
-            known = sorted({field.name for kind in CENSORS.values() for field in fields(kind.Options)})
-            check_choice("option", name, known)
+            all_names = sorted({field.name for censor in CENSORS.values() for field in fields(censor.Options)})
+            check_choice("option", name, all_names)
             raise UserError(f"{method} has no option {name}={value!r}; choose from {', '.join(accepted) or 'none'}")
-    numbers = {name: _per_member(name, given[name], members) for name in kind.per_member if name in given}
-    of_members = [
-        kind.Options(**given | {name: values[member] for name, values in numbers.items()})
+    varying = {name: _per_member(name, options[name], members) for name in method_class.per_member if name in options}
+    member_options = [
+        method_class.Options(**options | {name: values[member] for name, values in varying.items()})
         for member in range(members or 1)
     ]
-    for name, value in given.items():
-        if getattr(of_members[0], name) is None and value is not False:
+    for name, value in options.items():
+        if getattr(member_options[0], name) is None and value is not False:
             raise UserError(f"{method} does not use {name}={value!r} with these options; leave it out")
     return Censor(
-        kind, mode, of_members, latent_dim=latent_dim, n_classes=n_classes, n_subjects=n_subjects,
+        method_class, mode, member_options, latent_dim=latent_dim, n_classes=n_classes, n_subjects=n_subjects,
         seeds=_per_member("seed", seed, members), members=members, min_rows=min_rows, checks_ids=True,
     )  # fmt: skip
 

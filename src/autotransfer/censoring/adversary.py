@@ -1,4 +1,4 @@
-"""Adversary: a critic predicts the subject from z, and the encoder is trained to make it fail."""
+"""Adversary: a critic predicts the subject from z, and the encoder is trained to make the critic fail."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from .critics import MLP, CriticOptions, label_width, with_labels
+from .critics import MLP, CriticOptions, append_labels, label_width
 from .groups import equal_shares, find_groups
 from .method import Method, MethodOptions
 from .printed import find_paper_sets
@@ -15,9 +15,9 @@ from .terms import Term, TermSpec
 
 
 class Adversary(Method):
-    """dependence = −cross-entropy(critic(z, context), nuisance); the critic minimizes the cross-entropy.
+    """Negative cross-entropy of a critic that predicts the nuisance group from z and the context.
 
-    I(z; s | context) ≥ H(s | context) − cross-entropy. All contexts weigh the same.
+    It bounds the dependence: I(z; s | context) ≥ H(s | context) − cross-entropy. All contexts have equal weight.
     """
 
     options: CriticOptions
@@ -40,7 +40,7 @@ class Adversary(Method):
 
     def cross_entropy(self, term: Term, z: Tensor, *, frozen: bool) -> Tensor:
         """Return the critic's cross-entropy (P,)."""
-        logits: Tensor = self.critic(with_labels(z, (term.context, self.contexts)), frozen=frozen)
+        logits: Tensor = self.critic(append_labels(z, (term.context, self.contexts)), frozen=frozen)
         target = term.nuisance.clamp(min=0)[..., None]
         nll = -logits.log_softmax(-1).gather(-1, target)[..., 0]
         return (self.weights(term) * nll).sum(-1)
@@ -48,7 +48,7 @@ class Adversary(Method):
     def weights(self, term: Term) -> Tensor:
         """Return row weights (P, B)."""
         if self.options.as_printed:
-            sets = find_paper_sets(term)  # rows weigh 1, or 1/|S_c| if there is a set per class
+            sets = find_paper_sets(term)  # a row has weight 1, or 1/|S_c| if the context is the class
             return sets.present if self.contexts == 1 else sets.present / sets.context_rows
         groups = find_groups(term, self.min_rows)
-        return term.compute_once("equal contexts", lambda: equal_shares(groups.counts, groups.context_rows))
+        return term.compute_once("equal contexts", lambda: equal_shares(groups.valid, groups.context_rows))

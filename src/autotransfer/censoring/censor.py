@@ -1,4 +1,4 @@
-"""Censor: a mode and one instance of a method for each of its terms."""
+"""Censor: the penalty of a method, summed over the terms of a mode."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 
 def code_path(method: type[Method], options: MethodOptions) -> tuple[object, ...]:
-    """Return the options that select the code that runs, which stacked members must share."""
+    """Return (name, value) of the options that select which code runs; they must be equal in stacked members."""
     return tuple((name, value) for name, value in asdict(options).items() if name not in method.per_member)
 
 
 class _LastResult(Generic[T]):
-    """Cache of the latest result, valid for the same unchanged tensors."""
+    """Cache of one result, valid until the tensors from which it was computed change."""
 
     def __init__(self) -> None:
         self.clear()
@@ -35,7 +35,7 @@ class _LastResult(Generic[T]):
         self.results: list[T] = []
 
     def get(self, inputs: tuple[object, ...], make: Callable[[], T]) -> T:
-        """Return the result of `make`, or the cached one if the tensors are the same and unchanged."""
+        """Return the cached result if the tensors are the same and unchanged, otherwise the result of `make`."""
         tensors = [tensor for tensor in inputs if isinstance(tensor, Tensor) and not tensor.is_inference()]
         if len(tensors) < len(inputs) or torch.compiler.is_compiling():
             return make()
@@ -45,21 +45,21 @@ class _LastResult(Generic[T]):
         return self.results[0]
 
     def __reduce__(self) -> tuple[type[_LastResult[T]], tuple[()]]:
-        return type(self), ()  # a copy is empty
+        return type(self), ()  # copies and pickles have an empty cache
 
 
 class Censor(nn.Module):
-    """penalty = Σ sign · dependence(term), for one model or for P members at once.
+    """Penalty on the dependence of z on s, Σ sign · dependence(term), for one model or for P members at once.
 
-        penalty = censor(z, y, s)            # to be added to the task's loss, times a strength
-        loss = censor.critic_loss(z, y, s)   # None: no critic; else minimize it with a separate optimizer
-        censor.after_step()                  # once per main step
+        penalty = censor(z, y, s)            # times a strength, added to the loss of the encoder
+        loss = censor.critic_loss(z, y, s)   # minimized by a separate optimizer; None: the method has no critic
+        censor.after_step()                  # once per main step (update of the encoder)
 
-    z is (B, D) and results are () for a single model, (P, B, D) and (P,) with members. y and s are integers (B,) or
-    (P, B), tensors or arrays, below n_classes and n_subjects. Rows with s < 0 are padding. If `checks_ids` is true,
-    y and s are checked in every call on a CPU, but only in the first call on a GPU, because a check waits for the
-    device. The penalty has a gradient only in z, and the critic loss only in the parameters of the critics. All state
-    is in parameters and buffers, which have the member on axis 0.
+    For a single model z is (B, D) and results are (); with members z is (P, B, D) and results are (P,). y and s are
+    integers (B,) or (P, B) below n_classes and n_subjects. Rows with s < 0 are padding. If `checks_ids` is true, y and
+    s are checked in every call on a CPU, but only in the first call on a GPU, because a check waits for the device. The
+    penalty has a gradient only in z, and the critic loss only in the parameters of the critics. All state is in
+    parameters and buffers, which have the member on axis 0.
     """
 
     keys: Tensor  # (P,) or () int32: a function of each member's seed
@@ -70,9 +70,9 @@ class Censor(nn.Module):
         n_subjects: int, seeds: Sequence[int], members: int | None = None, min_rows: int = 2,
         branches: Sequence[int] | None = None, checks_ids: bool = False,
     ) -> None:  # fmt: skip
-        """Make the methods of a mode.
+        """Make one instance of the method per term of the mode.
 
-        options, seeds: one per member; options may differ in `method.per_member` alone
+        options, seeds: one per member; the options of members may differ only in `method.per_member`
         branches: widths of the branches that an encoder concatenates to z; the mode `complementary` splits each
             branch; None: z is one branch
         """
@@ -92,7 +92,7 @@ class Censor(nn.Module):
         if len({code_path(method, member_options) for member_options in options}) > 1:
             raise UserError(f"stacked members may differ only in {', '.join(method.per_member) or 'their seeds'}")
         self.mode = mode
-        # Critics and penalty of a step share labels, and all critic updates share latents.
+        # In one step, critics and penalty have equal labels, and all critic updates have equal latents.
         self._labels, self._critic_terms = _LastResult[dict[bool, Labels]](), _LastResult[list[Term]]()
         self.latent_dim = latent_dim
         self.branches = tuple(branches or (latent_dim,))
@@ -100,10 +100,10 @@ class Censor(nn.Module):
             widths = " + ".join(map(str, self.branches))
             raise UserError(f"latent_dim is {latent_dim}, but the branches are {widths}; give branches that sum to it")
         self.members = members
-        contexts = [n_classes if rule.by_class else 1 for rule in MODES[self.mode]]
+        context_counts = [n_classes if rule.by_class else 1 for rule in MODES[self.mode]]
         dims = term_dims(self.mode, self.branches)
         self.methods = nn.ModuleList()
-        for index, (dim, n_contexts) in enumerate(zip(dims, contexts, strict=True)):
+        for index, (dim, n_contexts) in enumerate(zip(dims, context_counts, strict=True)):
             keys = as_keys([key_of("critic", seed, index) for seed in seeds])
             spec = TermSpec(members, dim, n_contexts, n_subjects, min_rows, keys)
             self.methods.append(method(spec, options))
@@ -112,13 +112,13 @@ class Censor(nn.Module):
         self.register_buffer("step", torch.zeros_like(self.keys))
 
     def forward(self, z: Tensor, y: Tensor, s: Tensor) -> Tensor:
-        """Return the penalty, () or (P,), differentiable in z with frozen critics."""
+        """Return the penalty, () or (P,), with a gradient in z but not in the critics."""
         terms, key = self._terms(z, y, s), self._key()
         parts = [term.sign * self._method(i).dependence(term, key) for i, term in enumerate(terms)]
         return self._drop_member_axis(sum(parts[1:], parts[0]))
 
     def critic_loss(self, z: Tensor, y: Tensor, s: Tensor) -> Tensor | None:
-        """Return the loss to be minimized by the critics, () or (P,); None without critics."""
+        """Return the loss of the critics, () or (P,); None if the method has no critic."""
         terms, key = self._critic_terms.get((z, y, s), lambda: self._make_critic_terms(z, y, s)), self._key()
         losses = [self._method(i).critic_loss(term, key) for i, term in enumerate(terms)]
         parts = [loss for loss in losses if loss is not None]
@@ -126,7 +126,7 @@ class Censor(nn.Module):
 
     @torch.no_grad()
     def after_step(self, active: Tensor | None = None) -> None:
-        """Advance the random keys and the state of the methods by one step. active: (P,) bool, members; None: all."""
+        """Advance random keys and states of the methods; active: (P,) bool, members that took the step, None: all."""
         if active is None:
             active = torch.ones_like(self.step, dtype=torch.bool)
         self._labels.clear()
@@ -159,7 +159,7 @@ class Censor(nn.Module):
 
     def _terms(self, z: Tensor, y: Tensor, s: Tensor) -> list[Term]:
         if not isinstance(z, Tensor):
-            raise UserError(f"z is {_kind(z)}; give the encoder's output as a tensor, for its gradient")
+            raise UserError(f"z is {_type_words(z)}; give the encoder's output as a tensor, for its gradient")
         lead = () if self.members is None else (self.members,)
         if z.ndim != len(lead) + 2 or z.shape[: len(lead)] != lead or z.shape[-1] != self.latent_dim:
             wanted = ", ".join([*map(str, lead), "B", str(self.latent_dim)])
@@ -172,7 +172,7 @@ class Censor(nn.Module):
             raise UserError(f"z has shape {tuple(z.shape)}; give at least one row")
         z = z.reshape(-1, rows, self.latent_dim)
         labels = []
-        for name, ids in (("y", _ids("y", y, z)), ("s", _ids("s", s, z))):
+        for name, ids in (("y", _as_ids("y", y, z)), ("s", _as_ids("s", s, z))):
             if ids.is_floating_point() or ids.is_complex() or ids.shape not in ((rows,), z.shape[:2]):
                 raise UserError(
                     f"{name} has dtype {ids.dtype} and shape {tuple(ids.shape)}; give one integer per row of z"
@@ -184,7 +184,7 @@ class Censor(nn.Module):
         return make_terms(self.mode, z, labels[0], labels[1], branches=self.branches, labels=term_labels)
 
     def _make_critic_terms(self, z: Tensor, y: Tensor, s: Tensor) -> list[Term]:
-        """Return terms of new latents, with labels that no earlier term has cached."""
+        """Return the terms of new latents; results that earlier terms cached with the labels are dropped."""
         self._labels.clear()
         return self._terms(z, y, s)
 
@@ -194,9 +194,9 @@ class Censor(nn.Module):
             if self._checked_on == s.device:
                 return
             self._checked_on = s.device
-        known = s >= 0
+        present = s >= 0
         for name, ids, sizes, size in (
-            ("y", y[known], "n_classes", self.n_classes), ("s", s[known], "n_subjects", self.n_subjects),
+            ("y", y[present], "n_classes", self.n_classes), ("s", s[present], "n_subjects", self.n_subjects),
         ):  # fmt: skip
             outside = ids[(ids < 0) | (ids >= size)]
             if outside.numel():
@@ -206,7 +206,7 @@ class Censor(nn.Module):
                 )
 
 
-def _ids(name: str, ids: object, z: Tensor) -> Tensor:
+def _as_ids(name: str, ids: object, z: Tensor) -> Tensor:
     """Return ids as a tensor; arrays and lists are moved to the device of z."""
     if isinstance(ids, Tensor):
         return ids
@@ -216,7 +216,7 @@ def _ids(name: str, ids: object, z: Tensor) -> Tensor:
         array = np.asarray(ids)
         if array.dtype.kind not in "iub":
             raise UserError(
-                f"{name} is {_kind(ids)} of {array.dtype}; give integers from 0, as "
+                f"{name} is {_type_words(ids)} of {array.dtype}; give integers from 0, as "
                 "numpy.unique(ids, return_inverse=True) returns"
             )
         return torch.as_tensor(array.astype(np.int64), device=z.device)
@@ -226,5 +226,5 @@ def _ids(name: str, ids: object, z: Tensor) -> Tensor:
         raise UserError(f"{name} is {shown(ids)} ({one_line(error)}); give one integer per row") from None
 
 
-def _kind(value: object) -> str:
+def _type_words(value: object) -> str:
     return "a numpy array" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"

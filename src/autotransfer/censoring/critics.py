@@ -1,4 +1,4 @@
-"""Critics: multilayer perceptrons with the member on axis 0."""
+"""Critics, the networks inside censors: multilayer perceptrons with the member on axis 0."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .printed import PrintedOptions
 
 @dataclass(frozen=True, kw_only=True)
 class CriticOptions(PrintedOptions):
-    """Options of every method with a critic. As printed, encoder and critic learn at the same rate."""
+    """Options of every method with a critic; if `as_printed`, the critic has the learning rate of the encoder."""
 
-    critic_lr: float | None = 1e-2  # ten times the encoder's default, so that the critic keeps up; None: the encoder's
+    critic_lr: float | None = 1e-2  # ten times the encoder's default, to follow the encoder; None: the encoder's rate
     critic_steps: int = 1  # critic updates per main step
     critic_hidden: int = 64  # width of the critic's hidden layer
 
@@ -30,25 +30,25 @@ class CriticOptions(PrintedOptions):
 
 
 class MLP(nn.Module):
-    """inputs → hidden → ReLU → outputs, one network per member.
+    """Perceptrons with one hidden ReLU layer, one per member.
 
-    Weights (P, outputs, inputs) and biases (P, outputs), without P for a single network, are drawn from
-    U(−1/√inputs, 1/√inputs) as in nn.Linear, as a function of the member's key alone.
+    Weights are (P, outputs, inputs) and biases (P, outputs), or without axis P for a single network. They are drawn
+    from U(−1/√inputs, 1/√inputs) as in nn.Linear, and depend only on the member's key.
     """
 
     def __init__(self, inputs: int, hidden: int, outputs: int, *, keys: Tensor, members: int | None) -> None:
         super().__init__()
         lead = () if members is None else (members,)
 
-        def draw(name: int, fan_in: int, *shape: int) -> nn.Parameter:
-            numbers = 2 * uniform(fold_in(keys, name), math.prod(shape)) - 1
-            return nn.Parameter((numbers / math.sqrt(fan_in)).reshape(*lead, *shape))
+        def draw(index: int, fan_in: int, *shape: int) -> nn.Parameter:
+            values = 2 * uniform(fold_in(keys, index), math.prod(shape)) - 1
+            return nn.Parameter((values / math.sqrt(fan_in)).reshape(*lead, *shape))
 
         self.weight1, self.bias1 = draw(1, inputs, hidden, inputs), draw(2, inputs, hidden)
         self.weight2, self.bias2 = draw(3, hidden, outputs, hidden), draw(4, hidden, outputs)
 
     def forward(self, x: Tensor, *, frozen: bool) -> Tensor:
-        """Return outputs (P, B, outputs) of x (P, B, inputs); without gradient of the parameters if `frozen`."""
+        """Map x (P, B, inputs) to (P, B, outputs); if `frozen`, parameters get no gradient."""
 
         def layer(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
             if frozen:
@@ -60,19 +60,19 @@ class MLP(nn.Module):
         return layer(hidden, self.weight2, self.bias2)
 
 
-def with_labels(z: Tensor, *labels: tuple[Tensor, int]) -> Tensor:
-    """Return z (P, B, D) with one-hot columns appended for every (ids (P, B), number of ids) with several ids."""
+def append_labels(z: Tensor, *labels: tuple[Tensor, int]) -> Tensor:
+    """Append one-hot columns to z (P, B, D) for each pair of ids (P, B) and the number of ids, if it is above 1."""
     one_hot = [(ids[..., None] == torch.arange(n, device=z.device)).to(z.dtype) for ids, n in labels if n > 1]
     return torch.cat([z, *one_hot], -1)
 
 
 def label_width(*counts: int) -> int:
-    """Return the number of columns that `with_labels` appends."""
+    """Return the number of columns that `append_labels` appends."""
     return sum(n for n in counts if n > 1)
 
 
 def to_unit_variance(z: Tensor, weight: Tensor) -> Tensor:
-    """Return z (P, B, D) with mean 0 and variance 1 per dimension under row weights (P, B) that sum to 1."""
+    """Standardize the dimensions of z (P, B, D), with row weights (P, B) that sum to 1."""
     centered = z - (weight[..., None] * z).sum(-2, keepdim=True)
     variance = (weight[..., None] * centered.square()).sum(-2, keepdim=True)
-    return centered * (variance + 1e-6).rsqrt()  # a constant dimension is 0
+    return centered * (variance + 1e-6).rsqrt()  # constant dimensions become 0

@@ -1,4 +1,4 @@
-"""Groups of rows as masks and weights of B rows, at a cost that does not depend on the number of groups."""
+"""Masks and weights of groups of rows; their cost does not depend on the number of groups."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from .terms import Term
 class Groups(NamedTuple):
     """Masks and sizes of the groups of each row.
 
-    A nuisance group counts if it has at least `min_rows` rows and its context has at least two groups that count. Rows
-    of other groups are in no mask; their sizes are 1, for safe division, and their weights are 0.
+    A nuisance group, the rows of one subject in a context, is valid if it has at least `min_rows` rows and its context
+    has at least two such groups. Rows of other groups are in no mask, have size 1 for safe division, and weight 0.
     """
 
-    counts: Tensor  # (P, B) bool
-    context: Tensor  # (P, B, B) bool: both rows count and share their context
-    group: Tensor  # (P, B, B) bool: both rows count and share their nuisance group
+    valid: Tensor  # (P, B) bool: the nuisance group of the row is valid
+    context: Tensor  # (P, B, B) bool: both rows are valid and have the same context
+    group: Tensor  # (P, B, B) bool: both rows are valid and have the same nuisance group
     context_rows: Tensor  # (P, B) number of rows in row i's context
     group_rows: Tensor  # (P, B) number of rows in row i's nuisance group
-    context_groups: Tensor  # (P, B) number of counting groups in row i's context
+    context_groups: Tensor  # (P, B) number of valid groups in row i's context
 
 
 def find_groups(term: Term, min_rows: int) -> Groups:
@@ -43,28 +43,27 @@ def _find_groups(contexts: Tensor, nuisances: Tensor, min_rows: int, dtype: torc
     context = (contexts[..., :, None] == contexts[..., None, :]) & present[..., None]
     group = context & (nuisances[..., :, None] == nuisances[..., None, :])
     rows = group.sum(-1)
-    enough = present & (rows >= min_rows)
+    is_large = present & (rows >= min_rows)
     # The n rows of a group contribute 1/n each, so the sum is the number of groups.
-    one_each = enough.to(dtype) / rows.clamp(min=1)
-    groups = (context * one_each[..., None, :]).sum(-1).round()
-    counts = enough & (groups >= 2)
-    both = counts[..., :, None] & counts[..., None, :]
-    context, group = context & both, group & both
-    one = torch.ones((), dtype=dtype, device=contexts.device)
+    share = is_large.to(dtype) / rows.clamp(min=1)
+    n_groups = (context * share[..., None, :]).sum(-1).round()
+    valid = is_large & (n_groups >= 2)
+    both_valid = valid[..., :, None] & valid[..., None, :]
+    context, group = context & both_valid, group & both_valid
     return Groups(
-        counts,
+        valid,
         context,
         group,
         context.sum(-1).clamp(min=1).to(dtype),
-        torch.where(counts, rows.to(dtype), one),
-        torch.where(counts, groups, one),
+        torch.where(valid, rows.to(dtype), 1.0),
+        torch.where(valid, n_groups, 1.0),
     )
 
 
-def equal_shares(counts: Tensor, rows: Tensor) -> Tensor:
-    """Return row weights (P, B) with equal sums in every set, in total 1, or all 0 if no row counts.
+def equal_shares(valid: Tensor, rows: Tensor) -> Tensor:
+    """Return row weights (P, B) whose sums are equal in all sets and 1 in total, or 0 if no row is valid.
 
-    counts: (P, B) bool; rows: (P, B) size of the set that contains row i
+    valid: (P, B) bool; rows: (P, B) size of the set that contains row i
     """
-    weight = counts.to(rows.dtype) / rows
+    weight = valid.to(rows.dtype) / rows
     return weight / weight.sum(-1, keepdim=True).clamp(min=1)

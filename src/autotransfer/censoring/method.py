@@ -1,4 +1,4 @@
-"""Base class of censoring methods: options, search space and an estimate of the dependence in one term."""
+"""Base classes of censoring methods and of their options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodOptions:
-    """Options of a method except mode and strength. A subclass adds fields with defaults and checks them."""
+    """Options of a method except mode and strength; a subclass adds fields with defaults and checks them."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -27,33 +27,33 @@ class MethodOptions:
     @property
     def name_parts(self) -> list[str]:
         """Return parts of a setting's name that distinguish settings of the method."""
-        return self._differing()
+        return self._changed_parts()
 
-    def _differing(self, *without: str) -> list[str]:
-        """Return words for fields that differ from their defaults, except those in `without`."""
-        values = {field: getattr(self, field.name) for field in fields(self) if field.name not in without}
-        differing = {field.name: value for field, value in values.items() if value not in (field.default, None)}
-        return [name.replace("_", " ") if value is True else f"{name} {value}" for name, value in differing.items()]
+    def _changed_parts(self, *excluded: str) -> list[str]:
+        """Return name parts of the fields that differ from their defaults, without the excluded fields."""
+        values = {field: getattr(self, field.name) for field in fields(self) if field.name not in excluded}
+        changed = {field.name: value for field, value in values.items() if value not in (field.default, None)}
+        return [name.replace("_", " ") if value is True else f"{name} {value}" for name, value in changed.items()]
 
 
 class Method(nn.Module, ABC):
-    """Estimate of the dependence in one term. All state is parameters and buffers with the member on axis 0.
+    """Estimator of the dependence in one term. All state is in parameters and buffers with the member on axis 0.
 
-    `key` (P,) int32 is a function of each member's seed and step, and the only source of randomness.
+    The only source of randomness is `key` (P,) int32, a function of each member's seed and step.
     """
 
-    options: MethodOptions  # options of the first member; a method declares its own type
+    options: MethodOptions  # options of the first member; subclasses narrow the type
     label: ClassVar[str]  # name in reports
     Options: ClassVar[type[MethodOptions]] = MethodOptions
     per_member: ClassVar[tuple[str, ...]] = ()  # options that may differ between stacked members
-    strengths: ClassVar[tuple[float, ...]] = (1.0, 0.3, 0.1, 0.03, 0.01)  # in the paper's grid
-    few_strengths: ClassVar[dict[str, float]] = {}  # by mode, in the grid `few`
-    quick_strengths: ClassVar[dict[str, float]] = {}  # by mode, in the grid `quick`
-    useful_strengths: ClassVar[tuple[float, float]] = (0.1, 0.3)  # in the extended grid
+    strengths: ClassVar[tuple[float, ...]] = (1.0, 0.3, 0.1, 0.03, 0.01)  # strengths in the paper's grid
+    few_strengths: ClassVar[dict[str, float]] = {}  # strength by mode in the grid `few`
+    quick_strengths: ClassVar[dict[str, float]] = {}  # strength by mode in the grid `quick`
+    useful_strengths: ClassVar[tuple[float, float]] = (0.1, 0.3)  # strengths in the extended grid
     sampled_strengths: ClassVar[tuple[float, float]] = (0.01, 1.0)  # range for Optuna
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
-        """Store options, one for each member, which may differ in `per_member` alone."""
+        """Store the options of the members, which may differ only in `per_member`."""
         super().__init__()
         self.options = options[0]
         self.contexts, self.nuisances, self.min_rows = spec.contexts, spec.nuisances, spec.min_rows
@@ -73,14 +73,14 @@ class Method(nn.Module, ABC):
         """Return the estimate (P,), differentiable in term.z with a frozen critic."""
 
     def critic_loss(self, term: Term, key: Tensor) -> Tensor | None:
-        """Return the loss to be minimized by the critic, (P,), without gradient in term.z; None without a critic."""
+        """Return the loss of the critic (P,), without gradient in term.z; None if the method has no critic."""
         return None
 
     def after_step(self, active: Tensor) -> None:
-        """Update state after a main step of members active (P,) bool."""
+        """Update the state of the members that took a main step; active: (P,) bool."""
 
 
-def member_numbers(options: Sequence[MethodOptions], name: str, members: int | None) -> Tensor:
-    """Return an option of each member (P,), or () for a single model, in float64."""
-    values = torch.tensor([getattr(of_member, name) for of_member in options], dtype=torch.float64)
+def stack_option(options: Sequence[MethodOptions], name: str, members: int | None) -> Tensor:
+    """Return the values of an option for all members (P,), or () for a single model, in float64."""
+    values = torch.tensor([getattr(member_options, name) for member_options in options], dtype=torch.float64)
     return values[0] if members is None else values

@@ -16,7 +16,7 @@ from ..gpu import pairs
 from .filters import nu_steps
 from .groups import Groups, find_groups
 from .kernel_matrices import check_length_scale
-from .method import Method, MethodOptions, member_numbers
+from .method import Method, MethodOptions, stack_option
 from .printed import PaperSets, PrintedOptions, find_paper_sets, paper_weights
 from .scores import ESTIMATORS, nu_method
 from .terms import Term, TermSpec
@@ -24,8 +24,8 @@ from .terms import Term, TermSpec
 if TYPE_CHECKING:
     import optuna
 
-REGULARIZATION = {"ssge": 0.01, "stein": 0.001, "tikhonov": 0.01, "nu_method": 0.01}  # by default
-PUBLISHED = (0.01, 0.001, 0.0001)  # γ of the published grid
+DEFAULT_GAMMAS = {"ssge": 0.01, "stein": 0.001, "tikhonov": 0.01, "nu_method": 0.01}  # regularization by estimator
+PUBLISHED_GAMMAS = (0.01, 0.001, 0.0001)  # regularization in the published grid
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,24 +34,24 @@ class MIGEOptions(PrintedOptions):
 
     estimator: str = "stein"
     length_scale: str | float = "median"
-    regularization: float | None = None  # its meaning depends on the estimator; None: the estimator's default
-    projection: bool = True  # remove the components that I(z; s) cannot have
+    regularization: float | None = None  # γ of the estimator (scores.py); None: the estimator's default
+    projection: bool = True  # remove components that the gradient of I(z; s) cannot have
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("estimator", self.estimator, ESTIMATORS)
         object.__setattr__(self, "length_scale", check_length_scale(self.length_scale))
         if self.regularization is None:
-            object.__setattr__(self, "regularization", REGULARIZATION[self.estimator])
+            object.__setattr__(self, "regularization", DEFAULT_GAMMAS[self.estimator])
         check_positive(self, "regularization")
         if self.as_printed:
             object.__setattr__(self, "projection", False)
 
     @property
     def name_parts(self) -> list[str]:
-        implied = ["projection"] if self.as_printed else []
-        others = self._differing("estimator", "regularization", "length_scale", *implied)
-        return [self.estimator, number(self.regularization or 0.0), str(self.length_scale), *others]
+        implied = ("projection",) if self.as_printed else ()
+        parts = self._changed_parts("estimator", "regularization", "length_scale", *implied)
+        return [self.estimator, number(self.regularization or 0.0), str(self.length_scale), *parts]
 
 
 class MIGE(Method):
@@ -59,14 +59,14 @@ class MIGE(Method):
 
         I(z; s | context) = Σ_c p(c) [ H(z | c) − Σ_g p(g | c) H(z | g) ],   p(c) = n_c/N, p(g | c) = n_g/n_c
 
-    Sums are over the N rows that count. As ∇H = −E[score · ∂z], the gradient is
+    N is the number of rows in valid groups. As ∇H = −E[score · ∂z], the gradient is
 
         g_i = (score of z_i in its nuisance group − score of z_i in its context) / N
 
-    I does not change under z → a∘z + b, so in every context Σ_i g_i = 0 and Σ_i g_id z_id = 0 for each d.
-    With `projection` the scores satisfy Stein's identity, from which this follows. This corrects the estimators'
-    shrinkage. Projecting g instead gives a worse gradient if groups are small and D is large (cosine with the true
-    gradient −.1 versus .7, 16 rows, D = 64).
+    I does not change under z → a∘z + b, so in every context Σ_i g_i = 0 and Σ_i g_id z_id = 0 for each d. Estimated
+    scores violate both equations, and z shrinks or grows. With `projection`, scores are made to satisfy Stein's
+    identity, which implies both. Projecting g instead of the scores is less accurate for small groups and large D
+    (cosine with the true gradient −.1 versus .7, 16 rows, D = 64).
     """
 
     gamma: Tensor  # (P,) or ()
@@ -81,10 +81,10 @@ class MIGE(Method):
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)
         self.estimator: Callable[..., Tensor] = ESTIMATORS[self.options.estimator]
-        self.register_buffer("gamma", member_numbers(options, "regularization", spec.members))
+        self.register_buffer("gamma", stack_option(options, "regularization", spec.members))
         if self.estimator is nu_method:
-            stops = sorted(set(nu_steps(self.gamma.reshape(-1)).int().tolist()))
-            self.estimator = partial(nu_method, stops=stops)
+            step_counts = sorted(set(nu_steps(self.gamma.reshape(-1)).int().tolist()))
+            self.estimator = partial(nu_method, step_counts=step_counts)
 
     @classmethod
     def variations(cls) -> list[MethodOptions]:
@@ -93,7 +93,7 @@ class MIGE(Method):
             *(
                 MIGEOptions(estimator=estimator, regularization=gamma, length_scale=scale)
                 for estimator in ("stein", "tikhonov", "nu_method")
-                for gamma in PUBLISHED
+                for gamma in PUBLISHED_GAMMAS
                 for scale in ("median", "perplexity")
             ),
         ]
@@ -114,21 +114,21 @@ class MIGE(Method):
 
     @torch.no_grad()
     def gradient(self, z: Tensor, groups: Groups) -> Tensor:
-        """Return ∂I/∂z (P, B, D), 0 in rows that do not count."""
+        """Return ∂I/∂z (P, B, D), 0 in rows without a valid group."""
         gamma = self.gamma.reshape(-1)
-        # Scores in groups and in contexts in one call, which shares distances
+        # One call for scores in groups and in contexts computes distances once.
         same = torch.stack([groups.group, groups.context])
         score = self.estimator(z, same=same, length_scale=self.options.length_scale, regularization=gamma)
         if self.options.projection and gpu.is_available(z) and z.shape[1] <= pairs.MAX_REGISTER_ROWS:
-            return pairs.score_differences(score, z, same, groups.counts)
+            return pairs.score_differences(score, z, same, groups.valid)
         if self.options.projection:
-            score = stein_identity(score, z, same, groups.context)
-        rows = groups.counts.sum(-1).clamp(min=1)[:, None, None]
+            score = project_scores(score, z, same, groups.context)
+        rows = groups.valid.sum(-1).clamp(min=1)[:, None, None]
         return (score[0] - score[1]) / rows
 
     @torch.no_grad()
     def printed_gradient(self, z: Tensor, sets: PaperSets) -> Tensor:
-        """Return the gradient with the weights of the printed equations: 1/C for a class, 1/M for a subject of it."""
+        """Return ∂I/∂z with the weights of the printed equations: 1/C for a class, 1/M for a subject in a class."""
         same = torch.stack([sets.group, sets.context]) > 0
         score = self.estimator(
             z, same=same, length_scale=self.options.length_scale, regularization=self.gamma.reshape(-1)
@@ -137,17 +137,17 @@ class MIGE(Method):
         return (per_group[..., None] * score[0] - per_context[..., None] * score[1]) / self.contexts
 
 
-def stein_identity(score: Tensor, z: Tensor, block: Tensor, context: Tensor) -> Tensor:
-    """Return the score projected such that Σ_i s_i = 0 in every block and Σ_i s_id z_id = −n in every context.
+def project_scores(score: Tensor, z: Tensor, block: Tensor, context: Tensor) -> Tensor:
+    """Project scores s such that Σ_i s_i = 0 in every block and Σ_i s_id z_id = −n in every context of n rows.
 
     score, z: (..., B, D); block, context: (..., B, B) masks. The second sum is over a context and not a block, because
     blocks may have two rows. The difference g of two such scores has Σ_i g_i = 0 and Σ_i g_id z_id = 0.
     """
-    same, whole = block.to(z.dtype), context.to(z.dtype)
-    rows = same.sum(-1, keepdim=True).clamp(min=1)
-    counts = (same.sum(-1, keepdim=True) > 0).to(z.dtype)
-    z = (z - same @ z / rows) * counts
-    score = (score - same @ score / rows) * counts
-    spread = whole @ z.square()
-    excess = whole @ (score * z) + whole.sum(-1, keepdim=True)
+    in_block, in_context = block.to(z.dtype), context.to(z.dtype)
+    rows = in_block.sum(-1, keepdim=True).clamp(min=1)
+    has_block = (in_block.sum(-1, keepdim=True) > 0).to(z.dtype)
+    z = (z - in_block @ z / rows) * has_block
+    score = (score - in_block @ score / rows) * has_block
+    spread = in_context @ z.square()
+    excess = in_context @ (score * z) + in_context.sum(-1, keepdim=True)
     return score - z * excess / torch.where(spread > 0, spread, torch.ones_like(spread))

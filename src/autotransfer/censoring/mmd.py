@@ -1,4 +1,4 @@
-"""Maximum mean discrepancy: each nuisance group versus its context, or versus the other groups."""
+"""Maximum mean discrepancy (MMD) between nuisance groups and their contexts, or between pairs of nuisance groups."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class MMDOptions(PrintedOptions, KernelOptions):
 
     @property
     def name_parts(self) -> list[str]:
-        """Return parts of a setting's name that distinguish settings of the method."""
-        return [str(self.length_scale), *self._differing("length_scale", "pairs", "fraction", "size")]
+        """Return the parts of a setting's name that distinguish settings of the method."""
+        return [str(self.length_scale), *self._changed_parts("length_scale", "pairs", "fraction", "size")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,12 +68,12 @@ def off_diagonal_kernel(d2: Tensor, beta: Tensor) -> Tensor:
 
 
 class MMD(KernelMethod):
-    """Mean over counting nuisance groups g of the squared MMD between g and its context c.
+    """Squared MMD between a nuisance group g and its context c, averaged over all valid groups.
 
         within(c) + within(g) − 2 · cross(c, g)
 
-    `within` is the mean of K_ij over ordered pairs i ≠ j, `cross` the mean over i ∈ c, j ∈ g, i ≠ j. Without pairs of a
-    row with itself, also in the cross term, the estimate is unbiased.
+    `within` is the mean of K_ij over ordered pairs i ≠ j, `cross` the mean over i ∈ c, j ∈ g, i ≠ j. The estimate is
+    unbiased, because no mean includes pairs of a row with itself.
     """
 
     options: MMDOptions
@@ -92,18 +92,18 @@ class MMD(KernelMethod):
         groups = find_groups(term, self.min_rows)
         if gpu.is_available(term.z):
             d2, beta, paired = self.distances_and_scales(term.z, groups.context)
-            return pairs.groups_against_contexts(d2, beta, *groups, paired=paired)
+            return pairs.mean_discrepancy(d2, beta, *groups, paired=paired)
         return mean_discrepancy(off_diagonal_kernel(*self.distances(term.z, groups.context)), groups)
 
 
 def mean_discrepancy(kernel: Tensor, groups: Groups) -> Tensor:
-    """Return the estimate of MMD (P,) for a kernel (P, B, B) with 0 on the diagonal."""
-    # (P, B): mean kernel of row i with other rows of its context and of its group
+    """Return the squared MMD (P,) between groups and contexts, for a kernel (P, B, B) with 0 on the diagonal."""
+    # (P, B): mean kernel between row i and the other rows of its context, and of its group
     to_context = (kernel * groups.context).sum(-1) / (groups.context_rows - 1).clamp(min=1)
     to_group = (kernel * groups.group).sum(-1) / (groups.group_rows - 1).clamp(min=1)
-    per_group = equal_shares(groups.counts, groups.group_rows)
-    # within(c) is in the sum once for each group of c, so a context is weighted by its number of groups.
-    per_context = equal_shares(groups.counts, groups.context_rows / groups.context_groups)
+    per_group = equal_shares(groups.valid, groups.group_rows)
+    # The weight of a context is its number of groups, because within(c) is added once per group.
+    per_context = equal_shares(groups.valid, groups.context_rows / groups.context_groups)
     within_context = (per_context * to_context).sum(-1)
     within_group = (per_group * to_group).sum(-1)
     cross = (per_group * to_context).sum(-1)
@@ -111,12 +111,12 @@ def mean_discrepancy(kernel: Tensor, groups: Groups) -> Tensor:
 
 
 class PairwiseMMD(KernelMethod):
-    """Mean over selected ordered pairs (g, h) of counting groups of one context of the squared MMD between g and h.
+    """Squared MMD between two valid groups g and h of one context, averaged over selected ordered pairs (g, h).
 
         within(g) + within(h) − 2 · cross(g, h)
 
-    Pairs of subjects are drawn in every step, the same for all contexts and terms: all pairs (`all`), each pair with
-    probability `fraction` (`bernoulli`), or all pairs of `size` subjects of the context (`clique`).
+    Pairs of subjects are selected in every step, equally for all contexts and terms: all pairs (`all`), each pair with
+    probability `fraction` (`bernoulli`), or all pairs of `size` random subjects of the context (`clique`).
     """
 
     options: PairwiseMMDOptions
@@ -138,50 +138,50 @@ class PairwiseMMD(KernelMethod):
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         if self.options.as_printed:
             sets = find_paper_sets(term)
-            selection = self.selection(term, key, self.rank_of_all)
+            selection = self.select_pairs(term, key, self.rank_all_subjects)
             return printed.pairwise_mmd(*self.distances(term.z, sets.context > 0), sets, selection)
         groups = find_groups(term, self.min_rows)
-        selection = self.selection(term, key, partial(self.rank_of_present, groups))
+        selection = self.select_pairs(term, key, partial(self.rank_valid_subjects, groups))
         if gpu.is_available(term.z):
             d2, beta, paired = self.distances_and_scales(term.z, groups.context)
             masks = (groups.context, groups.group, selection)
-            return pairs.groups_against_groups(d2, beta, *masks, groups.group_rows, paired=paired)
-        return groups_against_groups(*self.distances(term.z, groups.context), groups, selection)
+            return pairs.pairwise_discrepancy(d2, beta, *masks, groups.group_rows, paired=paired)
+        return pairwise_discrepancy(*self.distances(term.z, groups.context), groups, selection)
 
-    def selection(self, term: Term, key: Tensor, rank: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """Return whether the subjects of rows i and j, in this order, are a selected pair (P, B, B).
+    def select_pairs(self, term: Term, key: Tensor, rank: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """Return a mask (P, B, B) that is True if the subjects of rows i and j, in this order, are a selected pair.
 
-        rank: function of key (P,) and hashed subjects (P, B) -> rank of each row's subject in a random order (P, B)
+        rank: maps key (P,) and hashed subjects (P, B) to the rank of each row's subject in a random order (P, B)
         """
-        subject = fold_in(key[:, None], term.nuisance)  # (P, B): distinct for distinct subjects
+        subject = fold_in(key[:, None], term.nuisance)  # (P, B) hashes, one to one
         if self.options.fraction is not None:
             pair = fold_in(subject[..., :, None], term.nuisance[..., None, :])
             return uniform(pair, 1)[..., 0] < self.options.fraction
         if self.options.size is not None:
-            chosen = rank(key, subject) < self.options.size
-            return chosen[..., :, None] & chosen[..., None, :]
+            in_clique = rank(key, subject) < self.options.size
+            return in_clique[..., :, None] & in_clique[..., None, :]
         return torch.ones((*subject.shape, subject.shape[-1]), dtype=torch.bool, device=subject.device)
 
-    def rank_of_present(self, groups: Groups, key: Tensor, subject: Tensor) -> Tensor:
-        """Return ranks among the counting subjects of the batch."""
-        before = groups.context & (subject[..., None, :] < subject[..., :, None])
-        return (before / groups.group_rows[..., None, :]).sum(-1).round()
+    def rank_valid_subjects(self, groups: Groups, key: Tensor, subject: Tensor) -> Tensor:
+        """Return the ranks of subjects among those with a valid group in the context."""
+        is_smaller = groups.context & (subject[..., None, :] < subject[..., :, None])
+        return (is_smaller / groups.group_rows[..., None, :]).sum(-1).round()
 
-    def rank_of_all(self, key: Tensor, subject: Tensor) -> Tensor:
-        """Return ranks among all subjects, as printed."""
+    def rank_all_subjects(self, key: Tensor, subject: Tensor) -> Tensor:
+        """Return the ranks of subjects among all training subjects, as printed in the paper."""
         all_subjects = fold_in(key[:, None], torch.arange(self.nuisances, device=key.device))  # (P, M)
         return (all_subjects[:, None, :] < subject[..., None]).sum(-1)
 
 
-def groups_against_groups(d2: Tensor, beta: Tensor, groups: Groups, selection: Tensor) -> Tensor:
-    """Return the estimate of pairwise MMD (P,) over the selected pairs of rows (P, B, B) bool."""
+def pairwise_discrepancy(d2: Tensor, beta: Tensor, groups: Groups, selection: Tensor) -> Tensor:
+    """Return the squared MMD (P,) between selected pairs of groups; selection: (P, B, B) bool, pairs of rows."""
     kernel = off_diagonal_kernel(d2, beta)
-    selected = groups.context & ~groups.group & selection
-    weight = 1 / groups.group_rows
-    # The n·m pairs of rows of two groups weigh 1/(n·m) each.
-    pair = selected * weight[..., :, None] * weight[..., None, :]
-    pair = pair / pair.sum(-1).sum(-1).round().clamp(min=1)[:, None, None]
+    is_pair = groups.context & ~groups.group & selection
+    row_weight = 1 / groups.group_rows
+    # Two groups of n and m rows have n·m pairs of rows with weight 1/(n·m).
+    weight = is_pair * row_weight[..., :, None] * row_weight[..., None, :]
+    weight = weight / weight.sum(-1).sum(-1).round().clamp(min=1)[:, None, None]
     to_group = (kernel * groups.group).sum(-1) / (groups.group_rows - 1).clamp(min=1)
-    within = ((pair + pair.mT).sum(-1) * to_group).sum(-1)
-    cross = (pair * kernel).sum(-1).sum(-1)
+    within = ((weight + weight.mT).sum(-1) * to_group).sum(-1)
+    cross = (weight * kernel).sum(-1).sum(-1)
     return within - 2 * cross

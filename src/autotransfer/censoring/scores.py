@@ -1,20 +1,19 @@
-"""Score estimators: ∇ log p at the points of a sample, by kernels.
+"""Kernel estimators of the score ∇ log p at the points z of a sample, which may consist of several blocks.
 
-With the kernel k = exp(−d²/2σ²), b_i = Σ_j ∇_j k(z_i, z_j), block sizes n and the normalized kernel
-K̃ = D^{-1/2} K D^{-1/2}, D = diag(n), the estimators differ in the spectral filter of one formula:
+The estimators differ in the filter of the eigenvalues μ of K̃:
 
     score = −D^{-1/2} · filter(K̃) · D^{-1/2} b
+    K̃ = D^{-1/2} K D^{-1/2},   K_ij = exp(−d²_ij/2σ²),   D = diag(n), n: block sizes,   b_i = Σ_j ∇_j K_ij
 
     tikhonov   1/(μ + γ)                            Zhou, Shi and Zhu 2020
     stein      1/(μ + nγ), useful γ ∝ 1/n           Li and Turner 2018
     ssge       1/μ where μ > γ, else 0              Shi, Sun and Zhu 2018
     nu_method  the t-step accelerated polynomial, t = ⌊1/√γ⌋ + 1      Zhou, Shi and Zhu 2020
 
-All take z (..., N, D) and return scores of the same shape without a gradient.
+All estimators map z (..., N, D) to scores of the same shape, without a gradient.
 
     same            (..., N, N) bool: rows i and j belong to one block. Blocks are fitted separately, and rows in no
-                    block get 0. None: all rows are one block. Several masks of the same points are on axes before
-                    the axes of z
+                    block get score 0. None: all rows are one block. Additional leading axes are several masks of z
     length_scale    "median" of each block's distances, "perplexity" (a scale per row as in t-SNE), or a number σ
     regularization  γ: a number, or a tensor (...) with one value per leading index
 """
@@ -37,8 +36,8 @@ from .filters import cutoff_solve, nu_solve, positive_part, ridge_solve_
 class FilterInput(NamedTuple):
     """Input of a spectral filter."""
 
-    kernel: Tensor  # (P, N, N) K̃, which the filter may overwrite
-    zeta: Tensor  # (P, N, D) D^{-1/2} b
+    kernel: Tensor  # (P, N, N) K̃; the filter may overwrite it
+    zeta: Tensor  # (P, N, D) ζ = D^{-1/2} b
     rows: Tensor  # (P, N) n
     gamma: Tensor  # (P, 1) regularization, float64
     definite: bool  # False: the kernel may have negative eigenvalues
@@ -56,16 +55,16 @@ def tikhonov(
     z: Tensor, *, same: Tensor | None = None, length_scale: str | float = "median",
     regularization: float | Tensor = 0.01,
 ) -> Tensor:  # fmt: skip
-    """Estimate scores by ridge regression in the kernel's space; γ is the ridge on K/n."""
-    return _estimate(z, same, length_scale, regularization, lambda fit: fit.solve_ridge(1.0))
+    """Estimate scores by kernel ridge regression with the ridge γ on K/n."""
+    return _estimate(z, same, length_scale, regularization, lambda inputs: inputs.solve_ridge(1.0))
 
 
 def stein(
     z: Tensor, *, same: Tensor | None = None, length_scale: str | float = "median",
     regularization: float | Tensor = 0.001,
 ) -> Tensor:  # fmt: skip
-    """Estimate scores by Stein's identity with a ridge n²γ on K: Tikhonov's estimate with nγ instead of γ."""
-    return _estimate(z, same, length_scale, regularization, lambda fit: fit.solve_ridge(fit.rows))
+    """Estimate scores by Stein's identity with the ridge n²γ on K; this equals `tikhonov` with nγ instead of γ."""
+    return _estimate(z, same, length_scale, regularization, lambda inputs: inputs.solve_ridge(inputs.rows))
 
 
 def ssge(
@@ -73,20 +72,23 @@ def ssge(
     regularization: float | Tensor = 0.01,
 ) -> Tensor:  # fmt: skip
     """Estimate scores by Stein's identity in the eigenfunctions of the kernel with eigenvalues above γ."""
-    return _estimate(z, same, length_scale, regularization, lambda fit: cutoff_solve(fit.kernel, fit.gamma, fit.zeta))
+    return _estimate(
+        z, same, length_scale, regularization, lambda inputs: cutoff_solve(inputs.kernel, inputs.gamma, inputs.zeta)
+    )
 
 
 def nu_method(
     z: Tensor, *, same: Tensor | None = None, length_scale: str | float = "median",
-    regularization: float | Tensor = 0.01, stops: Sequence[int] | None = None,
+    regularization: float | Tensor = 0.01, step_counts: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
-    """Estimate scores by t accelerated iterations of the regression, without inverting a matrix.
+    """Estimate scores by t accelerated iterations of kernel regression, without inverting a matrix.
 
-    stops: all distinct t (filters.nu_steps) if known, so that the host does not wait for the device
+    step_counts: distinct values of t (filters.nu_steps); None: they are read from the device, which takes longer
     """
     return _estimate(
-        z, same, length_scale, regularization, lambda fit: nu_solve(fit.positive_kernel(), fit.zeta, fit.gamma, stops)
-    )
+        z, same, length_scale, regularization,
+        lambda inputs: nu_solve(inputs.positive_kernel(), inputs.zeta, inputs.gamma, step_counts),
+    )  # fmt: skip
 
 
 ESTIMATORS = {"ssge": ssge, "stein": stein, "tikhonov": tikhonov, "nu_method": nu_method}
@@ -95,38 +97,38 @@ ESTIMATORS = {"ssge": ssge, "stein": stein, "tikhonov": tikhonov, "nu_method": n
 @torch.no_grad()
 def _estimate(
     z: Tensor, same: Tensor | None, length_scale: str | float, regularization: float | Tensor,
-    filtered: Callable[[FilterInput], Tensor],
+    apply_filter: Callable[[FilterInput], Tensor],
 ) -> Tensor:  # fmt: skip
-    """Return the scores; `filtered` returns filter(K̃) ζ."""
+    """Return the scores; `apply_filter` computes filter(K̃) ζ."""
     leading, sample, mask, gamma = _flatten(z, same, length_scale, regularization)
-    sample = kernel_matrices.centered(sample)
-    d2 = kernel_matrices.own_distances(sample)
+    sample = kernel_matrices.center(sample)
+    d2 = kernel_matrices.pairwise_distances(sample)
     beta = kernel_matrices.inverse_scales(d2, mask, length_scale)
-    masks = len(mask) // len(sample)  # number of masks of the same points
-    sample = sample.repeat(masks, 1, 1)
+    n_masks = len(mask) // len(sample)  # per sample
+    sample = sample.repeat(n_masks, 1, 1)
     if gpu.is_available(d2):
-        normal, pull, sums, rows = pairs.score_matrices(d2, beta, mask, paired=length_scale == "perplexity")
-        zeta = torch.baddbmm(sums[..., None] * sample, pull, sample, alpha=-1)
+        kernel, weights, sums, rows = pairs.score_matrices(d2, beta, mask, paired=length_scale == "perplexity")
+        zeta = torch.baddbmm(sums[..., None] * sample, weights, sample, alpha=-1)
     else:
-        d2 = d2.repeat(masks, 1, 1)
-        normal, zeta, rows = _normalized(sample, d2, kernel_matrices.pair_scales(beta, length_scale), mask)
-    solved = filtered(FilterInput(normal, zeta, rows, gamma, length_scale != "perplexity"))
-    return -(rows.rsqrt()[..., None] * solved).reshape(*leading, *z.shape[-2:])
+        d2 = d2.repeat(n_masks, 1, 1)
+        kernel, zeta, rows = _normalize_kernel(sample, d2, kernel_matrices.pair_scales(beta, length_scale), mask)
+    solution = apply_filter(FilterInput(kernel, zeta, rows, gamma, length_scale != "perplexity"))
+    return -(rows.rsqrt()[..., None] * solution).reshape(*leading, *z.shape[-2:])
 
 
-def _normalized(z: Tensor, d2: Tensor, beta: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _normalize_kernel(z: Tensor, d2: Tensor, beta: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return K̃ (P, N, N), D^{-1/2} b (P, N, D) and the block sizes n (P, N); b_i = Σ_j W_ij (z_i − z_j), W = 2βK."""
     rows = mask.sum(-1).clamp(min=1).to(z.dtype)
-    root = rows.rsqrt()[..., None]
+    inv_root = rows.rsqrt()[..., None]
     gram = kernel_matrices.rbf(d2, beta) * mask
-    pull = 2 * beta * gram
-    return root * gram * root.mT, root * (pull.sum(-1, keepdim=True) * z - pull @ z), rows
+    weights = 2 * beta * gram
+    return inv_root * gram * inv_root.mT, inv_root * (weights.sum(-1, keepdim=True) * z - weights @ z), rows
 
 
 def _flatten(
     z: Tensor, same: Tensor | None, length_scale: str | float, regularization: float | Tensor
 ) -> tuple[torch.Size, Tensor, Tensor, Tensor]:
-    """Return the leading axes of the scores, z (P, N, D), mask (M, N, N) and γ (M, 1) in float64, M = P or R·P."""
+    """Return the leading axes of the scores, z (P, N, D), mask (R·P, N, N) and γ (R·P, 1) in float64; R masks per z."""
     if not isinstance(z, Tensor):
         raise UserError(f"z is a {type(z).__name__}; give a tensor (..., N, D)")
     if z.ndim < 2 or z.shape[-2] == 0 or not z.is_floating_point():

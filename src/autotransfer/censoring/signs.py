@@ -1,7 +1,7 @@
 """Positive part and projector of a symmetric matrix by matrix products alone.
 
-A GPU multiplies small matrices a thousand times faster than it decomposes them. With S = sign(A), which has A's
-eigenvectors and eigenvalues ±1, (A + S A)/2 is the positive part and (I + S)/2 the projector onto its eigenvectors.
+A GPU multiplies small matrices a thousand times faster than it decomposes them. S = sign(A) has the eigenvectors of A
+and eigenvalues ±1. (A + S A)/2 is the positive part of A, and (I + S)/2 projects onto the eigenvectors of that part.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from torch import Tensor
 
 from .. import gpu
 
-# Polynomials x (a + b x² + c x⁴). Each is the best approximation of 1 on the image of [1e-5, 1] under the earlier ones,
-# extended by 2 % at the upper end, beyond which rounding errors would diverge. The last is a Newton–Schulz step.
-# Eigenvalues of 1e-5 are distinguished from 0, the precision of float32.
+# Coefficients of x (a + b x² + c x⁴). Each polynomial approximates 1 best on the image of [1e-5, 1] under the earlier
+# polynomials, extended by 2 % at the upper end, because rounding errors beyond it would grow. The last polynomial is a
+# Newton–Schulz step. Smaller eigenvalues than 1e-5 are rounding errors of float32.
 STEPS = (
     (8.3469, -23.8219, 16.9970), (4.1731, -2.9776, 0.5312), (4.1709, -2.9761, 0.5310), (4.1626, -2.9708, 0.5305),
     (4.1276, -2.9476, 0.5280), (3.9894, -2.8560, 0.5182), (3.5225, -2.5397, 0.4846), (2.5683, -1.8417, 0.4123),
     (1.9248, -1.2812, 0.3600), (15 / 8, -10 / 8, 3 / 8),
 )  # fmt: skip
-ON_CHIP = 128  # largest number of rows for the GPU kernel
+MAX_KERNEL_ROWS = 128  # rows of the largest matrix that the GPU kernel accepts
 
 
 def sign(matrix: Tensor) -> Tensor:
     """Return the sign of a symmetric matrix with eigenvalues in [−1, 1]: (P, N, N) -> (P, N, N)."""
-    if gpu.is_available(matrix) and matrix.shape[-1] <= ON_CHIP:
+    if gpu.is_available(matrix) and matrix.shape[-1] <= MAX_KERNEL_ROWS:
         return gpu.sign(matrix, STEPS)
     x = matrix
     for a, b, c in STEPS:
@@ -41,8 +41,8 @@ def positive_part(matrix: Tensor) -> Tensor:
 
 def project_above(matrix: Tensor, threshold: Tensor) -> Tensor:
     """Return the projector onto the eigenvectors with eigenvalues above a threshold: (P, N, N), (P,) -> (P, N, N)."""
-    lowered = matrix.clone()
-    lowered.diagonal(dim1=-2, dim2=-1).sub_(threshold[:, None])
-    kept = sign(lowered).mul_(0.5)
-    kept.diagonal(dim1=-2, dim2=-1).add_(0.5)
-    return kept
+    shifted = matrix.clone()
+    shifted.diagonal(dim1=-2, dim2=-1).sub_(threshold[:, None])
+    projector = sign(shifted).mul_(0.5)
+    projector.diagonal(dim1=-2, dim2=-1).add_(0.5)
+    return projector

@@ -1,4 +1,4 @@
-"""The three modes of censoring: each converts (z, y, s) into signed terms, which methods receive."""
+"""Modes of censoring, each of which converts (z, y, s) into signed terms for the methods."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Term(NamedTuple):
     cache: dict[Hashable, Any] | None = None  # see `compute_once`
 
     def compute_once(self, name: Hashable, make: Callable[[], T]) -> T:
-        """Return a result that depends on labels alone, cached by name for all terms and critics of a step."""
+        """Return a result that depends only on labels; it is cached by name for all terms and critics of a step."""
         if self.cache is None:
             return make()
         if name not in self.cache:
@@ -36,12 +36,12 @@ class Term(NamedTuple):
 
 
 class TermRule(NamedTuple):
-    """Rule for one term of a mode: the slice `part` of `parts` slices of z, and whether the class is the context."""
+    """Rule for one term of a mode: it uses slice `part` of `parts` equal slices of z."""
 
     sign: int
     parts: int
     part: int
-    by_class: bool
+    by_class: bool  # whether the context of a row is its class; otherwise all rows have one context
 
 
 MODES: dict[str, tuple[TermRule, ...]] = {
@@ -55,18 +55,18 @@ MODES: dict[str, tuple[TermRule, ...]] = {
 
 
 class TermSpec(NamedTuple):
-    """Arguments with which the method of a term is constructed."""
+    """Arguments of the constructor of a method."""
 
     members: int | None  # P; None: a single model without a member axis
     dim: int  # D of the term's z
     contexts: int  # number of context ids
     nuisances: int  # number of nuisance ids
-    min_rows: int  # smallest number of rows of a group that counts
+    min_rows: int  # minimum number of rows in a valid group
     keys: Tensor  # (P,) int32: random keys of the initial critics
 
 
 def term_dims(mode: str, branches: Sequence[int]) -> list[int]:
-    """Return the width of z in every term of the mode, which splits each of the branches of z."""
+    """Return the width of z in every term of the mode, which splits each branch of z."""
     check_choice("mode", mode, MODES)
     for rule in MODES[mode]:
         for width in branches:
@@ -77,8 +77,8 @@ def term_dims(mode: str, branches: Sequence[int]) -> list[int]:
     return [sum(branches) // rule.parts for rule in MODES[mode]]
 
 
-def part_of(z: Tensor, branches: Sequence[int], rule: TermRule) -> Tensor:
-    """Return a rule's slice of every branch of z (..., D), concatenated."""
+def select_part(z: Tensor, branches: Sequence[int], rule: TermRule) -> Tensor:
+    """Concatenate the slices of a rule from all branches of z (..., D)."""
     if rule.parts == 1:
         return z
     slices = [branch.chunk(rule.parts, -1)[rule.part] for branch in torch.split(z, list(branches), -1)]
@@ -86,9 +86,9 @@ def part_of(z: Tensor, branches: Sequence[int], rule: TermRule) -> Tensor:
 
 
 class Labels(NamedTuple):
-    """Labels of terms with equal contexts."""
+    """Context and nuisance ids of the rows, shared by terms with the same `by_class`."""
 
-    known: Tensor  # (P, B) bool: not padding
+    present: Tensor  # (P, B) bool: not padding
     context: Tensor  # (P, B)
     nuisance: Tensor  # (P, B)
     cache: dict[Hashable, Any]
@@ -96,15 +96,15 @@ class Labels(NamedTuple):
     @classmethod
     def make(cls, y: Tensor, s: Tensor, *, by_class: bool) -> Labels:
         """Return labels with the class, or a constant, as context."""
-        known = (s >= 0) & (y >= 0) if by_class else s >= 0
+        present = (s >= 0) & (y >= 0) if by_class else s >= 0
         context = y if by_class else torch.zeros_like(s)
-        return cls(known, torch.where(known, context, -1), torch.where(known, s, -1), {})
+        return cls(present, torch.where(present, context, -1), torch.where(present, s, -1), {})
 
 
 def make_labels(mode: str, y: Tensor, s: Tensor) -> dict[bool, Labels]:
-    """Return the labels of the mode's terms from y and s (P, B), by whether the class is the context.
+    """Return a dict from `by_class` to the labels of the mode's terms, from y and s (P, B).
 
-    Rows with s < 0 are padding, and so are rows with y < 0 if the class is the context.
+    Rows with s < 0 are padding. If `by_class`, rows with y < 0 are padding, too.
     """
     return {by_class: Labels.make(y, s, by_class=by_class) for by_class in {rule.by_class for rule in MODES[mode]}}
 
@@ -117,9 +117,9 @@ def make_terms(
     labels = make_labels(mode, y, s) if labels is None else labels
     terms = []
     for rule in MODES[mode]:
-        known, context, nuisance, cache = labels[rule.by_class]
-        part = part_of(z, branches or (z.shape[-1],), rule)
+        present, context, nuisance, cache = labels[rule.by_class]
+        part = select_part(z, branches or (z.shape[-1],), rule)
         # Values of padding rows, even NaN, must not reach the value or the gradient.
-        part = torch.where(known[..., None], part, torch.zeros_like(part))
+        part = torch.where(present[..., None], part, torch.zeros_like(part))
         terms.append(Term(rule.sign, part, context, nuisance, cache))
     return terms

@@ -86,7 +86,7 @@ def _sums(mask, x):
 
 @triton.jit
 def _obeying(score, z, block, context):
-    """Compute censoring.mige.stein_identity."""
+    """Compute censoring.mige.project_scores."""
     size = tl.sum(block, 1)[:, None]
     n = tl.maximum(size, 1.0)
     z = tl.where(size > 0.0, z - _sums(block, z) / n, 0.0)
@@ -168,7 +168,7 @@ def medians(d2, mask, out, rows, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def perplexity(d2, mask, out, rows, target, least, bracket, steps, BLOCK: tl.constexpr):
+def perplexity(d2, mask, out, rows, largest, smallest, bracket, steps, BLOCK: tl.constexpr):
     """Search log β for the target entropy of one row of a mask by bisection; one program per row.
 
     The nearest distance is subtracted from distances, which are divided by their mean.
@@ -185,7 +185,7 @@ def perplexity(d2, mask, out, rows, target, least, bracket, steps, BLOCK: tl.con
     mean = tl.where(mean > 0.0, mean, 1.0)
     nearest = tl.min(tl.where(others, distance, float("inf")), 0)
     near = tl.where(others, (nearest - distance) / mean, -1e30)
-    target_entropy = tl.log(tl.minimum(tl.maximum(neighbors / 3.0, least), target))
+    target_entropy = tl.log(tl.minimum(tl.maximum(neighbors / 3.0, smallest), largest))
     low, high = -bracket, bracket
     for _ in range(steps):
         middle = (low + high) / 2

@@ -73,7 +73,7 @@ def score_matrices(d2: Tensor, beta: Tensor, mask: Tensor, *, paired: bool) -> t
 def score_differences(scores: Tensor, z: Tensor, same: Tensor, counts: Tensor) -> Tensor:
     """Return the gradient (P, B, D) of censoring.mige from scores (2, P, B, D) in groups and in contexts.
 
-    Both scores are corrected by stein_identity; their difference is divided by the number of rows. z: (P, B, D);
+    Both scores are corrected by project_scores; their difference is divided by the number of rows. z: (P, B, D);
     same: (2, P, B, B) masks; counts: (P, B) mask of rows, at most MAX_REGISTER_ROWS.
     """
     members, rows, width = z.shape
@@ -98,39 +98,41 @@ def median_distances(d2: Tensor, mask: Tensor) -> Tensor:
     return out
 
 
-def perplexity_scales(d2: Tensor, mask: Tensor, target: float, *, least: float, bracket: float, steps: int) -> Tensor:
+def perplexity_scales(
+    d2: Tensor, mask: Tensor, largest: float, smallest: float, *, bracket: float, steps: int
+) -> Tensor:
     """Compute censoring.kernel_matrices.perplexity_scales: (P, B, B), (R·P, B, B) -> (R·P, B).
 
-    target, least: largest and smallest perplexity; bracket, steps: of the search for log β.
+    largest, smallest: limits of the perplexity; log β is searched in ±bracket by a number of bisection steps
     """
     (members, rows, _), masks = d2.shape, len(mask)
     out = d2.new_empty(masks, rows)
     block = tile(rows)
     _kernels().perplexity[(rows, members, masks // members)](
-        Argument(d2, (members, rows, rows)), _masks(mask, d2), out, rows, float(target), least, bracket, steps,
+        Argument(d2, (members, rows, rows)), _masks(mask, d2), out, rows, float(largest), smallest, bracket, steps,
         BLOCK=block, num_warps=_warps(block),
     )  # fmt: skip
     return out
 
 
-def groups_against_contexts(
-    d2: Tensor, beta: Tensor, counts: Tensor, context: Tensor, group: Tensor, context_rows: Tensor, group_rows: Tensor,
+def mean_discrepancy(
+    d2: Tensor, beta: Tensor, valid: Tensor, context: Tensor, group: Tensor, context_rows: Tensor, group_rows: Tensor,
     context_groups: Tensor, *, paired: bool,
 ) -> Tensor:  # fmt: skip
-    """Compute censoring.mmd.groups_against_contexts: distances (P, B, B), inverse scales (P, B) -> (P,).
+    """Compute censoring.mmd.mean_discrepancy: squared distances (P, B, B), inverse scales (P, B) -> (P,).
 
     paired: a pair has the mean of the inverse scales of its rows; otherwise all rows of a context have one scale.
     """
     each, square = d2.shape[:2], d2.shape
     numbers = (Argument(number, each) for number in (context_rows, group_rows, context_groups))
-    fields = (_mask(counts, *each), _mask(context, *square), _mask(group, *square), *numbers)
+    fields = (_mask(valid, *each), _mask(context, *square), _mask(group, *square), *numbers)
     return apply_one(_WeightedKernelSum, d2, beta, fields, None, paired)
 
 
-def groups_against_groups(
+def pairwise_discrepancy(
     d2: Tensor, beta: Tensor, context: Tensor, group: Tensor, selection: Tensor, group_rows: Tensor, *, paired: bool
 ) -> Tensor:
-    """Compute censoring.mmd.groups_against_groups: distances (P, B, B), inverse scales (P, B) -> (P,)."""
+    """Compute censoring.mmd.pairwise_discrepancy: squared distances (P, B, B), inverse scales (P, B) -> (P,)."""
     masks = (_mask(mask, *d2.shape) for mask in (context, group, selection))
     fields = (*masks, Argument(group_rows, d2.shape[:2]))
     return apply_one(_WeightedKernelSum, d2, beta, fields, d2.new_empty(d2.shape[:2]), paired)
@@ -165,7 +167,7 @@ class _WeightedKernelSum(torch.autograd.Function):
         return grad[:, None, None] * slopes, None, None, None, None
 
 
-def own_distances(z: Tensor) -> Tensor:
+def pairwise_distances(z: Tensor) -> Tensor:
     """Return squared distances |z_i − z_j|² of points near the origin, (P, B, D) -> (P, B, B), 0 on the diagonal.
 
     Lengths and inner products come from one product, so they are the distances of the rounded points.
