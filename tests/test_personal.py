@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from autotransfer.search.labels import FOLDS, discriminant, label_splits, personal_log_probs
+from autotransfer.search.labels import FOLDS, label_splits, personal_log_probs, predict_by_discriminant
 
 N, CLASSES = 60, 3
 Y = np.arange(N) % CLASSES
@@ -54,6 +54,6 @@ def test_a_classifier_that_recognizes_groups_is_not_selected() -> None:
     helps = y[:, None] * np.ones(4) + draw.standard_normal((60, 4))
     known = np.tile(np.arange(30) < 15, 2)
     both = [torch.from_numpy(noise), torch.from_numpy(helps)]
-    taken = discriminant(both[1][known], torch.from_numpy(y[known]), both[1], 2)
+    taken = predict_by_discriminant(both[1][known], torch.from_numpy(y[known]), both[1], 2)
     torch.testing.assert_close(personal_log_probs(both, y, groups, known, 2), taken)
     assert not torch.equal(personal_log_probs(both, y, np.arange(60), known, 2), taken)

@@ -128,7 +128,7 @@ def without_truth(
         log_probs={(fit, who): noise(p) if subject in fit else p for (fit, who), p in evidence.log_probs.items()},
         y=evidence.y | {subject: generator.permutation(evidence.y[subject])},
         scores=tuple(
-            score._replace(value=generator.random()) if subject in {score.subject, *score.others} else score
+            score._replace(value=generator.random()) if subject in {score.subject, *score.held_out_with} else score
             for score in evidence.scores
         ),
         pools={},
@@ -189,7 +189,7 @@ def test_selection_is_given_no_evidence_of_the_subject(averaged: tuple[Run, Choi
         known = evidence.without([subject])
         assert subject not in known.y
         assert not any(subject in fit for fit, _ in known.log_probs)
-        assert not any(subject in {score.subject, *score.others} for score in known.scores)
+        assert not any(subject in {score.subject, *score.held_out_with} for score in known.scores)
         others = [who for who in known.pools if who in known.incomplete]
         assert not others, "pools that are kept have no fit that held the subject out"
     held = set(types_in(ClassificationEvidence))

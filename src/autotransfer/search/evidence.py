@@ -90,7 +90,7 @@ class ClassificationEvidence:
             self,
             log_probs=log_probs,
             y={subject: y for subject, y in self.y.items() if subject not in out},
-            scores=tuple(s for s in self.scores if s.subject not in out and out.isdisjoint(s.others)),
+            scores=tuple(s for s in self.scores if s.subject not in out and out.isdisjoint(s.held_out_with)),
             pools={subject: self.pool(subject) for subject in self.held_out_subjects if subject not in incomplete},
             incomplete=incomplete,
         )

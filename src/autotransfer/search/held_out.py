@@ -1,4 +1,4 @@
-"""Probabilities and scores of held-out subjects from finished jobs, by snapshots that other subjects selected."""
+"""Read probabilities and scores of held-out subjects from finished jobs, by snapshots selected on other subjects."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .weights import Floats
 
 FitKey = tuple[tuple[int, ...], int]  # subjects that a fit holds out, and one of them
 Array = NDArray[np.float32]
-SHORTLIST_PER_METHOD = 3
-NEAR = 0.005  # of balanced accuracy: smaller differences between settings are noise
+SHORTLIST_PER_METHOD = 3  # number of settings
+NEAR = 0.005  # difference of balanced accuracy; smaller differences between settings are noise
 
 
 class Score(NamedTuple):
@@ -28,42 +28,42 @@ class Score(NamedTuple):
     setting: str  # Setting.key
     subject: int
     value: float
-    others: frozenset[int] = frozenset()  # other held-out subjects, one of whom selected the snapshot
+    held_out_with: frozenset[int] = frozenset()  # other held-out subjects; the snapshot was selected on some of them
 
 
 def held_out_log_probs(run: Run, candidates: Sequence[Setting], entries: Sequence[Entry]) -> dict[FitKey, Array]:
-    """Return log-probabilities (K, n, C) of K candidates, from the mean probability over seeds.
+    """Return log-probabilities (K, n, C) of K candidates for each fit and held-out subject, averaged over seeds.
 
-    A candidate whose fits all failed has the same probability for every class.
+    If all fits of a candidate failed, all classes have the same probability.
     """
-    who, place = run.recordings.subject.numpy(), {setting: k for k, setting in enumerate(candidates)}
-    windows = np.bincount(who, minlength=run.recordings.n_subjects)
-    total: dict[FitKey, Array] = {}
-    seeds: dict[tuple[int, tuple[int, ...]], int] = {}
+    index = {setting: k for k, setting in enumerate(candidates)}
+    n_windows = np.bincount(run.recordings.subject.numpy(), minlength=run.recordings.n_subjects)
+    sums: dict[FitKey, Array] = {}
+    n_seeds: dict[tuple[int, tuple[int, ...]], int] = {}
     for entry in entries:
         fold = (*run.groups[entry.validation], *run.groups[entry.test])
         for subject in fold:
-            shape = (len(candidates), int(windows[subject]), run.recordings.n_classes)
-            total.setdefault((fold, subject), np.zeros(shape, dtype=np.float32))
-        if entry.status != "done" or entry.setting not in place:
+            shape = (len(candidates), int(n_windows[subject]), run.recordings.n_classes)
+            sums.setdefault((fold, subject), np.zeros(shape, dtype=np.float32))
+        if entry.status != "done" or entry.setting not in index:
             continue
-        k = place[entry.setting]
+        k = index[entry.setting]
         for subject, probability in read_probabilities(run, entry).items():
-            total[fold, subject][k] += probability
-        seeds[k, fold] = seeds.get((k, fold), 0) + 1
-    for (fold, _), probability in total.items():
+            sums[fold, subject][k] += probability
+        n_seeds[k, fold] = n_seeds.get((k, fold), 0) + 1
+    for (fold, _), probability in sums.items():
         for k in range(len(candidates)):
-            probability[k] = probability[k] / seeds[k, fold] if (k, fold) in seeds else 1 / run.recordings.n_classes
+            probability[k] = probability[k] / n_seeds[k, fold] if (k, fold) in n_seeds else 1 / run.recordings.n_classes
         probability[:] = finite_log(probability)
-    return total
+    return sums
 
 
 def read_probabilities(run: Run, entry: Entry) -> dict[int, Array]:
-    """Return probabilities (n, C) of each held-out subject by the snapshot that the other subjects selected."""
-    who = run.recordings.subject.numpy()
+    """Return probabilities (n, C) for each held-out subject by the snapshot that was selected on other subjects."""
+    subject_of_window = run.recordings.subject.numpy()
     groups = run.groups[entry.validation], run.groups[entry.test]
-    # Windows of validation subjects come first, then those of test subjects, each in the order of the recordings.
-    rows = np.concatenate([who[np.isin(who, group)] for group in groups])
+    # Windows of validation subjects precede windows of test subjects. Both are in the order of the recordings.
+    rows = np.concatenate([subject_of_window[np.isin(subject_of_window, group)] for group in groups])
     probability = np.exp(run.held_out_log_probs(entry).numpy())
     return {subject: probability[rows == subject] for group in groups for subject in group}
 
@@ -76,7 +76,7 @@ def score_subject(metric: Metric, y: NDArray[np.int64], probability: NDArray[np.
 
 
 def finite_log(p: Array) -> Array:
-    """Return log p, finite also if a probability is 0."""
+    """Return log p, with a finite value for probability 0."""
     return np.log(np.maximum(p, np.finfo(np.float32).tiny))
 
 
@@ -87,22 +87,22 @@ def finished_entries(run: Run, settings: Sequence[Setting], folds: Sequence[tupl
 
 
 def held_out_scores(run: Run, entries: Sequence[Entry], *, validation_only: bool = False) -> list[Score]:
-    """Return scores of each held-out subject by the snapshot that the other subject, or group, selected.
+    """Return scores of each held-out subject by the snapshot that was selected on the other subject or group.
 
-    This keeps scores of best epochs as honest as scores of last epochs. Failed jobs have the lowest score.
+    The choice of the best epoch therefore does not bias the scores. Failed jobs have the lowest score.
     """
     metric, scores, rec = run.options.scoring, list[Score](), run.recordings
-    in_records = metric is METRICS[BALANCED_ACCURACY]
+    is_recorded = metric is METRICS[BALANCED_ACCURACY]
     y = {subject: rec.y.numpy()[rec.subject.numpy() == subject] for subject in range(rec.n_subjects)}
     for entry in entries:
         if entry.record is None:
             continue
-        validates, tests = run.groups[entry.validation], run.groups[entry.test]
-        held_out, is_done = frozenset((*validates, *tests)), entry.status == "done"
-        probabilities = read_probabilities(run, entry) if is_done and not in_records else {}
-        for subject in (*validates, *(() if validation_only else tests)):
-            record, value = entry.record if subject in tests else entry.record.swapped, metric.lowest
-            if in_records and record is None:
+        validation, test = run.groups[entry.validation], run.groups[entry.test]
+        held_out, is_done = frozenset((*validation, *test)), entry.status == "done"
+        probabilities = read_probabilities(run, entry) if is_done and not is_recorded else {}
+        for subject in (*validation, *(() if validation_only else test)):
+            record, value = entry.record if subject in test else entry.record.swapped, metric.lowest
+            if is_recorded and record is None:
                 continue
             if subject in probabilities:
                 value = score_subject(metric, y[subject], probabilities[subject])
@@ -115,24 +115,24 @@ def held_out_scores(run: Run, entries: Sequence[Entry], *, validation_only: bool
 def validation_scores(
     entries: Sequence[Entry], groups: Sequence[Sequence[int]], *, swapped: bool = True
 ) -> list[Score]:
-    """Return validation scores of subjects who are held out alone, as published. Failed jobs count as 0.
+    """Return validation scores of subjects that are held out alone, as in the paper. Failed jobs have score 0.
 
-    swapped: also scores of the snapshot that the test subject selected, on the test subject
+    swapped: also return scores with exchanged validation and test subjects.
     """
     scores = []
     for entry in entries:
         if entry.record is None:
             continue
         records = {entry.validation: entry.record} | ({entry.test: entry.record.swapped} if swapped else {})
-        for place, record in records.items():
+        for group, record in records.items():
             if record is not None:
                 value = 0.0 if entry.record.failure is not None else record.validation_score
-                scores.append(Score(entry.setting.key, groups[place][0], value))
+                scores.append(Score(entry.setting.key, groups[group][0], value))
     return scores
 
 
 def scores_by_subject(scores: Iterable[Score], setting: str) -> Floats:
-    """Return a setting's mean validation score on each subject (S,), over seeds and fits."""
+    """Return the mean validation score of a setting over seeds and fits, for each subject (S,)."""
     values: dict[int, list[float]] = {}
     for score in scores:
         if score.setting == setting:
@@ -151,13 +151,13 @@ def mean_score(values: Floats) -> float:
 
 
 def shortlist(scores: Sequence[Score], methods: Mapping[str, str | None]) -> list[str]:
-    """Return the best three settings of each method, in the order of `methods` (None: without a penalty).
+    """Return the best three settings of each method and the first setting without a penalty.
 
-    The first setting without a penalty is on the shortlist in any case.
+    methods: method of each setting, None without a penalty. The shortlist keeps the order of settings.
     """
     means = {setting: mean_score(scores_by_subject(scores, setting)) for setting in methods}
-    kept = set([setting for setting, method in methods.items() if method is None][:1])
+    selected = set([setting for setting, method in methods.items() if method is None][:1])
     for method in set(methods.values()):
         ranked = sorted((s for s in methods if methods[s] == method), key=lambda setting: -means[setting])
-        kept.update(setting for setting in ranked[:SHORTLIST_PER_METHOD] if means[setting] > float("-inf"))
-    return [setting for setting in methods if setting in kept]
+        selected.update(setting for setting in ranked[:SHORTLIST_PER_METHOD] if means[setting] > float("-inf"))
+    return [setting for setting in methods if setting in selected]

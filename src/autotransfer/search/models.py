@@ -1,4 +1,4 @@
-"""What a run delivers, as a model that can be used: the average over candidates, or the chosen setting alone."""
+"""Build the model that a run delivers: the weighted ensemble of candidates, or the chosen setting alone."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from ..settings import Setting
 from ..training.ridge import fit_ridge
 from ..training.train import train
 
-MAX_NETWORKS = 24  # fits of networks in an ensemble; on 13 data sets, 14 fits scored as well as 42
+MAX_NETWORKS = 24  # fits of networks in an ensemble; on 13 data sets, 14 fits scored as well as 42 fits
 State = dict[str, Tensor]
 
 
-def build_models(run: Run, choice: Choice, online: Mapping[Setting, float] | None = None) -> None:
-    """Write RUN/model. online: weights of the online ensemble."""
-    rec, replay, weights, most = run.recordings, choice.replay, choice.delivered, None
+def save_delivered_model(run: Run, choice: Choice, online: Mapping[Setting, float] | None = None) -> None:
+    """Build the delivered model and save it in RUN/model. online: weights of the online ensemble."""
+    rec, replay, weights, max_fits = run.recordings, choice.replay, choice.delivered, None
     if choice.task.is_numeric and choice.ensemble is not None:
-        fits = [(choice.settings[one.name], one.strength or 1.0, one.weight) for one in choice.ensemble.candidates]
-        candidates = [CandidateFits(s, *_fit_ridge_on_all(run, s, size), weight) for s, size, weight in fits]
+        fits = [(choice.settings[c.name], c.strength or 1.0, c.weight) for c in choice.ensemble.candidates]
+        candidates = [CandidateFits(s, *_fit_ridge_on_all(run, s, strength), w) for s, strength, w in fits]
     else:
-        networks = sum(not setting.network.closed_form for setting in weights)
-        most = None if choice.ensemble is None else fits_per_network(networks)
-        candidates = [CandidateFits(s, *_find_fits(run, s, most), weight) for s, weight in weights.items()]
+        n_networks = sum(not setting.network.closed_form for setting in weights)
+        max_fits = None if choice.ensemble is None else fits_per_network(n_networks)
+        candidates = [CandidateFits(s, *_find_fits(run, s, max_fits), weight) for s, weight in weights.items()]
     model = build_model(rec, candidates, scores=card_scores(choice), encoders=run.encoders, target=choice.target)
     model.card = replace(
         model.card, seen=training_digests(rec), made_with=run.database.made_with(),
@@ -45,23 +45,23 @@ def build_models(run: Run, choice: Choice, online: Mapping[Setting, float] | Non
         adaptation_method=None if choice.task.is_numeric else UNTRIED,
     )  # fmt: skip
     if replay is not None:
-        helped = replay.calibrates_with if replay.calibrated else None  # None: no subject had enough windows
+        n_labels = replay.calibrates_with if replay.calibrated else None  # None: no subject had enough windows
         method = replay.adaptation_method
-        model.card = replace(model.card, adaptation_method=method, calibrates_with=helped, trust=replay.trust)
+        model.card = replace(model.card, adaptation_method=method, calibrates_with=n_labels, trust=replay.trust)
     if online is not None and replay is not None and replay.rule is not None:
-        shared = [online.get(setting, 0.0) for setting in weights]
-        new = {setting: weight for setting, weight in online.items() if setting not in weights}
-        if new:
-            extra = [CandidateFits(s, *_find_fits(run, s, most), weight) for s, weight in new.items()]
+        shared_weights = [online.get(setting, 0.0) for setting in weights]
+        new_weights = {setting: weight for setting, weight in online.items() if setting not in weights}
+        if new_weights:
+            added = [CandidateFits(s, *_find_fits(run, s, max_fits), weight) for s, weight in new_weights.items()]
             model = add_online_ensemble(
-                rec, model, shared, extra, replay.rule, is_used_in_sessions=replay.online_session,
+                rec, model, shared_weights, added, replay.rule, is_used_in_sessions=replay.online_session,
                 is_used_transductively=replay.online_all_windows, encoders=run.encoders,
             )  # fmt: skip
     model.save(run.folder / "model")
 
 
 def card_scores(choice: Choice) -> dict[str, Any]:
-    """Return the scores in a model's card: on subjects, or other units, that were held out."""
+    """Return the scores on held-out subjects, or other held-out units, for the model card."""
     return {
         "metric": choice.metric,
         "chance": choice.chance,
@@ -76,13 +76,13 @@ def card_scores(choice: Choice) -> dict[str, Any]:
     } | ({"stages": [stage.name for stage in choice.stages], "end_reason": choice.end_reason} if choice.stages else {})
 
 
-def fits_per_network(networks: int) -> int:
-    """Return the number of fits that are delivered of each network."""
-    return max(2, MAX_NETWORKS // max(networks, 1))
+def fits_per_network(n_networks: int) -> int:
+    """Return the largest number of fits of each network in an ensemble of n_networks networks."""
+    return max(2, MAX_NETWORKS // max(n_networks, 1))
 
 
-def _find_fits(run: Run, setting: Setting, most: int | None) -> tuple[list[State], list[Fold]]:
-    """Return at most `most` fits of a candidate over folds and seeds; of a linear model, one on all subjects."""
+def _find_fits(run: Run, setting: Setting, max_fits: int | None) -> tuple[list[State], list[Fold]]:
+    """Return weights and folds of at most max_fits fits of a network, or of a linear model fitted on all subjects."""
     if setting.network.closed_form:
         return _fit_linear_on_all(run, setting)
     entries = [e for e in run.database.entries(records=False) if e.status == "done" and e.setting == setting]
@@ -92,13 +92,13 @@ def _find_fits(run: Run, setting: Setting, most: int | None) -> tuple[list[State
             f"every fit of {name!r}, which is to be delivered, failed (see autotransfer status {run.folder}); start a "
             "new run with a smaller lr (--set lr=…)"
         )
-    if most is not None and len(entries) > most:
-        entries = [entries[place] for place in np.linspace(0, len(entries) - 1, most).round().astype(int).tolist()]
+    if max_fits is not None and len(entries) > max_fits:
+        entries = [entries[k] for k in np.linspace(0, len(entries) - 1, max_fits).round().astype(int).tolist()]
     return states_and_folds(run, entries)
 
 
 def states_and_folds(run: Run, entries: Sequence[Entry]) -> tuple[list[State], list[Fold]]:
-    """Return the weights of each fit's best snapshot, and its fold."""
+    """Return the weights of the best snapshot, and the fold, of each fit."""
     states = [
         {k.removeprefix("best."): t for k, t in run.weights(entry.key).items() if k.startswith("best.")}
         for entry in entries

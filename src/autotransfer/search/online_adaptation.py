@@ -1,9 +1,9 @@
 """Select how online sessions adapt without labels, from replayed windows of held-out subjects.
 
 Centering rules (training/centering.py) and adaptation methods (person/adaptation.py) are compared in a fixed sequence
-that begins with no adaptation. A method replaces the best one so far if, over these subjects, the mean difference over
-all orders has a positive lower bound, and is negative in no order. A mean alone would let one subject with a large gain
-decide for all, and the best of many methods at once would be the one that was luckiest on these subjects.
+that begins with no adaptation. A method replaces the best earlier method if the lower bound of its mean gain over
+subjects is positive, and if its mean gain is not negative in any order of windows. The lower bound limits the influence
+of a single subject with a large gain. The maximum over all methods would select methods that are best by chance.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ..tasks import Metric
 from ..training.centering import CENTERING_RULES, CenteringRule
 from .labels import window_score
 
-MIN_SUBJECTS = 2  # to select a method
-LEVEL = 0.84  # of lower bounds: about one standard error
-ROUNDING = 1e-9  # of a mean of scores
+MIN_SUBJECTS = 2  # number of subjects that the selection of a method requires
+LEVEL = 0.84  # confidence level of lower bounds, about one standard error
+ROUNDING = 1e-9  # rounding error of a mean of scores
 RULES = {rule.name: rule for rule in CENTERING_RULES}
 
 Floats = NDArray[np.float64]
@@ -36,14 +36,14 @@ Floats = NDArray[np.float64]
 class AdaptationScores(NamedTuple):
     """Scores of S subjects by adaptation method, in each order of their windows."""
 
-    by_method: dict[str, Floats]  # (S, orders), also of "none" and of the rules of the online ensemble
-    all_windows: dict[str, Floats]  # (S,) by rule, with all windows at once; empty without an online ensemble
+    by_method: dict[str, Floats]  # (S, orders) by method, "none", or rule of the online ensemble
+    all_windows: dict[str, Floats]  # (S,) by rule, for all windows at once; empty without an online ensemble
 
     @classmethod
     def stack(cls, subjects: Sequence[AdaptationScores]) -> AdaptationScores:
-        """Return the scores of several subjects together."""
-        tables = zip(*subjects, strict=True)
-        return cls(*({name: np.concatenate([t[name] for t in every]) for name in every[0]} for every in tables))
+        """Concatenate the scores of several subjects."""
+        fields = zip(*subjects, strict=True)
+        return cls(*({name: np.concatenate([t[name] for t in tables]) for name in tables[0]} for tables in fields))
 
     @property
     def n_subjects(self) -> int:
@@ -62,12 +62,12 @@ def score_methods(
 ) -> AdaptationScores:
     """Score every adaptation method on one subject.
 
-    latents: of each order, (P, n, D) of each stack; log_p: (orders, n, C) up to a constant for each window; y:
-    (orders, n).
+    latents: (P, n, D) by order of windows and by stack of members; log_p: (orders, n, C), not necessarily normalized;
+    y: (orders, n).
     """
     x = torch.stack([ensemble.project(z) for z in latents], 1)  # (n, orders, P, R)
-    in_order = log_p.transpose(0, 1)
-    adapted = [Adaptation(*ensemble.effects, name).adapt(x, in_order).transpose(0, 1) for name in ADAPTATION_METHODS]
+    by_window = log_p.transpose(0, 1)  # (n, orders, C)
+    adapted = [Adaptation(*ensemble.effects, name).adapt(x, by_window).transpose(0, 1) for name in ADAPTATION_METHODS]
     scores = _scores(torch.stack([log_p, *adapted]).numpy(), y.numpy(), metric)
     return AdaptationScores(dict(zip([NO_ADAPTATION, *ADAPTATION_METHODS], scores[:, None], strict=True)), {})
 
@@ -78,45 +78,45 @@ def score_rules(
 ) -> AdaptationScores:  # fmt: skip
     """Add the scores of every rule of the online ensemble to the scores of a subject.
 
-    X (n, channels, times): raw windows of classes y (n,); log_p (n, C): of the model as delivered.
+    X (n, channels, times): raw windows of classes y (n,); log_p (n, C): log-probabilities of the delivered model.
     """
     online = model.online_ensemble(CENTERING_RULES)
     windows, truth = online.predict_zero_shot(X), y[np.stack(orders)]  # (orders, n)
-    in_order = _scores(online.predict_in_orders(windows, orders), truth, metric)
+    in_orders = _scores(online.predict_in_orders(windows, orders), truth, metric)
     at_once = _scores(online.predict_transductive(windows, softmax(log_p.numpy()))[:, None], y[None], metric)
-    by_rule = dict(zip(RULES, in_order[:, None], strict=True))
+    by_rule = dict(zip(RULES, in_orders[:, None], strict=True))
     return AdaptationScores(scores.by_method | by_rule, dict(zip(RULES, at_once, strict=True)))
 
 
-def without_rules(scores: AdaptationScores) -> AdaptationScores:
-    """Return the scores of a subject for whom the online ensemble centers nothing: every rule is zero-shot."""
+def add_unused_rules(scores: AdaptationScores) -> AdaptationScores:
+    """Add zero-shot scores for every rule to the scores of a subject for whom the online ensemble centers nothing."""
     zero_shot = scores.by_method[NO_ADAPTATION]
     by_rule = dict.fromkeys(RULES, zero_shot)
     return AdaptationScores(scores.by_method | by_rule, dict.fromkeys(RULES, zero_shot[:, 0]))
 
 
 def _scores(log_p: NDArray[np.floating], y: NDArray[np.int64], metric: Metric) -> Floats:
-    """Score log-probabilities (methods, orders, n, C) of classes (orders, n): (methods, orders)."""
+    """Return scores (methods, orders) of log-probabilities (methods, orders, n, C) of classes (orders, n)."""
     return np.array(
         [[window_score(metric, truth, p) for p, truth in zip(by_order, y, strict=True)] for by_order in log_p]
     )
 
 
 def select_without_each(scores: AdaptationScores, select: Callable[[AdaptationScores], str]) -> list[str]:
-    """Return the method that is selected for each subject from the scores of the other ones."""
+    """Return the method that is selected for each subject from the scores of the other subjects."""
     return [select(scores.without(subject)) for subject in range(scores.n_subjects)]
 
 
 def best_method(scores: AdaptationScores, methods: Sequence[str] | None = None) -> str:
-    """Return the best method for these subjects; methods: compared in this order, by default all of them."""
+    """Return the best method for these subjects. methods: compared in this order; default: all methods."""
     best = NO_ADAPTATION
     if scores.n_subjects < MIN_SUBJECTS:
         return best
     if methods is None:
         methods = [*([best_rule(scores)] if scores.all_windows else []), *ADAPTATION_METHODS]
     for method in methods:
-        better = scores.by_method[method] - scores.by_method[best]  # (S, orders)
-        if lower_bound(better.mean(1)) > ROUNDING and better.mean(0).min() > -ROUNDING:
+        gains = scores.by_method[method] - scores.by_method[best]  # (S, orders)
+        if lower_bound(gains.mean(1)) > ROUNDING and gains.mean(0).min() > -ROUNDING:
             best = method
     return best
 
@@ -129,7 +129,7 @@ def delivered_method(scores: AdaptationScores, methods: Sequence[str] | None = N
 
 
 def best_rule(scores: AdaptationScores) -> str:
-    """Return the rule of the online ensemble whose worst order is best; all windows at once count as one more order."""
+    """Return the rule of the online ensemble with the best worst order; all windows at once are one more order."""
     if not scores.all_windows or not scores.n_subjects:
         return CenteringRule().name
     zero_shot = scores.by_method[NO_ADAPTATION]

@@ -35,7 +35,7 @@ from .diagnosis import diagnose
 from .evaluation import Predictions, delivered_predictions, evaluate
 from .evidence import ClassificationEvidence, Evidence, RegressionEvidence
 from .held_out import finished_entries, held_out_scores, shortlist, validation_scores
-from .models import build_models
+from .models import save_delivered_model
 from .plan import Plan, make_plan, with_candidate_stages, write_plan
 from .replay import replay_subjects
 from .selection import OnlineWeights, find_online_weights, select
@@ -194,7 +194,7 @@ class PlanRunner:
         with threads(min(FEW, cores())):
             choice, online = self._make_choice(is_last=is_last)
             with show_work("building models", progress=self.progress):
-                build_models(self.run, choice, None if online is None else online.weights)
+                save_delivered_model(self.run, choice, None if online is None else online.weights)
         if self.run.options.has_stages and not is_last:  # predict can use the model from now on
             self.stage_scores[-1] = replace(self.stage_scores[-1], seconds=self.seconds_spent)
             choice = replace(choice, stages=self.stage_scores)

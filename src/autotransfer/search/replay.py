@@ -45,12 +45,12 @@ from .online_adaptation import (
     ROUNDING,
     RULES,
     AdaptationScores,
+    add_unused_rules,
     best_rule,
     delivered_method,
     score_methods,
     score_rules,
     select_without_each,
-    without_rules,
 )
 from .selection import OnlineWeights
 
@@ -89,7 +89,7 @@ def replay_subjects(
     if not adaptation:
         return None
     if any(of_subject.all_windows for of_subject in adaptation.values()):
-        adaptation = {name: one if one.all_windows else without_rules(one) for name, one in adaptation.items()}
+        adaptation = {name: one if one.all_windows else add_unused_rules(one) for name, one in adaptation.items()}
     for labels, by_subject in trust.items():
         for name, of_subject in by_subject.items():  # the other subjects decide how much labels count
             share, _ = best_trust([other for subject, other in by_subject.items() if subject != name])
