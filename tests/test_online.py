@@ -321,7 +321,7 @@ def zero_shot_person() -> AdaptationScores:
 
 
 def test_a_subject_without_the_online_ensemble_is_zero_shot() -> None:
-    still = online_adaptation.without_rules(zero_shot_person())
+    still = online_adaptation.add_unused_rules(zero_shot_person())
     like = person(0.2, 0.1)
     assert still.by_method.keys() == like.by_method.keys()
     assert still.all_windows.keys() == like.all_windows.keys()

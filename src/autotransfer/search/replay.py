@@ -1,7 +1,7 @@
 """Replay windows of held-out subjects: pseudo-online evaluation of adaptation and of calibration with a few labels.
 
-All windows of every subject in the headline are replayed in several orders, by fits and weights that left the subject
-out. The mean gains decide whether the delivered model adapts to a new subject, and how much labels count.
+All windows of every scored subject are replayed in several orders, by fits and weights that do not depend on the
+subject. The mean gains determine whether the delivered model adapts to a new subject, and the trust in labels.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from .online_adaptation import (
 )
 from .selection import OnlineWeights
 
-MAX_SEEDS = 2  # of a network
+MAX_SEEDS = 2  # seeds of each network that are replayed
 ORDERS = ("recorded", "balanced", "one-sided", "one class first")
 T = TypeVar("T")
 
@@ -64,36 +64,36 @@ def replay_subjects(
 ) -> ReplayResult | None:
     """Replay the windows of held-out subjects.
 
-    Return None if a model needs all windows of a subject at once, or has no subject effects. log_probs: of the
-    headline. online: weights of the online ensemble.
+    Return None if a model needs all windows of a subject at once, or has no subject effects. log_probs: predictions
+    for each subject by the delivered model. online: weights of the online ensemble.
     """
     recordings = run.recordings
     nested = {} if selection.ensemble is None else selection.ensemble.nested
-    tables: dict[str, dict[str, Scores]] = {}
+    tables: dict[str, dict[str, Scores]] = {}  # by field of `ReplayResult`, number of labels and subject
     trust: dict[str, dict[str, TrustScores]] = {}  # by number of labels and subject
     adaptation: dict[str, AdaptationScores] = {}
-    built: dict[tuple[int, ...], CandidateCache] = defaultdict(dict)  # by subjects that are held out together
-    held_out_with = {subject: tuple(group) for group in run.groups for subject in group}
+    caches: dict[tuple[int, ...], CandidateCache] = defaultdict(dict)  # by group
+    group_of = {subject: tuple(group) for group in run.groups for subject in group}
     for subject, log_p in log_probs.items():
-        name, candidates = str(recordings.subjects[subject]), built[held_out_with[subject]]
+        name, cache = str(recordings.subjects[subject]), caches[group_of[subject]]
         weights = selection.by_setting(nested.get(name, {}))
-        model = held_out_model(run, weights, subject, online and online.nested[subject], candidates)
-        if model is None or any(part.effects is None for part in model.candidates):
+        model = held_out_model(run, weights, subject, online and online.nested[subject], cache)
+        if model is None or any(candidate.effects is None for candidate in model.candidates):
             return None
         rows = np.flatnonzero(recordings.subject.numpy() == subject)
         scores, trust_scores, adaptation[name] = replay_subject(model, recordings, rows, log_p, run.options.scoring)
-        for (table, case), score in scores.items():
-            tables.setdefault(table, {}).setdefault(case, {})[name] = score
-        for labels, of_subject in trust_scores.items():
-            trust.setdefault(labels, {})[name] = of_subject
+        for (table, labels), score in scores.items():
+            tables.setdefault(table, {}).setdefault(labels, {})[name] = score
+        for labels, trust_score in trust_scores.items():
+            trust.setdefault(labels, {})[name] = trust_score
     if not adaptation:
         return None
-    if any(of_subject.all_windows for of_subject in adaptation.values()):
-        adaptation = {name: one if one.all_windows else add_unused_rules(one) for name, one in adaptation.items()}
+    if any(subject_scores.all_windows for subject_scores in adaptation.values()):
+        adaptation = {name: s if s.all_windows else add_unused_rules(s) for name, s in adaptation.items()}
     for labels, by_subject in trust.items():
-        for name, of_subject in by_subject.items():  # the other subjects decide how much labels count
+        for name, trust_score in by_subject.items():  # trust in labels is selected on the other subjects
             share, _ = best_trust([other for subject, other in by_subject.items() if subject != name])
-            tables.setdefault("calibrated", {}).setdefault(labels, {})[name] = float(of_subject.score[share])
+            tables.setdefault("calibrated", {}).setdefault(labels, {})[name] = float(trust_score.score[share])
     best = {labels: best_trust(list(by_subject.values())) for labels, by_subject in trust.items()}
     with_labels: dict[str, Any] = {
         table: {labels: run.by_person(scores) for labels, scores in tables.get(table, {}).items()}
@@ -102,43 +102,43 @@ def replay_subjects(
     return ReplayResult(
         **with_labels,
         **adaptation_results(adaptation, run.by_person),
-        calibrates_with=helpful_labels(tables.get("before_calibration", {}), tables.get("calibrated", {})),
-        trust={str(labels): [SHARES[k], SHARPNESS[n]] for labels, (k, n) in for_every_number(best).items()},
+        calibrates_with=helpful_label_numbers(tables.get("before_calibration", {}), tables.get("calibrated", {})),
+        trust={str(labels): [SHARES[k], SHARPNESS[n]] for labels, (k, n) in fill_label_numbers(best).items()},
     )
 
 
-def for_every_number(tried: Mapping[str, T]) -> dict[int, T]:
-    """Return values by number of labels; a number that was not tried has the value of the largest smaller one."""
-    found: dict[int, T] = {}
+def fill_label_numbers(values: Mapping[str, T]) -> dict[int, T]:
+    """Return values for all numbers of labels; missing numbers have the value of the largest smaller number."""
+    filled: dict[int, T] = {}
     for labels in LABELS:
-        known = [tried[str(number)] for number in LABELS if number <= labels and str(number) in tried]
-        found |= {labels: known[-1]} if known else {}
-    return found
+        candidates = [values[str(number)] for number in LABELS if number <= labels and str(number) in values]
+        filled |= {labels: candidates[-1]} if candidates else {}
+    return filled
 
 
 def adaptation_results(
     subjects: Mapping[str, AdaptationScores], by_person: Callable[[Scores], Scores]
 ) -> dict[str, Any]:
-    """Return the fields of `ReplayResult` on adaptation without labels. by_person: means over each person's units."""
+    """Return the fields of `ReplayResult` about adaptation. by_person: averages scores over the units of a subject."""
     stacked = AdaptationScores.stack(list(subjects.values()))
 
     def by_order(methods: Sequence[str]) -> dict[str, Scores]:
-        """Return scores by order of windows. methods: of each subject."""
+        """Return scores by order of windows. methods: method of each subject."""
         scores = {name: subjects[name].by_method[method][0] for name, method in zip(subjects, methods, strict=True)}
         return {
-            order: by_person({name: float(one[k]) for name, one in scores.items()}) for k, order in enumerate(ORDERS)
+            order: by_person({name: float(row[k]) for name, row in scores.items()}) for k, order in enumerate(ORDERS)
         }
 
     methods = select_without_each(stacked, delivered_method)
     gain = np.mean([stacked.gains(method)[k].mean() for k, method in enumerate(methods)])
     method = delivered_method(stacked) if gain > ROUNDING else NO_ADAPTATION
-    # Models without the online ensemble adapt too.
-    on_latents = delivered_method(stacked, list(ADAPTATION_METHODS)) if method in RULES else method
+    # Models without the online ensemble need a method that is not one of its rules.
+    latent_method = delivered_method(stacked, list(ADAPTATION_METHODS)) if method in RULES else method
     results: dict[str, Any] = {
         "zero_shot": by_order([NO_ADAPTATION] * len(subjects)),
         "adapted": by_order(methods),
         "methods": {name: by_order([name] * len(subjects)) for name in ADAPTATION_METHODS},
-        "adaptation_method": on_latents,
+        "adaptation_method": latent_method,
     }
     if not stacked.all_windows:
         return results
@@ -158,45 +158,45 @@ def adaptation_results(
 
 def held_out_model(
     run: Run, weights: Mapping[Setting, float], subject: int, online: Mapping[Setting, float] | None = None,
-    built: CandidateCache | None = None,
+    cache: CandidateCache | None = None,
 ) -> Model | None:  # fmt: skip
-    """Return the ensemble of fits that tested on the subject, with the online ensemble if a part of it centers.
+    """Return the ensemble of fits that were tested on the subject, and the online ensemble if it centers features.
 
     Return None if a model needs all windows of a subject at once. online: weights of the online ensemble.
     """
     if any(setting.adaptation == "transductive" for setting in weights):
         return None
-    parts = _held_out_parts(run, weights, subject)
-    if not parts:
+    candidates = _tested_fits(run, weights, subject)
+    if not candidates:
         return None
-    model, more = build_model(run.recordings, parts, scores={}, encoders=run.encoders, cache=built), online or {}
-    shared = [part.setting for part in model.candidates]
-    extra = _held_out_parts(run, {s: weight for s, weight in more.items() if s not in shared}, subject)
-    if not any(part.setting.adaptation == "online" for part in extra):
+    model, online = build_model(run.recordings, candidates, scores={}, encoders=run.encoders, cache=cache), online or {}
+    shared = [candidate.setting for candidate in model.candidates]
+    added = _tested_fits(run, {s: weight for s, weight in online.items() if s not in shared}, subject)
+    if not any(candidate.setting.adaptation == "online" for candidate in added):
         return model
     return add_online_ensemble(
-        run.recordings, model, [more.get(setting, 0.0) for setting in shared], extra, CenteringRule(),
-        is_used_in_sessions=True, is_used_transductively=True, encoders=run.encoders, cache=built,
+        run.recordings, model, [online.get(setting, 0.0) for setting in shared], added, CenteringRule(),
+        is_used_in_sessions=True, is_used_transductively=True, encoders=run.encoders, cache=cache,
     )  # fmt: skip
 
 
-def _held_out_parts(run: Run, weights: Mapping[Setting, float], subject: int) -> list[CandidateFits]:
-    """Return the parts of a model from fits that tested on the subject."""
+def _tested_fits(run: Run, weights: Mapping[Setting, float], subject: int) -> list[CandidateFits]:
+    """Return the fits of each setting that were tested on the subject."""
     entries = [e for e in run.database.entries(records=False) if e.status == "done" and subject in run.groups[e.test]]
-    parts = []
+    fits = []
     for setting, weight in weights.items():
         by_seed = {e.seed: e for e in entries if e.setting == setting}
-        used = list(by_seed.values())[: 1 if setting.network.closed_form else MAX_SEEDS]
-        if used:
-            parts.append(CandidateFits(setting, *states_and_folds(run, used), weight))
-    return parts
+        selected = list(by_seed.values())[: 1 if setting.network.closed_form else MAX_SEEDS]
+        if selected:
+            fits.append(CandidateFits(setting, *states_and_folds(run, selected), weight))
+    return fits
 
 
 class DecodedWindows(NamedTuple):
     """Latents and log-probabilities of one subject's windows in one order."""
 
     latents: list[Tensor]  # (P, n, D) of each stack
-    log_p: Tensor  # (n, C) up to a constant for each window
+    log_p: Tensor  # (n, C), not necessarily normalized
 
 
 @torch.inference_mode()
@@ -204,9 +204,9 @@ def replay_subject(
     model: Model, recordings: Recordings, rows: Rows, log_p: NDArray[np.floating] | None = None,
     metric: Metric = METRICS[BALANCED_ACCURACY],
 ) -> tuple[dict[tuple[str, str], float], dict[str, TrustScores], AdaptationScores]:  # fmt: skip
-    """Replay the windows of one subject. log_p: log-probabilities (n, C) as recorded; None: the model's own.
+    """Replay the windows of one subject. log_p: log-probabilities (n, C) in recorded order; None: use the model.
 
-    Return scores by table of `ReplayResult` and number of labels, scores of trust in labels by number of labels, and
+    Return scores by field of `ReplayResult` and number of labels, scores of trust in labels by number of labels, and
     scores of adaptation without labels.
     """
     y, ensemble = recordings.y.numpy()[rows], model.ensemble
@@ -223,8 +223,8 @@ def replay_subject(
         decoded = [DecodedWindows([z[:, o] for z in recorded.latents], recorded.log_p[o]) for o in orders.values()]
     else:  # an online model decodes a window by the windows before it
         decoded = [recorded, *(decode(order) for name, order in orders.items() if name != "recorded")]
-    in_orders, truth = torch.stack([d.log_p for d in decoded]), torch.from_numpy(y[np.stack(list(orders.values()))])
-    adaptation = score_methods(ensemble, [d.latents for d in decoded], in_orders, truth, metric)
+    log_probs, truth = torch.stack([d.log_p for d in decoded]), torch.from_numpy(y[np.stack(list(orders.values()))])
+    adaptation = score_methods(ensemble, [d.latents for d in decoded], log_probs, truth, metric)
     if model.online is not None and model.adaptation == "none":
         windows = (recordings.X[rows], recorded.log_p, y)
         adaptation = score_rules(adaptation, model, *windows, list(orders.values()), metric)
@@ -232,11 +232,11 @@ def replay_subject(
 
 
 def window_orders(y: NDArray[np.int64]) -> dict[str, Rows]:
-    """Return ORDERS of windows of classes (n,): as recorded, at random, class by class, and the largest class first."""
-    drawn = np.random.default_rng(len(y)).permutation(len(y))
-    first = np.bincount(y).argmax()
-    one_first = drawn[np.argsort(y[drawn] != first, kind="stable")]
-    return dict(zip(ORDERS, (np.arange(len(y)), drawn, np.argsort(y, kind="stable"), one_first), strict=True))
+    """Return window indices in ORDERS: as recorded, at random, class by class, and the largest class first."""
+    shuffled = np.random.default_rng(len(y)).permutation(len(y))
+    largest = np.bincount(y).argmax()
+    largest_first = shuffled[np.argsort(y[shuffled] != largest, kind="stable")]
+    return dict(zip(ORDERS, (np.arange(len(y)), shuffled, np.argsort(y, kind="stable"), largest_first), strict=True))
 
 
 def _score_with_labels(
@@ -266,14 +266,14 @@ def _score_with_labels(
     return scores, trust
 
 
-def helpful_labels(before: dict[str, Scores], after: dict[str, Scores]) -> list[int]:
-    """Return the numbers of labels whose mean gain by calibration is not negative; none if the mean over all is.
+def helpful_label_numbers(before: dict[str, Scores], after: dict[str, Scores]) -> list[int]:
+    """Return the numbers of labels that do not lower the mean score; none if calibration lowers the overall mean.
 
-    No clear gain is required, because trust in labels is selected on other subjects (labels.py).
+    The gain need not be significant, because trust in labels is selected on other subjects (labels.py).
     """
     gains = {
         labels: [score - before[labels][name] for name, score in scores.items()] for labels, scores in after.items()
     }
     if not gains or np.mean(np.concatenate(list(gains.values()))) < 0:
         return []
-    return [labels for labels, by_subject in for_every_number(gains).items() if np.mean(by_subject) >= 0]
+    return [labels for labels, by_subject in fill_label_numbers(gains).items() if np.mean(by_subject) >= 0]
