@@ -99,7 +99,9 @@ def build_population_step(
     population = Trainer(jobs, windows)
     population.kernels = True  # as in a long fit
     units = sum(count_steps(job) for job in jobs)
-    assert units == sum(population.groups.steps_of[group] for group in population.groups.group_of_member.tolist())
+    assert units == sum(
+        population.groups.steps_per_epoch[group] for group in population.groups.group_of_member.tolist()
+    )
     return Step(population.train_epoch, units, keeps_memory=device == "cpu")
 
 

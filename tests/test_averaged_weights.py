@@ -48,7 +48,7 @@ def test_the_weights_are_the_mean_over_the_last_half_of_the_steps(monkeypatch: p
     fresh = trainer_of(rec, jobs_of(rec))
     for member, outcome in enumerate(outcomes.values()):
         expected = fresh.flat.unflatten(mean[member], fresh.flat.stats[member])
-        names = [column.name for column in fresh.flat.parameters]
+        names = [column.name for column in fresh.flat.parameter_columns]
         for name in names:
             torch.testing.assert_close(outcome.state[name], expected[name], rtol=1e-9, atol=1e-12)
 

@@ -51,7 +51,7 @@ def test_an_epoch_by_kernels_is_an_epoch(monkeypatch: pytest.MonkeyPatch, alone:
         trainer = Trainer(jobs, windows)
         trainer.train_epoch()
         trainer.evaluate()
-        assert (trainer.groups.shared is None) == alone
+        assert (trainer.groups.shared_group is None) == alone
         assert (trainer.prepared.standardized is not None) == ("append_scale" in options)
         return trainer
 

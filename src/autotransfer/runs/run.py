@@ -241,7 +241,7 @@ class Run:
         jobs = [self.job(entry) for entry in waiting]
         packs = pack(
             self.recordings, jobs, "auto", device=self.executor.device(self.options.device),
-            dtype=DTYPE, encoders=self.encoders, at_least=self.executor.workers,
+            dtype=DTYPE, encoders=self.encoders, workers=self.executor.workers,
         )  # fmt: skip
         compositions = [[waiting[position].key for position in positions] for positions in packs]
         self.database.add_populations(compositions)

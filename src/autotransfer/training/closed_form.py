@@ -77,7 +77,7 @@ class ClosedFormTrainer(Trainer):
             self.classifier.bias.data[member] = bias.to(self.classifier.bias)
             logits = latents @ weight.T + bias
             loss = mean_loss(self.row_loss, logits[None], y[None], self.weights[member : member + 1].double())
-            self.losses[0, member] = loss[0] * self.groups.steps_of[group]  # the mean over steps is reported
+            self.losses[0, member] = loss[0] * self.groups.steps_per_epoch[group]  # the mean over steps is reported
 
     @property
     def samples_per_window(self) -> int:

@@ -126,7 +126,8 @@ def _thin(thresholds: Floats) -> Floats:
     """Return at most MAX_THRESHOLDS of sorted thresholds (T,), with the first and the last."""
     if len(thresholds) <= MAX_THRESHOLDS:
         return thresholds
-    return thresholds[np.linspace(0, len(thresholds) - 1, MAX_THRESHOLDS).round().astype(int)]
+    indices = np.linspace(0, len(thresholds) - 1, MAX_THRESHOLDS).round().astype(np.int64)
+    return np.take(thresholds, indices)
 
 
 def find_thresholds(covered: Floats, levels: Floats) -> NDArray[np.int64]:

@@ -84,15 +84,9 @@ class Snapshots:
         self.history = torch.full((members, max_epochs, len(HISTORY_COLUMNS)), torch.nan, dtype=dtype, device=device)
 
     def update(
-        self,
-        epoch: Tensor,
-        train_loss: Tensor,
-        penalty: Tensor,
-        loss: Tensor,
-        confusion: Tensor,
-        log_probs: Tensor,
+        self, epoch: Tensor, train_loss: Tensor, penalty: Tensor, loss: Tensor, confusion: Tensor, log_probs: Tensor,
         side: Tensor,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Update in place after an epoch (), counted from 1.
 
         train_loss, penalty: (P,); loss: (P, 2); confusion: (P, 2, C, C); log_probs: (P, chunks, CHUNK, C);

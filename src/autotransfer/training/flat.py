@@ -22,8 +22,8 @@ class ColumnRange(NamedTuple):
     shape: tuple[int, ...]
 
 
-def views(matrix: Tensor, columns: list[ColumnRange]) -> dict[str, Tensor]:
-    """Return the columns of a matrix (P, n) as tensors (P, *shape) by name."""
+def split_columns(matrix: Tensor, columns: list[ColumnRange]) -> dict[str, Tensor]:
+    """Return columns of a matrix (P, n) by name, as views (P, *shape)."""
     return {c.name: matrix[:, c.start : c.stop].view(matrix.shape[0], *c.shape) for c in columns}
 
 
@@ -40,20 +40,20 @@ class FlatParameters:
         self.values = torch.cat([tensor.flatten(1) for tensor in parameters], 1)
         members = self.values.shape[0]
         self.stats = torch.cat([self.values.new_empty(members, 0), *(t.reshape(members, -1) for t in buffers)], 1)
-        self.parameters, self.buffers = self._columns("_parameters"), self._columns("_buffers")
+        self.parameter_columns, self.buffer_columns = self._columns("_parameters"), self._columns("_buffers")
         self._bind_views()
 
-    def _named_tensors(self, kind: str) -> Iterator[tuple[str, nn.Module, str, Tensor]]:
-        """Yield (name, owner, attribute, tensor) of every parameter or floating-point buffer in a fixed order."""
+    def _named_tensors(self, attribute: str) -> Iterator[tuple[str, nn.Module, str, Tensor]]:
+        """Yield (path, module, name, tensor) of all floating-point "_parameters" or "_buffers" in a fixed order."""
         for prefix, root in self.modules.items():
             for path, module in root.named_modules(prefix=prefix):
-                for name, tensor in getattr(module, kind).items():
+                for name, tensor in getattr(module, attribute).items():
                     if tensor is not None and tensor.is_floating_point():
                         yield f"{path}.{name}", module, name, tensor
 
-    def _columns(self, kind: str) -> list[ColumnRange]:
+    def _columns(self, attribute: str) -> list[ColumnRange]:
         columns, start = [], 0
-        for name, _, _, tensor in self._named_tensors(kind):
+        for name, _, _, tensor in self._named_tensors(attribute):
             stop = start + tensor[0].numel()
             columns.append(ColumnRange(name, start, stop, tuple(tensor.shape[1:])))
             start = stop
@@ -61,11 +61,12 @@ class FlatParameters:
 
     def _bind_views(self) -> None:
         """Make every parameter and buffer a view of its columns."""
-        parameters, buffers = views(self.values, self.parameters), views(self.stats, self.buffers)
-        for name, _, _, parameter in self._named_tensors("_parameters"):
-            parameter.data = parameters[name]
-        for name, module, attribute, _ in list(self._named_tensors("_buffers")):
-            module._buffers[attribute] = buffers[name]
+        parameters = split_columns(self.values, self.parameter_columns)
+        buffers = split_columns(self.stats, self.buffer_columns)
+        for path, _, _, parameter in self._named_tensors("_parameters"):
+            parameter.data = parameters[path]
+        for path, module, name, _ in list(self._named_tensors("_buffers")):
+            module._buffers[name] = buffers[path]
 
     def select(self, keep: Tensor) -> None:
         """Keep only these members (k,)."""
@@ -79,11 +80,11 @@ class FlatParameters:
         return torch.cat([grad.flatten(1) for grad in grads], 1)
 
     def load(self, values: Tensor, stats: Tensor) -> None:
-        """Overwrite parameters and buffers with (P, n) and (P, m)."""
+        """Overwrite parameters with values (P, n), and buffers with stats (P, m)."""
         self.values.copy_(values)
         self.stats.copy_(stats)
 
     def unflatten(self, values: Tensor, stats: Tensor) -> dict[str, Tensor]:
-        """Return one member's rows (n,), (m,) as named tensors without a member axis."""
-        both = views(values[None], self.parameters) | views(stats[None], self.buffers)
-        return {name: tensor[0].clone() for name, tensor in both.items()}
+        """Return values (n,) and stats (m,) of one member as tensors by name, without a member axis."""
+        tensors = split_columns(values[None], self.parameter_columns) | split_columns(stats[None], self.buffer_columns)
+        return {name: tensor[0].clone() for name, tensor in tensors.items()}

@@ -16,31 +16,31 @@ from ..recordings import Recordings
 from .batches import BALANCES, BalancedBatches, n_batches, permutations
 
 MAX_DRAWN_ROWS = 2**24  # rows that are drawn at once; their keys need 400 MB
-MANY_GROUPS = 64  # number of groups from which batches are drawn on the device
+MIN_GROUPS_ON_DEVICE = 64  # number of groups from which batches are drawn on the device
 
 
 class MemberGroups:
     """G groups of members that share minibatches.
 
-    Members of a group agree in training rows, held-out rows, seed, kind of batches and shuffled subjects.
+    Members of a group have equal training rows, held-out rows, seeds, options `batches` and `shuffle_subjects`.
     """
 
     def __init__(self, recordings: Recordings, jobs: Sequence[Job], batch_size: int, device: torch.device) -> None:
-        first: dict[tuple[object, ...], Job] = {}
+        first_jobs: dict[tuple[object, ...], Job] = {}
         for job in jobs:
-            first.setdefault(self._identity(job), job)
-        place = {identity: number for number, identity in enumerate(first)}
-        self.jobs = list(first.values())
-        self.group_of_member = torch.tensor([place[self._identity(job)] for job in jobs], device=device)
-        self._is_one_to_one = len(first) == len(jobs)
+            first_jobs.setdefault(self._identity(job), job)
+        index = {identity: group for group, identity in enumerate(first_jobs)}
+        self.jobs = list(first_jobs.values())
+        self.group_of_member = torch.tensor([index[self._identity(job)] for job in jobs], device=device)
+        self._is_one_to_one = len(first_jobs) == len(jobs)
         self.batch_size = batch_size
         self.y = recordings.y.numpy()
         self.subjects = [_training_subjects(recordings, job) for job in self.jobs]
         self.n_subjects = [int(subjects.max()) + 1 for subjects in self.subjects]
-        self.steps_of = [n_batches(len(job.fold.train), batch_size) for job in self.jobs]
-        self.steps = torch.tensor(self.steps_of, device=device)  # (G,) steps of an epoch
+        self.steps_per_epoch = [n_batches(len(job.fold.train), batch_size) for job in self.jobs]
+        self.steps = torch.tensor(self.steps_per_epoch, device=device)  # (G,)
         self.keys = as_keys([key_of("dropout", job.fold.trajectory, job.seed) for job in self.jobs], device)
-        # (G, N): subjects of training rows counted from 0; -1 in other rows, so that they are never censored
+        # (G, N): subjects of training rows, counted from 0; −1 in other rows, which penalties leave out
         self.rank = torch.from_numpy(np.stack(self.subjects)).to(device)
         counts = [np.bincount(self.y[job.fold.train], minlength=recordings.n_classes) for job in self.jobs]
         self.class_counts = torch.tensor(np.stack(counts), device=device)
@@ -49,60 +49,61 @@ class MemberGroups:
     @staticmethod
     def _identity(job: Job) -> tuple[object, ...]:
         penalty = job.setting.penalty
-        shuffled = penalty is not None and penalty.shuffle_subjects
-        return (*job.trajectory[1:], job.setting.training.batches, shuffled)
+        is_shuffled = penalty is not None and penalty.shuffle_subjects
+        return (*job.trajectory[1:], job.setting.training.batches, is_shuffled)
 
     @property
-    def shared(self) -> Tensor | None:
-        """Return `group_of_member`, or None if every member is its own group."""
+    def shared_group(self) -> Tensor | None:
+        """Return `group_of_member` (P,), or None if every member is a group of its own."""
         return None if self._is_one_to_one else self.group_of_member
 
     def plan(self, epoch: int) -> Tensor:
         """Return the rows of every step of an epoch (steps, G, B); 0 if a group has fewer steps."""
-        size = (len(self.jobs), max(self.steps_of), self.batch_size)
-        plan = torch.zeros(size, dtype=torch.long, device=self.plan_device)
-        for drawn in self._shuffled:
-            keys = fold_in(drawn.keys, epoch)
-            most = max(1, MAX_DRAWN_ROWS // drawn.rows.shape[1])
-            for some in (slice(start, start + most) for start in range(0, len(keys), most)):
-                plan[drawn.groups[some], : drawn.steps] = drawn.batches(keys, some, self.batch_size)
+        shape = (len(self.jobs), max(self.steps_per_epoch), self.batch_size)
+        plan = torch.zeros(shape, dtype=torch.long, device=self.plan_device)
+        for shuffled in self._shuffled:
+            keys = fold_in(shuffled.keys, epoch)
+            size = max(1, MAX_DRAWN_ROWS // shuffled.rows.shape[1])
+            for chunk in (slice(start, start + size) for start in range(0, len(keys), size)):
+                plan[shuffled.groups[chunk], : shuffled.steps] = shuffled.batches(keys, chunk, self.batch_size)
         for groups, keys, batches in self._balanced:
             rows = torch.from_numpy(batches.batches(fold_in(keys, epoch)))
             plan[groups, : rows.shape[1]] = rows
         return plan.transpose(0, 1).contiguous()
 
     def _collect_batches(self) -> None:
-        """Find groups whose batches are drawn together."""
-        # Many shuffled groups are drawn on the device, other groups on the host while the device is busy.
-        groups_of_kind: dict[str | int, list[int]] = {}
+        """Collect groups whose batches are drawn together."""
+        # Batches of many shuffled groups are drawn on the device, other batches on the host while the device is busy.
+        groups_by_kind: dict[str | int, list[int]] = {}
         for g, job in enumerate(self.jobs):
             batches = job.setting.training.batches
-            groups_of_kind.setdefault(batches if batches in BALANCES else len(job.fold.train), []).append(g)
-        any_balanced = any(kind in BALANCES for kind in groups_of_kind)
-        device = self.keys.device if len(self.jobs) >= MANY_GROUPS and not any_balanced else torch.device("cpu")
-        self.plan_device = device
+            groups_by_kind.setdefault(batches if batches in BALANCES else len(job.fold.train), []).append(g)
+        has_balanced = any(kind in BALANCES for kind in groups_by_kind)
+        on_device = len(self.jobs) >= MIN_GROUPS_ON_DEVICE and not has_balanced
+        self.plan_device = device = self.keys.device if on_device else torch.device("cpu")
         self._shuffled, self._balanced = list[_ShuffledGroups](), list[tuple[Tensor, Tensor, BalancedBatches]]()
-        for kind, groups in groups_of_kind.items():
+        for kind, groups in groups_by_kind.items():  # name of a balance, or number of shuffled rows
             if isinstance(kind, int):
                 self._shuffled.append(_ShuffledGroups.build(self.jobs, groups, self.batch_size, device))
                 continue
-            most = max(1, MAX_DRAWN_ROWS // 8 // max(len(self.jobs[g].fold.train) for g in groups))
-            for some in (groups[start : start + most] for start in range(0, len(groups), most)):
-                rows, subjects = [self.jobs[g].fold.train for g in some], [self.subjects[g] for g in some]
+            size = max(1, MAX_DRAWN_ROWS // 8 // max(len(self.jobs[g].fold.train) for g in groups))
+            for chunk in (groups[start : start + size] for start in range(0, len(groups), size)):
+                rows, subjects = [self.jobs[g].fold.train for g in chunk], [self.subjects[g] for g in chunk]
                 balanced_batches = BalancedBatches(rows, self.y, subjects, self.batch_size, BALANCES[kind])
-                self._balanced.append((torch.tensor(some), _keys([self.jobs[g] for g in some]), balanced_batches))
+                self._balanced.append((torch.tensor(chunk), _keys([self.jobs[g] for g in chunk]), balanced_batches))
 
     def select(self, keep: Tensor) -> Tensor:
         """Keep only these members and their groups, and return the indices of these groups."""
-        stay, group_of_member = self.group_of_member[keep].unique(return_inverse=True)  # type: ignore[no-untyped-call]  # torch's
-        self.group_of_member, self._is_one_to_one = group_of_member, group_of_member.tolist() == list(range(len(stay)))
-        numbers = stay.tolist()
-        self.jobs = [self.jobs[g] for g in numbers]
-        self.subjects, self.n_subjects = [self.subjects[g] for g in numbers], [self.n_subjects[g] for g in numbers]
-        self.steps_of, self.steps = [self.steps_of[g] for g in numbers], self.steps[stay]
-        self.keys, self.rank, self.class_counts = self.keys[stay], self.rank[stay], self.class_counts[stay]
+        groups, group_of_member = self.group_of_member[keep].unique(return_inverse=True)  # type: ignore[no-untyped-call]  # torch's
+        self.group_of_member = group_of_member
+        self._is_one_to_one = group_of_member.tolist() == list(range(len(groups)))
+        indices = groups.tolist()
+        self.jobs = [self.jobs[g] for g in indices]
+        self.subjects, self.n_subjects = [self.subjects[g] for g in indices], [self.n_subjects[g] for g in indices]
+        self.steps_per_epoch, self.steps = [self.steps_per_epoch[g] for g in indices], self.steps[groups]
+        self.keys, self.rank, self.class_counts = self.keys[groups], self.rank[groups], self.class_counts[groups]
         self._collect_batches()
-        return torch.tensor(numbers, dtype=torch.long, device=keep.device)
+        return torch.tensor(indices, dtype=torch.long, device=keep.device)
 
 
 class _ShuffledGroups(NamedTuple):
@@ -117,21 +118,21 @@ class _ShuffledGroups(NamedTuple):
     @classmethod
     def build(cls, jobs: Sequence[Job], groups: list[int], batch_size: int, device: torch.device) -> Self:
         """Collect groups with equally many training rows."""
-        drawn = [jobs[g] for g in groups]
-        sets = {job.fold.trajectory: job.fold.train for job in drawn}
-        places = {trajectory: place for place, trajectory in enumerate(sets)}
+        group_jobs = [jobs[g] for g in groups]
+        sets = {job.fold.trajectory: job.fold.train for job in group_jobs}
+        index = {trajectory: row_set for row_set, trajectory in enumerate(sets)}
         return cls(
             torch.tensor(groups, device=device),
-            _keys(drawn).to(device),
+            _keys(group_jobs).to(device),
             torch.from_numpy(np.stack(list(sets.values()))).to(device),
-            torch.tensor([places[job.fold.trajectory] for job in drawn], device=device),
-            n_batches(len(drawn[0].fold.train), batch_size),
+            torch.tensor([index[job.fold.trajectory] for job in group_jobs], device=device),
+            n_batches(len(group_jobs[0].fold.train), batch_size),
         )
 
-    def batches(self, keys: Tensor, some: slice, batch_size: int) -> Tensor:
-        """Draw rows (g, steps, B) of some groups in full batches; remaining rows are left out of this epoch."""
-        order = permutations(keys[some], self.rows.shape[1])[:, : self.steps * batch_size]
-        return self.rows[self.row_set[some][:, None], order].view(len(order), self.steps, batch_size)
+    def batches(self, keys: Tensor, chunk: slice, batch_size: int) -> Tensor:
+        """Draw rows (g, steps, B) of a chunk of groups in full batches; remaining rows are left out of this epoch."""
+        order = permutations(keys[chunk], self.rows.shape[1])[:, : self.steps * batch_size]
+        return self.rows[self.row_set[chunk][:, None], order].view(len(order), self.steps, batch_size)
 
 
 def _keys(jobs: Sequence[Job]) -> Tensor:
@@ -140,7 +141,7 @@ def _keys(jobs: Sequence[Job]) -> Tensor:
 
 
 def _training_subjects(recordings: Recordings, job: Job) -> NDArray[np.int64]:
-    """Return subjects (N,) as 0, 1, … in training rows, else −1; shuffled within classes for the control."""
+    """Return subjects (N,) as 0, 1, … in training rows, else −1; shuffled within classes if the setting says so."""
     rows = job.fold.train
     labels = np.full(recordings.n_windows, -1, dtype=np.int64)
     labels[rows] = np.unique(recordings.subject.numpy()[rows], return_inverse=True)[1]
@@ -149,6 +150,6 @@ def _training_subjects(recordings: Recordings, job: Job) -> NDArray[np.int64]:
     y = recordings.y.numpy()
     generator = np.random.default_rng([key_of("control", job.fold.trajectory), job.seed])
     for label in range(recordings.n_classes):
-        of_class = rows[y[rows] == label]
-        labels[of_class] = generator.permutation(labels[of_class])
+        class_rows = rows[y[rows] == label]
+        labels[class_rows] = generator.permutation(labels[class_rows])
     return labels

@@ -1,4 +1,4 @@
-"""Windows of held-out subjects if a transform adapts online, in the order of recording."""
+"""Windows of held-out subjects, prepared in the order of recording if a transform adapts online."""
 
 from __future__ import annotations
 
@@ -28,45 +28,45 @@ class HeldOutWindows:
         """Prepare each held-out subject's windows in the order of recording with each group's preprocessing."""
         rec = windows.recordings
         start, X = (0, rec.X) if windows.ready is None else windows.ready
-        who = rec.subject.numpy()
-        places = np.full((len(training), len(who)), -1, dtype=np.int64)
-        first: dict[tuple[bytes, bytes], int] = {}
+        subject = rec.subject.numpy()
+        index = np.full((len(training), len(subject)), -1, dtype=np.int64)
+        first_group: dict[tuple[bytes, bytes], int] = {}
         collected = CollectedWindows(in_memory=windows.in_memory)
-        for g, (train, held) in enumerate(zip(training, held_out, strict=True)):
-            original = first.setdefault((train.tobytes(), held.tobytes()), g)
-            if original < g:  # another group has the same fold
-                places[g] = places[original]
+        for g, (train, rows) in enumerate(zip(training, held_out, strict=True)):
+            earlier = first_group.setdefault((train.tobytes(), rows.tobytes()), g)
+            if earlier < g:  # another group has the same fold
+                index[g] = index[earlier]
                 continue
             group_fitted = fitted.get_group(g)
-            for subject in np.unique(who[held]):
-                rows = np.sort(held[who[held] == subject])
-                places[g, rows] = np.arange(collected.count, collected.count + len(rows))
-                one_subject = group_fitted.start_subject(start)
-                whole = one_subject.at_once or windows.in_memory
-                for chunk in [slice(None)] if whole else row_chunks(len(rows), rec.X[0].numel()):
-                    raw = X[torch.from_numpy(rows[chunk])].to(device=windows.device, dtype=windows.dtype)
-                    collected.add(one_subject.feed(raw)[0])
+            for one_subject in np.unique(subject[rows]):
+                own_rows = np.sort(rows[subject[rows] == one_subject])
+                index[g, own_rows] = np.arange(collected.count, collected.count + len(own_rows))
+                preprocessing = group_fitted.start_subject(start)
+                is_whole = preprocessing.at_once or windows.in_memory
+                for chunk in [slice(None)] if is_whole else row_chunks(len(own_rows), rec.X[0].numel()):
+                    raw = X[torch.from_numpy(own_rows[chunk])].to(device=windows.device, dtype=windows.dtype)
+                    collected.add(preprocessing.feed(raw)[0])
         self.device = windows.device
-        self.prepared = collected.joined()  # (K, channels, times), in memory or in a temporary file
+        self.prepared = collected.concatenate()  # (K, channels, times), in memory or in a temporary file
         # (G, N): index of a row's window in `prepared`; -1 if the row is not held out
-        self.places = torch.from_numpy(places).to(self.device)
+        self.index = torch.from_numpy(index).to(self.device)
 
     def gather(self, rows: Tensor) -> Tensor:
-        """Return windows (G, B, channels, times) of rows (G, B), channel-major; arbitrary for rows not held out."""
-        places = self.places.gather(1, rows).clamp(min=0)
-        return channel_major(self.prepared[places.to(self.prepared.device)].to(device=self.device))
+        """Return windows (G, B, channels, times) of rows (G, B), channel-major; arbitrary windows of other rows."""
+        index = self.index.gather(1, rows).clamp(min=0)
+        return channel_major(self.prepared[index.to(self.prepared.device)].to(device=self.device))
 
     def gather_any(self, rows: Tensor, x: Tensor) -> Tensor:
-        """Return x (G, B, channels, times) of rows (G, B) with held-out windows replaced by those stored here."""
-        return torch.where((self.places.gather(1, rows) >= 0)[..., None, None], self.gather(rows), x)
+        """Return windows x (G, B, channels, times) of rows (G, B), with held-out windows in place of held-out rows."""
+        return torch.where((self.index.gather(1, rows) >= 0)[..., None, None], self.gather(rows), x)
 
-    def select(self, stay: Tensor) -> None:
+    def select(self, groups: Tensor) -> None:
         """Keep only these groups."""
-        self.places = self.places[stay]
+        self.index = self.index[groups]
 
 
 class CollectedWindows:
-    """Growing collection of prepared windows, in memory or in a temporary file (TMPDIR)."""
+    """Growing collection of prepared windows, in memory or in a temporary file in the folder TMPDIR."""
 
     def __init__(self, *, in_memory: bool) -> None:
         self.count = 0
@@ -88,7 +88,7 @@ class CollectedWindows:
         with self.path.open("ab") as file:
             file.write(array.tobytes())
 
-    def joined(self) -> Tensor:
+    def concatenate(self) -> Tensor:
         """Return all windows (N, channels, times)."""
         if self.path is None:
             return torch.cat(self.parts)

@@ -23,8 +23,8 @@ def bootstrap_interval(
 ) -> tuple[float, float] | None:
     """Return a confidence interval for the mean of `values` (n,) by resampling subjects; None for n < 2.
 
-    The percentile interval is too narrow for a dozen subjects: it lacks the factor √(n/(n-1)) and the heavier tails
-    of Student's t. The expanded percentile interval (Hesterberg 2015) corrects both by percentiles further out.
+    The percentile interval is too narrow for a dozen subjects, because it lacks the factor √(n/(n-1)) and the heavier
+    tails of Student's t. The expanded percentile interval (Hesterberg 2015) corrects both by wider percentiles.
     """
     data = np.sort(np.asarray(values, dtype=float))  # so that the order of subjects changes no rounding
     n = len(data)
@@ -38,7 +38,7 @@ def bootstrap_interval(
 
 
 def expanded_tail(n: int, level: float) -> float:
-    """Return the lower percentile of the interval for n ≥ 2 subjects; the upper one is 1 minus it."""
+    """Return the probability below the expanded percentile interval, and above it, for n ≥ 2 subjects."""
     t = float(stdtrit(n - 1, (1 - level) / 2))
     return float(ndtr(math.sqrt(n / (n - 1)) * t))
 
@@ -50,14 +50,14 @@ class NextSubject:
     low: float
     high: float
     level: float
-    n_subjects: int  # number of scores it was computed from
+    n_subjects: int  # number of subjects whose scores determine the interval
     assumes: str  # "nothing": order statistics; "normal": normally distributed scores
 
     @property
     def basis(self) -> str:
         """Return the data and the assumption behind the interval."""
-        without = "without assuming a distribution"
-        assumption = without if self.assumes == "nothing" else "assuming normally distributed scores"
+        is_free = self.assumes == "nothing"
+        assumption = "without assuming a distribution" if is_free else "assuming normally distributed scores"
         return f"from {self.n_subjects} subjects, {assumption}"
 
 
@@ -67,8 +67,8 @@ def next_subject(
     """Return the prediction interval for one more score, within [lowest, highest], from finite scores (n,).
 
     If subjects are exchangeable, the next score lies between the k-th smallest and the k-th largest score with
-    probability (n + 1 − 2k) / (n + 1) for any distribution. For 90 % this needs 19 subjects; fewer have the predictive
-    interval of Student's t. None for n < 2, or if fewer than 19 subjects have equal scores.
+    probability (n + 1 − 2k) / (n + 1) for any distribution. For 90 % this needs 19 subjects. With fewer subjects the
+    interval is the predictive one of Student's t. None for n < 2, or if fewer than 19 subjects have equal scores.
     """
     values = np.asarray(scores, dtype=float)
     values = np.sort(values[np.isfinite(values)])
@@ -81,19 +81,21 @@ def next_subject(
     t = float(stdtrit(n - 1, (1 + level) / 2))
     if values[0] == values[-1]:
         return None
-    reach = t * float(values.std(ddof=1)) * math.sqrt(1 + 1 / n)
+    half_width = t * float(values.std(ddof=1)) * math.sqrt(1 + 1 / n)
     mean = float(values.mean())
-    return NextSubject(max(lowest, LOWEST_SCORE, mean - reach), min(highest, mean + reach), level, n, "normal")
+    return NextSubject(
+        max(lowest, LOWEST_SCORE, mean - half_width), min(highest, mean + half_width), level, n, "normal"
+    )
 
 
 def describe_next_subject(expected: NextSubject | None, hold_out: str = "subject", *, metric: str = "") -> str | None:
     """Return a sentence with the prediction interval for the next subject; None without one."""
     if expected is None:
         return None
-    who = "Next subject, after training on their other sessions" if hold_out == "session" else "Next subject"
+    label = "Next subject, after training on their other sessions" if hold_out == "session" else "Next subject"
     low = "far below 0" if expected.low <= LOWEST_SCORE else score(expected.low)
     values = f"{metric} {low} to {score(expected.high)}".lstrip()
-    return f"{who}: {values} ({100 * expected.level:.0f} % prediction interval {expected.basis})."
+    return f"{label}: {values} ({100 * expected.level:.0f} % prediction interval {expected.basis})."
 
 
 def check_at_least(value: float | None, lowest: float = 0.0, highest: float = 1.0) -> None:

@@ -42,7 +42,7 @@ def encode(
     final : bool
         Whether to use the weights of the last epoch instead of the best snapshot.
     device, dtype
-        Where, and in which type, to compute.
+        Device and type of the computation.
     encoders : dict of callable, optional
         Factories of user-defined encoders by name.
 
@@ -67,21 +67,20 @@ def encode_states(
     dtype: torch.dtype = torch.float32,
     encoders: Encoders | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return latents and logits as `encode` does, from states of jobs."""
+    """Return latents and logits of jobs from the states of their weights; parameters as in `encode`."""
     try:
-        place = torch.device(device)
-        first = jobs[0].setting
-        windows = prepare_windows(recordings, jobs[0], device=place, dtype=dtype)
+        device, first = torch.device(device), jobs[0].setting
+        windows = prepare_windows(recordings, jobs[0], device=device, dtype=dtype)
         members = Members(
-            first, size_of(recordings, first), range(len(jobs)), encoders=encoders, device=place, dtype=dtype
+            first, size_of(recordings, first), range(len(jobs)), encoders=encoders, device=device, dtype=dtype
         )  # fmt: skip
         members.load(states)
         members.net.eval()
         training = [job.fold.train for job in jobs]
-        prepared = PreparedWindows(windows, training, [_unseen(recordings, train, rows) for train in training])
+        prepared = PreparedWindows(windows, training, [_held_out_rows(recordings, train, rows) for train in training])
         latents, logits = [], []
         for start in range(0, len(rows), CHUNK):
-            chunk = torch.as_tensor(rows[start : start + CHUNK], device=place)
+            chunk = torch.as_tensor(rows[start : start + CHUNK], device=device)
             z = members.net(prepared.gather_any(chunk.expand(len(jobs), -1)))
             latents.append(z)
             logits.append(members.classifier(z))
@@ -90,8 +89,8 @@ def encode_states(
     return torch.cat(latents, 1), torch.cat(logits, 1)
 
 
-def _unseen(recordings: Recordings, train: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return all rows of the subjects among `rows` that are not training rows."""
-    others = np.setdiff1d(np.arange(recordings.n_windows), train)
-    who = recordings.subject.numpy()
-    return others[np.isin(who[others], who[np.intersect1d(rows, others)])]
+def _held_out_rows(recordings: Recordings, train: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return all rows outside `train` of the subjects that have such rows among `rows`."""
+    outside = np.setdiff1d(np.arange(recordings.n_windows), train)
+    subject = recordings.subject.numpy()
+    return outside[np.isin(subject[outside], subject[np.intersect1d(rows, outside)])]

@@ -1,4 +1,4 @@
-"""Leakage: accuracy with which a probe predicts the subject from latents. No fit uses it."""
+"""Leakage: accuracy with which a probe predicts the subject from latents. Leakage is never used in training."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Leakage:
 
     @property
     def excess(self) -> float:
-        """Return the accuracy above chance, relative to its maximum."""
+        """Return the accuracy above chance as a share of the largest possible difference."""
         return (self.accuracy - self.chance) / (1 - self.chance)
 
     def __str__(self) -> str:
@@ -41,7 +41,7 @@ def leakage(z: Any, s: Any, *, folds: int = 5, seed: int = 0) -> Leakage:
     z : array (N, D)
         Latents.
     s : array (N,)
-        Subjects, which have equal weights.
+        Subjects. All subjects have equal weights.
     folds : int
         Number of folds.
     seed : int
@@ -70,9 +70,9 @@ def leakage(z: Any, s: Any, *, folds: int = 5, seed: int = 0) -> Leakage:
             warnings.simplefilter("ignore")
             probe.fit(latents[train], subjects[train])
         log_p[test] = probe.predict_log_proba(latents[test])
-    hit = log_p.argmax(1) == subjects
+    is_correct = log_p.argmax(1) == subjects
     true_log_p = np.maximum(log_p[np.arange(len(subjects)), subjects], math.log(1e-12))
-    accuracy = float(np.mean(np.bincount(subjects, hit) / counts))
+    accuracy = float(np.mean(np.bincount(subjects, is_correct) / counts))
     entropy = float(np.mean(np.bincount(subjects, -true_log_p) / counts)) / math.log(2)
     return Leakage(accuracy, 1 / n_subjects, max(0.0, math.log2(n_subjects) - entropy), n_subjects, len(subjects))
 

@@ -1,4 +1,4 @@
-"""Errors about memory: recognizing them, and telling the user."""
+"""Recognition of memory errors, and messages for the user."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 from ..errors import UserError
 
-# Parts of the messages of allocators and of CUDA's libraries that found no memory for a workspace.
+# Parts of the messages of allocators, and of CUDA libraries that cannot allocate a workspace
 MESSAGES = ("allocate memory", "out of memory", "alloc_failed", "cublascreate", "cusolverdncreate")
 
 

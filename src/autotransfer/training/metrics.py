@@ -1,4 +1,4 @@
-"""Losses and scores of predictions, for each member and on the device."""
+"""Losses and scores of the predictions of each member, computed on the device."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def mean_loss(row_loss: RowLoss, logits: Tensor, y: Tensor, weight: Tensor) -> T
     return loss.sum(-1) / w.sum(-1).clamp(min=torch.finfo(w.dtype).tiny)
 
 
-def confusion_counts(predicted: Tensor, y: Tensor, counted: Tensor, n_classes: int) -> Tensor:
-    """Return confusion matrices (P, C, C), true × predicted, of predictions (P, B) where `counted` is True."""
+def confusion_counts(predicted: Tensor, y: Tensor, mask: Tensor, n_classes: int) -> Tensor:
+    """Return confusion matrices (P, C, C), true × predicted, of predictions (P, B) where the mask (P, B) is True."""
     cell = y * n_classes + predicted
     counts = torch.zeros(*y.shape[:-1], n_classes * n_classes, dtype=torch.float64, device=y.device)
-    counts.scatter_add_(-1, cell, counted.to(counts.dtype))
+    counts.scatter_add_(-1, cell, mask.to(counts.dtype))
     return counts.view(*y.shape[:-1], n_classes, n_classes)
 
 
@@ -40,6 +40,6 @@ def balanced_accuracy(confusion: Tensor) -> Tensor:
     """Return the mean recall over classes that occur, (..., C, C) -> (...); NaN if a single class occurs."""
     rows = confusion.sum(-1)
     recall = confusion.diagonal(dim1=-2, dim2=-1) / rows.clamp(min=1)
-    present = (rows > 0).to(recall.dtype)
-    number = present.sum(-1)
-    return torch.where(number == 1, torch.nan, (recall * present).sum(-1) / number.clamp(min=1))
+    is_present = (rows > 0).to(recall.dtype)
+    n_present = is_present.sum(-1)
+    return torch.where(n_present == 1, torch.nan, (recall * is_present).sum(-1) / n_present.clamp(min=1))

@@ -20,12 +20,12 @@ class AdamW:
         self.weight_decay = weight_decay  # (P,)
         self.first = torch.zeros_like(flat.values)
         self.second = torch.zeros_like(flat.values)
-        # float64, for powers of .999 over 10⁵ steps
+        # float64, because powers of .999 over 10⁵ steps are inexact in float32
         self.steps = torch.zeros(flat.values.shape[0], dtype=torch.float64, device=flat.values.device)
 
     @torch.no_grad()
     def step(self, grads: Tensor, lr: Tensor, active: Tensor) -> None:
-        """Take one step by gradients (P, n) with learning rates lr (P,); members not `active` (P,) keep their state."""
+        """Take one step of active members (P,) by gradients (P, n) with learning rates lr (P,)."""
         self.steps += active
         if elementwise.is_available(grads):
             elementwise.adamw(
@@ -51,17 +51,17 @@ def update(
     values: Tensor, first: Tensor, second: Tensor, steps: Tensor, grads: Tensor, lr: Tensor, weight_decay: Tensor,
     active: Tensor,
 ) -> None:  # fmt: skip
-    """Update values, first and second moments (P, n) in place by grads (P, n); other tensors are (P,)."""
-    moves = active.to(values.dtype)[:, None]
-    # Without a step a member would divide 0 by 0. Its update is masked below.
+    """Update values, first and second moments (P, n) in place by grads (P, n); the remaining tensors are (P,)."""
+    mask = active.to(values.dtype)[:, None]
+    # The bias of a member without a step would be 0, and 0 / 0 is NaN even if the update is masked.
     steps = steps.clamp(min=1)
     first_bias = (1 - BETAS[0] ** steps).to(values.dtype)[:, None]
     second_bias = (1 - BETAS[1] ** steps).sqrt().to(values.dtype)[:, None]
-    rate = lr.to(values.dtype)[:, None] * moves
+    rate = lr.to(values.dtype)[:, None] * mask
 
-    # Selected, not multiplied, because 0 times an infinite gradient is NaN
+    # Not grads * mask, because 0 times an infinite gradient is NaN
     grads = torch.where(active[:, None], grads, 0.0)
-    first.lerp_(grads, (1 - BETAS[0]) * moves)
-    second.lerp_(grads * grads, (1 - BETAS[1]) * moves)
+    first.lerp_(grads, (1 - BETAS[0]) * mask)
+    second.lerp_(grads * grads, (1 - BETAS[1]) * mask)
     values.mul_(1 - rate * weight_decay[:, None])
     values.sub_(rate / first_bias * first / (second.sqrt() / second_bias + EPS))

@@ -1,4 +1,4 @@
-"""Outcomes of the members of a population: one for each of its two snapshots."""
+"""Outcomes of the members of a population: one outcome for each of the two snapshots of a member."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..jobs import Job, Outcome
+from ..jobs import HISTORY, Job, Outcome
 from ..recordings import Recordings
 from .evaluation import HISTORY_COLUMNS
 from .metrics import balanced_accuracy, balanced_accuracy_of
 from .trainer import Trainer
 
-NAMES = ("train_loss", "penalty", "validation_loss", "validation_score")  # columns of a history
-
 
 def make_outcome(population: Trainer, member: int, failure: str | None) -> Outcome:
-    """Return the outcome of a member for its job's fold, and as `swapped` for the swapped fold."""
+    """Return the outcome of a member for the fold of its job; attribute `swapped`: for the swapped fold."""
     flat, job, side = population.flat, population.jobs[member], population.side(member)
     final = flat.unflatten(flat.values[member].cpu(), flat.stats[member].cpu())
     final |= {name: tensor.cpu() for name, tensor in population.censors.member_state(member).items()}
     swapped = None
     if len(job.fold.test):
-        twin = Job(job.setting, job.fold.swapped(), job.seed)
-        swapped = _outcome_of_side(population, member, 1 - side, twin, final, failure, None)
+        swapped_job = Job(job.setting, job.fold.swapped(), job.seed)
+        swapped = _outcome_of_side(population, member, 1 - side, swapped_job, final, failure, None)
     return _outcome_of_side(population, member, side, job, final, failure, swapped)
 
 
@@ -33,27 +31,30 @@ def _outcome_of_side(
     population: Trainer, member: int, side: int, job: Job, final: dict[str, Tensor], failure: str | None,
     swapped: Outcome | None,
 ) -> Outcome:  # fmt: skip
-    shots, recordings = population.snapshots, population.prepared.windows.recordings
-    confusion = shots.confusion[member, side].cpu()  # (2, C, C): on each held-out set
-    validated, tested = confusion[side], confusion[1 - side]
-    log_probs = shots.log_probs[member].flatten(0, 1)[: len(job.fold.validation) + len(job.fold.test)].cpu()
+    snapshots, recordings = population.snapshots, population.prepared.windows.recordings
+    confusion = snapshots.confusion[member, side].cpu()  # (2, C, C): on each held-out set
+    validation_confusion, test_confusion = confusion[side], confusion[1 - side]
+    log_probs = snapshots.log_probs[member].flatten(0, 1)[: len(job.fold.validation) + len(job.fold.test)].cpu()
     first = job.fold.held_out[0]
     if first is not job.fold.validation:
         log_probs = log_probs.roll(-len(first), 0)
-    history = shots.history[member, : population.epoch].cpu().double()
+    history = snapshots.history[member, : population.epoch].cpu().double()
     columns = ("train_loss", "penalty", f"loss_{side}", f"score_{side}")
-    scored = bool(tested.any())
+    curves = [history[:, HISTORY_COLUMNS.index(column)].tolist() for column in columns]
+    has_test = bool(test_confusion.any())
     return Outcome(
         job=job,
-        best_epoch=int(shots.epoch[member, side]),
-        validation_score=_score(validated, job.fold.validation),
-        test_score=_score(tested, job.fold.test),
-        test_scores=_score_subjects(recordings, job.fold.test, log_probs[len(job.fold.validation) :]) if scored else {},
-        validation_confusion=validated.long().numpy(),
-        test_confusion=tested.long().numpy(),
-        history={n: history[:, HISTORY_COLUMNS.index(c)].tolist() for n, c in zip(NAMES, columns, strict=True)},
+        best_epoch=int(snapshots.epoch[member, side]),
+        validation_score=_score(validation_confusion, job.fold.validation),
+        test_score=_score(test_confusion, job.fold.test),
+        test_scores=_score_subjects(recordings, job.fold.test, log_probs[len(job.fold.validation) :])
+        if has_test
+        else {},
+        validation_confusion=validation_confusion.long().numpy(),
+        test_confusion=test_confusion.long().numpy(),
+        history=dict(zip(HISTORY, curves, strict=True)),
         held_out_log_probs=log_probs.clone(),
-        state=population.flat.unflatten(shots.values[member, side].cpu(), shots.stats[member, side].cpu()),
+        state=population.flat.unflatten(snapshots.values[member, side].cpu(), snapshots.stats[member, side].cpu()),
         final_state=final,
         population=population.size,
         epochs=population.epoch,
@@ -64,15 +65,13 @@ def _outcome_of_side(
 
 
 def _score_subjects(recordings: Recordings, rows: NDArray[np.int64], log_probs: Tensor) -> dict[str, float]:
-    """Return the balanced accuracy of each subject from log-probabilities (n, C); empty for one subject."""
-    who, y, predicted = recordings.subject.numpy()[rows], recordings.y.numpy()[rows], log_probs.argmax(-1).numpy()
-    subjects = np.unique(who)
-    if len(subjects) < 2:
+    """Return balanced accuracies by subject from log-probabilities (n, C); an empty dict for one subject."""
+    subject, y, predicted = recordings.subject.numpy()[rows], recordings.y.numpy()[rows], log_probs.argmax(-1).numpy()
+    masks = {str(name): subject == name for name in np.unique(subject).tolist()}
+    if len(masks) < 2:
         return {}
-    return {
-        str(subject): balanced_accuracy_of(predicted[who == subject], y[who == subject], log_probs.shape[-1])
-        for subject in subjects.tolist()
-    }
+    n_classes = log_probs.shape[-1]
+    return {name: balanced_accuracy_of(predicted[mask], y[mask], n_classes) for name, mask in masks.items()}
 
 
 def _score(confusion: Tensor, rows: NDArray[np.int64]) -> float:

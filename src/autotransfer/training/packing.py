@@ -1,4 +1,4 @@
-"""Packing of jobs into populations: as many jobs of one program as fit into memory."""
+"""Packing of jobs into populations that fit into memory. Jobs of one program have tensors of equal shapes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .evaluation import CHUNK
 from .members import size_of
 
 CPU_LIMIT = 64  # members of a population on a CPU; larger stacks are not faster
-SHARE = 0.5  # share of the free memory that a population may use
+MEMORY_SHARE = 0.5  # share of the free memory that a population may use
 
 
 def resolve_device(name: str | torch.device) -> torch.device:
-    """Return the torch device of this name; 'auto' is the first GPU, or the CPU without a GPU."""
+    """Return the torch device of a name; 'auto' is the first GPU, or the CPU if there is no GPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -47,7 +47,7 @@ def free_values_per_window(
     """Return how many more values per window fit on the device; negative if windows and training do not fit."""
     channels, times = preprocessing.shape(recordings.n_channels, recordings.n_times)
     size = max(channels * times, recordings.n_channels * recordings.n_times)
-    return SHARE * free_memory(device) / (recordings.n_windows * dtype.itemsize) - size
+    return MEMORY_SHARE * free_memory(device) / (recordings.n_windows * dtype.itemsize) - size
 
 
 def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders: Encoders | None = None) -> int:
@@ -58,15 +58,15 @@ def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders:
     signals = network.member_bytes(size, batch, dtype.itemsize)
     # Number of temporary copies, as measured, if a step transforms windows or computes their moments
     preprocessing = setting.preprocessing
-    in_a_step = preprocessing.is_applied_each_step or not preprocessing.has_cached_moments or setting.augmentation
-    prepared = 5 * batch * size.channels * size.times if in_a_step else 0
+    is_transformed = preprocessing.is_applied_each_step or not preprocessing.has_cached_moments or setting.augmentation
+    prepared = 5 * batch * size.channels * size.times if is_transformed else 0
     censor = 0 if setting.penalty is None else 16 * batch * batch
     log_probs = 3 * (len(job.fold.validation) + len(job.fold.test) + CHUNK) * recordings.n_classes
     return signals + dtype.itemsize * (prepared + censor + log_probs) + 8 * 6 * setting.max_epochs
 
 
 def program_of(recordings: Recordings, job: Job) -> tuple[object, ...]:
-    """Return a key of jobs that can be stacked: their tensors have equal shapes."""
+    """Return the key of a job's program, which is equal for jobs that can be stacked."""
     setting, train = job.setting, job.fold.train
     return (
         setting.encoder, *setting.network.program(recordings.sfreq), setting.preprocessing, setting.augmentation,
@@ -82,11 +82,11 @@ def pack(
     device: torch.device,
     dtype: torch.dtype,
     encoders: Encoders | None = None,
-    at_least: int = 1,
+    workers: int = 1,
 ) -> list[list[int]]:
     """Return the positions of the jobs of each population. Jobs of one code path are adjacent.
 
-    at_least: number of populations, one for each worker, if there are enough jobs.
+    limit: largest number of members, or 'auto'; workers: number of processes that need a population each
     """
     if limit != "auto" and (not isinstance(limit, int) or limit < 1):
         raise UserError(f"population is {limit!r}; give 'auto' or an integer of at least 1")
@@ -98,13 +98,13 @@ def pack(
         positions.sort(key=lambda position: (str(jobs[position].setting.code_path), position))
         if limit == "auto":
             largest = max(member_bytes(recordings, jobs[position], dtype, encoders) for position in positions)
-            size = max(1, int(SHARE * free_memory(device)) // largest)
+            size = max(1, int(MEMORY_SHARE * free_memory(device)) // largest)
             size = min(size, CPU_LIMIT) if device.type == "cpu" else size
         else:
             size = int(limit)
-        share = max(1, round(at_least * len(positions) / len(jobs)))
-        # Populations of equal size, not full ones and a small rest
+        share = max(1, round(workers * len(positions) / len(jobs)))
+        # Populations get equal sizes, because the last one would be small if all others were full.
         count = max(-(-len(positions) // size), min(share, len(positions)))
-        cuts = [len(positions) * i // count for i in range(count + 1)]
-        populations += [positions[start:stop] for start, stop in pairwise(cuts)]
+        edges = [len(positions) * i // count for i in range(count + 1)]
+        populations += [positions[start:stop] for start, stop in pairwise(edges)]
     return populations

@@ -70,7 +70,7 @@ class Trainer:
         if self.takes_split_windows and self.augmentation and self.prepared.standardized is not None:
             self.prepared.standardized.tabulate_channels()  # for the moments of scaled channels
         self.flat = FlatParameters(**self.members.modules)
-        steps = sum(setting.max_epochs for setting in settings) * max(self.groups.steps_of)
+        steps = sum(setting.max_epochs for setting in settings) * max(self.groups.steps_per_epoch)
         self.kernels = steps * SECONDS_SAVED_PER_STEP > WORTHWHILE_SECONDS
         self.optimizer = AdamW(self.flat, self.options.weight_decay)
         n_subjects = [self.groups.n_subjects[group] for group in self.groups.group_of_member.tolist()]
@@ -100,7 +100,7 @@ class Trainer:
 
     def _allocate_plan(self) -> None:
         """Allocate the plan of an epoch for the current groups, and discard captured graphs."""
-        size = (max(self.groups.steps_of, default=0), len(self.groups.jobs), self.groups.batch_size)
+        size = (max(self.groups.steps_per_epoch, default=0), len(self.groups.jobs), self.groups.batch_size)
         self.plan = torch.zeros(size, dtype=torch.long, device=self.device)
         self._plan = None
         self.step.forget()
@@ -112,7 +112,7 @@ class Trainer:
         self.net.train()
         plan = self._plan_of(self.epoch)
         self.epoch_index.fill_(self.epoch)
-        self.decay.fill_(1.0).masked_fill_(self.options.falls, self.epoch**-0.5)
+        self.decay.fill_(1.0).masked_fill_(self.options.is_inverse_sqrt, self.epoch**-0.5)
         self.step_index.zero_()
         self.losses.zero_()
         if self.step.captured and self.kernels and not self.kernels_tried:
@@ -134,7 +134,7 @@ class Trainer:
 
     def _can_use_kernels(self, rows: Tensor) -> bool:
         """Return whether kernels can take a step on rows (G, B), by trying one and undoing it; warn if not."""
-        kind = (self.kind, self.groups.shared is None, frozenset(job.setting.code_path for job in self.jobs))
+        kind = (self.kind, self.groups.shared_group is None, frozenset(job.setting.code_path for job in self.jobs))
         if kind not in _kernels_work:
             changing = {name: tensor for name, tensor in self.state().items() if not name.startswith("snapshots.")}
             before = {name: tensor.clone() for name, tensor in changing.items()}
@@ -202,14 +202,14 @@ class Trainer:
             moments = self.prepared.moments(x, rows)
         with allow_tf32(rows.device):
             latents = self.net(
-                x, group=self.groups.shared, moments=moments, noise=noise, drop=self.options.drop, active=active
+                x, group=self.groups.shared_group, moments=moments, noise=noise, drop=self.options.drop, active=active
             )  # fmt: skip
 
         z = latents.detach().requires_grad_()
         self.censors.train_critics(z, y, s, active, self.decay)
         task = mean_loss(self.row_loss, self.classifier(z), y, self.weights)
         penalty = self.censors.penalty(z, y, s)
-        loss = task + self.options.strength_in(self.epoch_index) * penalty
+        loss = task + self.options.strength_at(self.epoch_index) * penalty
         grad, *classifier = torch.autograd.grad(loss.sum(), [z, *self.classifier.parameters()])
         with allow_tf32(rows.device):
             started = attach_gradient(latents, grad)
@@ -237,7 +237,7 @@ class Trainer:
             x = self._gather(rows)
             with cumulative_statistics(self.net, step):
                 self.net(
-                    x, group=self.groups.shared, moments=self.prepared.moments(x, rows), noise=self.groups.keys,
+                    x, group=self.groups.shared_group, moments=self.prepared.moments(x, rows), noise=self.groups.keys,
                     drop=torch.zeros_like(self.options.drop), active=ending & (step < self.groups.steps)[group],
                 )  # fmt: skip
 
@@ -259,7 +259,7 @@ class Trainer:
         """Return logits (P, B, C) of held-out rows (G, B)."""
         x = self.prepared.held_out(rows)
         with allow_tf32(x.device):
-            z = self.net(x, group=self.groups.shared)
+            z = self.net(x, group=self.groups.shared_group)
         logits: Tensor = self.classifier(z)
         return logits
 
