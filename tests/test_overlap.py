@@ -57,7 +57,7 @@ def lines(model: Model, raw: Raw) -> list[str]:
     X = model.read(raw)
     found = SubjectScores.from_predictions(model, raw, predict_windows(model, raw, X=X))
     assert found is not None
-    return found.describe_seen(model, X, METRIC)
+    return found.describe_overlap(model, X, METRIC)
 
 
 def of_training(model: Model, raw: Raw) -> list[str]:

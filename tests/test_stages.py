@@ -185,7 +185,7 @@ def test_a_plan_that_was_performed_is_performed_again(tmp_path: Path, whole: Pat
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         own = replace(options(tmp_path / name), time="1s")
-        run = begin(tmp_path / name / "run", replace(short.options, source=own.source), again=short)
+        run = begin(tmp_path / name / "run", replace(short.options, source=own.source), earlier_plan=short)
         choice = perform_plan(run, quiet, progress=False)
         assert [stage.name for stage in choice.stages] == STAGES[:4]
         assert choice.end_reason == "everything in its plan was trained"

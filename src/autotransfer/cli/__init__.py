@@ -47,7 +47,7 @@ def _print_version(context: typer.Context, is_requested: bool) -> None:
 @app.callback()
 def main_options(
     version: Annotated[bool, Option("--version", callback=_print_version, help="Show the version and exit.")] = False,
-    verbose: Annotated[bool, Option("--verbose", is_eager=True, help="With --version: also show kernels.")] = False,
+    verbose: Annotated[bool, Option("--verbose", is_eager=True, help="With --version: also show CPU kernels.")] = False,
 ) -> None:
     """Read the options before the name of a command."""
 
@@ -64,7 +64,7 @@ for _command in COMMANDS:
 
 
 class _ErrorFile(FileIO):
-    """Standard error, whose reader may be gone: then lines are lost, and nothing ends."""
+    """Standard error that drops lines, instead of raising, if its reader has exited."""
 
     def write(self, data: Any) -> int:
         try:
@@ -74,7 +74,7 @@ class _ErrorFile(FileIO):
 
 
 def _open_streams() -> None:
-    """Open closed standard streams, so that no other file gets their descriptors, and make standard error lossy."""
+    """Open closed standard streams, so that no other file gets their descriptors, and replace standard error."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
@@ -86,7 +86,7 @@ def _open_streams() -> None:
 
 
 def _check_arguments(arguments: list[str]) -> None:
-    """Raise if an argument is empty, because pathlib takes empty text for the current folder."""
+    """Raise if an argument is empty, because pathlib reads an empty text as the current folder."""
     for before, argument in pairwise(["autotransfer", *arguments]):
         if not argument or re.fullmatch(r"--[a-z-]+=", argument):
             raise UserError(f"there is nothing after {argument.rstrip('=') or before}; give a value")
@@ -97,13 +97,13 @@ def main() -> None:
     # The allocator of torch for ARM returns freed memory to the system after 10 ms, which slows down training steps
     # (training/allocator.py). It reads this delay in milliseconds once, when torch is loaded.
     os.environ.setdefault("MIMALLOC_PURGE_DELAY", "10000")
-    # OpenMP threads wait by spinning, on cores that another run may need. With a short spin one run is hardly slower,
-    # and four runs on the same cores are several times faster. OpenMP reads this once, too.
+    # OpenMP threads wait by spinning on cores that other runs may need. With a shorter spin, four runs on the same
+    # cores are several times faster, and a single run is hardly slower. OpenMP reads this number when it is loaded.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     # Warnings are printed without source lines.
     warnings.formatwarning = lambda message, *_, **__: f"autotransfer: {terminal_text(str(message))}\n"
-    if isinstance(sys.stdout, TextIOWrapper):  # names may not be valid UTF-8
+    if isinstance(sys.stdout, TextIOWrapper):  # names of files may not be valid UTF-8
         sys.stdout.reconfigure(errors="backslashreplace")
     _open_streams()
     try:

@@ -21,18 +21,18 @@ def terminal_text(text: str) -> str:
 
 
 def print_lines(*lines: str) -> None:
-    """Print results."""
+    """Print lines to standard output."""
     for line in lines:
         print(terminal_text(line), flush=True)
 
 
 def print_error(line: str) -> None:
-    """Print a warning or an error."""
+    """Print a warning or an error to standard error."""
     print(terminal_text(line), file=sys.stderr, flush=True)
 
 
 def print_progress(line: str) -> None:
-    """Print progress, unless --quiet."""
+    """Print a line to standard output, unless --quiet is given."""
     if not CONSOLE.quiet:
         print_lines(line)
 
@@ -47,7 +47,7 @@ def _set_quiet(context: typer.Context, is_requested: bool) -> bool:
 def _set_verbose(context: typer.Context, is_requested: bool) -> bool:
     if is_requested:
         handler, level = logging.StreamHandler(sys.stderr), LOG.level
-        # Records of other levels are printed without --verbose, too.
+        # Other records are printed even without --verbose.
         handler.addFilter(lambda record: record.levelno == logging.DEBUG or record.exc_info is not None)
         LOG.addHandler(handler)
         LOG.setLevel(logging.DEBUG)
@@ -60,8 +60,8 @@ def _set_verbose(context: typer.Context, is_requested: bool) -> bool:
     return is_requested
 
 
-def _verbose_option(what: str) -> Any:
-    return Option("--verbose", callback=_set_verbose, help=f"Print more: {what}, and the causes of errors.")
+def _verbose_option(details: str) -> Any:
+    return Option("--verbose", callback=_set_verbose, help=f"Also print {details} and the causes of errors.")
 
 
 Quiet = Annotated[bool, Option("--quiet", callback=_set_quiet, help="Print only results, warnings and errors.")]

@@ -1,4 +1,4 @@
-"""Execution of a run by a command, up to its report and the printed result."""
+"""Execution of a run by a command, with its report and the printed result."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write_events(folder: Path, tensorboard: Path | None) -> Iterator[None]:
 
 @contextmanager
 def open_workers(address: str | None) -> Iterator[Executor | None]:
-    """Yield the workers of the cluster at an address; None stands for this process."""
+    """Yield an executor on the Dask cluster at an address, or None to train in this process."""
     if address is None:
         yield None
         return
@@ -47,7 +47,7 @@ def open_workers(address: str | None) -> Iterator[Executor | None]:
 
 
 def check_packages(tensorboard: Path | None = None) -> None:
-    """Raise before any fit if a package of the report or of TensorBoard is missing."""
+    """Raise if a package for the report or for TensorBoard is missing."""
     from ..report import collect  # noqa: F401
     from ..report.page import import_plotly
 
@@ -58,44 +58,44 @@ def check_packages(tensorboard: Path | None = None) -> None:
         import_summary_writer()
 
 
-def execute_run(opened: Run, executor: Executor | None) -> None:
+def execute_run(run: Run, executor: Executor | None) -> None:
     """Perform a run, write its report after every interim result, and print the final result."""
     from ..cpu.boundary import library
     from ..report.terminal import result_lines
     from ..runs.progress import resume_hint
     from ..search.procedure import perform_plan
 
-    if library() is None and not opened.options.task.is_numeric:
-        print_progress("There are no compiled kernels: torch computes, which takes two to three times as long on a CPU")
+    if library() is None and not run.options.task.is_numeric:
+        print_progress("Compiled kernels are not installed, so training on a CPU takes two to three times as long")
     if executor is not None:
-        opened.executor = executor
-    with handle_interrupts(opened.folder), closing(opened.database):
-        choice = perform_plan(opened, print_progress, progress=not CONSOLE.quiet, on_result=_try_write_report)
-    lines = result_lines(choice, opened.folder)
+        run.executor = executor
+    with handle_interrupts(run.folder), closing(run.database):
+        choice = perform_plan(run, print_progress, progress=not CONSOLE.quiet, on_result=_try_write_report)
+    lines = result_lines(choice, run.folder)
     if choice.end_reason is not None:
-        is_advised = "autotransfer resume" in lines[-1]
-        hint = "" if is_advised else resume_hint(choice.end_reason, opened.folder)
+        has_hint = "autotransfer resume" in lines[-1]
+        hint = "" if has_hint else resume_hint(choice.end_reason, run.folder)
         print_progress(f"ended: {choice.end_reason}{hint}")
     print_lines(*lines)
-    if (report := opened.folder / "report.html").exists():
+    if (report := run.folder / "report.html").exists():
         print_lines(f"report: {report.resolve()}")
 
 
-def _try_write_report(opened: Run, _: Choice) -> None:
-    """Write the report of an interim result. A failure is printed and does not end the run."""
+def _try_write_report(run: Run, _: Choice) -> None:
+    """Write the report of an interim result; print an error instead of raising it."""
     try:
-        write_report(opened)
+        write_report(run)
     except (OSError, MemoryError):  # handle_interrupts prints how to continue
         raise
     except Exception as error:
-        (opened.folder / "report.html").unlink(missing_ok=True)  # it shows an earlier result
-        remedy = f"all other files are written; try again with: autotransfer report {opened.folder}"
+        (run.folder / "report.html").unlink(missing_ok=True)  # the report of an earlier result
+        remedy = f"all other files are written; try again with: autotransfer report {run.folder}"
         print_error(f"the report could not be drawn ({one_line(error)}); {remedy}")
 
 
 @contextmanager
 def handle_interrupts(folder: Path | None) -> Iterator[None]:
-    """Print how to continue if a run is interrupted. folder: folder of the run; None for a dry run."""
+    """Print how to continue the run in a folder if it is interrupted. The folder of a dry run is None."""
     try:
         yield
     except (KeyboardInterrupt, StopSignal) as stop:
@@ -118,7 +118,7 @@ def print_finished(choice: Choice, folder: Path) -> None:
     from ..report.terminal import result_lines
     from ..runs.progress import resume_hint
 
-    more = resume_hint(choice.end_reason, folder)
-    print_lines(*result_lines(choice, folder), f"{folder} is finished; its report is {folder / 'report.html'}{more}")
+    hint = resume_hint(choice.end_reason, folder)
+    print_lines(*result_lines(choice, folder), f"{folder} is finished; its report is {folder / 'report.html'}{hint}")
     if not (folder / "model" / "model.json").exists():
         print_error(f"{folder} has no model; restore {folder / 'model'} from a copy or start a new run")

@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from ..errors import UserError, check_choice
 from .console import Quiet, VerboseExport, print_error, print_lines, print_progress, terminal_text
-from .options import EncoderFactory, Folder, Source, add_cutting_options, import_encoder, read_for_model
+from .options import EncoderFactory, Folder, Number, Source, Text, add_cutting_options, import_encoder, read_for_model
 from .outputs import check_outputs
 
 if TYPE_CHECKING:
@@ -27,17 +27,17 @@ def predict(
     data: Source,
     cutting: dict[str, Any],
     out: Annotated[Path | None, Option(help="CSV file for the predictions; default: standard output.")] = None,
-    metric: Annotated[
-        str | None, Option(help="Metric for windows with labels; default: the metric of the run.")
-    ] = None,
+    metric: Annotated[Text, Option(help="Metric for windows with labels; default: the metric of the run.")] = None,
     scores: Annotated[
         Path | None, Option(help="CSV file for the scores and the confusion matrix of every subject.")
     ] = None,
     coverage: Annotated[
-        float | None, Option(help="Add prediction sets that contain the true class this often, such as .9.")
+        Number, Option(help="Add prediction sets that contain the true class this often, such as .9.")
     ] = None,
-    abstain: Annotated[float | None, Option(help="Abstain on about this share of windows, such as .2.")] = None,
-    adapt: Annotated[str, Option(help="all: adapt to all unlabeled windows of each subject; none (default).")] = "none",
+    abstain: Annotated[
+        Number, Option(help="Share of windows to leave unanswered (answered is False), such as .2.")
+    ] = None,
+    adapt: Annotated[str, Option(help="all: use all unlabeled windows of each subject; none: do not adapt.")] = "none",
     encoder: EncoderFactory = "eegnet",
     quiet: Quiet = False,
 ) -> None:
@@ -52,23 +52,24 @@ def predict(
 
     check_choice("adapt", adapt, ("all", "none"))
     check_outputs(data, folder, out=out, scores=scores)
-    saved = load_model(folder, import_encoder(encoder))
-    card, task = saved.card, saved.card.task
+    model = load_model(folder, import_encoder(encoder))
+    card, task = model.card, model.card.task
     if task.is_numeric and (abstain is not None or adapt != "none"):
-        raise UserError("the model predicts a continuous target, which has no --abstain and --adapt; leave them out")
-    deciding = task.metric_of_card(card.scores) if metric is None else task.metric_name(metric)
+        raise UserError("--abstain and --adapt are not available for a continuous target; leave them out")
+    metric = task.metric_of_card(card.scores) if metric is None else task.metric_name(metric)
+    # These functions raise if the card has no thresholds for the requested shares.
     if coverage is not None and task.is_numeric:
         interval_radius(card.intervals, coverage)
     elif coverage is not None:
         least_probability(card.thresholds, coverage)
     least_confidence(card.thresholds, abstain)
-    raw = read_for_model(saved, data, cutting)
+    raw = read_for_model(model, data, cutting)
     if task.is_numeric:
         raw = read_known_target(raw, card.target.partition(":")[2] or None)
     if scores is not None and raw.y is None:
         raise UserError(f"{data} has no labels y, so there are no scores; leave --scores out")
-    table, scored, notes = _predict(saved, raw, deciding, adapt, coverage, abstain, must_score=scores is not None)
-    by_subject = None if scored is None or scores is None else scored.table()
+    table, subject_scores, notes = _predict(model, raw, metric, adapt, coverage, abstain, must_score=scores is not None)
+    by_subject = None if subject_scores is None or scores is None else subject_scores.table()
     write_predictions(table, out, by_subject, scores, [*describe_unfinished(folder), *notes], quiet=quiet)
 
 
@@ -85,19 +86,18 @@ def write_predictions(
     else:
         write_atomically(out, csv_text(table))
         print_lines(f"{len(table)} predictions: {out}")
-    written = []
+    lines = list(notes)
     if scores is not None and by_subject is not None:
         write_atomically(scores, csv_text(by_subject))
-        written = [f"scores by subject: {scores}"]
-    if not quiet:
-        for line in (*notes, *written):
-            print_error(line)
+        lines.append(f"scores by subject: {scores}")
+    for line in [] if quiet else lines:
+        print_error(line)
 
 
 def _predict(
     model: Model, raw: Raw, metric: str, adapt: str, coverage: float | None, abstain: float | None, *, must_score: bool
 ) -> tuple[pd.DataFrame, SubjectScores | None, list[str]]:
-    """Return a row for each window, the scores of each subject if labels are known, and notes."""
+    """Return predictions, the scores of each subject if the data have labels, and notes for the user."""
     import numpy as np
 
     from ..person.predictions import make_prediction_table, predict_windows
@@ -108,30 +108,31 @@ def _predict(
     probability = predict_windows(model, raw, None if adapt == "none" else adapt, X=X)
     table = make_prediction_table(model, raw, probability, coverage=coverage, abstain=abstain)
     notes = [count_predictions(table, model.card.task)]
-    labeled, rows = table, np.flatnonzero(~find_unlabeled(raw))
+    labeled_table, rows = table, np.flatnonzero(~find_unlabeled(raw))
     if len(rows) < len(X) and not model.card.task.is_numeric:
         notes.append(f"{len(X) - len(rows)} of {len(X)} windows have no label and no score")
-        raw, X, probability, labeled = select_windows(raw, rows), X[rows], probability[rows], table.iloc[rows]
+        raw, X, probability = select_windows(raw, rows), X[rows], probability[rows]
+        labeled_table = table.iloc[rows]
     try:
         if not len(X):
             raise UserError("no scores: no window has a label")
-        scored = SubjectScores.from_predictions(model, raw, probability)
+        scores = SubjectScores.from_predictions(model, raw, probability)
     except UserError as error:
         if must_score:
             raise
         return table, None, [*notes, str(error)]
-    if scored is not None:
-        notes += scored.describe_seen(model, X, model.card.task.metric(metric))
-        notes += scored.lines(metric)
-        notes += scored.describe_decisions(labeled, model.card.task.metric(metric))
-    return table, scored, notes
+    if scores is not None:
+        notes += scores.describe_overlap(model, X, model.card.task.metric(metric))
+        notes += scores.lines(metric)
+        notes += scores.describe_decisions(labeled_table, model.card.task.metric(metric))
+    return table, scores, notes
 
 
 @add_cutting_options
 def calibrate(
     folder: Folder,
     data: Annotated[str, Argument(metavar="DATA", help="Recordings of one subject with a few labeled windows.")],
-    out: Annotated[Path, Option(help="Folder for the calibrated model, for predict, export and stream.")],
+    out: Annotated[Path, Option(help="Folder for the calibrated model, to be used in place of RUN.")],
     cutting: dict[str, Any],
     encoder: EncoderFactory = "eegnet",
 ) -> None:
@@ -146,19 +147,19 @@ def calibrate(
         raise UserError(f"--out is {out}, a run whose model would be overwritten; choose another folder")
     if out.exists() and not out.is_dir():
         raise UserError(f"--out is {out}, a file; choose a folder")
-    for known in (folder, out):
-        refuse_links(known)
-    saved = load_classifier(folder, import_encoder(encoder))
-    raw = read_for_model(saved, data, cutting)
-    X = saved.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
-    made, counts = calibrate_model(saved, raw, X)
-    replaced = (out / "model" / "model.json").exists()
-    made.save(out / "model")
-    instead = ", which replaced an earlier model" if replaced else ""
-    what = "not calibrated, because labels did not help" if made is saved else "calibrated model"
-    print_lines(f"{what}: {out / 'model'}{instead}")
+    for path in (folder, out):
+        refuse_links(path)
+    model = load_classifier(folder, import_encoder(encoder))
+    raw = read_for_model(model, data, cutting)
+    X = model.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
+    calibrated_model, counts = calibrate_model(model, raw, X)
+    replaced = ", which replaced an earlier model" if (out / "model" / "model.json").exists() else ""
+    calibrated_model.save(out / "model")
+    is_same = calibrated_model is model
+    description = "model without calibration, because labels did not help" if is_same else "calibrated model"
+    print_lines(f"{description}: {out / 'model'}{replaced}")
     print_lines("labeled windows: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
-    for warning in find_calibration_warnings(saved, raw, X):
+    for warning in find_calibration_warnings(model, raw, X):
         print_error(warning)
 
 
@@ -173,5 +174,5 @@ def export(
     from ..export import export_model
     from ..runs.choice import describe_unfinished
 
-    written = export_model(folder, format, out, encoders=import_encoder(encoder), tell=print_progress)
-    print_lines(*written.lines(), *describe_unfinished(folder))
+    exported_file = export_model(folder, format, out, encoders=import_encoder(encoder), tell=print_progress)
+    print_lines(*exported_file.lines(), *describe_unfinished(folder))

@@ -23,15 +23,15 @@ Source = Annotated[
     str,
     Argument(
         metavar="DATA",
-        help="A file (.npz, .fif, .edf, .bdf, .gdf, .xdf, .csv, .hea), a folder, or a dataset's name.",
+        help="A .npz, .fif, .edf, .bdf, .gdf, .xdf, .csv or .hea file, a folder, or a data set's name.",
     ),
 ]
 Folder = Annotated[Path, Argument(metavar="RUN", help="Folder of a run.")]
 EncoderFactory = Annotated[
-    str, Option("--encoder", show_default="as in the run", help="module:function that builds your own encoder.")
+    str, Option("--encoder", show_default="as in the run", help="module:function that builds a custom encoder.")
 ]
 AtLeast = Annotated[
-    float | None, Option("--at-least", help="Required score of every subject; subjects below it are listed.")
+    float | None, Option("--at-least", help="Required score; the result lists subjects with lower scores.")
 ]
 MovedData = Annotated[
     str | None, Option("--data", metavar="FILE", help="New path of the recordings if they were moved.")
@@ -39,7 +39,7 @@ MovedData = Annotated[
 ToTensorBoard = Annotated[
     Path | None, Option("--tensorboard", metavar="DIR", help="Folder for TensorBoard event files.")
 ]
-Text = str | None
+Text = str | None  # None: the option was not given
 Number = float | None
 
 
@@ -47,14 +47,10 @@ def _cutting_option(help: str) -> Any:
     return Option(help=help, rich_help_panel="Continuous recordings")
 
 
-def event(help: str) -> Any:
-    return Option(help=help, rich_help_panel="Events")
-
-
-# Format of CSV files: documented in docs/formats.md and hidden from --help.
+# Options for CSV files, which docs/formats.md describes.
 Sep = Annotated[Text, Option(help="Separator of columns: , ; or tab.", hidden=True)]
-Decimal = Annotated[Text, Option(help="The decimal mark: . or ,", hidden=True)]
-TimeColumn = Annotated[Text, Option(help="The column of times.", hidden=True)]
+Decimal = Annotated[Text, Option(help="Decimal mark: . or ,", hidden=True)]
+TimeColumn = Annotated[Text, Option(help="Name of the column with times.", hidden=True)]
 CUTTING_OPTIONS: dict[str, Any] = {  # reading and cutting of continuous recordings
     "window": Annotated[Number, _cutting_option("Length of a window in seconds.")],
     "hop": Annotated[
@@ -63,10 +59,10 @@ CUTTING_OPTIONS: dict[str, Any] = {  # reading and cutting of continuous recordi
     "offset": Annotated[Number, _cutting_option("Seconds from an event, or from the start, to the first window.")],
     "events": Annotated[
         Text,
-        _cutting_option("Events and their classes, such as T1=left,T2=right; T0=, without a class, ends an event."),
+        _cutting_option("Classes of events, such as T1=left,T2=right; T0= (no class) ends the event before it."),
     ],
     "pattern": Annotated[Text, _cutting_option("Pattern of file names, such as '{subject}/{session}_{class}_*.csv'.")],
-    "sfreq": Annotated[Number, _cutting_option("Sampling rate in Hz of files without one (.csv).")],
+    "sfreq": Annotated[Number, _cutting_option("Sampling rate in Hz, for files that do not state it (.csv).")],
     "sep": Sep,
     "decimal": Decimal,
     "time_column": TimeColumn,
@@ -78,43 +74,43 @@ CUTTING_OPTIONS: dict[str, Any] = {  # reading and cutting of continuous recordi
 
 def add_cutting_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add CUTTING_OPTIONS to a command, which receives them as the dict `cutting`."""
-    own = inspect.signature(command, eval_str=True)
+    signature = inspect.signature(command, eval_str=True)
 
     @wraps(command)
-    def wrapper(**given: Any) -> None:
-        cutting = {name: given.pop(name) for name in CUTTING_OPTIONS}
-        command(**given, cutting=cutting)
+    def wrapper(**options: Any) -> None:
+        cutting = {name: options.pop(name) for name in CUTTING_OPTIONS}
+        command(**options, cutting=cutting)
 
-    parameters = [parameter for name, parameter in own.parameters.items() if name != "cutting"]
-    for name, kind in CUTTING_OPTIONS.items():
-        parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind))
-    wrapper.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]  # mypy does not know it
+    parameters = [parameter for name, parameter in signature.parameters.items() if name != "cutting"]
+    for name, annotation in CUTTING_OPTIONS.items():
+        parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
+    wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return wrapper
 
 
 def merge_options(command_line: dict[str, Any], constants: Sequence[str], config: Path | None) -> dict[str, Any]:
-    """Return the options and constants that the user gave, by name. The command line overrides the file.
+    """Return options and constants of the user by name. The command line overrides the file.
 
-    command_line: options of the command line, where None and False stand for options that were not given
-    constants: texts NAME=VALUE of --set
+    command_line: options by name; None and False: the option was not given
+    constants: values NAME=VALUE of --set
     config: file of --config
     """
     from ..runs.study import read_study
 
-    given = {name: value for name, value in command_line.items() if value is not None and value is not False}
+    options = {name: value for name, value in command_line.items() if value is not None and value is not False}
     for text in constants:
         name, sign, value = text.partition("=")
         name = name.strip().replace("-", "_")
         if not (sign and name):
             raise UserError(f"--set is {text!r}; give NAME=VALUE, such as lr=3e-4")
-        if name in given:
-            raise UserError(f"{name} is given twice; leave one of them out")
+        if name in options:
+            raise UserError(f"{name} is set twice; remove one of the two values")
         try:
-            given[name] = json.loads(value)
+            options[name] = json.loads(value)
         except ValueError:
-            given[name] = value
-    return given if config is None else read_study(config) | given
+            options[name] = value
+    return options if config is None else read_study(config) | options
 
 
 def read_recordings(data: str, cutting: dict[str, Any]) -> Raw:
@@ -124,7 +120,7 @@ def read_recordings(data: str, cutting: dict[str, Any]) -> Raw:
 
 
 def read_for_model(model: Model, data: str, cutting: dict[str, Any]) -> Raw:
-    """Read data with the window length and the filter of a model unless the user gives others."""
+    """Read data, by default with the window length and the filter of a model."""
     from ..recordings import Cutting, is_continuous, read
 
     card = model.card

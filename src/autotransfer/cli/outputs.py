@@ -1,4 +1,4 @@
-"""Checks of output files before any work: they can be written, and overwrite neither data nor a run."""
+"""Checks that output files can be written, and that they overwrite neither data nor a run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ RUN_FILES = (
 
 
 def check_outputs(data: str | None = None, run: Path | None = None, **outputs: Path | None) -> None:
-    """Raise unless every output file can be written, and all are different and no file of the data or of a run.
+    """Raise if an output file cannot be written, is given twice, or would overwrite a file of the data or of a run.
 
-    run: folder whose training recordings are kept, too; outputs: the file of each option, or None
+    run: folder of a run, whose training recordings are protected, too; outputs: file by name of an option, or None
     """
     sources = [source for source in (data, None if run is None else _training_source(run)) if source]
     paths = {f"--{option.replace('_', '-')}": path for option, path in outputs.items() if path is not None}
@@ -28,24 +28,24 @@ def check_outputs(data: str | None = None, run: Path | None = None, **outputs: P
             _check_no_overwrite(option, path, sources)
         except OSError as error:
             raise UserError(f"cannot write {path} ({error.strerror or error}); choose another {option}") from None
-    for (first, place), (second, other) in combinations(paths.items(), 2):
-        if place.resolve() == other.resolve():
-            raise UserError(f"{first} and {second} are both {place}; choose two files")
+    for (first, path), (second, other_path) in combinations(paths.items(), 2):
+        if path.resolve() == other_path.resolve():
+            raise UserError(f"{first} and {second} are both {path}; choose two files")
 
 
 def _check_writable(option: str, path: Path) -> None:
     if path.is_dir():
         raise UserError(f"{option} is {path}, a folder; give the name of a file in it")
     if not path.parent.is_dir():
-        raise UserError(f"{option} is {path}, and there is no folder {path.parent}; make it first")
+        raise UserError(f"{option} is {path}, but there is no folder {path.parent}; create it first")
     if path.exists() and not path.is_file():
         raise UserError(f"{option} is {path}, a pipe or a device; give the name of a file")
     if not writable(path.parent):
-        raise UserError(f"{option} is {path}, and nothing can be written to {path.parent}; choose another folder")
+        raise UserError(f"{option} is {path}, but {path.parent} is not writable; choose another folder")
 
 
 def _training_source(run: Path) -> str | None:
-    """Return the recordings that a run has trained on; None for a model, which predicts without a readable run."""
+    """Return the source of the recordings of a run; None if the folder has no readable run, only a model."""
     from ..runs.database import RunDatabase
     from ..runs.options import RunOptions
 
@@ -66,4 +66,4 @@ def _check_no_overwrite(option: str, path: Path, sources: list[str]) -> None:
         if recordings is not None and path.resolve().is_relative_to(recordings.resolve()):
             raise UserError(f"{option} is {path}, one of the files of {source}; choose another name")
     if path.name in RUN_FILES:
-        raise UserError(f"{option} is {path}, a file of a run; choose another name, it would be overwritten")
+        raise UserError(f"{option} is {path}, a file of a run, which would be overwritten; choose another name")

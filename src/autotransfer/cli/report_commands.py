@@ -16,17 +16,18 @@ from .options import AtLeast, EncoderFactory, Folder, MovedData, ToTensorBoard, 
 if TYPE_CHECKING:
     from ..runs.run import Run
 
-PROBING = 15.0  # seconds after which fewer folds are probed for leakage
+PROBE_SECONDS = 15.0  # time limit for measuring leakage; remaining folds are skipped
 
 
-def write_report(opened: Run, at_least: float | None = None) -> Path:
+def write_report(run: Run, at_least: float | None = None) -> Path:
+    """Write results.csv and report.html of a run, and return the path of the report."""
     from ..report.collect import collect
     from ..report.page import write
     from ..search.procedure import write_results
 
-    write_results(opened)
-    summary = collect(opened, until=time.monotonic() + PROBING)
-    return write(summary.require(at_least), opened.folder / "report.html")
+    write_results(run)
+    summary = collect(run, until=time.monotonic() + PROBE_SECONDS)
+    return write(summary.require(at_least), run.folder / "report.html")
 
 
 def report(
@@ -34,12 +35,12 @@ def report(
     data: MovedData = None,
     encoder: EncoderFactory = "eegnet",
     tensorboard: ToTensorBoard = None,
-    methods: Annotated[bool, Option("--methods", help="Print a draft of a paper's methods section instead.")] = False,
+    methods: Annotated[bool, Option("--methods", help="Print the methods section of a paper instead.")] = False,
     at_least: AtLeast = None,
 ) -> None:
     """Write RUN/report.html of a finished or unfinished run. The recordings are not needed.
 
-    With --tensorboard write event files instead, with --methods print a methods section.
+    With --tensorboard, write event files instead; with --methods, print a draft of a methods section.
     """
     from ..runs.run import Run, check_is_run
 
@@ -47,18 +48,18 @@ def report(
         from ..report.tensorboard import EventFiles
 
         check_is_run(folder)
-        n = EventFiles(folder, tensorboard).update()
-        print_lines(f"{n} fit{'s' * (n != 1)} written; show them with: tensorboard --logdir {tensorboard}")
+        n_fits = EventFiles(folder, tensorboard).update()
+        print_lines(f"{n_fits} fit{'s' * (n_fits != 1)} written; show them with: tensorboard --logdir {tensorboard}")
         return
-    opened = Run.open(folder, import_encoder(encoder), source=data, lazy=True, read_only=methods)
-    with closing(opened.database):
+    run = Run.open(folder, import_encoder(encoder), source=data, lazy=True, read_only=methods)
+    with closing(run.database):
         if not methods:
-            print_lines(f"report: {write_report(opened, at_least).resolve()}", *_worst_lines(folder, at_least))
+            print_lines(f"report: {write_report(run, at_least).resolve()}", *_worst_lines(folder, at_least))
             return
         from ..report.collect import collect
         from ..report.methods import methods_paragraph
 
-        print(terminal_text(methods_paragraph(collect(opened, weights=False).require(at_least))))
+        print(terminal_text(methods_paragraph(collect(run, weights=False).require(at_least))))
 
 
 def _worst_lines(folder: Path, at_least: float | None) -> list[str]:

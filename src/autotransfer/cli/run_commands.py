@@ -11,14 +11,7 @@ from typer import Argument, Option
 
 from ..errors import UserError
 from .console import Quiet, Verbose, print_lines, print_progress
-from .execution import (
-    check_packages,
-    execute_run,
-    handle_interrupts,
-    open_workers,
-    print_finished,
-    write_events,
-)
+from .execution import check_packages, execute_run, handle_interrupts, open_workers, print_finished, write_events
 from .options import (
     AtLeast,
     EncoderFactory,
@@ -39,9 +32,9 @@ if TYPE_CHECKING:
 MACHINE = "Machine"
 SEARCH = "Candidates and evaluation"
 
-OnDevice = Annotated[Text, Option(rich_help_panel=MACHINE, help="Where networks train: auto (default), cpu or cuda.")]
+OnDevice = Annotated[Text, Option(rich_help_panel=MACHINE, help="Device for networks: auto (default), cpu or cuda.")]
 OnCluster = Annotated[
-    str | None, Option("--cluster", rich_help_panel=MACHINE, help="Train on a Dask cluster, at host:port.")
+    str | None, Option("--cluster", rich_help_panel=MACHINE, help="Address host:port of a Dask cluster that trains.")
 ]
 
 
@@ -58,41 +51,39 @@ def _hidden(help: str) -> Any:
 def run(
     cutting: dict[str, Any],
     data: Annotated[Text, Argument(metavar="DATA", help="Recordings: a file, a folder, or a data set's name.")] = None,
-    out: Annotated[Path | None, Option(help="Folder for the run; a dry run needs none.")] = None,
-    time: Annotated[Text, Option(help="Time limit, such as 30m (default) or 2h; none: train everything.")] = None,
+    out: Annotated[Path | None, Option(help="Folder for the run; not needed with --dry-run.")] = None,
+    time: Annotated[Text, Option(help="Time limit, such as 30m (default) or 2h; none: train all candidates.")] = None,
     adaptation: Annotated[
-        Text, Option(help="Use of a new subject's unlabeled windows: zero-shot, online or transductive.")
+        Text, Option(help="Use of unlabeled windows: zero-shot (none, default), online (past), transductive (all).")
     ] = None,
-    encoder: Annotated[Text, Option(help="Network: eegnet (default), shallow, or your module:function.")] = None,
-    target: Annotated[Text, Option(help="Target: classes (default) or continuous[:NAME].")] = None,
+    encoder: Annotated[Text, Option(help="Encoder: eegnet (default), shallow, or your own module:function.")] = None,
+    target: Annotated[Text, Option(help="Target: classes (default), or continuous[:NAME] for regression.")] = None,
     metric: Annotated[
-        Text, Option(help="Metric: balanced_accuracy, f1, auc, kappa, accuracy; regression: r2, correlation, rmse.")
+        Text, Option(help="balanced_accuracy (default), f1, auc, kappa, accuracy; regression: r2, correlation, rmse.")
     ] = None,
     at_least: AtLeast = None,
     set_: Annotated[
         list[str] | None,
         Option("--set", metavar="NAME=VALUE", help="Set a hyperparameter, such as lr=3e-4; repeatable."),
     ] = None,
-    config: Annotated[
-        Path | None, Option(metavar="FILE", help="Read options from a file, such as RUN/study.toml.")
-    ] = None,
-    dry_run: Annotated[bool, Option("--dry-run", help="Print the plan and every option; train nothing.")] = False,
-    grid: Annotated[Text, _search("Censoring grid: quick (default), few, uncensored, paper, or FILE.json.")] = None,
+    config: Annotated[Path | None, Option(metavar="FILE", help="File with options, such as RUN/study.toml.")] = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print the plan and all options without training.")] = False,
+    grid: Annotated[Text, _search("Censoring penalties: quick (default), few, uncensored, paper, FILE.json.")] = None,
     kinds: Annotated[
-        Text, _search("Models to train: linear, trees, networks, a signal such as emg, or representations.")
+        Text, _search("Subset of linear,trees,networks (default: all) or a signal type for features, such as emg.")
     ] = None,
-    hold_out: Annotated[Text, _search("Unit to hold out in turn: subject (default), session, or a column.")] = None,
-    folds: Annotated[Text, _search("Number of groups of subjects held out in turn; all: each subject alone.")] = None,
-    seeds: Annotated[int | None, _search("Number of seeds of each network; default 3.")] = None,
-    seed: Annotated[int | None, _search("First seed; default 0.")] = None,
-    networks: Annotated[Text, _hidden("Which networks are candidates: all, main, one, none.")] = None,
+    hold_out: Annotated[Text, _search("Held-out unit: subject (default), session, or a column of the data.")] = None,
+    folds: Annotated[Text, _search("Folds; all: one per subject (default for up to 20 subjects, else 10).")] = None,
+    seeds: Annotated[int | None, _search("Number of random seeds of each network; default: 3.")] = None,
+    seed: Annotated[int | None, _search("First random seed; default: 0.")] = None,
+    networks: Annotated[Text, _hidden("Networks among the candidates: all, main, one, none.")] = None,
     rule: Annotated[Text, _hidden("Delivered model: average (weighted ensemble), published (one setting).")] = None,
-    search: Annotated[Text, _hidden("How penalties are searched: grid or tpe (Optuna).")] = None,
+    search: Annotated[Text, _hidden("Search of penalties: grid or tpe (Optuna).")] = None,
     trials: Annotated[int | None, _hidden("Number of settings that --search tpe samples.")] = None,
-    max_steps: Annotated[int | None, _hidden("Number of optimizer steps of a fit if max_epochs is not set.")] = None,
+    max_steps: Annotated[int | None, _hidden("Maximum of optimizer steps of a fit if max_epochs is not set.")] = None,
     as_printed: Annotated[bool, Option("--as-printed", help="Short for --set as_printed=true.", hidden=True)] = False,
     max_epochs: Annotated[int | None, Option("--epochs", help="Short for --set max_epochs=N.", hidden=True)] = None,
-    plan: Annotated[Path | None, _hidden("Repeat the stages of RUN/plan.json of another run.")] = None,
+    plan: Annotated[Path | None, _hidden("File RUN/plan.json of an earlier run, whose stages are repeated.")] = None,
     clean: Annotated[
         bool, Option("--clean", help="Leave out broken windows, dead channels and duplicate recordings.")
     ] = False,
@@ -102,7 +93,7 @@ def run(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Train, evaluate on held-out subjects, and write model and report to OUT.
+    """Train models, evaluate them on held-out subjects, and write model and report to OUT.
 
     The first result takes about a minute. Later stages usually improve it.
     """
@@ -112,12 +103,12 @@ def run(
         "seed": seed, "networks": networks, "rule": rule, "search": search, "trials": trials, "max_steps": max_steps,
         "as_printed": as_printed, "max_epochs": max_epochs, "clean": clean, "device": device,
     }  # fmt: skip
-    given = merge_options(options | cutting, set_ or [], config)
-    start_run(given, out, plan=plan, cluster=cluster, tensorboard=tensorboard, dry_run=dry_run)
+    user_options = merge_options(options | cutting, set_ or [], config)
+    start_run(user_options, out, plan=plan, cluster=cluster, tensorboard=tensorboard, dry_run=dry_run)
 
 
 def start_run(
-    given: dict[str, Any],
+    user_options: dict[str, Any],
     out: Path | None,
     *,
     plan: Path | None = None,
@@ -125,57 +116,55 @@ def start_run(
     tensorboard: Path | None = None,
     dry_run: bool = False,
 ) -> None:
-    """Start a run with the given options, or print its plan. given: options by name, as `build_options` takes them."""
+    """Start a run, or print its plan. user_options: options by name, as `build_options` accepts them."""
     if out is None and not dry_run:
-        raise UserError("no folder is given; give --out FOLDER, or --dry-run to print the plan")
+        raise UserError("--out is missing; give --out FOLDER, or --dry-run to print the plan")
     with handle_interrupts(None if dry_run else out):
         from ..runs.options import NO_TIME_LIMIT, build_options
 
         unlimited = {} if cluster is None else {"time": NO_TIME_LIMIT}  # the speed of workers is unknown
-        options, again = build_options(unlimited | given), None
+        options, earlier_plan = build_options(unlimited | user_options), None
         if plan is not None:
             from ..search.plan import read_plan
 
-            _check_options_with_plan(given)
-            again = read_plan(plan)
-            options = again.options_here(options, given)
+            _check_options_with_plan(user_options)
+            earlier_plan = read_plan(plan)
+            options = earlier_plan.options_here(options, user_options)
         if options.task.is_numeric:
             _refuse_for_regression(plan=plan, cluster=cluster, tensorboard=tensorboard)
         encoders = import_encoder(options.encoder)
         check_packages(tensorboard)
         if dry_run or out is None:
-            _print_plan(options, out, encoders, again)
+            _print_plan(options, out, encoders, earlier_plan)
             return
         from ..runs.lock import Lock
         from ..search.plan import begin
 
-        with open_workers(cluster) as executor:  # before any file is written: there may be no worker
-            created = begin(out, options, encoders, tell=print_progress, again=again)
-            created.warn_of_recordings()
+        with open_workers(cluster) as executor:  # raises before any file is written if there is no worker
+            new_run = begin(out, options, encoders, tell=print_progress, earlier_plan=earlier_plan)
+            new_run.warn_of_recordings()
             with Lock(out), write_events(out, tensorboard):
-                execute_run(created, executor)
+                execute_run(new_run, executor)
 
 
-def _check_options_with_plan(given: Collection[str]) -> None:
-    """Raise if options are given that --plan determines, which are all but those of the machine and the data."""
+def _check_options_with_plan(names: Collection[str]) -> None:
+    """Raise if --plan determines one of these options. Options of the machine and the data are allowed."""
     from ..runs.options import CUTTING
 
-    others = sorted(set(given) - {"source", "device", "clean", "encoder", *CUTTING})
-    if others:
-        raise UserError(
-            f"--plan determines {', '.join(others)}; leave {'it' if len(others) == 1 else 'them'} out, or --plan"
-        )
+    fixed = sorted(set(names) - {"source", "device", "clean", "encoder", *CUTTING})
+    if fixed:
+        raise UserError(f"--plan determines {', '.join(fixed)}; use either --plan or these options")
 
 
-def _refuse_for_regression(**others: object) -> None:
-    """Raise if options are given that regression does not have."""
-    for name, value in others.items():
+def _refuse_for_regression(**options: object) -> None:
+    """Raise if an option is given that is not available for regression."""
+    for name, value in options.items():
         if value:
             raise UserError(f"--{name} is not available with --target continuous; leave it out")
 
 
 def _print_plan(
-    options: RunOptions, out: Path | None, encoders: dict[str, Any] | None, again: Plan | None = None
+    options: RunOptions, out: Path | None, encoders: dict[str, Any] | None, earlier_plan: Plan | None
 ) -> None:
     """Print the plan and the options of a run, and raise the errors that the run would raise."""
     from ..runs.run import check_unused
@@ -191,57 +180,57 @@ def _print_plan(
 
     prepared = prepare(options, encoders)
     recordings = prepared.recordings
-    plan = make_plan(prepared) if again is None else again.for_recordings(prepared)
-    found = find_concerns(Study.from_raw(use_whole_subjects(recordings).raw()))
-    lines = [describe_recordings(recordings), describe(prepared.folds), *found]
+    plan = make_plan(prepared) if earlier_plan is None else earlier_plan.for_recordings(prepared)
+    concerns = find_concerns(Study.from_raw(use_whole_subjects(recordings).raw()))
+    lines = [describe_recordings(recordings), describe(prepared.folds), *concerns]
     lines += why_folds(recordings, options.folds, plan) + unread_options(options, plan)
-    lines += [work_words(plan), *stage_lines(plan), *(limit_words(options) if again is None else [])]
-    # --config reads the options back, so everything else is printed as comments.
+    lines += [work_words(plan), *stage_lines(plan), *(limit_words(options) if earlier_plan is None else [])]
+    # Lines other than options are comments, so that --config can read the output.
     print_lines(*(f"# {line}" for text in lines for line in text.splitlines()), study_text(plan.options).rstrip())
 
 
 def resume(
     folder: Folder,
     data: MovedData = None,
-    time: Annotated[str | None, Option(help="Additional time, such as 10m; none: train everything.")] = None,
+    time: Annotated[str | None, Option(help="Additional time, such as 10m; none: train all candidates.")] = None,
     encoder: EncoderFactory = "eegnet",
     cluster: OnCluster = None,
     tensorboard: ToTensorBoard = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Continue a run after an interruption or after its time limit. Finished fits are not repeated."""
+    """Continue a run after an interruption or its time limit, without repeating finished fits."""
     from ..runs.choice import Choice, read_choice, write_choice
     from ..runs.lock import Lock
     from ..runs.options import NO_TIME_LIMIT, parse_time
     from ..runs.run import Run, check_is_run
     from ..search.plan import extend_time
 
-    more = None if time is None or time == NO_TIME_LIMIT else parse_time(time)
+    additional_seconds = None if time is None or time == NO_TIME_LIMIT else parse_time(time)
     check_is_run(folder)
     check_packages(tensorboard)
     with open_workers(cluster) as executor, Lock(folder):
-        opened = Run.open(folder, import_encoder(encoder), source=data)
-        if opened.options.task.is_numeric:
+        saved_run = Run.open(folder, import_encoder(encoder), source=data)
+        if saved_run.options.task.is_numeric:
             _refuse_for_regression(cluster=cluster, tensorboard=tensorboard)
-        known = opened.database.recall("choice", Choice)
-        if known is not None and not (folder / "choice.json").exists():
-            write_choice(folder, known)
+        saved_choice = saved_run.database.recall("choice", Choice)
+        if saved_choice is not None and not (folder / "choice.json").exists():
+            write_choice(folder, saved_choice)
         if time is not None:
-            extend_time(opened, more)
-        if opened.database.recall("complete", bool):
+            extend_time(saved_run, additional_seconds)
+        if saved_run.database.recall("complete", bool):
             choice = read_choice(folder)
-            with closing(opened.database):
+            with closing(saved_run.database):
                 if not (folder / "report.html").exists():  # interrupted after the last fit
-                    write_report(opened)
+                    write_report(saved_run)
             print_finished(choice, folder)
             return
         with write_events(folder, tensorboard):
-            execute_run(opened, executor)
+            execute_run(saved_run, executor)
 
 
 def status(folder: Folder) -> None:
-    """Show the progress of a run: fits done, running and failed, and the time left."""
+    """Show how many fits of a run are finished, running and failed, and the remaining time."""
     from ..runs.progress import status_lines
 
     print_lines(*status_lines(folder))
@@ -253,13 +242,12 @@ def demo(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Train and evaluate on real smartwatch recordings in two minutes. Continue a demo that was interrupted."""
+    """Train and evaluate models on embedded smartwatch recordings in two minutes, or continue an interrupted demo."""
     from ..runs.run import is_run
 
     if is_run(out):
         resume(out)
         return
-    # Few epochs need a high learning rate. The limit makes a slow machine train fewer stages. MiniRocket is left out
-    # because it would take as long as all other stages.
+    # Few epochs need a high learning rate. Without `kinds`, MiniRocket would take as long as all other stages.
     options = {"time": "85s", "networks": "main", "kinds": "statistics", "seeds": 1, "max_epochs": epochs, "lr": 1e-2}
     start_run({"source": "watch"} | options, out)

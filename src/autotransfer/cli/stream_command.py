@@ -12,7 +12,7 @@ from typer import Option
 
 from ..errors import UserError
 from .console import print_error, print_lines
-from .options import Decimal, EncoderFactory, Folder, Sep, TimeColumn, event, import_encoder
+from .options import Decimal, EncoderFactory, Folder, Number, Sep, Text, TimeColumn, import_encoder
 from .outputs import check_outputs
 
 if TYPE_CHECKING:
@@ -20,25 +20,29 @@ if TYPE_CHECKING:
     from ..person.stream.sink import Sink
 
 
+def _event(help: str) -> Any:
+    return Option(help=help, rich_help_panel="Events")
+
+
 def stream(
     folder: Folder,
-    source: Annotated[str | None, Option(help="lsl:NAME, a .npz of one subject, or an .xdf (?stream=NAME).")] = None,
-    out: Annotated[str | None, Option(help="lsl:NAME or a .csv file (default: stdout); with --replay .json.")] = None,
-    hop: Annotated[float | None, Option(help="Seconds between windows; default: half a window.")] = None,
-    filter: Annotated[str, Option(help="Band in Hz, such as 5-45; auto: filter of the model; none.")] = "auto",
-    notch: Annotated[list[float] | None, Option(help="Power-line frequency in Hz; repeatable.")] = None,
-    seconds: Annotated[float | None, Option(help="End after this many seconds; default: all.")] = None,
-    session: Annotated[Path | None, Option(help="File of the online session: read if it exists, then saved.")] = None,
+    source: Annotated[Text, Option(help="lsl:NAME, a .npz file of one subject, or FILE.xdf?stream=NAME.")] = None,
+    out: Annotated[Text, Option(help="lsl:NAME or a .csv file; default: stdout. With --replay: a .json file.")] = None,
+    hop: Annotated[Number, Option(help="Seconds between windows; default: half a window.")] = None,
+    filter: Annotated[str, Option(help="Band in Hz, such as 5-45; auto: as for training; none: no filter.")] = "auto",
+    notch: Annotated[list[float] | None, Option(help="Power-line frequency in Hz to remove; repeatable.")] = None,
+    seconds: Annotated[Number, Option(help="Seconds to decode; default: until the source ends.")] = None,
+    session_file: Annotated[Path | None, Option("--session", help="Session file; read if present, then saved.")] = None,
     adapt: Annotated[bool, Option("--adapt", help="Adapt to the subject's unlabeled windows.")] = False,
-    by_position: Annotated[bool, Option("--by-position", help="Ignore the names of channels.")] = False,
-    rest: Annotated[str | None, event("The class without action.")] = None,
-    threshold: Annotated[float | None, event("Minimum probability for a window to vote; default: 0.5.")] = None,
-    debounce: Annotated[str, event("N/M: N of the last M windows must vote for a class; or seconds, 0.4s.")] = "1/1",
-    refractory: Annotated[float, event("Seconds after an activation in which no other class becomes active.")] = 0.0,
-    replay: Annotated[str | None, event("Recordings with events in place of --source.")] = None,
-    events: Annotated[str | None, event("With --replay: events and their classes, T1=left,T2=right.")] = None,
-    pattern: Annotated[str | None, event("With --replay: pattern of file names, '{subject}/*.csv'.")] = None,
-    sfreq: Annotated[float | None, event("Sampling rate in Hz of files without one.")] = None,
+    by_position: Annotated[bool, Option("--by-position", help="Match channels by position instead of name.")] = False,
+    rest: Annotated[Text, _event("Class that means no action, such as rest.")] = None,
+    threshold: Annotated[Number, _event("Minimum probability for a window to vote; default: .5.")] = None,
+    debounce: Annotated[str, _event("N/M: N of the last M windows must vote for a class; or seconds, 0.4s.")] = "1/1",
+    refractory: Annotated[float, _event("Seconds after an activation in which no other class becomes active.")] = 0.0,
+    replay: Annotated[Text, _event("Recordings with events to score, in place of --source.")] = None,
+    events: Annotated[Text, _event("With --replay: classes of events, such as T1=left,T2=right.")] = None,
+    pattern: Annotated[Text, _event("With --replay: pattern of file names, such as '{subject}/*.csv'.")] = None,
+    sfreq: Annotated[Number, _event("Sampling rate in Hz, for files that do not state it.")] = None,
     sep: Sep = None,
     decimal: Decimal = None,
     time_column: TimeColumn = None,
@@ -56,36 +60,36 @@ def stream(
 
     if (source is None) == (replay is None):
         raise UserError("give either --source, a stream or a file, or --replay, recordings with events")
-    if source is None and (session is not None or seconds is not None):
+    if source is None and (session_file is not None or seconds is not None):
         raise UserError("--session and --seconds are not available with --replay; leave them out")
     if source is not None and (events is not None or pattern is not None):
         raise UserError("--events and --pattern need --replay; leave them out, or give --replay in place of --source")
     check_hop(hop)
     encoders = import_encoder(encoder)
     torch.set_num_threads(1)  # more threads would slow down single windows
-    check_outputs(source, folder, session=session)  # the session is saved at the end
-    if session is not None and session.exists():  # a saved session keeps its own settings
-        person = Session.load(session, folder, encoders=encoders)
+    check_outputs(source, folder, session=session_file)
+    if session_file is not None and session_file.exists():  # --adapt has no effect on a saved session
+        session = Session.load(session_file, folder, encoders=encoders)
     else:
-        person = Session(folder, adapt=adapt, encoders=encoders)
-    filtered = choose_filter(filter, notch or [], person.model.card.filter)
-    options: dict[str, Any] = {"hop": hop, "filtered": filtered, "by_position": by_position}
-    least = 0.5 if threshold is None else threshold
-    rule: dict[str, Any] = {"rest": rest, "threshold": least, "debounce": debounce, "refractory": refractory}
+        session = Session(folder, adapt=adapt, encoders=encoders)
+    signal_filter = choose_filter(filter, notch or [], session.model.card.filter)
+    options: dict[str, Any] = {"hop": hop, "filtered": signal_filter, "by_position": by_position}
+    has_events = (rest, threshold, debounce, refractory) != (None, None, "1/1", 0.0)
+    detector: dict[str, Any] = {"rest": rest, "debounce": debounce, "refractory": refractory}
+    detector["threshold"] = 0.5 if threshold is None else threshold
     if replay is not None:
-        written = {"pattern": pattern, "sfreq": sfreq, "sep": sep, "decimal": decimal, "time_column": time_column}
-        _replay(person, replay, events, written, rule, out, options)
+        reading = {"pattern": pattern, "sfreq": sfreq, "sep": sep, "decimal": decimal, "time_column": time_column}
+        _replay(session, replay, events, reading, detector, out, options)
     elif source is not None:
-        detects = (rest, threshold, debounce, refractory) != (None, None, "1/1", 0.0)
-        sink = partial(open_sink, out, person.classes_.tolist(), str(folder), events=detects)
-        _decode(person, source, sfreq, rule if detects else None, sink, session, seconds, options)
+        make_sink = partial(open_sink, out, session.classes_.tolist(), str(folder), events=has_events)
+        _decode(session, source, sfreq, detector if has_events else None, make_sink, session_file, seconds, options)
 
 
 def _decode(
-    person: Session, source: str, sfreq: float | None, rule: dict[str, Any] | None, sink_of: Callable[[], Sink],
-    kept: Path | None, seconds: float | None, options: dict[str, Any],
+    session: Session, source: str, sfreq: float | None, detector: dict[str, Any] | None, make_sink: Callable[[], Sink],
+    session_file: Path | None, seconds: float | None, options: dict[str, Any],
 ) -> None:  # fmt: skip
-    """Decode a source until it ends, with events if `rule` has options of a detector; `kept` saves the session."""
+    """Decode a source until it ends, detect events if `detector` has options, and save the session to a file."""
     from ..person.events import EventDetector, parse_debounce
     from ..person.stream.run import Stream
     from ..person.stream.source import open_source
@@ -93,28 +97,31 @@ def _decode(
     if seconds is not None and not seconds > 0:
         raise UserError(f"--seconds is {seconds:g}; give a positive number")
     with closing(open_source(source, sfreq)) as samples:
-        decoded = Stream(person, samples, tell=print_error, **options)
-        if rule is not None:
-            debounce = parse_debounce(rule["debounce"], decoded.hop)
-            decoded.detector = EventDetector(person.classes_.tolist(), **rule | {"debounce": debounce})
-        with closing(sink_of()) as sink:
-            for text in decoded.describe():
-                print_error(text)
+        decoder = Stream(session, samples, tell=print_error, **options)
+        if detector is not None:
+            debounce = parse_debounce(detector["debounce"], decoder.hop)
+            decoder.detector = EventDetector(session.classes_.tolist(), **detector | {"debounce": debounce})
+        with closing(make_sink()) as sink:
+            for line in decoder.describe():
+                print_error(line)
             try:
-                decoded.run(sink, seconds)
+                decoder.run(sink, seconds)
             finally:  # the session is saved after an error, too
                 try:
-                    if kept is not None:
-                        person.save(kept)
+                    if session_file is not None:
+                        session.save(session_file)
                 finally:
-                    print_error(str(decoded.summary))
+                    print_error(str(decoder.summary))
 
 
 def _replay(
-    person: Session, source: str, events: str | None, written: dict[str, Any], rule: dict[str, Any], out: str | None,
-    options: dict[str, Any],
+    session: Session, source: str, events: str | None, reading: dict[str, Any], detector: dict[str, Any],
+    out: str | None, options: dict[str, Any],
 ) -> None:  # fmt: skip
-    """Replay recordings of several subjects, each in a new session like `person`; `written` describes their files."""
+    """Replay recordings of several subjects, each in a new session with the model of `session`.
+
+    reading: options for reading files; detector: options of the event detector; options: further options of `replay`
+    """
     from ..files import write_atomically
     from ..person.events import EventDetector, map_events
     from ..person.session import Session
@@ -126,15 +133,15 @@ def _replay(
     if out is not None and not out.lower().endswith(".json"):
         raise UserError(f"--out is {out!r}, but --replay writes JSON; give a .json file, or leave --out out")
     check_outputs(source, out=None if out is None else Path(out))
-    mapping, classes = parse_events(events), person.classes_.tolist()
-    EventDetector(classes, **rule | {"debounce": (1, 1)})  # raises before recordings are read
-    map_events((), mapping, classes, rule["rest"], 0.0)
-    recordings = read_whole(source, Cutting.from_options(**written))
+    mapping, classes = parse_events(events), session.classes_.tolist()
+    EventDetector(classes, **detector | {"debounce": (1, 1)})  # raises before recordings are read
+    map_events((), mapping, classes, detector["rest"], 0.0)
+    recordings = read_whole(source, Cutting.from_options(**reading))
 
-    def begin() -> Session:
-        return Session(person.model, adapt=person.adapts)
+    def make_session() -> Session:
+        return Session(session.model, adapt=session.adapts)
 
-    report = replay(recordings, begin, events=mapping, **rule, **options)
+    report = replay(recordings, make_session, events=mapping, **detector, **options)
     print_lines(*report.lines())
     for warning in report.seen:
         print_error(warning)

@@ -62,7 +62,7 @@ class SubjectScores:
         subjects = None if raw.subject is None else label_names(raw.subject, n, "subject", raw.subjects)
         return cls([str(name) for name in card.classes], y, predicted, subjects, card.task)
 
-    def describe_seen(self, model: Model, X: Tensor, metric: Metric) -> list[str]:
+    def describe_overlap(self, model: Model, X: Tensor, metric: Metric) -> list[str]:
         """Return which windows trained or calibrated the model, and the score of the others. X: from `model.read`."""
         seen, digests = model.card.seen, window_digests(X)
         lines = describe_overlap(seen, digests, self.subject)

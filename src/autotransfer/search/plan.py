@@ -305,19 +305,19 @@ def begin(
     recordings: Recordings | None = None,
     tell: Tell | None = None,
     *,
-    again: Plan | None = None,
+    earlier_plan: Plan | None = None,
 ) -> Run:
-    """Start a run with its plan. again: the plan that another run performed.
+    """Start a run with its plan. earlier_plan: plan of another run, whose stages are repeated.
 
     tell: receives a description of the recordings, the reason for few folds, and the time limit.
     """
     start = time.monotonic()
     check_unused(folder)
     prepared = prepare(options, encoders, recordings)
-    plan = make_plan(prepared) if again is None else again.for_recordings(prepared)
+    plan = make_plan(prepared) if earlier_plan is None else earlier_plan.for_recordings(prepared)
     lines = [describe(prepared.recordings), *why_folds(prepared.recordings, options.folds, plan)]
     lines += unread_options(options, plan)
-    lines += limit_words(options) if again is None else []
+    lines += limit_words(options) if earlier_plan is None else []
     if tell is not None:
         for line in lines:
             tell(line)
