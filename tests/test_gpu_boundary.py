@@ -21,16 +21,16 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_does_not_fit_is_refused(wrong: str, dtype: torch.dtype) -> None:
     given = torch.ones(3, 4, 5).to(dtype)
-    assert torch.equal(Argument(given, (3, 4, 5), dtype).checked("test", "x", CPU).to(dtype), given)
+    assert torch.equal(Argument(given, (3, 4, 5), dtype).check("test", "x", CPU).to(dtype), given)
     with pytest.raises(RuntimeError, match="expected x to be"):
-        Argument(WRONG[wrong](given), (3, 4, 5), dtype).checked("test", "x", CPU)
+        Argument(WRONG[wrong](given), (3, 4, 5), dtype).check("test", "x", CPU)
 
 
 def test_a_tensor_is_copied_unless_the_kernel_writes_to_it() -> None:
     turned = torch.rand(3, 5, 4).mT
-    assert Argument(turned, (3, 4, 5)).checked("test", "x", CPU).is_contiguous()
+    assert Argument(turned, (3, 4, 5)).check("test", "x", CPU).is_contiguous()
     with pytest.raises(RuntimeError, match="not contiguous"):
-        Argument(turned, (3, 4, 5), layout=CONTIGUOUS).checked("test", "x", CPU)
+        Argument(turned, (3, 4, 5), layout=CONTIGUOUS).check("test", "x", CPU)
 
 
 class Launched:
@@ -62,7 +62,7 @@ LAUNCHES: list[tuple[Callable[..., Any], tuple[Tensor, ...], dict[str, Any]]] = 
 def test_launchers_say_what_their_kernels_expect(
     monkeypatch: pytest.MonkeyPatch, launch: Callable[..., Any], tensors: tuple[Tensor, ...], options: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(loading, "_file", lambda name: Launched())
+    monkeypatch.setattr(loading, "_import_kernels", lambda name: Launched())
     launch(*tensors, **options)
     last = tensors[-1]
     with pytest.raises((RuntimeError, NotImplementedError)):  # in another place than the first

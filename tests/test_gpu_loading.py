@@ -35,7 +35,7 @@ def test_of_two_threads_one_launches_at_a_time(monkeypatch: pytest.MonkeyPatch) 
             assert present == [n]
             present.remove(n)
 
-    monkeypatch.setattr(loading, "_file", lambda name: SimpleNamespace(add=Kernel()))
+    monkeypatch.setattr(loading, "_import_kernels", lambda name: SimpleNamespace(add=Kernel()))
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda n: loading.load_kernels("kernels").add[(1,)](n), range(16)))
 

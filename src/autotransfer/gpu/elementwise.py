@@ -1,4 +1,4 @@
-"""Launchers of elementwise kernels, each of which replaces ten or more operations of torch."""
+"""Launchers of elementwise kernels. Each kernel replaces ten or more operations of torch."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _kernels = partial(load_kernels, "elementwise_kernels")
 def is_available(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
     """Tell whether elementwise kernels can replace torch operations on a tensor.
 
-    They cannot in torch.compile, torch.func and subclasses of Tensor, which need to see single operations.
+    torch.compile, torch.func and subclasses of Tensor need torch operations, so False is returned for these.
     """
     return (
-        not torch.compiler.is_compiling()  # first, so that a compiler stops here
+        not torch.compiler.is_compiling()  # first, because torch.compile cannot trace the other conditions
         and has_kernels(tensor, dtype)
         and type(tensor) in (Tensor, torch.nn.Parameter)
         and torch._C._functorch.peek_interpreter_stack() is None  # for example vmap
@@ -34,9 +34,9 @@ def fold_in(keys: Tensor, values: Tensor | int) -> Tensor:
     """Compute randomness.fold_in of int32 keys and integers, which are broadcast."""
     if isinstance(values, int):
         return _launch_fold_in(keys, keys, values, -1)
-    single = values.numel() == 1
+    is_scalar = values.numel() == 1
     keys, broadcast = torch.broadcast_tensors(keys, values)  # type: ignore[no-untyped-call]  # torch's
-    return _launch_fold_in(keys, values if single else broadcast, 0, 0 if single else 1)
+    return _launch_fold_in(keys, values if is_scalar else broadcast, 0, 0 if is_scalar else 1)
 
 
 def _launch_fold_in(keys: Tensor, values: Tensor, number: int, stride: int) -> Tensor:
@@ -62,7 +62,7 @@ def adamw(
     values: Tensor, first: Tensor, second: Tensor, steps: Tensor, grads: Tensor, lr: Tensor, weight_decay: Tensor,
     active: Tensor, betas: tuple[float, float], eps: float,
 ) -> None:  # fmt: skip
-    """Compute training.optimizer.update, in place."""
+    """Compute training.optimizer.update in place."""
     members, n = values.shape
     block = 4 * _BLOCK
     _kernels().adamw[(members, -(-n // block))](

@@ -1,4 +1,4 @@
-"""Elementwise Triton kernels, which `elementwise` launches. The import needs Triton."""
+"""Elementwise Triton kernels, launched by `elementwise`. The import needs Triton."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ def fold_in(keys, values, out, n, number, STRIDE: tl.constexpr, BLOCK: tl.conste
 
     STRIDE: 1 if every key has its own value; 0 if all keys share one value; -1 if the value is `number`
     """
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    key = tl.load(keys + at, mask=at < n, other=0).to(tl.uint32, bitcast=True)
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    key = tl.load(keys + index, mask=index < n, other=0).to(tl.uint32, bitcast=True)
     if STRIDE < 0:
         value = tl.full((BLOCK,), number, tl.int32)
     else:
-        value = tl.load(values + at * STRIDE, mask=at < n, other=0).to(tl.int32)
+        value = tl.load(values + index * STRIDE, mask=index < n, other=0).to(tl.int32)
     value = value.to(tl.uint32, bitcast=True)
-    tl.store(out + at, _mix(key ^ _mix(value + 0x3C6EF372)).to(tl.int32, bitcast=True), mask=at < n)
+    tl.store(out + index, _mix(key ^ _mix(value + 0x3C6EF372)).to(tl.int32, bitcast=True), mask=index < n)
 
 
 @triton.jit
 def bits(keys, out, n, BLOCK: tl.constexpr):
     """Store word i of key g in out[g, i]."""
     key = tl.load(keys + tl.program_id(0)).to(tl.uint32, bitcast=True)
-    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    counter = _mix((at + 1).to(tl.uint32) * 0x9E3779B9)
-    place = out + tl.program_id(0).to(tl.int64) * n + at
-    tl.store(place, _mix(key ^ counter).to(tl.int32, bitcast=True), mask=at < n)
+    index = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    counter = _mix((index + 1).to(tl.uint32) * 0x9E3779B9)
+    target = out + tl.program_id(0).to(tl.int64) * n + index
+    tl.store(target, _mix(key ^ counter).to(tl.int32, bitcast=True), mask=index < n)
 
 
 @triton.jit
@@ -47,21 +47,21 @@ def adamw(
 ):  # fmt: skip
     """Compute training.optimizer.update for active members."""
     member = tl.program_id(0).to(tl.int64)
-    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = (at < n) & (tl.load(active + member) != 0)
-    at += member * n
+    index = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = (index < n) & (tl.load(active + member) != 0)
+    index += member * n
     step = tl.maximum(tl.load(steps + member), 1.0)
     # float64, because powers of .999 over many steps are inaccurate in float32.
     first_bias = (1.0 - tl.exp(step * LOG_1)).to(tl.float32)
     second_bias = tl.sqrt(1.0 - tl.exp(step * LOG_2)).to(tl.float32)
     rate = tl.load(lr + member)
-    g = tl.load(grads + at, mask=inside, other=0.0)
-    m = tl.load(first + at, mask=inside, other=0.0)
+    g = tl.load(grads + index, mask=inside, other=0.0)
+    m = tl.load(first + index, mask=inside, other=0.0)
     m += (1.0 - BETA_1) * (g - m)
-    s = tl.load(second + at, mask=inside, other=0.0)
+    s = tl.load(second + index, mask=inside, other=0.0)
     s += (1.0 - BETA_2) * (g * g - s)
-    value = tl.load(values + at, mask=inside, other=0.0) * (1.0 - rate * tl.load(weight_decay + member))
+    value = tl.load(values + index, mask=inside, other=0.0) * (1.0 - rate * tl.load(weight_decay + member))
     value -= rate / first_bias * m / (tl.sqrt(s) / second_bias + EPS)
-    tl.store(first + at, m, mask=inside)
-    tl.store(second + at, s, mask=inside)
-    tl.store(values + at, value, mask=inside)
+    tl.store(first + index, m, mask=inside)
+    tl.store(second + index, s, mask=inside)
+    tl.store(values + index, value, mask=inside)

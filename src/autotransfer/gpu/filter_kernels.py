@@ -1,8 +1,8 @@
-"""Triton kernels that filter signals along time, which functions of `gpu` launch. The import needs Triton.
+"""Triton kernels that filter signals along time, launched by functions of `gpu`. The import needs Triton.
 
 A tile of samples is multiplied by the Toeplitz matrix of the filter, which stays on the chip for all tiles and rows.
-Tiles begin at multiples of 4 samples, so that memory is read 16 bytes at a time, `lag` samples before the filter. The
-next tile is loaded while the current one is multiplied.
+Tiles begin at multiples of 4 samples, `lag` samples before the first tap, so that 16 bytes are read at a time. The next
+tile is loaded while the current tile is multiplied.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ HALF = tl.constexpr(tl.float16 if triton.knobs.runtime.interpret else tl.bfloat1
 
 
 @triton.jit
-def _tile(x, step, tiles, rows, times, r, i, BEGIN: tl.constexpr, TILE_R: tl.constexpr, TILE_T: tl.constexpr):
-    """Load samples BEGIN + i of tile `step` of a signal (rows, times), 0 outside. Tiles of TILE_R rows come first."""
+def _load_tile(x, step, tiles, rows, times, r, i, BEGIN: tl.constexpr, TILE_R: tl.constexpr, TILE_T: tl.constexpr):
+    """Load samples BEGIN + i of tile `step` of a signal (rows, times), 0 outside; tiles of a row follow each other."""
     row = step // tiles * TILE_R + r
     sample = step % tiles * TILE_T + BEGIN + i
     return tl.load(x + row * times + sample, mask=(row < rows) & (sample >= 0) & (sample < times), other=0.0)
@@ -27,7 +27,7 @@ def correlate(
     x, w, out, rows, units, kernel, first, taps, lag, UNIT: tl.constexpr, BEGIN: tl.constexpr, FLIPPED: tl.constexpr,
     ADD: tl.constexpr, TILE_R: tl.constexpr, TILE_I: tl.constexpr, TILE_T: tl.constexpr,
 ):  # fmt: skip
-    """Store out[n, r, t] = sum over k < taps of w[n, first + k] x[n, r, t + k + BEGIN + lag], x being 0 outside.
+    """Store out[n, r, t] = sum over k < taps of w[n, first + k] x[n, r, t + k + BEGIN + lag], with x = 0 outside.
 
     FLIPPED: w is reversed; ADD: the sum is added to out; times = units · UNIT. A program computes all rows of a filter.
     """
@@ -36,15 +36,15 @@ def correlate(
     i, t = tl.arange(0, TILE_I), tl.arange(0, TILE_T)
     r = tl.arange(0, TILE_R)[:, None]
     tap = i[:, None] - t[None, :] - lag
-    place = kernel - 1 - first - tap if FLIPPED else first + tap
-    matrix = tl.load(w + n * kernel + place, mask=(tap >= 0) & (tap < taps), other=0.0)
+    index = kernel - 1 - first - tap if FLIPPED else first + tap
+    matrix = tl.load(w + n * kernel + index, mask=(tap >= 0) & (tap < taps), other=0.0)
     x += n * rows * times
     out += n * rows * times
     tiles = tl.cdiv(times, TILE_T)
-    coming = _tile(x, 0, tiles, rows, times, r, i[None, :], BEGIN, TILE_R, TILE_T)
+    next_signal = _load_tile(x, 0, tiles, rows, times, r, i[None, :], BEGIN, TILE_R, TILE_T)
     for step in range(tl.cdiv(rows, TILE_R) * tiles):
-        signal = coming
-        coming = _tile(x, step + 1, tiles, rows, times, r, i[None, :], BEGIN, TILE_R, TILE_T)
+        signal = next_signal
+        next_signal = _load_tile(x, step + 1, tiles, rows, times, r, i[None, :], BEGIN, TILE_R, TILE_T)
         total = tl.dot(signal, matrix, input_precision="tf32")
         row = step // tiles * TILE_R + r
         sample = step % tiles * TILE_T + t[None, :]
@@ -55,8 +55,8 @@ def correlate(
 
 
 @triton.jit
-def _halves(x):
-    """Split x into two 16-bit numbers, which tensor cores, unlike float32, accept in any memory order."""
+def _split(x):
+    """Split x into two 16-bit numbers, because tensor cores accept float32 only in one memory order."""
     high = x.to(HALF)
     return high, (x - high.to(tl.float32)).to(HALF)
 
@@ -78,16 +78,16 @@ def correlate_gradient(
     grad += n * rows * times
     tiles = tl.cdiv(times, TILE_T)
     total = tl.zeros((TILE_I, TILE_T), dtype=tl.float32)
-    signal = _tile(x, 0, tiles, rows, times, r, i, BEGIN, TILE_R, TILE_T)
-    slope = _tile(grad, 0, tiles, rows, times, r, t, 0, TILE_R, TILE_T)
+    signal = _load_tile(x, 0, tiles, rows, times, r, i, BEGIN, TILE_R, TILE_T)
+    slope = _load_tile(grad, 0, tiles, rows, times, r, t, 0, TILE_R, TILE_T)
     for step in range(tl.cdiv(rows, TILE_R) * tiles):
-        signal_high, signal_low = _halves(signal)
-        slope_high, slope_low = _halves(slope)
-        signal = _tile(x, step + 1, tiles, rows, times, r, i, BEGIN, TILE_R, TILE_T)
-        slope = _tile(grad, step + 1, tiles, rows, times, r, t, 0, TILE_R, TILE_T)
-        turned = tl.trans(signal_high)
-        total = tl.dot(turned, slope_high, total)
-        total = tl.dot(turned, slope_low, total)
+        signal_high, signal_low = _split(signal)
+        slope_high, slope_low = _split(slope)
+        signal = _load_tile(x, step + 1, tiles, rows, times, r, i, BEGIN, TILE_R, TILE_T)
+        slope = _load_tile(grad, step + 1, tiles, rows, times, r, t, 0, TILE_R, TILE_T)
+        transposed = tl.trans(signal_high)
+        total = tl.dot(transposed, slope_high, total)
+        total = tl.dot(transposed, slope_low, total)
         total = tl.dot(tl.trans(signal_low), slope_high, total)
     k = tl.arange(0, TAPS)
     diagonal = tl.gather(total, tl.minimum(t + k[:, None] + lag, TILE_I - 1), 0)

@@ -1,7 +1,7 @@
-"""Import of Triton kernels and their checked launch.
+"""Import of Triton kernels, and launches that check tensors.
 
-The tensors of a launch are checked, because a kernel trusts addresses. Indices are not checked, because the host would
-have to wait for the GPU; the trainer makes them.
+Tensors are checked, because a kernel trusts addresses. Index tensors come from the trainer, and their values are not
+checked, because the host would have to wait for the GPU.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from torch import Tensor
 
 from ..boundary import refusal
 
-# A kernel's first launch compiles it and imports a launcher. Up to Triton 3.6 all launchers share one module name, so
-# two threads that import launchers at the same time may call each other's.
-_loading = Lock()
+# The first launch of a kernel compiles it and imports a launcher. Up to Triton 3.6 all launchers share one module name,
+# so if two threads import launchers at the same time, a thread may get the launcher of the other thread.
+_launch_lock = Lock()
 
 
 @cache
-def _file(name: str) -> Any:
+def _import_kernels(name: str) -> Any:
     try:
         return import_module(f".{name}", __package__)
     except ImportError:
@@ -31,26 +31,27 @@ def _file(name: str) -> Any:
 
 
 def load_kernels(name: str) -> Any:
-    """Return the kernels of a file, launched as `load_kernels(file).kernel[grid](...)`; None without Triton."""
-    file = _file(name)
-    return None if file is None else _Kernels(file)
+    """Return the kernels of a module, launched as `load_kernels(module).kernel[grid](...)`; None without Triton."""
+    module = _import_kernels(name)
+    return None if module is None else _Kernels(module)
 
 
-# Memory layouts that a kernel accepts.
-COPIED = "any: a copy is contiguous"
-CONTIGUOUS = "contiguous: the tensor is written to, or too large for copies"
+# Memory layouts that a kernel accepts
+COPIED = "any: a contiguous copy is passed"
+CONTIGUOUS = "contiguous: the kernel writes to the tensor, or the tensor is too large for copies"
 STRIDED = "any: the kernel receives the strides"
 
 
 class Argument(NamedTuple):
-    """Tensor argument of a kernel with its required shape, dtype and layout; a mask is passed as bytes."""
+    """Tensor argument of a kernel, and the shape, dtype and layout that the kernel requires."""
 
     tensor: Tensor
     shape: Sequence[int]
     dtype: torch.dtype = torch.float32
     layout: str = COPIED
 
-    def checked(self, operation: str, name: str, device: torch.device) -> Tensor:
+    def check(self, operation: str, name: str, device: torch.device) -> Tensor:
+        """Return the tensor to pass, a mask as bytes; raise RuntimeError if the tensor does not fit."""
         tensor, shape, dtype, layout = self
         has_layout = layout in (COPIED, STRIDED) or tensor.is_contiguous()
         if tensor.dtype is not dtype or tensor.device != device or tensor.shape != tuple(shape) or not has_layout:
@@ -60,13 +61,13 @@ class Argument(NamedTuple):
 
 
 class _Kernels:
-    """Kernels of a file with checked launches."""
+    """Kernels of a module, with checked launches."""
 
-    def __init__(self, file: Any) -> None:
-        self.file = file
+    def __init__(self, module: Any) -> None:
+        self.module = module
 
     def __getattr__(self, name: str) -> _Kernel:
-        return _Kernel(name, getattr(self.file, name))
+        return _Kernel(name, getattr(self.module, name))
 
 
 class _Kernel:
@@ -78,9 +79,9 @@ class _Kernel:
 
     def _launch(self, launch: Callable[..., None], *arguments: object, **options: object) -> None:
         """Check that all tensors are on the device of the first one, and launch."""
-        device = next((one.tensor.device for one in arguments if isinstance(one, Argument)), torch.device("cpu"))
+        device = next((arg.tensor.device for arg in arguments if isinstance(arg, Argument)), torch.device("cpu"))
         names = self.kernel.arg_names[: len(arguments)]  # constants are options
-        pairs = zip(names, arguments, strict=True)
-        checked = (one.checked(self.name, name, device) if isinstance(one, Argument) else one for name, one in pairs)
-        with _loading:
+        named = zip(names, arguments, strict=True)
+        checked = (arg.check(self.name, name, device) if isinstance(arg, Argument) else arg for name, arg in named)
+        with _launch_lock:
             launch(*checked, **options)

@@ -1,4 +1,4 @@
-"""Launchers of the kernels of censors on the B×B pairs of rows of a batch."""
+"""Launchers of the censors' kernels on the B×B pairs of rows of a batch."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def _mask(mask: Tensor, *shape: int) -> Argument:
 
 
 def find_groups(context: Tensor, nuisance: Tensor, min_rows: int) -> tuple[Tensor, ...]:
-    """Compute censoring.groups.find_groups of labels (P, B); return its fields in order, sizes in float32."""
+    """Compute the fields of censoring.groups.Groups from labels (P, B), with sizes in float32."""
     members, rows = context.shape
     labels = Argument(context, context.shape, torch.int64), Argument(nuisance, context.shape, torch.int64)
     sizes = torch.empty(members, rows, dtype=torch.int32, device=context.device)
-    counts = torch.empty(members, rows, dtype=torch.bool, device=context.device)
+    valid = torch.empty(members, rows, dtype=torch.bool, device=context.device)
     # Separate tensors, because a kernel is compiled again for an address that is not a multiple of 16.
     masks = [torch.empty(members, rows, rows, dtype=torch.bool, device=context.device) for _ in range(2)]
-    numbers = [torch.empty(members, rows, device=context.device) for _ in range(3)]
+    row_counts = [torch.empty(members, rows, device=context.device) for _ in range(3)]
     grid, block = (members * rows,), tile(rows)
     _kernels().group_sizes[grid](*labels, sizes, rows, BLOCK=block, num_warps=_warps(block))
-    written = (mask.view(torch.uint8) for mask in (counts, *masks))
+    mask_bytes = (mask.view(torch.uint8) for mask in (valid, *masks))
     _kernels().group_masks[grid](
-        *labels, sizes, *written, *numbers, rows, min_rows, BLOCK=block, num_warps=_warps(block)
+        *labels, sizes, *mask_bytes, *row_counts, rows, min_rows, BLOCK=block, num_warps=_warps(block)
     )
-    return (counts, *masks, *numbers)
+    return (valid, *masks, *row_counts)
 
 
 def _masks(mask: Tensor, d2: Tensor) -> Argument:
@@ -55,33 +55,33 @@ def _masks(mask: Tensor, d2: Tensor) -> Argument:
 def score_matrices(d2: Tensor, beta: Tensor, mask: Tensor, *, paired: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the matrices of score estimators from distances (P, B, B), inverse scales (R·P, B) and masks (R·P, B, B).
 
-    These are the normalized kernel K̃ = D^{-1/2} K D^{-1/2} and the pulls D^{-1/2} W, W = 2βK (R·P, B, B), the row sums
-    of the pulls and the block sizes n (R·P, B). Masks r·P + p belong to distances p. paired: a pair has the mean of the
-    inverse scales of its rows; otherwise all rows of a block have one scale.
+    They are the normalized kernel K̃ = D^{-1/2} K D^{-1/2}, weights D^{-1/2} W with W = 2βK (R·P, B, B), row sums of the
+    weights, and block sizes n (R·P, B). Masks r·P + p belong to distances p. paired: the inverse scale of a pair is the
+    mean over its rows; otherwise all rows of a block have one scale.
     """
-    (members, rows, _), masks = d2.shape, len(mask)
-    normal, pull = d2.new_empty(masks, rows, rows), d2.new_empty(masks, rows, rows)
-    sums, sizes = d2.new_empty(masks, rows), d2.new_empty(masks, rows)
+    (members, rows, _), n_masks = d2.shape, len(mask)
+    kernel, weights = d2.new_empty(n_masks, rows, rows), d2.new_empty(n_masks, rows, rows)
+    sums, sizes = d2.new_empty(n_masks, rows), d2.new_empty(n_masks, rows)
     block = tile(rows)
-    _kernels().score_matrices[(rows, members, masks // members)](
-        Argument(d2, (members, rows, rows)), Argument(beta, (masks, rows)), _masks(mask, d2), normal, pull, sums, sizes,
-        rows, PAIRED=paired, BLOCK=block, num_warps=_warps(block),
+    _kernels().score_matrices[(rows, members, n_masks // members)](
+        Argument(d2, (members, rows, rows)), Argument(beta, (n_masks, rows)), _masks(mask, d2), kernel, weights, sums,
+        sizes, rows, PAIRED=paired, BLOCK=block, num_warps=_warps(block),
     )  # fmt: skip
-    return normal, pull, sums, sizes
+    return kernel, weights, sums, sizes
 
 
-def score_differences(scores: Tensor, z: Tensor, same: Tensor, counts: Tensor) -> Tensor:
+def score_differences(scores: Tensor, z: Tensor, same: Tensor, valid: Tensor) -> Tensor:
     """Return the gradient (P, B, D) of censoring.mige from scores (2, P, B, D) in groups and in contexts.
 
-    Both scores are corrected by project_scores; their difference is divided by the number of rows. z: (P, B, D);
-    same: (2, P, B, B) masks; counts: (P, B) mask of rows, at most MAX_REGISTER_ROWS.
+    Scores are corrected by project_scores, and their difference is divided by the number of valid rows. z: (P, B, D);
+    same: (2, P, B, B) masks; valid: (P, B) bool, B ≤ MAX_REGISTER_ROWS.
     """
     members, rows, width = z.shape
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
     across = min(32, tile(width))
     group, context = (_mask(mask, members, rows, rows) for mask in same)
     _kernels().score_differences[(members, -(-width // across))](
-        Argument(scores, (2, members, rows, width)), Argument(z, z.shape), group, context, _mask(counts, members, rows),
+        Argument(scores, (2, members, rows, width)), Argument(z, z.shape), group, context, _mask(valid, members, rows),
         out, rows, width, TILE=tile(rows), ACROSS=across, num_warps=8, num_stages=1,
     )  # fmt: skip
     return out
@@ -89,10 +89,10 @@ def score_differences(scores: Tensor, z: Tensor, same: Tensor, counts: Tensor) -
 
 def median_distances(d2: Tensor, mask: Tensor) -> Tensor:
     """Compute kernel_matrices.median_distances: (P, B, B), (R·P, B, B) -> (R·P, B), B ≤ MAX_REGISTER_ROWS."""
-    (members, rows, _), masks = d2.shape, len(mask)
-    out = d2.new_empty(masks, rows)
+    (members, rows, _), n_masks = d2.shape, len(mask)
+    out = d2.new_empty(n_masks, rows)
     block = tile(rows)
-    _kernels().medians[(members, masks // members)](
+    _kernels().medians[(members, n_masks // members)](
         Argument(d2, (members, rows, rows)), _masks(mask, d2), out, rows, BLOCK=block, num_warps=4
     )
     return out
@@ -105,10 +105,10 @@ def perplexity_scales(
 
     largest, smallest: limits of the perplexity; log β is searched in ±bracket by a number of bisection steps
     """
-    (members, rows, _), masks = d2.shape, len(mask)
-    out = d2.new_empty(masks, rows)
+    (members, rows, _), n_masks = d2.shape, len(mask)
+    out = d2.new_empty(n_masks, rows)
     block = tile(rows)
-    _kernels().perplexity[(rows, members, masks // members)](
+    _kernels().perplexity[(rows, members, n_masks // members)](
         Argument(d2, (members, rows, rows)), _masks(mask, d2), out, rows, float(largest), smallest, bracket, steps,
         BLOCK=block, num_warps=_warps(block),
     )  # fmt: skip
@@ -121,11 +121,11 @@ def mean_discrepancy(
 ) -> Tensor:  # fmt: skip
     """Compute censoring.mmd.mean_discrepancy: squared distances (P, B, B), inverse scales (P, B) -> (P,).
 
-    paired: a pair has the mean of the inverse scales of its rows; otherwise all rows of a context have one scale.
+    paired: the inverse scale of a pair is the mean over its rows; otherwise all rows of a context have one scale.
     """
-    each, square = d2.shape[:2], d2.shape
-    numbers = (Argument(number, each) for number in (context_rows, group_rows, context_groups))
-    fields = (_mask(valid, *each), _mask(context, *square), _mask(group, *square), *numbers)
+    per_row, per_pair = d2.shape[:2], d2.shape
+    counts = (Argument(count, per_row) for count in (context_rows, group_rows, context_groups))
+    fields = (_mask(valid, *per_row), _mask(context, *per_pair), _mask(group, *per_pair), *counts)
     return apply_one(_WeightedKernelSum, d2, beta, fields, None, paired)
 
 
@@ -139,38 +139,38 @@ def pairwise_discrepancy(
 
 
 class _WeightedKernelSum(torch.autograd.Function):
-    """Weighted sum of the entries of a kernel matrix; the forward pass also computes the derivatives."""
+    """Weighted sum of the entries of a kernel matrix, with derivatives computed in the forward pass."""
 
     @staticmethod
     def forward(
-        ctx: Any, d2: Tensor, beta: Tensor, fields: tuple[Argument, ...], totals: Tensor | None, paired: bool
+        ctx: Any, d2: Tensor, beta: Tensor, fields: tuple[Argument, ...], pair_shares: Tensor | None, paired: bool
     ) -> Tensor:
         rows = d2.shape[-1]
         has_gradient = ctx.needs_input_grad[0]
         values = d2.new_empty(d2.shape[:2])
         slopes = torch.empty_like(d2, memory_format=torch.contiguous_format) if has_gradient else values
-        launch, extra = (_kernels().mmd_rows, ()) if totals is None else (_kernels().pairwise_rows, (totals,))
+        name, extra = ("mmd_rows", ()) if pair_shares is None else ("pairwise_rows", (pair_shares,))
         block = tile(rows)
-        launch[(values.numel(),)](
+        getattr(_kernels(), name)[(values.numel(),)](
             Argument(d2, (len(d2), rows, rows)), Argument(beta, (len(d2), rows)), *fields, values, *extra, slopes, rows,
             PAIRED=paired, SLOPES=has_gradient, BLOCK=block, num_warps=_warps(block),
         )  # fmt: skip
-        number = None if totals is None else totals.sum(-1).round().clamp(min=1)
-        ctx.save_for_backward(slopes, number)
+        n_pairs = None if pair_shares is None else pair_shares.sum(-1).round().clamp(min=1)
+        ctx.save_for_backward(slopes, n_pairs)
         value = values.sum(-1)
-        return value if number is None else value / number
+        return value if n_pairs is None else value / n_pairs
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        slopes, number = ctx.saved_tensors
-        grad = grad if number is None else grad / number
+        slopes, n_pairs = ctx.saved_tensors
+        grad = grad if n_pairs is None else grad / n_pairs
         return grad[:, None, None] * slopes, None, None, None, None
 
 
 def pairwise_distances(z: Tensor) -> Tensor:
     """Return squared distances |z_i − z_j|² of points near the origin, (P, B, D) -> (P, B, B), 0 on the diagonal.
 
-    Lengths and inner products come from one product, so they are the distances of the rounded points.
+    One matrix product gives lengths and inner products, so results are exact distances of rounded points.
     """
     return apply_one(_Distances, z)
 
@@ -189,13 +189,13 @@ class _Distances(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         z, d2 = ctx.saved_tensors
-        pull, sums = torch.empty_like(d2), d2.new_empty(d2.shape[:2])
-        _kernels().distance_pulls[_tiles(d2)](
-            Argument(grad, d2.shape), d2, pull, sums, d2.shape[-1], TILE=_TILE, BLOCK=_WIDTH, num_warps=4
+        weights, sums = torch.empty_like(d2), d2.new_empty(d2.shape[:2])
+        _kernels().distance_gradients[_tiles(d2)](
+            Argument(grad, d2.shape), d2, weights, sums, d2.shape[-1], TILE=_TILE, BLOCK=_WIDTH, num_warps=4
         )
-        return torch.baddbmm(sums[..., None] * z, pull, z, alpha=-1)
+        return torch.baddbmm(sums[..., None] * z, weights, z, alpha=-1)
 
 
 def _tiles(matrices: Tensor) -> tuple[int, int]:
-    """Return the grid over (P, B, B) of programs for _TILE rows each."""
+    """Return the grid of programs that compute _TILE rows of matrices (P, B, B)."""
     return -(-matrices.shape[1] // _TILE), len(matrices)
