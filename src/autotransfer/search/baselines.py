@@ -1,7 +1,7 @@
 """Score baselines on the folds of a run: simple models that take a few lines of code.
 
-If a linear model of this package is a candidate of the run, its fits are used. Other libraries'
-models are in BASELINES. To add one, write a function that predicts the test windows of a fold, and add a line.
+Linear models of this package, in LINEAR_BASELINES, use their stored fits if they are candidates of the run. BASELINES
+has models of other libraries. To add a baseline, write a function that predicts the test windows of a fold.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ..training.windows import prepare_windows, release_windows
 from .candidates import linear_candidates
 from .held_out import read_probabilities, score_subject
 
-LDA = "Features + LDA"  # band power and means of stretches
+LDA = "Features + LDA"  # band power and means of segments
 TANGENT = "Tangent space + LDA"
 PYRIEMANN = "pyRiemann tangent space + LDA"
 RECENTERED = "pyRiemann, re-centered by person"
@@ -42,45 +42,46 @@ LINEAR_BASELINES = {  # by model family
     "evoked": "xDAWN covariances + LDA", "beats": "Beat shapes + LDA",
     "statistics": "Statistics + LDA",
 }  # fmt: skip
-RIDGE = "ridge on features"  # of a regression: the first candidate, on features that any signal has
-LATER = "a later stage scores it"
+RIDGE = "ridge on features"  # baseline of regressions: the first candidate, whose features exist for any signal
+LATER = "it is scored after a later stage"
 CHUNK = 10**7  # samples of windows that are multiplied at a time
-FLOOR = 1e-6  # added to covariances of unit variance, which a flat channel would make singular
-COVARIANCES = "covariances of baselines"  # key of what recordings keep for the folds
+FLOOR = 1e-6  # added to the diagonal of covariances of unit variance, because a flat channel makes them singular
+COVARIANCES = "covariances of baselines"  # key in `Recordings.derived`
 
 Floats = NDArray[np.float64]
-Predict = Callable[[tuple[int, int]], Mapping[int, NDArray[np.floating]]]  # a fold's probabilities (n, C) by subject
+Predict = Callable[[tuple[int, int]], Mapping[int, NDArray[np.floating]]]  # probabilities (n, C) by subject
 
 
 class Baseline(NamedTuple):
-    """Simple model that the run is compared with."""
+    """Simple model of another library, with which a run is compared."""
 
     predict: Callable[[Recordings, Fold], Floats]  # probabilities (n, C) of the test windows of a fold
-    adaptation: str = "none"  # what it uses of a new subject
+    adaptation: str = "none"  # use of unlabeled windows of a new subject
 
 
 class SkippedBaseline(Exception):
-    """Exception that says why a baseline has no scores."""
+    """Raised with the reason why a baseline has no scores."""
 
 
-def baseline_scores(run: Run, *, every: bool = True) -> tuple[dict[str, Scores], dict[str, str]]:
-    """Return the scores of baselines by name and subject, and by name why a baseline has none.
+def baseline_scores(run: Run, *, fit_missing: bool = True) -> tuple[dict[str, Scores], dict[str, str]]:
+    """Return scores by baseline and subject, and the reasons why other baselines have no scores.
 
-    every: fit baselines that are not fitted yet
+    fit_missing: whether baselines without stored predictions are fitted.
     """
     if run.options.task.is_numeric:
         by_candidate = run.database.require("candidate_scores", dict[str, Scores])
         return {RIDGE: next(iter(by_candidate.values()))}, {}
-    known = run.database.recall("baselines", dict[str, Scores]) or {}
+    stored_scores = run.database.recall("baselines", dict[str, Scores]) or {}
     statuses = run.database.statuses()
     predictors: dict[str, Predict] = {
-        name: partial(_predict_linear, run, setting, statuses, every) for name, setting in linear_baselines(run).items()
+        name: partial(_predict_linear, run, setting, statuses, fit_missing)
+        for name, setting in linear_baselines(run).items()
     }
-    predictors |= {name: partial(_predict, run, one, every) for name, one in library_baselines(run).items()}
+    predictors |= {name: partial(_predict, run, b, fit_missing) for name, b in library_baselines(run).items()}
     scores, skipped = dict[str, Scores](), dict[str, str]()
     for name, predict in predictors.items():
         try:
-            scores[name] = known[name] if name in known else _score(run, predict)
+            scores[name] = stored_scores[name] if name in stored_scores else _score(run, predict)
         except SkippedBaseline as reason:
             skipped[name] = str(reason)
         except Exception as error:
@@ -91,19 +92,19 @@ def baseline_scores(run: Run, *, every: bool = True) -> tuple[dict[str, Scores],
 
 
 def library_baselines(run: Run) -> dict[str, Baseline]:
-    """Return the entries of BASELINES that use no more of a new subject than the run may."""
-    usable = ("none", max_adaptation(run.options))
-    return {name: baseline for name, baseline in BASELINES.items() if baseline.adaptation in usable}
+    """Return the entries of BASELINES that use windows of a new subject only if the run does, too."""
+    allowed = ("none", max_adaptation(run.options))
+    return {name: baseline for name, baseline in BASELINES.items() if baseline.adaptation in allowed}
 
 
 def max_adaptation(options: RunOptions) -> str:
-    """Return the most that a run's candidates may use of a new subject's unlabeled windows."""
+    """Return the largest use of unlabeled windows of a new subject among the candidates of a run."""
     requested = (options.adaptation, options.constants.get("standardize"), options.constants.get("align"))
     return next((adaptation for adaptation in ("transductive", "online") if adaptation in requested), "none")
 
 
 def linear_baselines(run: Run) -> dict[str, Setting]:
-    """Return LINEAR_BASELINES with estimated shrinkage: zero-shot and, if the run may adapt, centered by subject."""
+    """Return settings of LINEAR_BASELINES: zero-shot and, if the run may adapt, centered by subject."""
     adaptation, baselines = max_adaptation(run.options), dict[str, Setting]()
     for setting in reversed(linear_candidates(adaptation.replace("none", "zero-shot"), run.recordings)):
         if setting.family in LINEAR_BASELINES:
@@ -113,13 +114,13 @@ def linear_baselines(run: Run) -> dict[str, Setting]:
 
 
 def _predict_linear(
-    run: Run, setting: Setting, statuses: Mapping[str, str], every: bool, held_out: tuple[int, int]
+    run: Run, setting: Setting, statuses: Mapping[str, str], fit_missing: bool, held_out: tuple[int, int]
 ) -> Mapping[int, NDArray[np.floating]]:
-    """Predict with a linear model, by its fit if it is a candidate of the run."""
+    """Predict with a linear model, by the stored fit if the model is a candidate of the run."""
     entry = Entry.build("baselines", setting, *held_out, run.options.seed)
     if statuses.get(entry.key) == "done":
         return read_probabilities(run, entry)
-    if not every:
+    if not fit_missing:
         raise SkippedBaseline(LATER)
     job = run.job(entry)
     try:
@@ -131,70 +132,71 @@ def _predict_linear(
 
 
 def _predict(
-    run: Run, baseline: Baseline, every: bool, held_out: tuple[int, int]
+    run: Run, baseline: Baseline, fit_missing: bool, held_out: tuple[int, int]
 ) -> Mapping[int, NDArray[np.floating]]:
     """Predict with an entry of BASELINES."""
-    if not every:
+    if not fit_missing:
         raise SkippedBaseline(LATER)
-    fold = make_fold(run.recordings, *(run.groups[place] for place in held_out))
+    fold = make_fold(run.recordings, *(run.groups[group] for group in held_out))
     return _by_subject(run, fold, baseline.predict(run.recordings, fold))
 
 
 def _by_subject(run: Run, fold: Fold, probabilities: NDArray[np.floating]) -> dict[int, NDArray[np.floating]]:
     """Return probabilities (n, C) of a fold's test windows by subject."""
-    who = run.recordings.subject.numpy()[fold.test]
-    return {int(subject): probabilities[who == subject] for subject in np.unique(who)}
+    test_subjects = run.recordings.subject.numpy()[fold.test]
+    return {int(subject): probabilities[test_subjects == subject] for subject in np.unique(test_subjects)}
 
 
 def _score(run: Run, predict: Predict) -> Scores:
-    """Score all subjects who can be scored."""
+    """Return the scores of all subjects that can be scored."""
     recordings, scores = run.recordings, Scores()
-    y, who, known = recordings.y.numpy(), recordings.subject.numpy(), set(scorable_subjects(recordings))
+    y, subject_of_window, scorable = recordings.y.numpy(), recordings.subject.numpy(), scorable_subjects(recordings)
     for held_out in run.folds():
         probabilities = predict(held_out)
         for subject in run.groups[held_out[1]]:
-            if subject in known:
-                value = score_subject(run.options.scoring, y[who == subject], probabilities[subject])
+            if subject in scorable:
+                value = score_subject(run.options.scoring, y[subject_of_window == subject], probabilities[subject])
                 scores[str(recordings.subjects[subject])] = value
     return scores
 
 
 def tangent_space(recordings: Recordings, fold: Fold) -> Floats:
-    """Predict by pyRiemann's pipeline: covariances, the tangent space at their mean, and shrinkage LDA."""
-    return _in_tangent_space(_scaled(recordings, fold), recordings, fold)
+    """Predict by the pipeline of pyRiemann: covariances, the tangent space at their mean, and shrinkage LDA."""
+    return _predict_in_tangent_space(_scaled_covariances(recordings, fold), recordings, fold)
 
 
-def recentered(recordings: Recordings, fold: Fold) -> Floats:
-    """Predict by pyRiemann's pipeline after each subject's mean covariance is whitened (Zanini et al. 2018)."""
+def recentered_tangent_space(recordings: Recordings, fold: Fold) -> Floats:
+    """Predict by the pipeline of pyRiemann after whitening the mean covariance of each subject (Zanini et al. 2018)."""
     from pyriemann.geometry.base import invsqrtm
     from pyriemann.geometry.mean import mean_riemann
 
-    C, who = _scaled(recordings, fold), recordings.subject.numpy()
-    for subject in np.unique(who):
-        W = invsqrtm(mean_riemann(C[who == subject]))
-        C[who == subject] = W @ C[who == subject] @ W
-    return _in_tangent_space(C, recordings, fold)
+    C, subject_of_window = _scaled_covariances(recordings, fold), recordings.subject.numpy()
+    for subject in np.unique(subject_of_window):
+        rows = subject_of_window == subject
+        W = invsqrtm(mean_riemann(C[rows]))
+        C[rows] = W @ C[rows] @ W
+    return _predict_in_tangent_space(C, recordings, fold)
 
 
-def _in_tangent_space(C: Floats, recordings: Recordings, fold: Fold) -> Floats:
+def _predict_in_tangent_space(C: Floats, recordings: Recordings, fold: Fold) -> Floats:
     from pyriemann.tangentspace import TangentSpace
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
     from sklearn.pipeline import make_pipeline
 
     y = recordings.y.numpy()[fold.train]
-    present = np.unique(y)
+    classes = np.unique(y)
     model = make_pipeline(
         TangentSpace(metric="riemann"),
-        LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto", priors=np.full(len(present), 1 / len(present))),
+        LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto", priors=np.full(len(classes), 1 / len(classes))),
     )
     model.fit(C[fold.train], y)
     probability = np.zeros((len(fold.test), recordings.n_classes))
-    probability[:, present] = model.predict_proba(C[fold.test])
+    probability[:, classes] = model.predict_proba(C[fold.test])
     return probability
 
 
-def _scaled(recordings: Recordings, fold: Fold) -> Floats:
-    """Return shrunk covariances (N, d, d) of channels that are scaled by the training subjects."""
+def _scaled_covariances(recordings: Recordings, fold: Fold) -> Floats:
+    """Return shrunk covariances (N, d, d) of channels, scaled to unit variance in training subjects."""
     if COVARIANCES not in recordings.derived:
         tangent = [s for s in linear_candidates("zero-shot", recordings) if s.family == "tangent"]
         if not tangent:
@@ -224,12 +226,13 @@ def oas_covariances(C: Floats, length: int) -> Floats:
     """Shrink covariances (N, d, d) of `length` samples by oracle approximating shrinkage, "oas" in pyRiemann."""
     d = C.shape[1]
     mean_square, level = (C**2).mean((1, 2)), np.trace(C, axis1=1, axis2=2) / d
-    below = (length + 1) * (mean_square - level**2 / d)
-    share = np.where(below > 0, np.minimum((mean_square + level**2) / np.where(below > 0, below, 1.0), 1.0), 1.0)
-    return np.asarray((1 - share)[:, None, None] * C + (share * level)[:, None, None] * np.eye(d))
+    divisor = (length + 1) * (mean_square - level**2 / d)
+    ratio = (mean_square + level**2) / np.where(divisor > 0, divisor, 1.0)
+    shrinkage = np.where(divisor > 0, np.minimum(ratio, 1.0), 1.0)
+    return np.asarray((1 - shrinkage)[:, None, None] * C + (shrinkage * level)[:, None, None] * np.eye(d))
 
 
 BASELINES: dict[str, Baseline] = {
     PYRIEMANN: Baseline(tangent_space),
-    RECENTERED: Baseline(recentered, adaptation="transductive"),
+    RECENTERED: Baseline(recentered_tangent_space, adaptation="transductive"),
 }

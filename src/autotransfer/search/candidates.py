@@ -1,7 +1,7 @@
-"""Candidates of a run: networks and linear models, by signal and by what they may use of a new subject.
+"""Candidates of a run: networks, linear models and trees for a signal and an adaptation.
 
-The paper's network comes first. Two other networks follow, each with every penalty of the grid. To add a candidate, add
-a line to one of the tables. Its encoder and transforms are defined in their own files.
+Adaptation is the use of unlabeled windows of a new subject: zero-shot (no use), online (in order) or transductive (all
+at once). To add a candidate, add a line to one of the tables.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..runs.options import DEFAULT_ENCODER
 from ..runs.preparation import Preparation
 from ..settings import Setting
 
-AVERAGED_CHECKPOINT = {"schedule": "constant", "checkpoint": "averaged"}  # of all networks but the paper's
+AVERAGED_CHECKPOINT = {"schedule": "constant", "checkpoint": "averaged"}  # fields of all networks except the paper's
 EEGNET: dict[str, Any] = {"encoder": "eegnet", "append_scale": True, "log_power": True}
 SHALLOW: dict[str, Any] = {"encoder": "shallow"}
 
@@ -29,19 +29,19 @@ PENALIZED_NETWORKS: dict[str, tuple[dict[str, Any], ...]] = {
     adaptation: ({"standardize": statistics} | EEGNET, {"standardize": statistics} | SHALLOW)
     for adaptation, statistics in (("zero-shot", "train"), ("online", "online"), ("transductive", "transductive"))
 }
-# Networks that are trained without a penalty alone, by adaptation.
+# Networks that are trained only without a penalty, by adaptation.
 UNPENALIZED_NETWORKS: dict[str, tuple[dict[str, Any], ...]] = {
     "zero-shot": (),
     "online": ({"align": "online", "encoder": "eegnet", "log_power": True},),
     "transductive": ({"align": "transductive", "encoder": "eegnet", "log_power": True},),
 }
 
-FAMILIES = ("linear", "trees", "networks")  # if `kinds` names some, the others are not trained
+FAMILIES = ("linear", "trees", "networks")  # if `kinds` names families, only these families are trained
 LINEAR: dict[str, Any] = {"encoder": "linear", "standardize": "none"}
-SHRINKAGES = ("auto", 0.5)  # estimated from windows, and strong: subjects differ more than windows do
-DELAYED_CHANNELS = 16  # number of channels and delayed copies together, if recordings have fewer channels
-DELAY = 0.02  # seconds between copies
-MAX_FEATURES = 4000  # of a linear model, which inverts their covariance
+SHRINKAGES = ("auto", 0.5)  # estimated from windows, and stronger, because subjects differ more than windows
+DELAYED_CHANNELS = 16  # approximate number of channels with delayed copies, if recordings have fewer channels
+DELAY = 0.02  # seconds between delayed copies
+MAX_FEATURES = 4000  # features of a linear model, which inverts their covariance matrix
 
 # Usual representations of each signal, in addition to "features" and "tangent", which every signal has.
 SIGNAL_REPRESENTATIONS: dict[str, tuple[str, ...]] = {
@@ -57,14 +57,14 @@ TREE_REPRESENTATIONS: dict[str, tuple[str, ...]] = {"ecg": ("beats", "statistics
 CONSTANTS: dict[str, Callable[[Recordings], tuple[float, ...] | None]] = {
     "rhythms": lambda recordings: stimulus_frequencies(recordings),
 }
-# Kernels sum over channels, so these need one unit: by window, or by training subjects if levels are informative.
+# MiniRocket sums over channels, which must have one unit: by window, or by training subjects if levels are informative.
 STANDARDIZATION: dict[str, dict[str, str]] = {"minirocket": {"wearable": "train", "other": "train"}}
-STIMULUS = re.compile(r"(\d+(?:\.\d+)?) ?hz", re.IGNORECASE)  # in the name of a class
-HARMONICS = 3  # of a stimulus
-RHYTHMS = range(6, 46)  # Hz, if no stimuli are known
-RESPONSE_SECONDS = 2.0  # shorter windows of EEG are assumed to hold evoked responses
+STIMULUS = re.compile(r"(\d+(?:\.\d+)?) ?hz", re.IGNORECASE)  # stimulus frequency in the name of a class
+HARMONICS = 3  # harmonics of each stimulus frequency
+RHYTHMS = range(6, 46)  # Hz, if class names contain no stimulus frequencies
+RESPONSE_SECONDS = 2.0  # shorter windows of EEG are assumed to contain evoked responses
 
-# Augmentations that raised scores on held-out subjects; each is a candidate by itself.
+# Augmentations that raised scores on held-out subjects. Each augmentation is a candidate.
 SIGNAL_AUGMENTATIONS: dict[str, dict[str, float]] = {
     "eeg": {"channel_mask": 0.1}, "emg": {"channel_mask": 0.1}, "ecg": {"amplitude": 0.5}, "wearable": {"mixup": 0.5},
 }  # fmt: skip
@@ -78,7 +78,7 @@ MIN_ELECTRIC_SFREQ = 64  # Hz: recordings with a lower rate and unknown channels
 
 
 def shortlist_key(setting: Setting, *, by_network: bool) -> object:
-    """Return the key of the shortlist that a setting competes for: its network, or its augmentation alone."""
+    """Return the key of the shortlist of a setting: the network with its training, or only the augmentation."""
     if not by_network:
         return setting.augmentation
     training = setting.training
@@ -89,7 +89,7 @@ def shortlist_key(setting: Setting, *, by_network: bool) -> object:
 class Candidates(NamedTuple):
     """Settings that a run may train on some recordings."""
 
-    networks: list[Setting]  # the paper's network first; empty if no network is to be trained
+    networks: list[Setting]  # the paper's network first; empty if no network is trained
     linear: list[Setting]  # linear models that take seconds
     slow: list[Setting]  # trees, and linear models that take minutes
 
@@ -99,10 +99,10 @@ class Candidates(NamedTuple):
 
 
 def find_candidates(prepared: Preparation) -> Candidates:
-    """Return the candidates that the options ask for on these recordings."""
+    """Return the candidates for the options and recordings of a run."""
     options, recordings = prepared.options, prepared.recordings
     adaptation = options.adaptation
-    families = [family for family in FAMILIES if family in _split(options.kinds)] or list(FAMILIES)
+    families = [family for family in FAMILIES if family in _split_kinds(options.kinds)] or list(FAMILIES)
     if not (options.has_stages or options.task.is_numeric):
         return Candidates(options.settings(), [], [])
     linear = linear_candidates(adaptation, recordings, options.kinds)
@@ -119,48 +119,49 @@ def find_candidates(prepared: Preparation) -> Candidates:
     if options.networks != "none" and "networks" in families:
         networks = network_candidates(options.settings(), recordings, adaptation, options.networks, options.encoder)
     elif options.encoder != DEFAULT_ENCODER:
-        raise UserError(f"encoder is {shown(options.encoder)}, but no network is to be trained; leave one of them out")
+        raise UserError(f"encoder is {shown(options.encoder)}, but no network is trained; leave encoder out")
     if options.constants:
         networks, linear, slow = (
             list(dict.fromkeys(map(options.with_constants, settings))) for settings in (networks, linear, slow)
         )
     if not (networks or linear or slow):
-        raise UserError(f"kinds is {shown(options.kinds)}, and there is no such model for these recordings; add linear")
+        raise UserError(f"kinds is {shown(options.kinds)}, and these recordings allow no such model; add linear")
     return Candidates(networks, linear, slow)
 
 
 def network_candidates(
-    settings: Sequence[Setting], recordings: Recordings, adaptation: str, which: str = "all",
+    settings: Sequence[Setting], recordings: Recordings, adaptation: str, networks: str = "all",
     encoder: str = "eegnet",
 ) -> list[Setting]:  # fmt: skip
     """Return the paper's network, each network with every setting of the grid, and networks without a penalty.
 
-    settings: of the grid, the paper's network first. which: of the further networks, "all", "main" or "one". encoder:
-    replaces EEGNet, without the options that only EEGNet has.
+    settings: settings of the grid, the paper's network first. networks: "all", "main" (networks that are trained with
+    every penalty) or "one" of these. encoder: replacement of EEGNet, without the options that only EEGNet has.
     """
-    plain, penalized = settings[0], PENALIZED_NETWORKS[adaptation]
+    paper_network, penalized = settings[0], PENALIZED_NETWORKS[adaptation]
     unpenalized: list[dict[str, Any]] = []
-    if which == "all":
+    if networks == "all":
         augmentations = SIGNAL_AUGMENTATIONS.get(find_signal(recordings), {})
         unpenalized += UNPENALIZED_NETWORKS[adaptation]
         unpenalized += [penalized[0] | {name: value} for name, value in augmentations.items()]
-    pairs = [(setting, network) for network in penalized[: 1 if which == "one" else None] for setting in settings]
-    pairs += [(plain, network) for network in unpenalized]
-    return list(dict.fromkeys([plain, *(_with_network(setting, network, encoder) for setting, network in pairs)]))
+    pairs = [(setting, network) for network in penalized[: 1 if networks == "one" else None] for setting in settings]
+    pairs += [(paper_network, network) for network in unpenalized]
+    further = [_set_network(setting, network, encoder) for setting, network in pairs]
+    return list(dict.fromkeys([paper_network, *further]))
 
 
-def _with_network(setting: Setting, network: dict[str, Any], eegnet: str) -> Setting:
-    """Return a setting of the grid with a network. eegnet: the encoder that replaces EEGNet."""
+def _set_network(setting: Setting, network: dict[str, Any], eegnet: str) -> Setting:
+    """Return a setting of the grid with another network. eegnet: replacement of EEGNet."""
     encoder = eegnet if network["encoder"] == "eegnet" else network["encoder"]
     options = ENCODERS[encoder].__dataclass_fields__ if encoder in ENCODERS else {}
-    foreign = {name for kind in ENCODERS.values() for name in kind.__dataclass_fields__} - set(options)
-    fields = {name: value for name, value in network.items() if name != "encoder" and name not in foreign}
+    other_options = {name for config in ENCODERS.values() for name in config.__dataclass_fields__} - set(options)
+    fields = {name: value for name, value in network.items() if name != "encoder" and name not in other_options}
     reset = {"network": None} if encoder != setting.encoder else {}
     return setting.replace(encoder=encoder, **reset, **AVERAGED_CHECKPOINT, **fields)
 
 
 def find_signal(recordings: Recordings) -> str:
-    """Return the signal, one of SIGNAL_REPRESENTATIONS, by most channel names, the data set's name or the rate."""
+    """Return the signal of recordings from most channel names, the name of the data set, or the sampling rate."""
     for signal, names in CHANNEL_NAMES.items():
         if 2 * sum(names.fullmatch(name) is not None for name in recordings.channels) > recordings.n_channels:
             return signal
@@ -173,46 +174,46 @@ def find_signal(recordings: Recordings) -> str:
 def linear_candidates(
     adaptation: str, recordings: Recordings, kinds: str | None = None, *, slow: bool = False,
 ) -> list[Setting]:  # fmt: skip
-    """Return linear models: zero-shot and, if a subject's windows may be used, centered by subject.
+    """Return linear models: zero-shot and, if the adaptation uses windows of new subjects, centered by subject.
 
-    kinds: see `find_representations`. slow: also representations that take minutes and, last, trees.
+    kinds: see `find_representations`. slow: include representations that take minutes, and trees at the end.
     """
     lag = 1 if recordings.sfreq is None else max(1, round(DELAY * recordings.sfreq))
     copies = max(1, min(round(DELAYED_CHANNELS / recordings.n_channels), 1 + recordings.n_times // (4 * lag)))
     delays = {"delays": copies, "lag": lag} if copies > 1 else {}
-    usual: list[dict[str, Any]] = [LINEAR | {"represent": "features"}, LINEAR | {"represent": "tangent"} | delays]
-    special = [LINEAR | fields for fields in find_representations(kinds, recordings, slow=slow)]
-    for_trees = {name for signal in _named(kinds, recordings) for name in TREE_REPRESENTATIONS.get(signal, ())}
-    trees = [fields | {"encoder": "trees"} for fields in special if slow and fields["represent"] in for_trees]
-    templates: dict[str, Any] = {"encoder": "templates", "standardize": "train"}
-    is_evoked = "eeg" in _named(kinds, recordings) and _window_seconds(recordings) < RESPONSE_SECONDS
-    evoked = [templates | {"encoder": "evoked"}] if is_evoked else []
-    responses = [templates, *evoked]
+    base: list[dict[str, Any]] = [LINEAR | {"represent": "features"}, LINEAR | {"represent": "tangent"} | delays]
+    by_signal = [LINEAR | fields for fields in find_representations(kinds, recordings, slow=slow)]
+    tree_names = {name for signal in _parse_kinds(kinds, recordings) for name in TREE_REPRESENTATIONS.get(signal, ())}
+    trees = [fields | {"encoder": "trees"} for fields in by_signal if slow and fields["represent"] in tree_names]
+    templates: list[dict[str, Any]] = [{"encoder": "templates", "standardize": "train"}]
+    if "eeg" in _parse_kinds(kinds, recordings) and _window_seconds(recordings) < RESPONSE_SECONDS:
+        templates.append({"encoder": "evoked", "standardize": "train"})
     if adaptation == "zero-shot":
-        linear = [*usual, *responses, *special]
+        linear = [*base, *templates, *by_signal]
     else:
 
-        def centered(settings: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        def center(settings: list[dict[str, Any]]) -> list[dict[str, Any]]:
             return [fields | {"center": adaptation} for fields in settings]
 
-        aligned = [fields | {"standardize": "none", "align": adaptation} for fields in responses]
-        linear = [*usual, *centered(usual), *responses, *aligned, *special, *centered(special)]
-        trees += centered(trees)
-    small = [one for one in linear if one["encoder"] != "linear" or _n_features(one, recordings) <= MAX_FEATURES]
+        aligned = [fields | {"standardize": "none", "align": adaptation} for fields in templates]
+        linear = [*base, *center(base), *templates, *aligned, *by_signal, *center(by_signal)]
+        trees += center(trees)
+    small = [s for s in linear if s["encoder"] != "linear" or _n_features(s, recordings) <= MAX_FEATURES]
     shrunk = [fields | {"shrinkage": shrinkage} for fields in small for shrinkage in SHRINKAGES]
     return [Setting(**fields) for fields in (*shrunk, *trees)]
 
 
 def find_representations(kinds: str | None, recordings: Recordings, *, slow: bool = False) -> list[dict[str, Any]]:
-    """Return representations that are possible for the recordings, as fields of settings.
+    """Return representations for the recordings, as fields of settings.
 
-    kinds: signals or representations in place of the usual ones, with commas. slow: also those that take minutes.
+    kinds: signals and representations, separated by commas; by default, the signal of the recordings. slow: include
+    representations that take minutes.
     """
-    found: dict[str, dict[str, Any]] = {}
-    for kind in _named(kinds, recordings):
+    by_name: dict[str, dict[str, Any]] = {}
+    for kind in _parse_kinds(kinds, recordings):
         if kind in SIGNAL_REPRESENTATIONS:
             names = [name for name in SIGNAL_REPRESENTATIONS[kind] if slow or not REPRESENTATIONS[name].is_slow]
-            names = [name for name in names if name not in found and _is_suitable(name, recordings)]
+            names = [name for name in names if name not in by_name and _is_suitable(name, recordings)]
         elif kind in REPRESENTATIONS:
             names = [kind]
         else:
@@ -220,40 +221,40 @@ def find_representations(kinds: str | None, recordings: Recordings, *, slow: boo
             raise UserError(f"unknown kind {shown(kind)}; choose from {choices}, several with commas")
         for name in names:
             if (fields := _representation_fields(name, recordings)) is not None:
-                found[name] = fields
-    return [fields for name, fields in found.items() if name not in ("features", "tangent")]
+                by_name[name] = fields
+    return [fields for name, fields in by_name.items() if name not in ("features", "tangent")]
 
 
-def _named(kinds: str | None, recordings: Recordings) -> list[str]:
-    """Return the signals and representations that `kinds` names; by default, the recordings' signal."""
-    return [kind for kind in _split(kinds) if kind not in FAMILIES] or [find_signal(recordings)]
+def _parse_kinds(kinds: str | None, recordings: Recordings) -> list[str]:
+    """Return the signals and representations in `kinds`; by default, the signal of the recordings."""
+    return [kind for kind in _split_kinds(kinds) if kind not in FAMILIES] or [find_signal(recordings)]
 
 
-def _split(kinds: str | None) -> list[str]:
+def _split_kinds(kinds: str | None) -> list[str]:
     return [] if kinds is None else [kind.strip() for kind in kinds.split(",")]
 
 
 def _representation_fields(name: str, recordings: Recordings) -> dict[str, Any] | None:
-    """Return the fields of a setting with a representation; None if the recordings lack what it requires."""
+    """Return the fields of a setting with a representation; None if the recordings do not meet its requirements."""
     constants = CONSTANTS[name](recordings) if name in CONSTANTS else None
-    known = {"sfreq": recordings.sfreq, "constants": constants}
-    kind = representation_class(name)
-    required = {field: known[field] for field in kind.required_fields}
-    if recordings.n_times < kind.min_samples or None in required.values():
+    values = {"sfreq": recordings.sfreq, "constants": constants}
+    representation = representation_class(name)
+    required = {field: values[field] for field in representation.required_fields}
+    if recordings.n_times < representation.min_samples or None in required.values():
         return None
     by_signal = STANDARDIZATION.get(name)
-    scale = {} if by_signal is None else {"standardize": by_signal.get(find_signal(recordings), "trial")}
-    return {"represent": name} | scale | required
+    standardize = {} if by_signal is None else {"standardize": by_signal.get(find_signal(recordings), "trial")}
+    return {"represent": name} | standardize | required
 
 
 def _is_suitable(name: str, recordings: Recordings) -> bool:
-    """Return whether windows are long enough for a representation and, if it is slow, as many as its features."""
-    fields, kind = _representation_fields(name, recordings), representation_class(name)
-    if fields is None or _window_seconds(recordings) < kind.min_seconds:
+    """Return whether windows are long enough for a representation and, if slow, at least as many as its features."""
+    fields, representation = _representation_fields(name, recordings), representation_class(name)
+    if fields is None or _window_seconds(recordings) < representation.min_seconds:
         return False
     try:
-        return _n_features(LINEAR | fields, recordings) <= recordings.n_windows or not kind.is_slow
-    except UserError:  # these recordings do not have its frequencies
+        return _n_features(LINEAR | fields, recordings) <= recordings.n_windows or not representation.is_slow
+    except UserError:  # the sampling rate is too low for the frequencies of the representation
         return False
 
 
@@ -263,12 +264,12 @@ def _window_seconds(recordings: Recordings) -> float:
 
 
 def stimulus_frequencies(recordings: Recordings) -> tuple[float, ...] | None:
-    """Return the frequencies of stimuli in class names ("13 Hz") with harmonics, or RHYTHMS; None without a rate."""
+    """Return stimulus frequencies in class names ("13 Hz") with harmonics, or RHYTHMS; None without a sampling rate."""
     if recordings.sfreq is None:
         return None
-    named = {float(match[1]) for match in map(STIMULUS.search, map(str, recordings.classes)) if match}
-    wanted = {f * n for f in named for n in range(1, HARMONICS + 1)} or set(map(float, RHYTHMS))
-    return tuple(sorted(f for f in wanted if 0 < f < 0.45 * recordings.sfreq)) or None
+    stimuli = {float(match[1]) for match in map(STIMULUS.search, map(str, recordings.classes)) if match}
+    frequencies = {f * n for f in stimuli for n in range(1, HARMONICS + 1)} or set(map(float, RHYTHMS))
+    return tuple(sorted(f for f in frequencies if 0 < f < 0.45 * recordings.sfreq)) or None
 
 
 def _n_features(fields: dict[str, Any], recordings: Recordings) -> int:

@@ -216,7 +216,7 @@ class PlanRunner:
         is_last |= end_reason is not None
         write_results(run)
         with show_work("scoring baselines", progress=self.progress):
-            scored, skipped = baseline_scores(run, every=self._fits_baselines(is_last=is_last))
+            scored, skipped = baseline_scores(run, fit_missing=self._fits_baselines(is_last=is_last))
         baselines = {name: run.by_person(scores) for name, scores in scored.items()}
         choice = replace(
             choice, baselines=baselines, skipped_baselines=skipped, fingerprint=run.database.require("fingerprint", str)
