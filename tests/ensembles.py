@@ -15,13 +15,16 @@ from autotransfer.model.encoders import Encoders
 from autotransfer.models.card import CandidateCard, ModelCard
 from autotransfer.models.model import Model
 from autotransfer.preprocessing.transform import with_prefix
+from autotransfer.recordings.signal import Signal
 
 
 def single(setting: at.Setting, tensors: dict[str, Tensor], encoders: Encoders | None = None, **card: Any) -> Model:
     """A model of one candidate. card: fields of its card."""
     parts = [CandidateCard(setting.to_dict(), len(tensors["classifier.bias"]))]
     named = {f"candidates.0.{name}": tensor for name, tensor in tensors.items()}
-    return Model.restore(ModelCard(weights=[1.0], candidates=parts, **{"scores": {}} | card), named, encoders)
+    signal = Signal(channels=tuple(card.pop("channels")), sfreq=card.pop("sfreq"))
+    made = ModelCard(weights=[1.0], candidates=parts, signal=signal, **{"scores": {}} | card)
+    return Model.restore(made, named, encoders)
 
 
 def changed(model: Model, tensors: dict[str, Tensor], **values: Any) -> Model:

@@ -10,17 +10,22 @@ import pytest
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.recordings.windows import find_channels, validate_windows
+from autotransfer.recordings.signal import Signal, find_channels
+from autotransfer.recordings.windows import validate_windows
 
-NAMED = SimpleNamespace(channels=["Fc5", "Cz", "FC6"], n_times=8, sfreq=100.0)
-UNNAMED = SimpleNamespace(channels=["ch0", "ch1"], n_times=8, sfreq=None)
+NAMED = SimpleNamespace(signal=Signal(channels=("Fc5", "Cz", "FC6"), sfreq=100.0), n_times=8)
+UNNAMED = SimpleNamespace(signal=Signal(channels=("ch0", "ch1")), n_times=8)
 X = np.random.default_rng(0).standard_normal((4, 5, 8)).astype(np.float32)
 
 
+def validated(windows: Any, expected: Any, *channels: str) -> Any:
+    return validate_windows(windows, expected, Signal(channels=channels))[0]
+
+
 def test_any_order_and_more_channels() -> None:
-    found = validate_windows(X, NAMED, ["EOG", "Fc6.", "fc5", "ECG", "Cz."])
+    found = validated(X, NAMED, "EOG", "Fc6.", "fc5", "ECG", "Cz.")
     np.testing.assert_array_equal(found, X[:, [2, 4, 1]])
-    np.testing.assert_array_equal(validate_windows(X[:, :3], NAMED, ["Fc5", "Cz", "FC6"]), X[:, :3])
+    np.testing.assert_array_equal(validated(X[:, :3], NAMED, "Fc5", "Cz", "FC6"), X[:, :3])
 
 
 def test_names_that_leave_doubt_must_be_equal() -> None:
@@ -31,14 +36,14 @@ def test_names_that_leave_doubt_must_be_equal() -> None:
 
 def test_what_is_missing_is_named() -> None:
     with pytest.raises(UserError, match="the model needs the channel 'Cz', and the data have Fc5, Pz, FC6"):
-        validate_windows(X[:, :3], NAMED, ["Fc5", "Pz", "FC6"])
+        validated(X[:, :3], NAMED, "Fc5", "Pz", "FC6")
     with pytest.raises(UserError, match="needs the channel 'Cz'"):
-        validate_windows(X[:, :2], NAMED, ["Fc5", "FC6"])
+        validated(X[:, :2], NAMED, "Fc5", "FC6")
 
 
 def test_channels_without_names_are_all_there() -> None:
     with pytest.raises(UserError, match="takes 2 channels, the data have 5"):
-        validate_windows(X, UNNAMED, [f"ch{n}" for n in range(5)])
+        validated(X, UNNAMED, *(f"ch{n}" for n in range(5)))
 
 
 NAMES = ("F3", "Fz", "F4", "Oz")

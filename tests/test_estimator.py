@@ -295,9 +295,10 @@ def test_epochs() -> None:
     np.testing.assert_array_equal(clf.predict_proba(turned), clf.predict_proba(epochs))
     with pytest.raises(UserError, match="'C3'"):
         clf.predict(turned.rename_channels({"C3": "Cz"}))
-    with pytest.raises(UserError, match=r"sfreq is 32, but the epochs are sampled at 16\.0 Hz"):
+    with pytest.raises(UserError, match=r"sampled at 16 Hz, not at 32 Hz"):
         small(sfreq=32).fit(epochs, Y)
-    arrays.predict(epochs)  # trained on nameless channels: any names will do
+    with pytest.warns(UserWarning, match="the model does not name channels"):
+        arrays.predict(epochs)
     with_triggers = np.concatenate([X, np.where(Y == "left", 1.0, 2.0)[:, None, None].repeat(16, 2)], 1)
     marked = mne.create_info(["C3", "C4", "STI"], 16.0, ["eeg", "eeg", "stim"])
     triggers = mne.EpochsArray(with_triggers, marked, metadata=metadata, verbose="error")

@@ -28,6 +28,7 @@ from autotransfer.person.stream.replay import RecordingSource, count_decoded_sec
 from autotransfer.person.stream.run import Stream
 from autotransfer.person.stream.sink import CsvSink
 from autotransfer.recordings.cutting import Event
+from autotransfer.recordings.signal import Signal
 from autotransfer.recordings.whole import WholeRecording, read_whole
 from faults import invoke
 from test_person_stream import run as run
@@ -130,7 +131,8 @@ class Shares:
     """A session that says which share of a window's samples has the value 0, 1 and 2."""
 
     def __init__(self) -> None:
-        card = SimpleNamespace(sfreq=RATE, channels=["a"], n_times=4, seen={})
+        signal = Signal(channels=("a",), sfreq=RATE)
+        card = SimpleNamespace(sfreq=RATE, channels=["a"], n_times=4, seen={}, signal=signal)
         self.model, self.classes_ = SimpleNamespace(card=card), np.array(CLASSES)
 
     def predict_proba(self, window: np.ndarray) -> np.ndarray:
@@ -143,7 +145,7 @@ def recording(subject: str, seconds: int, *events: tuple[float, float, str]) -> 
         values[int(onset * RATE) : int((onset + duration) * RATE)] = CLASSES.index(name)
     return WholeRecording(
         name=subject, study="study", subject=subject, values=values, times=np.arange(len(values)) / RATE,
-        channels=("a",), sfreq=RATE, events=tuple(Event(*one) for one in events),
+        signal=Signal(channels=("a",), sfreq=RATE), events=tuple(Event(*one) for one in events),
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from autotransfer.person.stream.run import Stream
 from autotransfer.recordings import Cutting, Raw
 from autotransfer.recordings.cutting import Continuous, cut
 from autotransfer.recordings.filters import Filter, parse_filter
+from autotransfer.recordings.signal import Signal
 from autotransfer.recordings.whole import WholeRecording
 from faults import assert_one_line, call
 
@@ -56,11 +57,10 @@ class Sink:
 
 
 def streamed(values: np.ndarray, times: np.ndarray, filtered: Filter | None) -> tuple[np.ndarray, Stream]:
-    card = type("Card", (), {"sfreq": RATE, "channels": ["a", "b"], "n_times": LENGTH, "filter": None})
+    signals = Signal(channels=("a", "b"), sfreq=RATE)
+    card = type("Card", (), {"sfreq": RATE, "channels": ["a", "b"], "n_times": LENGTH, "signal": signals})
     session: Any = Kept(card)
-    own = WholeRecording(
-        name="ann", study="s", subject="ann", values=values, times=times, channels=("a", "b"), sfreq=RATE, events=()
-    )
+    own = WholeRecording(name="ann", study="s", subject="ann", values=values, times=times, signal=signals, events=())
     stream = Stream(session, RecordingSource(own), hop=0.1, filtered=filtered)
     stream.run(Sink())
     return np.stack(session.windows), stream
@@ -125,9 +125,7 @@ def test_the_model_keeps_the_filter_and_everything_uses_it(tmp_path: Path) -> No
     outcome = at.train(rec, [at.Job(setting, at.leave_one_subject_out(rec)[0], 0)])[0]
     model = outcome.model()
     model.save(tmp_path / "model")
-    kept = at.load_model(tmp_path / "model").card.filter
-    assert kept is not None
-    assert parse_filter(kept) == rec.filter
+    assert at.load_model(tmp_path / "model").card.signal == rec.signal
     # Predicting on a continuous file filters it with the same coefficients, unless somebody says otherwise.
     read = ("--pattern", "{subject}.csv", "--sfreq", RATE)
     result = call("predict", tmp_path / "model", folder, *read, "--hop", 0.25, "--events", "x,y", "--quiet")

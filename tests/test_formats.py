@@ -641,9 +641,9 @@ def test_time_stamps_overrule_the_rate_that_a_stream_states(tmp_path: Path, stat
     raw = read(path, Cutting.from_options(window=1.0, events="T1=left,T2=right"))
     assert firsts(raw) == [100, 300, 700 - 70], "the event at 5 s lies in the gap"
     assert raw.sfreq == SFREQ
-    assert raw.notes == (f"the stream states {stated:g} Hz, but its time stamps show 100 Hz, which is used",)
+    assert raw.notes == (f"the stream states {stated:g} Hz, but the time stamps show 100 Hz, which is used",)
     with pytest.warns(UserWarning, match="time stamps show 100 Hz"):
-        assert open_source(str(path)).sfreq == SFREQ
+        assert open_source(str(path)).signal.sfreq == SFREQ
 
 
 @pytest.mark.parametrize("size", [4, 50, 1000])

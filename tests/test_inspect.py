@@ -148,7 +148,7 @@ def test_a_rate_that_is_unknown(tmp_path: Path) -> None:
     assert rec.sfreq == 32
     save_npz(tmp_path / "y.npz", rec)
     assert at.load(tmp_path / "y.npz", sfreq=32).sfreq == 32
-    with pytest.raises(at.UserError, match="is sampled at 32 Hz, not at 50; leave --sfreq out"):
+    with pytest.raises(at.UserError, match="is sampled at 32 Hz, not at 50 Hz; leave sfreq out"):
         at.load(tmp_path / "y.npz", sfreq=50)
     with pytest.raises(at.UserError, match="cut already; leave out window"):
         at.load(tmp_path / "y.npz", sfreq=32, window=1)

@@ -131,11 +131,16 @@ def test_weights_of_another_type_are_converted(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [{"classes": ["rest", "fist", "rest"]}, {"classes": ["rest", [1], "fist"]}, {"channels": ["a", "b", "a"]}]
+    ("values", "what"),
+    [
+        ({"classes": ["rest", "fist", "rest"]}, "classes of the model"),
+        ({"classes": ["rest", [1], "fist"]}, "classes of the model"),
+        ({"signal": {"channels": ["a", "b", "a"]}}, "channels"),
+    ],
 )
-def test_classes_and_channels_are_distinct(folder: Path, values: Card) -> None:
+def test_classes_and_channels_are_distinct(folder: Path, values: Card, what: str) -> None:
     rewrite(folder, lambda card: card | values)
-    with pytest.raises(UserError, match=f"{next(iter(values))} of the model hold"):
+    with pytest.raises(UserError, match=f"{what} hold"):
         load_model(folder)
 
 

@@ -9,7 +9,7 @@ import autotransfer as at
 from autotransfer.folds import Fold
 from autotransfer.recordings import Raw
 from autotransfer.recordings.concerns import compare_with_training
-from autotransfer.recordings.windows import find_channels
+from autotransfer.recordings.signal import find_channels
 
 X = np.random.default_rng(0).normal(size=(9, 2, 50))
 SETTING = at.Setting(encoder="linear", represent="features")
@@ -74,7 +74,7 @@ def test_missing_metadata_is_reported(recwarn: pytest.WarningsRecorder) -> None:
     model = outcome.model()
     model.read(Raw(X=rec.X.numpy(), channels=["C4", "Cz", "C3"], sfreq=64.0, name="told"))
     assert not recwarn.list
-    with pytest.warns(UserWarning, match="do not name their channels; they are assumed to be 'C3, Cz, C4'"):
+    with pytest.warns(UserWarning, match="do not name channels; they are assumed to be C3, Cz, C4"):
         model.read(Raw(X=rec.X.numpy(), sfreq=64.0, name="unnamed"))
     with pytest.warns(UserWarning, match="have no sampling rate; the model expects 64 Hz"):
         model.read(Raw(X=rec.X.numpy(), channels=["C3", "Cz", "C4"], name="no rate"))

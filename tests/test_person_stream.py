@@ -150,11 +150,10 @@ def test_a_session_continues(run: Path, tmp_path: Path) -> None:
 
 REFUSED: dict[str, tuple[dict[str, Any], list[str], str]] = {
     "rate": ({"sfreq": 48.0}, [], "sampled at 48 Hz, the model expects 24 Hz"),
-    "names": ({"channels": ["a", "b", "c"]}, [], "no channel 'ch0'"),
     "too few": (
         {"channels": ["ch0", "ch1"], "X": OWN.numpy()[:, :2]},
         [],
-        "the model takes 3 channels, the data have 2: ch0, ch1",
+        "the model takes 3 channels, the data have 2",
     ),
     "people": ({"subject": np.arange(40) % 2}, [], "2 subjects"),
     "hop": ({}, ["--hop", "0"], "hop is 0 s"),

@@ -16,6 +16,7 @@ import torch
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.recordings import Recordings
+from autotransfer.recordings.signal import Signal
 from autotransfer.recordings.windows import validate_windows
 
 N, C, T = 12, 3, 10
@@ -260,9 +261,9 @@ def test_a_channel_may_be_constant_within_a_window() -> None:
 
 def test_windows_to_predict_need_no_subjects() -> None:
     class Card:
-        channels, n_times, sfreq = ("a", "b", "c"), noise().shape[2], None
+        signal, n_times = Signal(channels=("a", "b", "c")), noise().shape[2]
 
-    assert validate_windows(noise(dtype="float64")[:1], Card()).dtype == torch.float32
+    assert validate_windows(noise(dtype="float64")[:1], Card())[0].dtype == torch.float32
     validate_windows(with_dead_channel(1.0), Card())
     with pytest.raises(UserError, match="NaN"):
         validate_windows(bad(np.nan, (0, 0, 0)), Card())

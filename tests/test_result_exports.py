@@ -13,6 +13,7 @@ import pytest
 import autotransfer as at
 from autotransfer.models.card import CandidateCard, ModelCard
 from autotransfer.models.model_page import model_page
+from autotransfer.recordings.signal import Signal
 from autotransfer.report.moabb_results import COLUMNS
 from autotransfer.runs.choice import read_choice
 from autotransfer.runs.results import read_fits
@@ -133,7 +134,8 @@ def test_a_model_has_a_page_for_a_hub(finished: Path) -> None:
 def test_hostile_names_stay_names_in_the_page() -> None:
     card = ModelCard(
         name='a"\n---\nlicense: mit\x1b[31m # [x](http://y)', candidates=[CandidateCard({}, 1)], weights=[1.0],
-        n_times=8, channels=["C3"], sfreq=8.0, classes=["a|b", "\n# big"], subjects=3, scores={"validation_score": 0.9},
+        n_times=8, signal=Signal(channels=("C3",), sfreq=8.0), classes=["a|b", "\n# big"], subjects=3,
+        scores={"validation_score": 0.9},
     )  # fmt: skip
     text = model_page(card)
     head = front_matter(text)

@@ -31,6 +31,7 @@ from autotransfer.person.stream import source as sources
 from autotransfer.person.stream.run import Stream
 from autotransfer.person.stream.sink import CsvSink
 from autotransfer.person.stream.source import Chunk
+from autotransfer.recordings.signal import Signal
 from ensembles import weighted
 from test_entry_points import known
 from test_session import OWN, REC, model
@@ -45,7 +46,7 @@ class Script:
     name, is_live, stored_times = "script", False, None
 
     def __init__(self, chunks: list[Chunk], sfreq: float | None = RATE, channels: tuple[str, ...] = NAMES) -> None:
-        self.given, self.sfreq, self.channels, self.n_channels = chunks, sfreq, channels, len(channels)
+        self.given, self.signal = chunks, Signal(channels=channels, sfreq=sfreq)
         self.renamed = False  # at the end, as `LslSource` refuses a stream that comes back with other names
 
     def chunks(self) -> Iterator[Chunk | None]:
@@ -63,7 +64,8 @@ class Recorder:
     """In place of a session: remembers the windows that it is asked to decode."""
 
     def __init__(self, n_times: int, sfreq: float | None = RATE) -> None:
-        self.model = SimpleNamespace(card=SimpleNamespace(channels=list(NAMES), n_times=n_times, sfreq=sfreq))
+        signal = Signal(channels=NAMES, sfreq=sfreq)
+        self.model = SimpleNamespace(card=SimpleNamespace(channels=NAMES, n_times=n_times, sfreq=sfreq, signal=signal))
         self.classes_ = np.array(["left", "right"])
         self.windows: list[np.ndarray] = []
 

@@ -139,7 +139,6 @@ def calibrate(
     """Calibrate a run's model with a few labeled windows of one subject."""
     from ..models.loading import load_classifier
     from ..person.calibration import calibrate_model, find_calibration_warnings
-    from ..recordings.container import check_sfreq
     from ..runs.lock import refuse_links
     from ..runs.run import holds_run
 
@@ -151,7 +150,7 @@ def calibrate(
         refuse_links(path)
     model = load_classifier(folder, import_encoder(encoder))
     raw = read_for_model(model, data, cutting)
-    X = model.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
+    X = model.read(raw)
     calibrated_model, counts = calibrate_model(model, raw, X)
     replaced = ", which replaced an earlier model" if (out / "model" / "model.json").exists() else ""
     calibrated_model.save(out / "model")

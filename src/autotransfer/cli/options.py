@@ -128,8 +128,8 @@ def read_for_model(model: Model, data: str, cutting: dict[str, Any]) -> Raw:
     if is_continuous(data):
         if cutting["window"] is None and card.sfreq is not None:
             cutting["window"] = card.n_times / card.sfreq
-        if cutting["filter"] is None and card.filter is not None and card.filter.get("causal"):
-            cutting["filter"] = card.filter
+        if cutting["filter"] is None and card.signal.filter and card.signal.filter.is_causal:
+            cutting["filter"] = card.signal.filter
     return read(data, Cutting.from_options(**cutting))
 
 

@@ -72,7 +72,7 @@ def stream(
         session = Session.load(session_file, folder, encoders=encoders)
     else:
         session = Session(folder, adapt=adapt, encoders=encoders)
-    signal_filter = choose_filter(filter, notch or [], session.model.card.filter)
+    signal_filter = choose_filter(filter, notch or [], session.model.card.signal.filter)
     options: dict[str, Any] = {"hop": hop, "filtered": signal_filter, "by_position": by_position}
     has_events = (rest, threshold, debounce, refractory) != (None, None, "1/1", 0.0)
     detector: dict[str, Any] = {"rest": rest, "debounce": debounce, "refractory": refractory}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..folds import check_subjects
 from ..model.encoders import ENCODERS, Encoders
 from ..recordings import Raw, Recordings
 from ..recordings.labels import as_list, check_length
+from ..recordings.signal import agree_on_rate
 from ..recordings.windows import as_window_array
 from ..runs.options import DEFAULT_ENCODER
 
@@ -45,9 +47,10 @@ def training_recordings(
         raise UserError("y has no label for some windows (None, or masked); drop these windows or label them")
     _check_type(labels)
     check_classification_targets(labels)
-    rate = resolve_sfreq(sfreq, raw.sfreq)
-    facts = {"sfreq": rate, "channels": raw.channels, "filter": raw.filter, "columns": others}
-    recordings = Recordings(raw.X, labels, ids, session, **facts)
+    rate = agree_on_rate(raw.sfreq, sfreq, "X")
+    recordings = Recordings.from_raw(
+        replace(raw, y=labels, subject=ids, session=session, columns=others, sfreq=rate, name="recordings")
+    )
     check_subjects(recordings)
     return recordings, np.array(recordings.classes, dtype=labels.dtype), raw.channels is not None
 
@@ -102,13 +105,6 @@ def subject_ids(subjects: object, groups: object, of_epochs: object, n_windows: 
     if n_windows == 1:
         raise UserError("X holds 1 sample, a single window; training needs windows of at least two subjects")
     return ids
-
-
-def resolve_sfreq(asked: float | None, of_epochs: Any) -> Any:
-    """Return the sampling rate from the parameter or the epochs; refuse two different ones."""
-    if asked is not None and of_epochs is not None and abs(float(asked) - float(of_epochs)) > 1e-6 * float(asked):
-        raise UserError(f"sfreq is {asked!r}, but the epochs are sampled at {of_epochs} Hz; leave sfreq out")
-    return of_epochs if asked is None else asked
 
 
 def resolve_encoder(encoder: object) -> tuple[str, Encoders | None]:

@@ -12,6 +12,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from ..errors import UserError
+from ..recordings.signal import agree_on_rate
 from ..recordings.targets import parse_targets, recordings_with_targets
 from ..runs.choice import Choice
 from ..runs.options import build_options
@@ -20,7 +21,7 @@ from ..search.evaluation import delivered_predictions
 from ..search.evidence import RegressionEvidence
 from ..tasks.regression import REGRESSION
 from ..training.conformal import interval_radius, make_intervals
-from .inputs import label_column, raw_windows, resolve_sfreq, subject_ids
+from .inputs import label_column, raw_windows, subject_ids
 from .run_estimator import DATA, RunEstimator
 
 Floats = NDArray[np.float64]
@@ -87,7 +88,7 @@ class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]
             raise UserError("fit requires y to be passed, but the target y is None; give one number per window")
         values = parse_targets(label_column(y), n_windows)
         ids = subject_ids(subjects, groups, raw.subject, n_windows)
-        rate = resolve_sfreq(self.sfreq, raw.sfreq)
+        rate = agree_on_rate(raw.sfreq, self.sfreq, "X")
         recordings = recordings_with_targets(
             replace(raw, y=values, classes=None, subject=ids, subjects=None, sfreq=rate)
         )

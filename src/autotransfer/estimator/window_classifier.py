@@ -21,7 +21,7 @@ from ..models.model import Model
 from ..models.overlap import describe_training_overlap, window_digests
 from ..person.calibration import adapt_model
 from ..recordings import Recordings
-from ..recordings.container import check_sfreq
+from ..recordings.signal import Signal
 from ..recordings.windows import encode_subjects
 from ..tasks import Metric
 from ..tasks.classification import CLASSIFICATION_TASK
@@ -54,9 +54,8 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
         """Return checked windows (N, channels, times), and the subject of each (N,) if X has them."""
         check_is_fitted(self)
         raw = raw_windows(X)
-        channels = raw.channels if hasattr(self, "feature_names_in_") else None
-        windows = self.model_.check(raw.X, channels, check_sfreq(raw.sfreq))
-        return self.model_.warn_if_unlike_training(windows), raw.subject
+        signal = None if raw.sfreq is None else Signal.from_raw(raw)  # arrays state nothing
+        return self.model_.check(raw.X, signal=signal, subject=raw.subject), raw.subject
 
     def _windows_and_subjects(
         self, X: object, subjects: object, adapt: str | None = None

@@ -14,7 +14,7 @@ from ..folds import Fold
 from ..model.encoders import Encoders
 from ..preprocessing.center import Center
 from ..recordings import Recordings
-from ..recordings.signals import typical_scale
+from ..recordings.statistics import typical_scale
 from ..settings import Setting
 from ..tasks import task_of
 from ..tasks.classification import CLASSIFICATION
@@ -56,13 +56,11 @@ def build_model(
         name=recordings.name,
         target=target,
         n_times=recordings.n_times,
-        channels=list(recordings.channels),
-        sfreq=recordings.sfreq,
+        signal=recordings.signal,
         classes=[] if is_numeric else list(recordings.classes),
         constant=float(recordings.truth.mean()) if is_numeric else 0.0,
         subjects=len(recordings.people),
         scores=scores,
-        filter=None if recordings.filter is None else recordings.filter.as_dict(),
         scale=recordings.compute_once("scale", lambda: typical_scale(recordings.X)),
         weights=[float(fit.weight) for fit in used],
         candidates=[candidate.card for candidate in candidates],

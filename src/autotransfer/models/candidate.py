@@ -91,8 +91,8 @@ class Candidate:
 
 def size_of_candidate(setting: Setting, made_for: ModelInput, n_outputs: int) -> Size:
     """Return the size of a candidate's windows after preprocessing, with its number of outputs."""
-    channels, times = setting.preprocessing.shape(len(made_for.channels), made_for.n_times)
-    return Size(channels, times, n_outputs, made_for.sfreq)
+    channels, times = setting.preprocessing.shape(len(made_for.signal.channels), made_for.n_times)
+    return Size(channels, times, n_outputs, made_for.signal.sfreq)
 
 
 def _read_tuple(kind: type[Any], tensors: dict[str, Tensor]) -> Any:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from .. import schema
 from ..errors import UserError, check_positive, shown
-from ..recordings.filters import parse_filter
 from ..recordings.labels import check_distinct
+from ..recordings.signal import Signal
 from ..tasks import Task, task_of
 from ..tasks.classification import CLASSIFICATION
 from ..training.centering import CenteringRule
@@ -64,15 +64,13 @@ class ModelCard:
     name: str  # of the data set
     target: str = CLASSIFICATION  # the value of --target
     n_times: int
-    channels: list[str]
-    sfreq: float | None
+    signal: Signal  # of the training recordings
     classes: list[Any]  # empty for regression
     subjects: int  # number of training subjects
     scores: dict[str, Any]
     weights: list[float]  # (K,)
     candidates: list[CandidateCard]  # (K,)
     constant: float = 0.0  # for regression: mean of the training targets
-    filter: dict[str, Any] | None = None  # filter of the recordings, if known
     scale: float | None = None  # typical deviation of a training window, in the unit of the recordings
     seen: dict[str, Any] = field(default_factory=dict)  # digests of training and calibration windows (see overlap.py)
     made_with: dict[str, Any] = field(default_factory=dict)  # versions, and whether compiled kernels were used
@@ -87,12 +85,10 @@ class ModelCard:
     online: OnlineCard | None = None  # None: there is no online ensemble
 
     def __post_init__(self) -> None:
-        check_positive(self, "sfreq", "n_times", "scale")
-        parse_filter(self.filter, self.sfreq)
+        check_positive(self, "n_times", "scale")
         check_trust(self.trust)
         check_weights(self.weights)
-        for what in ("classes", "channels"):
-            check_distinct(getattr(self, what), f"the {what} of the model")
+        check_distinct(self.classes, "the classes of the model")
         n_weights, n_candidates, n_channels = len(self.weights), len(self.candidates), len(self.channels)
         if not n_weights == n_candidates > 0 or not n_channels:
             counts = f"{n_weights} weights, {n_candidates} candidates and {n_channels} channels"
@@ -103,6 +99,14 @@ class ModelCard:
         if self.task.is_numeric != (not self.classes) or not math.isfinite(self.constant):
             values = f"target {shown(self.target)}, {len(self.classes)} classes and constant {self.constant}"
             raise UserError(f"the model has {values}, which do not fit; restore it from a copy")
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        return self.signal.channels
+
+    @property
+    def sfreq(self) -> float | None:
+        return self.signal.sfreq
 
     @property
     def task(self) -> Task:

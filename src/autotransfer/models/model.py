@@ -20,10 +20,10 @@ from ..model.encoders import Encoders
 from ..preprocessing import strongest_adaptation
 from ..preprocessing.transform import with_prefix
 from ..recordings.concerns import compare_with_training
-from ..recordings.container import check_sfreq
 from ..recordings.raw import Raw
+from ..recordings.signal import Signal
 from ..recordings.targets import parse_targets
-from ..recordings.windows import UNNAMED, channel_names, encode_subjects, validate_windows
+from ..recordings.windows import as_window_array, encode_subjects, validate_windows
 from ..settings import Setting
 from ..training.conformal import (
     decide_classes,
@@ -102,30 +102,33 @@ class Model:
         windows = f"windows of {len(card.channels)} channels × {card.n_times} samples{rate}"
         return printable(f"<Model of {card.name!r}: {windows} → {output}; {card.subjects} training subjects>")
 
-    def check(self, X: object, channels: object = None, sfreq: float | None = None) -> Tensor:
+    def check(
+        self, X: object, channels: object = None, *, signal: Signal | None = None, subject: object = None,
+        strict: bool = False,
+    ) -> Tensor:  # fmt: skip
         """Return windows (N, channels, times) as a float32 tensor; refuse windows that do not fit the model.
 
         channels: names of the channels of X, by which the model's channels are found; by default X has the model's
-        order. sfreq: sampling rate of X in Hz, if known.
+        order. signal: what is known about X. subject: (N,) subject of each window, None for one. strict: see
+        `Signal.check`. Warn if the windows differ from the training windows.
         """
-        return validate_windows(X, self.card, channels, sfreq)
+        windows, lines = self.check_input(X, channels, signal, strict=strict)
+        lines += compare_with_training(windows, self.card.channels, self.card.scale, subject)
+        for line in lines:
+            warnings.warn(line, stacklevel=3)
+        return windows
+
+    def check_input(
+        self, X: object, channels: object = None, signal: Signal | None = None, *, strict: bool = False
+    ) -> tuple[Tensor, list[str]]:
+        """Return windows (N, channels, times) as `check` does, and warnings about their signals."""
+        signal = self.card.signal.with_channels(channels) if signal is None and channels is not None else signal
+        return validate_windows(X, self.card, signal, strict=strict)
 
     def read(self, raw: Raw) -> Tensor:
-        """Return a reader's windows (N, channels, times) for the model; warn of missing facts and unusual signals."""
-        X = self.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
-        named = not all(UNNAMED.fullmatch(name) for name in self.card.channels)
-        if named and all(UNNAMED.fullmatch(name) for name in channel_names(raw.channels, X.shape[1])):
-            names = shown(", ".join(self.card.channels), 100)
-            warnings.warn(f"the data do not name their channels; they are assumed to be {names}", stacklevel=2)
-        if raw.sfreq is None and self.card.sfreq is not None:
-            warnings.warn(f"the data have no sampling rate; the model expects {self.card.sfreq:g} Hz", stacklevel=2)
-        return self.warn_if_unlike_training(X, raw.subject)
-
-    def warn_if_unlike_training(self, X: Tensor, subject: object = None) -> Tensor:
-        """Return checked windows unchanged; warn if they differ from the training windows. subject: (N,) or None."""
-        for line in compare_with_training(X, self.card.channels, self.card.scale, subject):
-            warnings.warn(line, stacklevel=3)
-        return X
+        """Return a reader's windows (N, channels, times), checked strictly."""
+        signal = Signal.from_raw(replace(raw, X=as_window_array(raw.X)))
+        return self.check(raw.X, signal=signal, subject=raw.subject, strict=True)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Save the model to a folder, from which `load_model` loads it; a model in it is replaced."""

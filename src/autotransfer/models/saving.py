@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +13,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ..files import sync_folder, write_atomically
+from ..schema import to_json
 from .card import DIGEST, ModelCard
 from .integrity import model_digests
 from .model_page import model_page
@@ -26,7 +26,7 @@ NEXT_WEIGHTS = "model.next.safetensors"  # weights of a new model until its card
 
 def serialize(card: ModelCard, tensors: dict[str, Tensor]) -> tuple[dict[str, Any], bytes]:
     """Return the card as JSON values with its digests, and the weights as the content of a safetensors file."""
-    values: dict[str, Any] = json.loads(json.dumps(asdict(card)))
+    values: dict[str, Any] = json.loads(to_json(card))
     weights = save({name: tensor.contiguous() for name, tensor in tensors.items()})
     return values | {DIGEST: model_digests(values, weights)}, weights
 

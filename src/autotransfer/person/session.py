@@ -22,6 +22,7 @@ from ..models.model import Model
 from ..models.online import OnlineEnsemble, softmax
 from ..preprocessing import check_online
 from ..preprocessing.transform import with_prefix
+from ..recordings.concerns import compare_with_training
 from ..runs.lock import refuse_links
 from ..training.centering import CenteringState
 from ..training.conformal import decide_classes
@@ -81,7 +82,9 @@ class Session:
         if adapt and self.model.card.online is not None and self.model.card.online.is_used_in_sessions:
             self._online = self.model.online
         self.adapts = bool(adapt) and (self._online is not None or self._has_adaptation())
-        self._channels = channels
+        # What is known about the windows; None: they have the model's channels.
+        self.signal = None if channels is None else self.model.card.signal.with_channels(channels)
+        self._warnings = set[str]()  # warnings about the signal that were shown
         self.reset()
 
     def __repr__(self) -> str:
@@ -154,7 +157,12 @@ class Session:
         single = _n_axes(window) == 2
         if single:
             window = window[None] if isinstance(window, (np.ndarray, Tensor)) else [window]
-        return self.model.check(window, self._channels), single
+        windows, lines = self.model.check_input(window, signal=self.signal)
+        for line in lines:
+            if line not in self._warnings:
+                warnings.warn(line, stacklevel=4)
+        self._warnings.update(lines)
+        return windows, single
 
     def _check_first_windows(self, windows: Tensor) -> None:
         """Warn, once, if the first windows (n, channels, times) differ from the training data."""
@@ -162,7 +170,9 @@ class Session:
         first = [*self._unchecked, windows]
         enough = sum(map(len, first)) >= N_CHECKED
         if enough:
-            self.model.warn_if_unlike_training(torch.cat(first))
+            card = self.model.card
+            for line in compare_with_training(torch.cat(first), card.channels, card.scale):
+                warnings.warn(line, stacklevel=3)
         self._unchecked = None if enough else [*self._unchecked, windows.clone()]  # the caller may reuse the memory
 
     def predict(self, window: object) -> Any:

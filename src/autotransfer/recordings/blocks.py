@@ -24,7 +24,7 @@ def concatenate(blocks: Iterable[Raw], *, name: str, hints: Mapping[str, str] | 
         raise UserError(f"{name!r} holds no recordings")
     tables = [part.columns or {} for part in parts]
     common = [column for column in tables[0] if all(column in table for table in tables)]
-    units = {part.unit for part in parts}
+    units, filters = ([getattr(part, name) for part in parts] for name in ("unit", "filter"))
     return Raw(
         y=_join([part.y for part in parts]),
         subject=_join([part.subject for part in parts]),
@@ -32,7 +32,11 @@ def concatenate(blocks: Iterable[Raw], *, name: str, hints: Mapping[str, str] | 
         columns=plain_columns({column: [value for table in tables for value in table[column]] for column in common}),
         sfreq=parts[0].sfreq,
         channels=parts[0].channels,
-        unit=units.pop() if len(units) == 1 else None,
+        unit=units[0] if all(unit == units[0] for unit in units) else None,
+        filter=filters[0] if all(band == filters[0] for band in filters) else None,
+        reference=parts[0].reference,
+        has_gaps=any(part.has_gaps for part in parts) or parts[0].has_gaps,
+        sources=parts[0].sources,
         name=name,
         hints=hints or {},
         X=_join_windows(parts),
@@ -58,6 +62,8 @@ def _match(block: Raw, first: Raw, slack: int) -> None:
         if not np.isclose(pair[0], pair[1], atol=1e-9, rtol=1e-6, equal_nan=True):
             own, other = (words.format("an unknown number of" if n is None else f"{n:g}") for n in (own, other))
             raise UserError(f"{block.name} is {own}, {first.name} is {other}; {remedy}")
+    if None not in (block.unit, first.unit) and block.unit != first.unit:
+        raise UserError(f"{block.name} has the unit {shown(block.unit)}, {first.name} {shown(first.unit)}; convert one")
     if abs(block.X.shape[2] - first.X.shape[2]) > slack:
         raise UserError(
             f"{block.name} has windows of {block.X.shape[2]} samples, {first.name} of {first.X.shape[2]}; "

@@ -16,8 +16,9 @@ from .concerns import FLAT, SAME, encode_optional
 from .copies import find_shared_samples, fingerprint_windows
 from .labels import select_windows
 from .raw import Raw
-from .signals import signal_statistics
-from .windows import as_window_array, channel_names
+from .signal import channel_names
+from .statistics import signal_statistics
+from .windows import as_window_array
 
 MANY = 0.25  # share of subjects with the same dead channel, from which the channel is left out and not the subjects
 

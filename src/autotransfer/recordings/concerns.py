@@ -17,8 +17,9 @@ from ..words import count, shorten
 from .copies import find_near_copies, find_shared_samples, fingerprint_windows
 from .labels import encode, without_unlabeled
 from .raw import Array, Label, Raw
-from .signals import Ints, find_extremes, signal_statistics
-from .windows import as_window_array, channel_names
+from .signal import channel_names
+from .statistics import Ints, find_extremes, signal_statistics
+from .windows import as_window_array
 
 FAR = 30.0  # times: the amplitudes of 262 people of thirteen sets lie within 3.4 times the median, units seldom do
 TELLING = 0.15  # share of windows by which a group must predict the class better than chance

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import copy
-import math
 import warnings
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
 
 from ..errors import UserError, shown
 from ..words import count, printable, shorten
-from .filters import Filter, parse_filter
+from .filters import Filter
 from .labels import Column, encode, encode_columns, encode_session, unlabeled_warning, without_unlabeled
 from .raw import STORED, Label, Raw
+from .signal import Signal
 from .units import Units
-from .windows import as_window_array, axes_concern, channel_names, float32_windows
+from .windows import as_window_array, axes_concern, float32_windows
 
 T = TypeVar("T")
 
@@ -54,6 +54,8 @@ class Recordings:
         Filter of the signals, {'highpass': Hz, 'lowpass': Hz, 'notch': [Hz]}, which a model applies to streams.
     unit : str, optional
         Unit of the values, such as "V".
+    signal : Signal, optional
+        What a reader knows about the signals; replaces sfreq, channels, filter and unit.
     """
 
     X: Tensor  # (N, channels, times) float32
@@ -61,13 +63,10 @@ class Recordings:
     subject: Tensor  # (N,) int64, 0..n_subjects-1
     session: Tensor | None  # (N,) int64
     columns: dict[str, Column]  # further values of each window
-    sfreq: float | None  # Hz
-    channels: tuple[str, ...]
+    signal: Signal
     classes: tuple[Label, ...]
     subjects: tuple[Label, ...]
     name: str
-    filter: Filter | None
-    unit: str | None  # of X, such as V
 
     # Attributes of each object, which are no arguments.
     derived: ClassVar[dict[Any, Any]]  # values computed from these recordings
@@ -89,12 +88,16 @@ class Recordings:
         columns: object = None,
         filter: object = None,
         unit: object = None,
+        signal: Signal | None = None,
     ) -> None:
-        for what, text in (("name", name), ("unit", unit)):
-            if not isinstance(text, str) and (what, text) != ("unit", None):
-                raise UserError(f"{what} is {shown(text)}; it must be a string")
+        if not isinstance(name, str):
+            raise UserError(f"name is {shown(name)}; it must be a string")
         source = as_window_array(X)
-        names = channel_names(channels, source.shape[1])
+        if signal is None:
+            sources = dict.fromkeys(("sfreq", "filter", "unit"), "user")
+            given = Raw(X=source, sfreq=sfreq, channels=channels, filter=filter, unit=unit, sources=sources)
+            signal = Signal.from_raw(given)
+        names = signal.channels
         raw = Raw(X=source, y=y, subject=subject, session=session, columns=columns, classes=classes)
         raw, missing = without_unlabeled(raw)
         warned = [unlabeled_warning(missing, source.shape[0]), axes_concern(source.shape, names)]
@@ -110,21 +113,18 @@ class Recordings:
         _check_enough(class_names, subject_names)
         for warning in (warning for warning in warned if warning is not None):
             warnings.warn(warning, stacklevel=2)
-        fields = {
+        values = {
             "y": y_codes,
             "subject": subject_codes,
             "session": None if session is None else encode_session(session, n_windows),
             "columns": encode_columns(columns, n_windows),
-            "sfreq": check_sfreq(sfreq),
-            "channels": names,
+            "signal": signal,
             "classes": class_names,
             "subjects": subject_names,
             "name": name,
-            "filter": parse_filter(filter, check_sfreq(sfreq)),
-            "unit": unit,
             "X": float32_windows(source, names, allow_constant=False),  # last, because it is slow
         }
-        for field, value in fields.items():
+        for field, value in values.items():
             object.__setattr__(self, field, value)
         object.__setattr__(self, "derived", {})
 
@@ -149,13 +149,14 @@ class Recordings:
     @classmethod
     def from_raw(cls, raw: Raw) -> Recordings:
         """Validate the windows that a reader returned."""
-        return cls(**raw.labeled())
+        labeled = raw.labeled()
+        return cls(**labeled, signal=Signal.from_raw(replace(raw, X=as_window_array(raw.X))))
 
     def raw(self) -> Raw:
         """Return the windows as a reader returns them, without y if it holds numbers."""
         stored = {name: getattr(self, name) for name in STORED}
         stored |= {} if self.targets is None else {"y": None, "classes": None}
-        return Raw(**stored)
+        return Raw(**stored, **{field.name: getattr(self.signal, field.name) for field in fields(self.signal)})
 
     @classmethod
     def from_epochs(
@@ -182,6 +183,22 @@ class Recordings:
         from .moabb_sets import raw_from_moabb
 
         return cls.from_raw(raw_from_moabb(dataset, paradigm, subjects))
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        return self.signal.channels
+
+    @property
+    def sfreq(self) -> float | None:
+        return self.signal.sfreq
+
+    @property
+    def filter(self) -> Filter | None:
+        return self.signal.filter
+
+    @property
+    def unit(self) -> str | None:
+        return self.signal.unit
 
     @property
     def truth(self) -> Tensor:
@@ -261,16 +278,3 @@ def check_recordings(recordings: object, what: str) -> None:
         raise UserError(
             f"{what} needs Recordings, not {type(recordings).__name__}; make them with at.Recordings or at.load"
         )
-
-
-def check_sfreq(sfreq: Any) -> float | None:
-    """Return the sampling rate in Hz as a float, or None when it is unknown."""
-    if sfreq is None:
-        return None
-    try:
-        value = math.nan if isinstance(sfreq, (bool, str, bytes)) else float(sfreq)
-    except (TypeError, ValueError, OverflowError, RuntimeError):
-        value = math.nan
-    if not (math.isfinite(value) and value > 0):
-        raise UserError(f"sfreq is {shown(sfreq)}; it must be a positive number of samples per second, or None")
-    return value

@@ -14,13 +14,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import UserError, shown
 from ..words import count, shorten
 from .bids import open_bids
 from .blocks import concatenate
-from .container import check_sfreq
 from .csv_files import OPTIONS as CSV_OPTIONS
 from .csv_files import open_csv
 from .cutting import HOW_TO_MAP, Continuous, Cutting, cut
@@ -30,6 +29,7 @@ from .filters import parse_filter
 from .optional import reading
 from .pattern import EXAMPLE, KNOWN, Files, compile_pattern, files_below, match_files, parse_name
 from .raw import Raw
+from .signal import agree_on_rate
 from .wfdb_records import open_wfdb
 from .xdf import open_xdf
 
@@ -152,19 +152,21 @@ def open_recording(path: Path, files: Files, cutting: Cutting) -> Continuous | R
     """Open one of the files; refuse a rate that contradicts the file, and options of cutting for epochs."""
     found = open_bids(path) if files.is_bids else get_format(path).open(path, cutting, files.options)
     found.sfreq = agree_on_rate(found.sfreq, cutting.sfreq, str(path))
+    if cutting.sfreq is not None:
+        found.sources = found.sources | {"sfreq": "user"}
     if isinstance(found, Raw):
-        check_uncut(str(path), replace(cutting, pattern=None, sfreq=None))
+        check_uncut(str(path), replace(cutting, pattern=None, sfreq=None, filter=None))
+        state_filter(found, cutting.filter)
     return found
 
 
-def agree_on_rate(stored: object, given: float | None, what: str) -> float | None:
-    """Return the rate in Hz that a file states, or the user's; refuse two different ones."""
-    rate = check_sfreq(stored)
-    if rate is None or given is None:
-        return given if rate is None else rate
-    if abs(rate - given) > 1e-6 * rate:
-        raise UserError(f"{shown(what, 400)} is sampled at {rate:g} Hz, not at {given:g}; leave --sfreq out")
-    return rate
+def state_filter(raw: Raw, given: dict[str, Any] | None) -> None:
+    """Note the filter that windows have by the user's statement; refuse another one than their file states."""
+    stated, band = parse_filter(raw.filter), parse_filter(given)
+    if stated is not None and band is not None and stated.band != band.band:
+        raise UserError(f"{raw.name} states that it is {stated.describe()}, --filter {band.describe()}; leave one out")
+    if stated is None and band is not None:
+        raw.filter, raw.sources = band, raw.sources | {"filter": "user"}
 
 
 def check_uncut(what: str, cutting: Cutting) -> None:
@@ -187,8 +189,6 @@ def read_files(files: Files, cutting: Cutting) -> Raw:
     is_cut = cutting.window is not None or holds_epochs(files.files[0][0])
     raw.hints = {"y": hint} | ({} if is_cut else {"window": UNCUT})
     raw.notes = tuple(note if n == n_files else f"{note} ({n} of {n_files} files)" for note, n in notes.items())
-    if (band := parse_filter(cutting.filter)) is not None:
-        raw.filter = replace(band, is_causal=True).as_dict()
     return raw
 
 

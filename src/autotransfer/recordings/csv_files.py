@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..errors import UserError, shown
 from ..words import count
 from .cutting import Continuous, Cutting, Event, require_rate
-from .timestamps import Clock, check_bursts, round_rate
+from .timestamps import Clock, check_bursts, choose_rate, round_rate
 
 LABELS = (
     "class", "label", "labels", "event", "events", "marker", "markers", "trial_type", "annotation", "activity",
@@ -31,7 +31,7 @@ SECONDS = {
     "s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0,
 }  # fmt: skip
 SLOWEST, FASTEST = 10.0, 2e4  # Hz: between them, times of unknown unit are seconds
-AGREE = 0.05  # relative difference between the rate of the times and the user's rate
+AGREE_IN_UNIT = 0.05  # relative difference to the user's rate at which a unit of times is meant
 JITTER = 0.5  # of the median step: nine in ten steps differ from it by less
 STEADY = 0.01  # of a step: the steps of clocks and counters differ by less
 LONG = 0.05  # largest share of rows in which labels change
@@ -98,6 +98,7 @@ def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
         n_times=len(values),
         channels=tuple(table.names[n] for n in roles.channels),
         sfreq=sfreq,
+        sources={} if clock is None else {"sfreq": "measured"},
         events=events,
         times=None if clock is None else clock.times,
         breaks=breaks,
@@ -242,7 +243,7 @@ def _is_label(values: Floats) -> bool:
 
 
 def _find_rate(stamps: Floats, name: str, sfreq: float | None, where: str) -> tuple[float, float]:
-    """Return the rate in Hz and the unit of times in seconds; times must agree with `sfreq` if it is given."""
+    """Return the rate in Hz and the unit of times in seconds, which `sfreq` determines if it is given."""
     steps = np.diff(stamps[np.isfinite(stamps)])
     middle = float(np.median(steps)) if len(steps) else 0.0
     if not middle > 0 or np.mean(np.abs(steps - middle) > JITTER * middle) > 0.1:
@@ -255,8 +256,8 @@ def _find_rate(stamps: Floats, name: str, sfreq: float | None, where: str) -> tu
     stated = None if match is None else SECONDS[match[1].lower()]
     if sfreq is not None:
         for unit in (1.0, 1e-3, 1e-6, 1e-9) if stated is None else (stated,):
-            if abs(period * unit * sfreq - 1) < AGREE:
-                return sfreq, unit
+            if abs(period * unit * sfreq - 1) < AGREE_IN_UNIT:
+                return choose_rate(sfreq, round_rate(1 / (period * unit)), "").sfreq, unit
     elif stated is not None or SLOWEST < 1 / period <= FASTEST:
         unit = stated or 1.0
         return round_rate(1 / (period * unit)), unit

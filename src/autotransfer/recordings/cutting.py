@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import UserError, check_choice, check_positive, check_types, shown
-from .filters import CausalFilter, parse_filter
+from .filters import CausalFilter, Filter, parse_filter
 from .raw import LARGEST, Array, Label, Raw
 
 HOW_TO_MAP = "give names of events and their classes, such as --events T1=left,T2=right (events={'T1': 'left', ...})"
@@ -43,6 +43,7 @@ class Continuous:
     bad: list[Event] = field(default_factory=list)  # stretches that no window may touch
     times: Array | None = None  # (n_times,) s, if samples can be missing between two others
     breaks: tuple[int, ...] = ()  # samples before which others are missing, in order
+    sources: dict[str, str] = field(default_factory=dict)  # of sfreq (see signal.py)
     notes: tuple[str, ...] = ()  # decisions of the reader
 
     def __post_init__(self) -> None:
@@ -98,7 +99,7 @@ class Cutting:
             values["sep"] = "\t"
         return cls(
             events=parse_events(events), offset=0.0 if offset is None else offset,
-            filter=None if band is None else band.as_dict(), **values,
+            filter=None if band is None else band.to_dict(), **values,
         )  # fmt: skip
 
     @property
@@ -142,13 +143,15 @@ def _parse_text(text: str) -> dict[str, str]:
 
 def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None = None) -> Raw:
     """Return the windows of one recording; y holds the classes of events, or `label`, or is unknown."""
-    about: dict[str, Any] = {name: getattr(recording, name) for name in ("channels", "sfreq", "unit", "notes")}
+    band = parse_filter(cutting.filter) or Filter()
+    about = {name: getattr(recording, name) for name in ("channels", "sfreq", "unit", "sources", "notes")}
+    about |= {"filter": replace(band, is_causal=bool(band)), "has_gaps": bool(recording.breaks)}
     about |= {"events": dict(Counter(event.name for event in recording.events)), "name": repr(path.name)}
     if cutting.window is None and label is None and recording.events:  # the user must say which events, and how long
         return Raw(X=np.empty((0, len(recording.channels), 0), np.float32), **about)
     length = _length(recording, cutting, path)
-    if cutting.filter is not None:
-        recording = _filtered(recording, cutting.filter, path)
+    if band:
+        recording = _filtered(recording, band, path)
     placed = [
         (start, name) for start, name in _place(recording, cutting, label) if _is_usable(recording, start, length)
     ]
@@ -160,10 +163,10 @@ def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None =
     )
 
 
-def _filtered(recording: Continuous, spec: dict[str, Any], path: Path) -> Continuous:
+def _filtered(recording: Continuous, band: Filter, path: Path) -> Continuous:
     """Filter a recording; as in a stream, the filter starts again after gaps and values that are not finite."""
     n, sfreq = recording.n_times, require_rate(recording.sfreq, path)
-    causal = CausalFilter(parse_filter(spec, sfreq), sfreq, len(recording.channels))
+    causal = CausalFilter(parse_filter(band, sfreq), sfreq, len(recording.channels))
     with np.errstate(over="ignore", invalid="ignore"):  # overflow gives infinite values
         values = np.array(recording.read(0, n).T, dtype=np.float32, order="C")
     usable = np.all(np.abs(values) <= LARGEST, axis=1)  # False for NaN

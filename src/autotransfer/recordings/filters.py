@@ -30,17 +30,36 @@ KEYS = {"highpass", "lowpass", "notch", "causal"}
 
 @dataclass(frozen=True)
 class Filter:
-    """Band and notches of a filter in Hz."""
+    """Band and notches of a filter in Hz; without them, the signals are not filtered."""
 
     highpass: float | None = None
     lowpass: float | None = None
     notch: tuple[float, ...] = ()
     is_causal: bool = False  # whether these recordings were filtered here, so that streams can be filtered equally
 
-    def as_dict(self) -> dict[str, Any]:
+    def __bool__(self) -> bool:
+        return self.band != (None, None, ())
+
+    @property
+    def band(self) -> tuple[float | None, float | None, tuple[float, ...]]:
+        """Return the frequencies of the filter."""
+        return self.highpass, self.lowpass, self.notch
+
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> Filter:
+        """Return the filter from the result of `to_dict`."""
+        parsed = parse_filter(values)
+        assert parsed is not None, "values are no None"
+        return parsed
+
+    def to_dict(self) -> dict[str, Any]:
         """Return the filter as meta and model cards store it."""
         band = {"highpass": self.highpass, "lowpass": self.lowpass, "notch": list(self.notch)}
         return band | {"causal": True} if self.is_causal else band
+
+    def describe(self) -> str:
+        """Return the filter as the end of a sentence."""
+        return f"filtered {self}" if self else "not filtered"
 
     def __str__(self) -> str:
         edges = [f"{edge:g}" if edge is not None else "" for edge in (self.highpass, self.lowpass)]
@@ -72,10 +91,10 @@ class Filter:
 
 
 def parse_filter(value: object, sfreq: float | None = None) -> Filter | None:
-    """Return a filter from a dict, text, a Filter or None; None if it passes everything. `sfreq` limits frequencies."""
+    """Return a filter from a dict, text, a Filter or None. `sfreq` limits frequencies."""
     if value is None:
         return None
-    given = value.as_dict() if isinstance(value, Filter) else _parse_text(value) if isinstance(value, str) else value
+    given = value.to_dict() if isinstance(value, Filter) else _parse_text(value) if isinstance(value, str) else value
     if not isinstance(given, Mapping) or set(given) - KEYS:
         raise UserError(f"filter is {shown(value)}; {REMEDY}")
     notch = given.get("notch") or ()
@@ -92,8 +111,8 @@ def parse_filter(value: object, sfreq: float | None = None) -> Filter | None:
     low, high = (None if edge is None else float(edge) for edge in edges)
     if low is not None and high is not None and low >= high:
         raise UserError(f"filter removes all below {low:g} Hz and all above {high:g} Hz; {REMEDY}")
-    parsed = Filter(low, high, tuple(float(hz) for hz in notches), bool(given.get("causal")))
-    return parsed if edges != [None, None] or notches else None
+    is_filtered = edges != [None, None] or bool(notches)
+    return Filter(low, high, tuple(float(hz) for hz in notches), is_filtered and bool(given.get("causal")))
 
 
 def _parse_text(text: str) -> dict[str, Any]:
@@ -110,10 +129,10 @@ def _parse_text(text: str) -> dict[str, Any]:
 
 
 class CausalFilter:
-    """A causal filter that keeps its state between calls; without a `spec`, it returns samples unchanged."""
+    """A causal filter that keeps its state between calls; without frequencies, it returns samples unchanged."""
 
     def __init__(self, spec: Filter | None, sfreq: float, n_channels: int) -> None:
-        self.sections = None if spec is None else spec.design(sfreq)
+        self.sections = spec.design(sfreq) if spec else None
         self.n_channels = n_channels
         self.reset()
 

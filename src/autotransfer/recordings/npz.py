@@ -1,8 +1,8 @@
 """The file layout of AutoTransfer: an .npz, or a folder of .npy files, whose X may be larger than memory.
 
 X (N, channels, times), y (N,), subject (N,); optional session (N,), scale (multiplied onto X) and meta (JSON text:
-sfreq, channels, classes, subjects, name, filter, unit). channels (channels,) and sfreq may also be arrays. Any other
-array (N,) of numbers or text is a column; further arrays are ignored.
+sfreq, channels, classes, subjects, name, filter, unit, reference). channels (channels,) and sfreq may also be arrays.
+Any other array (N,) of numbers or text is a column; further arrays are ignored.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from typing import Any
 import numpy as np
 
 from ..errors import UserError, one_line, shown
+from ..schema import to_values
 from .chunks import window_chunks
-from .container import Recordings, check_sfreq
+from .container import Recordings
 from .labels import KINDS, RESERVED, as_list, check_length, is_column_name, plain_columns
 from .npy import Header, check_memory, member_header, npy_header, read_member, read_npy
 from .optional import reading
 from .raw import Array, Raw
+from .signal import check_sfreq
 
-META = ("sfreq", "name", "filter", "channels", "classes", "subjects", "unit")
+META = ("sfreq", "name", "filter", "channels", "classes", "subjects", "unit", "reference")
 META_BYTES = 2**26
 HOW_TO_SAVE = "save it with np.savez('recordings.npz', X=X, y=y, subject=subject)"
 
@@ -134,7 +136,7 @@ def _parse_meta(text: str, path: Path) -> dict[str, Any]:
     known = {key: meta[key] for key in META if meta.get(key) is not None}
     if not isinstance(known.get("filter"), dict):  # text is a description for readers
         known.pop("filter", None)
-    for key in ("name", "unit"):
+    for key in ("name", "unit", "reference"):
         if not isinstance(known.get(key, ""), str):
             raise UserError(f"{key} in {where} is {shown(known[key])}; it must be a string")
     check_sfreq(known.get("sfreq"))
@@ -150,9 +152,9 @@ def save_npz(path: str | os.PathLike[str], recordings: Recordings) -> None:
     arrays = {name: tensor.numpy() for name, tensor in fields.items() if tensor is not None}
     for name, column in recordings.columns.items():
         arrays[name] = np.array(["" if value is None else value for value in column])
-    meta = {name: getattr(recordings, name) for name in META if name != "classes" or recordings.targets is None}
-    meta["filter"] = None if recordings.filter is None else recordings.filter.as_dict()
-    arrays["meta"] = np.array(json.dumps({name: value for name, value in meta.items() if value is not None}))
+    meta = {"name": recordings.name, "subjects": recordings.subjects, **to_values(recordings.signal)}
+    meta |= {"classes": recordings.classes} if recordings.targets is None else {}
+    arrays["meta"] = np.array(json.dumps({name: meta[name] for name in META if meta.get(name) is not None}))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as stream:

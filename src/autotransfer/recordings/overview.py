@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from ..words import count, printable, shorten
 from .concerns import UNKNOWN_RATE, Study, find_concerns
-from .container import MIN_SUBJECTS, Recordings, check_sfreq, measurement_in
+from .container import MIN_SUBJECTS, Recordings, measurement_in
 from .labels import as_list, unlabeled_warning
 from .raw import Raw
+from .signal import Signal
 from .windows import axes_concern
 
 MOST_SUBJECTS = 40  # rows of the table
@@ -58,18 +59,20 @@ def summarize(raw: Raw) -> Iterator[str]:
 
 def _facts(study: Study) -> dict[str, str]:
     """Return counts and names, by the heading of their line."""
-    raw, sfreq = study.raw, check_sfreq(study.raw.sfreq)
+    raw, signal = study.raw, Signal.from_raw(study.raw)
+    sfreq = signal.sfreq
     n, n_channels, n_times = (int(size) for size in study.X.shape)
     classes = zip(study.classes, study.counts.sum(0).tolist(), strict=True)
     facts = {
         "windows": f"{n} of {n_times} samples" + (f" ({n_times / sfreq:.3g} s at {sfreq:g} Hz)" if sfreq else ""),
-        "sampling rate": f"{sfreq:g} Hz" if sfreq else "unknown",
+        "sampling rate": f"{sfreq:g} Hz ({signal.sources['sfreq']})" if sfreq else "unknown",
+        "filter": "unknown" if signal.filter is None else signal.filter.describe(),
         "channels": f"{n_channels}: {_list_names(study.channels)}",
         "classes": "unknown" if raw.y is None else ", ".join(f"{name} {k}" for name, k in classes),
         "subjects": "unknown" if raw.subject is None else str(len(study.subjects)),
     }
-    if raw.unit is not None:
-        facts["unit"] = str(raw.unit)
+    facts |= {name: value for name in ("unit", "reference") if (value := getattr(signal, name)) is not None}
+    facts |= {"gaps": "some samples are missing; no window spans a gap"} if signal.has_gaps else {}
     if raw.session is not None:
         pairs = set(zip(study.subject.tolist(), as_list(raw.session, "session"), strict=True))
         sessions = Counter(subject for subject, _ in pairs).values()

@@ -32,6 +32,9 @@ class Raw:
     name: str = "recordings"
     filter: Any = None  # how the signals were filtered (see filters.py)
     unit: Any = None  # of X, such as V
+    reference: Any = None  # of the signals, such as average
+    has_gaps: bool | None = None  # whether samples are missing in the recordings
+    sources: dict[str, str] = field(default_factory=dict)  # of sfreq and filter (see signal.py)
     hints: Mapping[str, str] = field(default_factory=dict)  # by "y", "subject" or "window": what to do if it is missing
     notes: tuple[str, ...] = ()  # decisions of the reader, such as which columns are no channels
     start: float | None = None  # s, first sample of windows relative to their event
@@ -46,5 +49,5 @@ class Raw:
         return {name: getattr(self, name) for name in STORED}
 
 
-# The fields that Recordings have, too.
-STORED = tuple(name for name in Raw.__dataclass_fields__ if name not in ("hints", "notes", "start", "events"))
+# The fields that Recordings have besides `signal`.
+STORED = ("X", "y", "subject", "session", "columns", "classes", "subjects", "name")

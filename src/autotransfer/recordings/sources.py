@@ -15,7 +15,6 @@ from .cleaning import clean as drop_broken
 from .concerns import UNKNOWN_RATE
 from .container import Recordings
 from .continuous import (
-    agree_on_rate,
     check_uncut,
     find_recordings,
     get_ending,
@@ -23,6 +22,7 @@ from .continuous import (
     list_endings,
     read_files,
     recordings_in,
+    state_filter,
 )
 from .cutting import Cutting
 from .embedded import watch
@@ -30,6 +30,7 @@ from .moabb_sets import read_moabb
 from .npz import read_folder, read_npz, save_npz
 from .pattern import Files, split_options
 from .raw import Raw
+from .signal import agree_on_rate
 from .synthetic import synthetic
 from .targets import recordings_with_targets
 
@@ -106,7 +107,8 @@ def load(
     sep, decimal, time_column : str, optional
         Format of CSV files: ',', ';' or 'tab'; '.' or ','; name of the column of times.
     filter : str or dict, optional
-        Causal filter, applied before cutting: '5-45,notch:50', or {'highpass': 5, 'lowpass': 45, 'notch': [50]}.
+        Causal filter, applied before cutting: '5-45,notch:50', or {'highpass': 5, 'lowpass': 45, 'notch': [50]}. For
+        windows, the filter that they have.
     clean : bool
         Whether to leave out clearly broken data, with a warning that lists them.
 
@@ -152,8 +154,9 @@ def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:
     text, cutting = os.fspath(source), cutting or Cutting()
     if _has_format(text, cutting):
         return read_files(find_files(text, cutting), cutting)
-    check_uncut(text, replace(cutting, sfreq=None))
+    check_uncut(text, replace(cutting, sfreq=None, filter=None))
     raw = _read_windows(text)
+    state_filter(raw, cutting.filter)
     return raw if cutting.sfreq is None else replace(raw, sfreq=agree_on_rate(raw.sfreq, cutting.sfreq, text))
 
 

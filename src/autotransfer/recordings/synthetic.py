@@ -21,7 +21,8 @@ import torch
 from numpy.typing import NDArray
 
 from ..errors import UserError, shown
-from .container import MIN_SUBJECTS, Recordings, check_sfreq
+from .container import MIN_SUBJECTS, Recordings
+from .signal import check_sfreq
 from .windows import MIN_TIMES
 
 Floats = NDArray[np.float64]

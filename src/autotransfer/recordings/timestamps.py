@@ -9,6 +9,7 @@ counts as a lost sample.
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,22 @@ def measure_rate(stamps: Floats) -> float | None:
     slopes = [np.polyfit(part - part[0], stamps[part] - stamps[part[0]], 1)[0] for part in parts]
     period = float(np.median(slopes)) if slopes else 0.0
     return round_rate(1 / period) if period > 0 else None
+
+
+class Rate(NamedTuple):
+    """A sampling rate, and where it comes from."""
+
+    sfreq: float  # Hz
+    source: str  # stated or measured
+    notes: tuple[str, ...] = ()  # what the user is told
+
+
+def choose_rate(stated: float, measured: float | None, who: str) -> Rate:
+    """Return the rate that is stated in Hz, or the one that time stamps show if it differs. who: begins the note."""
+    if measured is None or abs(measured - stated) <= AGREE * stated:
+        return Rate(stated, "stated")
+    note = f"{who} {stated:g} Hz, but the time stamps show {measured:g} Hz, which is used"
+    return Rate(measured, "measured", (note,))
 
 
 def _find_bursts(stamps: Floats) -> NDArray[np.int64]:

@@ -10,9 +10,11 @@ import numpy as np
 from ..errors import UserError, shown
 from .continuous import list_endings, open_recording
 from .cutting import Continuous, Cutting, Event, require_rate
+from .filters import Filter
 from .optional import reading
 from .pattern import Files, Labels
 from .raw import Array
+from .signal import Signal
 from .sources import find_files, is_continuous
 
 
@@ -25,8 +27,7 @@ class WholeRecording:
     subject: str
     values: Array  # (n, channels) float32, NaN in bad stretches
     times: Array  # (n,) s, with gaps where samples are missing
-    channels: tuple[str, ...] | None
-    sfreq: float | None  # Hz
+    signal: Signal
     events: tuple[Event, ...]
 
 
@@ -55,5 +56,6 @@ def _read(path: Path, labels: Labels, files: Files, cutting: Cutting) -> WholeRe
         recording.events = [Event(0.0, float(times[-1]) + 1 / sfreq, labels["class"])]
     return WholeRecording(
         name=path.name, study=files.name, subject=labels["subject"], values=values, times=times,
-        channels=recording.channels, sfreq=sfreq, events=tuple(sorted(recording.events)),
+        signal=Signal(channels=recording.channels, sfreq=sfreq, filter=Filter(), unit=recording.unit),
+        events=tuple(sorted(recording.events)),
     )  # fmt: skip

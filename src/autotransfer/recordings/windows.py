@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import warnings
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,13 +11,12 @@ from torch import Tensor
 
 from ..errors import UserError, one_line
 from .chunks import window_chunks
-from .labels import as_list, check_distinct, encode
+from .labels import encode
 from .raw import LARGEST as LARGEST
 from .raw import SMALLEST_RANGE, Array
+from .signal import UNNAMED, Signal, channel_names
 
 MIN_TIMES = 8
-UNNAMED = re.compile(r"ch\d+")  # default names of channels
-BLANK = re.compile(r"[\s_]+|\.+$")  # in which spellings of a name may differ; A'1 and A1 are two electrodes
 CLEANING = ", or load with --clean (in Python clean=True), which leaves out broken data"
 AXES = "(windows, channels, times)"
 REAL = "give real numbers, such as float32"
@@ -30,67 +27,33 @@ class ModelInput(Protocol):
     """Windows that a model takes: a model card, or the recordings of training."""
 
     @property
-    def channels(self) -> Sequence[str]: ...
+    def signal(self) -> Signal: ...
     @property
     def n_times(self) -> int: ...
-    @property
-    def sfreq(self) -> float | None: ...
 
 
-def validate_windows(X: object, expected: ModelInput, channels: object = None, sfreq: float | None = None) -> Tensor:
-    """Return X (N, channels, times) float32 in the model's order of channels, or raise if it does not fit the model.
+def validate_windows(
+    X: object, expected: ModelInput, data: Signal | None = None, *, strict: bool = False
+) -> tuple[Tensor, list[str]]:
+    """Return X (N, channels, times) float32 in the model's order of channels, and warnings.
 
-    `channels` and `sfreq` are those of the data, None if unknown.
+    Raise if X does not fit the model. data: what is known about X; by default, X has the model's channels. strict: see
+    `Signal.check`.
     """
     source = as_window_array(X)
-    wanted = list(expected.channels)
-    if channels is None:
-        check_channel_count(source.shape[1], wanted)
-    else:
-        names = channel_names(channels, source.shape[1])
-        places, missing = find_channels(names, wanted)
-        if all(UNNAMED.fullmatch(name) for name in wanted):  # default names select no channels
-            check_channel_count(source.shape[1], wanted)
-        if missing:
-            raise UserError(
-                f"the model needs the channel {missing[0]!r}, and the data have {', '.join(names[:8])}"
-                f"{' …' * (len(names) > 8)}; if these are the same channels, give them the model's names"
-            )
-        if places != list(range(source.shape[1])):
-            source = source[:, places]
-    check_rate(sfreq, expected.sfreq, 1e-6)
+    n_channels = source.shape[1]
+    if data is None and n_channels == len(expected.signal.channels):
+        data = expected.signal.without_filter
+    elif data is None or n_channels != len(data.channels):
+        data = Signal(channels=channel_names(None if data is None else data.channels, n_channels))
+    indices, warned = expected.signal.check(data, strict=strict)
+    if indices != list(range(n_channels)):
+        source = source[:, indices]
     if source.shape[2] != expected.n_times:
         raise UserError(
             f"windows of the data have {source.shape[2]} samples, the model expects {expected.n_times}; cut them again"
         )
-    return float32_windows(source, tuple(wanted), allow_constant=True)
-
-
-def find_channels(names: Sequence[str], wanted: Sequence[str]) -> tuple[list[int], list[str]]:
-    """Return the places of the wanted channels among names, and the wanted channels that are missing.
-
-    Names may differ in case, blanks and final dots (Fc5., FC5) if they stay distinct.
-    """
-    plain, plain_wanted = ([BLANK.sub("", name.casefold()) for name in group] for group in (names, wanted))
-    if len({*plain}) < len(plain) or len({*plain_wanted}) < len(plain_wanted) or "" in (*plain, *plain_wanted):
-        plain, plain_wanted = list(names), list(wanted)
-    missing = [name for name, key in zip(wanted, plain_wanted, strict=True) if key not in plain]
-    return [plain.index(key) for key in plain_wanted if key in plain], missing
-
-
-def check_channel_count(n_channels: int, expected: Sequence[str], details: str = "") -> None:
-    """Raise unless the data have as many channels as the model; `details` end the message."""
-    if n_channels != len(expected):
-        raise UserError(
-            f"the model takes {len(expected)} channels, the data have {n_channels}{details}; "
-            "give the channels of the model"
-        )
-
-
-def check_rate(sfreq: float | None, expected: float | None, tolerance: float, what: str = "model") -> None:
-    """Raise if the rate of the data in Hz differs from what the model expects; the tolerance is relative."""
-    if sfreq is not None and expected is not None and abs(sfreq - expected) > tolerance * expected:
-        raise UserError(f"the data are sampled at {sfreq:g} Hz, the {what} expects {expected:g} Hz; resample them")
+    return float32_windows(source, expected.signal.channels, allow_constant=True), warned
 
 
 def encode_subjects(subjects: object, n_windows: int) -> Tensor | None:
@@ -136,16 +99,6 @@ def _masked(X: object, lists: int = 2) -> int:
     if isinstance(X, np.ma.MaskedArray):
         return int(np.ma.getmaskarray(X).sum())
     return sum(_masked(part, lists - 1) for part in X) if lists and isinstance(X, (list, tuple)) else 0
-
-
-def channel_names(channels: object, n_channels: int) -> tuple[str, ...]:
-    """Return the names of channels, by default ch0, ch1, ...; raise unless each channel has its own."""
-    given = (f"ch{c}" for c in range(n_channels)) if channels is None else as_list(channels, "channels")
-    names = [str(name) for name in given]
-    if len(names) != n_channels:
-        raise UserError(f"channels holds {len(names)} names but X has {n_channels} channels; give one name per channel")
-    check_distinct(names, "channels")
-    return tuple(names)
 
 
 def axes_concern(shape: tuple[int, ...], names: tuple[str, ...]) -> str | None:

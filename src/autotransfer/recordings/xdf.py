@@ -13,14 +13,14 @@ from ..errors import UserError, shown
 from .cutting import Continuous, Cutting, Event
 from .optional import need
 from .raw import Array
-from .timestamps import AGREE, Clock, check_bursts, has_time, measure_rate
+from .timestamps import Clock, Rate, check_bursts, choose_rate, has_time, measure_rate
 
 
 def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
     """Open a recording; `options["stream"]` names the stream of samples if there are several."""
     streams, signal, values = read_sampled_stream(path, options.get("stream"))
     stamps = np.asarray(signal["time_stamps"], dtype=np.float64)
-    rate, notes = sampling_rate(signal, stamps)
+    rate, source, notes = sampling_rate(signal, stamps)
     clock = Clock(stamps, rate, cutting.window)
     if clock.untimed.any():
         values = np.where(clock.untimed[:, None], np.nan, values)
@@ -29,6 +29,7 @@ def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
         n_times=len(stamps),
         channels=get_channel_labels(signal["info"], values.shape[1]) or tuple(f"ch{c}" for c in range(values.shape[1])),
         sfreq=rate,
+        sources={"sfreq": source},
         events=[event for stream in streams if _rate(stream) == 0 for event in _markers(stream, clock)],
         times=clock.times,
         breaks=clock.breaks,
@@ -36,14 +37,10 @@ def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
     )
 
 
-def sampling_rate(signal: Any, stamps: NDArray[np.float64]) -> tuple[float, tuple[str, ...]]:
-    """Return the rate of a stream in Hz, and a note if its stamps (n,) contradict the rate that it states."""
+def sampling_rate(signal: Any, stamps: NDArray[np.float64]) -> Rate:
+    """Return the rate of a stream, measured if its stamps (n,) contradict the rate that it states."""
     check_bursts(stamps, f"the stream {_name(signal)!r}")
-    stated, measured = _rate(signal), measure_rate(stamps)
-    if measured is None or abs(measured - stated) <= AGREE * stated:
-        return stated, ()
-    note = f"the stream states {stated:g} Hz, but its time stamps show {measured:g} Hz, which is used"
-    return measured, (note,)
+    return choose_rate(_rate(signal), measure_rate(stamps), "the stream states")
 
 
 def read_sampled_stream(path: Path, wanted: str | None) -> tuple[list[Any], Any, Array]:

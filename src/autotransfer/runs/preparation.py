@@ -12,7 +12,7 @@ from ..model.any_module import latent_dim
 from ..model.encoders import ENCODERS, Encoders, encoder_options, find_factory
 from ..recordings import Recordings
 from ..recordings.optional import need
-from ..recordings.windows import check_rate
+from ..recordings.signal import check_rate
 from ..settings import Setting
 from ..training.members import size_of
 from ..training.packing import resolve_device
@@ -39,7 +39,7 @@ class Preparation:
     def check_settings(self, settings: Sequence[Setting]) -> None:
         """Raise if a setting cannot be trained on the windows: length, sampling rate, or a user's encoder."""
         for setting in settings:
-            check_rate(self.recordings.sfreq, setting.preprocessing.sfreq, 1e-6, "setting")
+            check_rate(self.recordings.sfreq, setting.preprocessing.sfreq, "setting")
         sizes = {setting.encoder: (setting, size_of(self.recordings, setting)) for setting in reversed(settings)}
         for encoder, (setting, size) in sizes.items():
             if encoder not in ENCODERS:

@@ -14,7 +14,7 @@ from ..jobs import Job, Outcome
 from ..model.encoders import Encoders
 from ..recordings import Recordings
 from ..recordings.container import check_recordings
-from ..recordings.windows import check_rate
+from ..recordings.signal import check_rate
 from .allocator import keep_freed_memory
 from .closed_form import make_population
 from .memory import first_line, is_out_of_memory, make_memory_error
@@ -102,7 +102,7 @@ def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
     for job in jobs:
         if not isinstance(job, Job):
             raise UserError(f"train needs Jobs, not {type(job).__name__}; make them with at.Job(setting, fold, seed)")
-        check_rate(recordings.sfreq, job.setting.preprocessing.sfreq, 1e-6, "setting")
+        check_rate(recordings.sfreq, job.setting.preprocessing.sfreq, "setting")
         if job.fold.key in seen:
             continue
         seen.add(job.fold.key)

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UserError, one_line
-from ...recordings.container import check_sfreq
 from ...recordings.optional import need
+from ...recordings.signal import Signal, channel_names
 from ..events import Activation
 from .cutter import Chunk
 
@@ -40,23 +40,19 @@ class LslSource:
         if self.inlet is None:
             others = ", ".join(repr(info.name) for info in self.lsl.resolve_streams(timeout=1.0)) or "no streams"
             raise UserError(f"no stream {stream!r} appeared within {timeout:g} s; start it or choose from: {others}")
-        info = self.inlet.get_sinfo(timeout=CONNECT_SECONDS)
-        self.n_channels = int(info.n_channels)
-        self.sfreq: float | None = self._rate(info)
-        self.channels = self._names(info)
+        self.signal = self._signal(self.inlet.get_sinfo(timeout=CONNECT_SECONDS))
 
-    def _rate(self, info: Any) -> float:
+    def _signal(self, info: Any) -> Signal:
+        """Return the rate and the names of channels of a stream."""
         if not info.sfreq > 0:
             raise UserError(f"{self.name} has no regular rate; choose a stream of samples, not of events")
         if getattr(info, "dtype", None) is str:
             raise UserError(f"{self.name} contains text; choose a stream of samples, not of events")
-        rate = check_sfreq(info.sfreq)
-        assert rate is not None
-        return rate
-
-    def _names(self, info: Any) -> tuple[str, ...] | None:
         names = tuple(str(name) for name in info.get_channel_names() or ())
-        return names if len(names) == info.n_channels == len(set(names)) else None
+        is_complete = len(names) == info.n_channels == len(set(names))
+        return Signal(
+            channels=channel_names(names if is_complete else None, int(info.n_channels)), sfreq=float(info.sfreq)
+        )
 
     def _connect(self, timeout: float) -> Any:
         """Return an open inlet, or None if there is no such stream yet."""
@@ -104,8 +100,7 @@ class LslSource:
         self.inlet = self._connect(0.2)
         if self.inlet is None:
             return
-        info = self.inlet.get_sinfo(timeout=CONNECT_SECONDS)
-        if (int(info.n_channels), self._rate(info), self._names(info)) != (self.n_channels, self.sfreq, self.channels):
+        if self._signal(self.inlet.get_sinfo(timeout=CONNECT_SECONDS)) != self.signal:
             raise UserError(f"{self.name} is back with other channels or another rate; start autotransfer stream again")
 
     def close(self) -> None:

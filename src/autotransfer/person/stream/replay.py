@@ -26,8 +26,7 @@ class RecordingSource(StoredSource):
 
     def __init__(self, recording: WholeRecording) -> None:
         self.name, self.times, self.values = recording.name, recording.times, recording.values
-        self.channels, self.n_channels = recording.channels, recording.values.shape[1]
-        self.sfreq = recording.sfreq
+        self.signal = recording.signal
 
 
 class _DecisionRecorder:

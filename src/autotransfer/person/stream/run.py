@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from ..events import EventDetector
 from ..session import Session
 from .cutter import Cutter, Event, Gap, Window
 from .sink import Sink
-from .source import Source, match_channels, match_rate
+from .source import Source, match_signal
 
 Tell = Callable[[str], None]
 SILENCE_SECONDS = 2.0  # time without samples that is reported
@@ -89,17 +89,19 @@ class Stream:
     ) -> None:
         card = session.model.card
         self.session, self.source, self.tell, self.on_window = session, source, tell, on_window
-        unstated = f"{source.name} states no sampling rate; the rate of the model or --sfreq is used"
-        self.notes = [unstated] if source.sfreq is None else []
-        self.sfreq = match_rate(source, card.sfreq)
-        self.places, notes = match_channels(source, session.model, by_position=by_position)
-        self.notes += notes
+        stated = source.signal.filter
+        self.filter = None if stated else parse_filter(filtered, source.signal.sfreq or card.sfreq)
+        self.channels, self.notes = match_signal(
+            source, session.model, stated if self.filter is None else self.filter, by_position=by_position
+        )
+        session.signal = card.signal  # of windows that are cut from the matched samples
+        assert source.signal.sfreq is not None, "match_signal sets it"
+        self.sfreq = source.signal.sfreq
         self.window = card.n_times / self.sfreq
         check_hop(hop)
         step = card.n_times // 2 if hop is None else round(hop * self.sfreq)
         if step < 1:
             raise UserError(f"hop is {hop:g} s; give at least one sample, {1 / self.sfreq:g} s")
-        self.filter = parse_filter(filtered, self.sfreq)
         if source.stored_times is not None:
             if source.stored_times < card.n_times:
                 seconds = source.stored_times / self.sfreq
@@ -117,17 +119,7 @@ class Stream:
     def describe(self) -> list[str]:
         """Return lines that describe the decoding."""
         lines = list(self.notes)
-        samples = f"filtered {self.filter}" if self.filter else "not filtered"
-        made_with = parse_filter(self.session.model.card.filter)
-        if made_with is not None and not made_with.is_causal:
-            lines.append(
-                f"the training recordings were filtered {made_with}, probably without delay; the filter of a stream "
-                "delays the signal, which can lower the accuracy (train with run --filter instead)"
-            )
-        elif made_with is not None and made_with != self.filter:
-            lines.append(
-                f"the training recordings were filtered {made_with}; add --filter auto to filter this stream too"
-            )
+        samples = f"filtered {self.filter}" if self.filter else "not filtered here"
         every = f"every {self.hop:g} s"
         if self.source.stored_times is not None:
             seconds = self.source.stored_times / self.sfreq
@@ -172,7 +164,7 @@ class Stream:
                     self.summary.samples += len(usable)
                     self.summary.untimed += int((~usable).sum())
                     if len(usable):
-                        for event in self.cutter.feed(chunk._replace(values=chunk.values[:, self.places])):
+                        for event in self.cutter.feed(chunk._replace(values=chunk.values[:, self.channels])):
                             self._handle(event)
                 if self.source.is_live:
                     has_ended = seconds is not None and now - begun >= seconds
@@ -216,9 +208,13 @@ class Stream:
             del self.summary.delays[:-N_DELAYS]
 
 
-def choose_filter(text: str, notch: Sequence[float], card: object) -> Filter | None:
-    """Return the filter of a command line: `auto` (the filter of the model's card) or text, with notches in Hz."""
-    band = parse_filter(card if text == "auto" else text)
+def choose_filter(text: str, notch: Sequence[float], trained: Filter | None) -> Filter | None:
+    """Return the filter of a command line with notches in Hz: text, or `auto`, the filter of the training recordings.
+
+    None: samples are not filtered here, but may be filtered already.
+    """
+    band = replace(trained, is_causal=bool(trained)) if text == "auto" and trained is not None else None
+    band = band if text == "auto" else parse_filter(text) or None
     if not notch:
         return band
     low, high = (None, None) if band is None else (band.highpass, band.lowpass)

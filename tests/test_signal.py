@@ -1,0 +1,166 @@
+"""What is known about a signal is compared in the same way at every entry point."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.models.model import Model
+from autotransfer.recordings import read_npz, save_npz
+from autotransfer.recordings.filters import Filter
+from autotransfer.recordings.signal import Signal
+from faults import assert_one_line, call
+
+BAND = Filter(5.0, 30.0)
+SIGNAL = Signal(channels=("C3", "Cz", "C4"), sfreq=64.0, filter=BAND, unit="V", reference="average")
+NOT_FILTERED = Filter()
+
+REFUSED: dict[str, tuple[Signal, dict[str, Any], str]] = {
+    "rate": (SIGNAL, {"sfreq": 64.2}, "sampled at 64.2 Hz, the model expects 64 Hz"),
+    "filter": (SIGNAL, {"filter": Filter(5.0, 31.0)}, "filtered 5–31 Hz, .* filtered 5–30 Hz"),
+    "notch": (SIGNAL, {"filter": Filter(5.0, 30.0, (25.0,))}, "notch 25 Hz"),
+    "not filtered": (SIGNAL, {"filter": NOT_FILTERED}, "the data are not filtered"),
+    "filtered": (replace(SIGNAL, filter=NOT_FILTERED), {"filter": BAND}, "signals that are not filtered"),
+    "unit": (SIGNAL, {"unit": "µV"}, "unit of the data is 'µV', the model expects 'V'"),
+    "reference": (SIGNAL, {"reference": "Cz"}, "reference of the data is 'Cz'"),
+    "channel": (SIGNAL, {"channels": ("C3", "Cz", "Oz")}, "needs the channel 'C4'"),
+    "channels": (SIGNAL, {"channels": ("ch0", "ch1")}, "takes 3 channels, the data have 2"),
+}
+WARNED: dict[str, tuple[Signal, dict[str, Any], str]] = {
+    "no rate": (SIGNAL, {"sfreq": None}, "no sampling rate; the model expects 64 Hz"),
+    "no filter": (SIGNAL, {"filter": None}, "filtered 5–30 Hz, and the filter of the data is unknown"),
+    "model without": (replace(SIGNAL, filter=None), {"filter": BAND}, "filter of the training recordings is unknown"),
+    "delay": (SIGNAL, {"filter": Filter(5.0, 30.0, is_causal=True)}, "training recordings were filtered by another"),
+    "no names": (SIGNAL, {"channels": ("ch0", "ch1", "ch2")}, "data do not name channels; .* C3, Cz, C4"),
+    "names": (replace(SIGNAL, channels=("ch0", "ch1", "ch2")), {"channels": SIGNAL.channels}, "model does not name"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_known_properties_that_differ_are_refused(case: str) -> None:
+    model, changes, text = REFUSED[case]
+    with pytest.raises(UserError, match=text):
+        model.check(replace(SIGNAL, **changes))
+
+
+@pytest.mark.parametrize("case", WARNED)
+def test_what_cannot_be_compared_is_said(case: str) -> None:
+    model, changes, text = WARNED[case]
+    (line,) = model.check(replace(SIGNAL, **changes)).warnings
+    assert text.split(".*")[-1].strip() in line
+
+
+def test_equal_or_unknown_properties_pass() -> None:
+    spellings: dict[str, Any] = {"channels": ("c4", "C3.", "cz", "EOG"), "sfreq": 64.03}
+    assert SIGNAL.check(replace(SIGNAL, **spellings)) == ([1, 2, 0], [])
+    assert replace(SIGNAL, unit="µV").check(replace(SIGNAL, unit="uV")).warnings == []
+    assert SIGNAL.check(replace(SIGNAL, unit=None, reference=None)).warnings == []
+    with pytest.raises(UserError, match="--filter or in meta"):
+        SIGNAL.check(replace(SIGNAL, filter=None), strict=True)
+
+
+@pytest.fixture(scope="module")
+def recordings() -> at.Recordings:
+    made = at.synthetic(n_subjects=4, windows_per_class=8, n_channels=3, n_times=64)
+    about = {"channels": SIGNAL.channels, "sfreq": 64.0, "unit": "V", "filter": BAND.to_dict()}
+    return at.Recordings(1e-5 * made.X, made.y, made.subject, **about)
+
+
+@pytest.fixture(scope="module")
+def model(recordings: at.Recordings) -> Model:
+    setting = at.Setting(encoder="linear", represent="tangent", standardize="none")
+    job = at.Job(setting, at.leave_one_subject_out(recordings)[0], 0)
+    return at.train(recordings, [job], "cpu", progress=False)[0].model()
+
+
+@pytest.fixture(scope="module")
+def folder(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("saved") / "model"
+    model.save(path)
+    return path
+
+
+def data_file(path: Path, recordings: at.Recordings, **meta: Any) -> Path:
+    """Write one subject's windows with what `meta` states."""
+    own = recordings.subject == 0
+    stated = {"channels": SIGNAL.channels, "sfreq": 64.0, "unit": "V", "classes": [str(k) for k in recordings.classes]}
+    np.savez(
+        path, X=recordings.X[own].numpy(), y=recordings.y[own].numpy(), subject=np.zeros(int(own.sum()), int),
+        meta=np.array(json.dumps(stated | meta)),
+    )  # fmt: skip
+    return path
+
+
+COMMANDS = {
+    "predict": lambda folder, data, out: ("predict", folder, data, "--quiet"),
+    "calibrate": lambda folder, data, out: ("calibrate", folder, data, "--out", out),
+}
+
+
+META: dict[str, dict[str, Any]] = {
+    "unknown filter": {},
+    "no filter": {"filter": {}},
+    "another filter": {"filter": {"highpass": 5, "lowpass": 20}},
+    "another unit": {"filter": BAND.to_dict(), "unit": "µV"},
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("case", META)
+def test_files_with_another_or_an_unknown_filter_or_unit_are_refused(
+    command: str, case: str, folder: Path, recordings: at.Recordings, tmp_path: Path
+) -> None:
+    data = data_file(tmp_path / "ann.npz", recordings, **META[case])
+    assert_one_line(call(*COMMANDS[command](folder, data, tmp_path / "out")), 2, case.split()[-1])
+
+
+def test_the_user_or_the_file_settles_the_filter(folder: Path, recordings: at.Recordings, tmp_path: Path) -> None:
+    data = data_file(tmp_path / "ann.npz", recordings)
+    stated = data_file(tmp_path / "told.npz", recordings, filter=BAND.to_dict())
+    results = [call("predict", folder, data, "--filter", "5-30", "--quiet"), call("predict", folder, stated, "--quiet")]
+    assert [result.code for result in results] == [0, 0]
+    assert results[0].out == results[1].out
+    assert_one_line(call("predict", folder, stated, "--filter", "5-20", "--quiet"), 2, "5–20 Hz; leave one out")
+
+
+def test_streams_of_files_are_filtered_once(folder: Path, recordings: at.Recordings, tmp_path: Path) -> None:
+    told = data_file(tmp_path / "told.npz", recordings, filter=BAND.to_dict())
+    unknown = data_file(tmp_path / "unknown.npz", recordings)
+    lines = call("stream", folder, "--source", told, "--out", tmp_path / "a.csv").err
+    assert "not filtered here" in lines
+    assert "filtered 5–30 Hz" in call("stream", folder, "--source", unknown, "--out", tmp_path / "b.csv").err
+    warned = call("stream", folder, "--source", unknown, "--filter", "none", "--out", tmp_path / "c.csv").err
+    assert "the filter of the data is unknown" in warned
+    other = call("stream", folder, "--source", unknown, "--filter", "5-20", "--out", tmp_path / "d.csv")
+    assert_one_line(other, 2, "filtered 5–20 Hz")
+
+
+def test_arrays_get_one_warning(model: Model, recordings: at.Recordings, recwarn: pytest.WarningsRecorder) -> None:
+    X = recordings.X[:12].numpy()
+    model.predict(X)
+    assert ["filter of the data is unknown" in str(one.message) for one in recwarn] == [True]
+    recwarn.clear()
+    session = at.Session(model)
+    for window in X:
+        session.predict(window)
+    assert ["filter of the data is unknown" in str(one.message) for one in recwarn] == [True]
+
+
+def test_arrays_in_another_unit_are_reported(model: Model, recordings: at.Recordings) -> None:
+    with pytest.warns(UserWarning, match="a factor of about 1,000,000"):
+        model.predict(1e6 * recordings.X.numpy())
+
+
+def test_a_signal_survives_files(model: Model, folder: Path, recordings: at.Recordings, tmp_path: Path) -> None:
+    assert at.load_model(folder).card.signal == model.card.signal == recordings.signal
+    assert recordings.signal.sources == {"sfreq": "user", "filter": "user", "unit": "user"}
+    save_npz(tmp_path / "all.npz", recordings)
+    stated = Signal.from_raw(read_npz(tmp_path / "all.npz"))
+    assert stated == replace(recordings.signal, sources=dict.fromkeys(("sfreq", "filter", "unit"), "stated"))
