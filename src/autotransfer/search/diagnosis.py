@@ -1,4 +1,4 @@
-"""Compute mistakes and confidence of the delivered model on held-out subjects, for the report."""
+"""Compute errors and confidence of the delivered model on held-out subjects, for the report."""
 
 from __future__ import annotations
 
@@ -34,83 +34,84 @@ from .evaluation import Predictions, delivered_predictions, nested_weights
 from .evidence import ClassificationEvidence, Evidence, RegressionEvidence
 from .weights import Floats, balanced_sample_weight, combine_log_probs
 
-BINS = 10  # of confidence
-COVERAGES = (0.8, 0.9, 0.95)
-SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5)  # of windows without a prediction
-Subject = tuple[NDArray[np.int64], NDArray[np.float64]]  # classes (n,), probabilities (n, C)
+BINS = 10  # number of bins of confidence
+COVERAGES = (0.8, 0.9, 0.95)  # requested coverages of prediction sets
+SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5)  # requested shares of windows without a prediction
+LabeledPredictions = tuple[NDArray[np.int64], NDArray[np.float64]]  # classes (n,), probabilities (n, C)
 
 
 def diagnose(run: Run, selection: Selection, evidence: Evidence) -> Diagnosis:
     """Describe the predictions for each subject by the model that was selected without the subject."""
     predictions, ensemble = delivered_predictions(selection, evidence), selection.ensemble
-    whole, of_people = use_whole_subjects(run.recordings), merge_units(run.recordings, predictions)
+    recordings, merged = use_whole_subjects(run.recordings), merge_units(run.recordings, predictions)
     if isinstance(evidence, RegressionEvidence):
-        return Diagnosis(intervals=check_intervals(whole, of_people))
-    who, y = whole.subject.numpy(), whole.y.numpy()
-    people = {str(whole.subjects[person]): (y[who == person], log_p) for person, log_p in of_people.items()}
+        return Diagnosis(intervals=check_intervals(recordings, merged))
+    subject_of_window, y = recordings.subject.numpy(), recordings.y.numpy()
+    pairs = {str(recordings.subjects[s]): (y[subject_of_window == s], log_p) for s, log_p in merged.items()}
     return Diagnosis(
-        confusions={name: confusion(*y_and_log_p) for name, y_and_log_p in people.items()},
-        reliability={name: reliability(*y_and_log_p) for name, y_and_log_p in people.items()},
-        prediction_sets=score_prediction_sets({name: (y, np.exp(log_p)) for name, (y, log_p) in people.items()}),
+        confusions={name: confusion(*y_and_log_p) for name, y_and_log_p in pairs.items()},
+        reliability={name: reliability(*y_and_log_p) for name, y_and_log_p in pairs.items()},
+        prediction_sets=score_prediction_sets({name: (y, np.exp(log_p)) for name, (y, log_p) in pairs.items()}),
         calibration=None if ensemble is None else calibration(ensemble, evidence, predictions),
     )
 
 
-def check_intervals(whole: Recordings, predicted: Predictions) -> IntervalCheck | None:
-    """Return intervals around predictions (n,) of a continuous target; None if there are too few people."""
-    who, y = whole.subject.numpy(), whole.truth.numpy()
-    residuals = [np.abs(y[who == person] - numbers) for person, numbers in predicted.items()]
-    intervals, held = Intervals.fit(residuals), list[float]()
-    if intervals is not None and np.isfinite(intervals.radius(REPORTED_COVERAGE)):  # fewer people may have finite ones
-        held = held_out_coverage(residuals, REPORTED_COVERAGE)
-    shares = {str(whole.subjects[person]): share for person, share in zip(predicted, held, strict=False)}
-    return None if intervals is None else IntervalCheck(intervals, shares)
+def check_intervals(recordings: Recordings, predictions: Predictions) -> IntervalCheck | None:
+    """Return intervals around predictions (n,) of a continuous target; None if there are too few subjects."""
+    subject_of_window, y = recordings.subject.numpy(), recordings.truth.numpy()
+    residuals = [np.abs(y[subject_of_window == subject] - values) for subject, values in predictions.items()]
+    intervals, coverage = Intervals.fit(residuals), list[float]()
+    # An infinite delivered interval is not checked, although held-out intervals may be finite.
+    if intervals is not None and np.isfinite(intervals.radius(REPORTED_COVERAGE)):
+        coverage = held_out_coverage(residuals, REPORTED_COVERAGE)
+    by_subject = {str(recordings.subjects[s]): share for s, share in zip(predictions, coverage, strict=False)}
+    return None if intervals is None else IntervalCheck(intervals, by_subject)
 
 
 def merge_units(recordings: Recordings, predictions: Predictions) -> dict[int, NDArray[np.floating]]:
-    """Return predictions (n, ...) of each person from those of held-out units; all units of a person must be scored."""
+    """Merge predictions (n, ...) of held-out units by subject. Subjects with unscored units are left out."""
     if recordings.units is None:
         return dict(predictions)
-    units, people = recordings.subject.numpy(), use_whole_subjects(recordings).subject.numpy()
-    known = np.isin(units, list(predictions))
-    whole: dict[int, NDArray[np.floating]] = {}
-    for person in np.unique(people):
-        rows = np.flatnonzero(people == person)
-        if known[rows].all():
+    units, subjects = recordings.subject.numpy(), use_whole_subjects(recordings).subject.numpy()
+    is_predicted = np.isin(units, list(predictions))
+    by_subject: dict[int, NDArray[np.floating]] = {}
+    for subject in np.unique(subjects):
+        rows = np.flatnonzero(subjects == subject)
+        if is_predicted[rows].all():
             first = predictions[int(units[rows[0]])]
             merged = np.empty((len(rows), *first.shape[1:]))
             for unit in np.unique(units[rows]):
                 merged[units[rows] == unit] = predictions[unit]
-            whole[int(person)] = merged
-    return whole
+            by_subject[int(subject)] = merged
+    return by_subject
 
 
 def calibration(ensemble: Ensemble, evidence: ClassificationEvidence, log_probs: Predictions) -> Calibration:
     """Compare confidence with accuracy, with the same weight for every subject and class."""
-    confidence, right, weight, before = [], [], [], []
-    for person, log_p in log_probs.items():
-        y, weights = evidence.y[person], nested_weights(ensemble, evidence, person)
-        plain = combine_log_probs(weights / weights.sum(), evidence.pool(person))
-        confidence.append(np.exp(log_p.max(1)))
-        before.append(np.exp(plain.max(1)))
-        right.append(log_p.argmax(1) == y)
-        weight.append(balanced_sample_weight(y) / len(log_probs))
-    hits, weights = np.concatenate(right), np.concatenate(weight)
-    bins = _bins(np.concatenate(confidence), hits, weights)
+    confidences, confidences_before, corrects, sample_weights = [], [], [], []
+    for subject, log_p in log_probs.items():
+        y, weights = evidence.y[subject], nested_weights(ensemble, evidence, subject)
+        log_p_before = combine_log_probs(weights / weights.sum(), evidence.pool(subject))  # without the temperature
+        confidences.append(np.exp(log_p.max(1)))
+        confidences_before.append(np.exp(log_p_before.max(1)))
+        corrects.append(log_p.argmax(1) == y)
+        sample_weights.append(balanced_sample_weight(y) / len(log_probs))
+    is_correct, sample_weight = np.concatenate(corrects), np.concatenate(sample_weights)
+    bins = _bins(np.concatenate(confidences), is_correct, sample_weight)
     return Calibration(
         confidence=bins[0].tolist(),
         accuracy=bins[1].tolist(),
         share=bins[2].tolist(),
         error=_error(*bins),
-        error_before=_error(*_bins(np.concatenate(before), hits, weights)),
+        error_before=_error(*_bins(np.concatenate(confidences_before), is_correct, sample_weight)),
     )
 
 
 def reliability(y: NDArray[np.int64], log_p: NDArray[np.floating]) -> Reliability:
     """Compare confidence with accuracy for one subject with classes (n,) and log-probabilities (n, C)."""
-    confidence, right, weight = np.exp(log_p.max(1)), log_p.argmax(1) == y, balanced_sample_weight(y)
-    error = _error(*_bins(confidence, right, weight))
-    return Reliability(float(np.average(confidence, weights=weight)), float(np.average(right, weights=weight)), error)
+    confidence, is_correct, weights = np.exp(log_p.max(1)), log_p.argmax(1) == y, balanced_sample_weight(y)
+    error, accuracy = _error(*_bins(confidence, is_correct, weights)), np.average(is_correct, weights=weights)
+    return Reliability(float(np.average(confidence, weights=weights)), float(accuracy), error)
 
 
 def confusion(y: NDArray[np.int64], log_p: NDArray[np.floating]) -> list[list[int]]:
@@ -120,14 +121,13 @@ def confusion(y: NDArray[np.int64], log_p: NDArray[np.floating]) -> list[list[in
     return counts
 
 
-def _bins(confidence: Floats, right: NDArray[np.bool_], weight: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return mean confidence, accuracy and share of each bin that has a window."""
-    place = np.minimum((confidence * BINS).astype(int), BINS - 1)
-    share, sure, hit = (
-        np.bincount(place, weights=summed, minlength=BINS) for summed in (weight, weight * confidence, weight * right)
-    )
-    full = share > 0
-    return sure[full] / share[full], hit[full] / share[full], np.asarray(share[full], dtype=np.float64)
+def _bins(confidence: Floats, is_correct: NDArray[np.bool_], sample_weight: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return mean confidence, accuracy and share of windows of each bin of confidence that is not empty."""
+    index = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    columns = (sample_weight, sample_weight * confidence, sample_weight * is_correct)
+    sums = np.stack([np.bincount(index, weights=column, minlength=BINS) for column in columns])
+    share, confidence_sum, accuracy_sum = sums[:, sums[0] > 0]
+    return confidence_sum / share, accuracy_sum / share, np.asarray(share, dtype=np.float64)
 
 
 def _error(confidence: Floats, accuracy: Floats, share: Floats) -> float:
@@ -135,30 +135,30 @@ def _error(confidence: Floats, accuracy: Floats, share: Floats) -> float:
     return float((share * np.abs(confidence - accuracy)).sum() / share.sum())
 
 
-def score_prediction_sets(people: Mapping[str, Subject]) -> PredictionSetScores | None:
-    """Score prediction sets and abstention on held-out subjects, by name; None if there are too few."""
-    y, probability = [labels for labels, _ in people.values()], [p for _, p in people.values()]
+def score_prediction_sets(subjects: Mapping[str, LabeledPredictions]) -> PredictionSetScores | None:
+    """Score prediction sets and abstention on held-out subjects, by name; None if there are too few subjects."""
+    y, probability = [labels for labels, _ in subjects.values()], [p for _, p in subjects.values()]
     thresholds = Thresholds.fit(y, probability)
     if thresholds is None:
         return None
-    tried, covered = coverage_curves(y, probability)
+    set_thresholds, curves = coverage_curves(y, probability)
     tables: dict[str, dict[str, Scores]] = {
         name: {} for name in ("coverage", "set_size", "answered_share", "answered_accuracy")
     }
 
-    def note(table: str, level: float, name: str, value: float) -> None:
+    def add_score(table: str, level: float, name: str, value: float) -> None:
         tables[table].setdefault(f"{level:g}", {})[name] = value
 
-    for k, (name, (labels, p)) in enumerate(people.items()):
-        rows, right = np.arange(len(labels)), p.argmax(1) == labels
-        for level, place in zip(COVERAGES, find_thresholds(np.delete(covered, k, 0), np.array(COVERAGES)), strict=True):
-            sets = make_sets(p, tried[place])
-            note("coverage", level, name, float(sets[rows, labels].mean()))
-            note("set_size", level, name, float(sets.sum(1).mean()))
+    for k, (name, (labels, p)) in enumerate(subjects.items()):
+        rows, is_correct = np.arange(len(labels)), p.argmax(1) == labels
+        for level, index in zip(COVERAGES, find_thresholds(np.delete(curves, k, 0), np.array(COVERAGES)), strict=True):
+            sets = make_sets(p, set_thresholds[index])
+            add_score("coverage", level, name, float(sets[rows, labels].mean()))
+            add_score("set_size", level, name, float(sets.sum(1).mean()))
         others = probability[:k] + probability[k + 1 :]
-        for share, least in zip(SHARES, confidence_threshold(others, np.array(SHARES)), strict=True):
-            answered = p.max(1) >= least
-            note("answered_share", share, name, float(answered.mean()))
+        for share, threshold in zip(SHARES, confidence_threshold(others, np.array(SHARES)), strict=True):
+            answered = p.max(1) >= threshold
+            add_score("answered_share", share, name, float(answered.mean()))
             if answered.any():
-                note("answered_accuracy", share, name, float(right[answered].mean()))
+                add_score("answered_accuracy", share, name, float(is_correct[answered].mean()))
     return PredictionSetScores(thresholds=thresholds, **tables)
