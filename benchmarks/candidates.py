@@ -37,7 +37,7 @@ def build_steps(recordings: at.Recordings, options: Options) -> dict[str, Step]:
     members = options.members[-1] if options.members else MEMBERS[options.size]
     steps = {}
     for setting in settings:
-        name = network_name(setting, 0, options_of_run.reference).removesuffix(", seed 0")
+        name = network_name(setting, 0, options_of_run.reference).removeprefix("network ").removesuffix(", seed 0")
         steps[name] = build_population_step(recordings, setting.replace(batch_size=BATCH), members, options.device)
     return steps
 

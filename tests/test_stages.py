@@ -36,7 +36,7 @@ from tiny import create_run, described, save_folder, tiny, tiny_file
 pytestmark = pytest.mark.usefixtures("brief_results")
 
 LINEAR = ["two linear models", "other linear models"]
-STAGES = [*LINEAR, "eegnet, seed 0", "shallow, seed 0", "eegnet (paper), seed 0"]
+STAGES = [*LINEAR, "network eegnet, seed 0", "network shallow, seed 0", "network eegnet (paper), seed 0"]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -65,6 +65,11 @@ class Stage:
     @property
     def settings(self) -> list[Setting]:
         return list(dict.fromkeys(fit.setting for fit in self.fits))
+
+    def describe(self, n_folds: int) -> str:
+        """Return the name and the number of fits. Linear models are fitted again for online sessions."""
+        online = f", and {n_folds * len(self.online)} for online sessions" * bool(self.online)
+        return f"{self.name}: {count(n_folds * len(self.fits), 'fit')}{online}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,11 +156,9 @@ def limit_words(options: RunOptions) -> list[str]:
     return [f"{limit}; the first stage is always finished (--time none: no limit)"]
 
 
-def stage_lines(plan: Plan) -> Iterator[str]:
-    """Yield a line for each stage."""
-    for number, stage in enumerate(plan.stages, 1):
-        fits = plan.folds * (len(stage.fits) + len(stage.online))
-        yield f"  {number}. {stage.name}: {count(fits, 'fit')}"
+def stage_lines(plan: Plan) -> list[str]:
+    """Return a line for each stage."""
+    return [f"  {number}. {stage.describe(plan.folds)}" for number, stage in enumerate(plan.stages, 1)]
 
 
 def work_words(plan: Plan) -> str:
@@ -252,7 +255,9 @@ def _staged(plan: Plan, candidates: Candidates) -> Plan:
     for setting in settings:
         if setting.penalty is not None:
             penalized.setdefault(setting.family, []).append(setting)
-    stages += [Stage.of(f"{family} with penalties", every, [first, *further]) for family, every in penalized.items()]
+    stages += [
+        Stage.of(f"network {family} with penalties", every, [first, *further]) for family, every in penalized.items()
+    ]
     return replace(plan, stages=stages)
 
 
@@ -277,12 +282,13 @@ def with_candidate_stages(plan: Plan, candidates: Sequence[Setting]) -> Plan:
 def network_name(setting: Setting, seed: int, plain: Setting) -> str:
     """Return a short name of a network, by its difference from the main network of its family."""
     if setting == plain:
-        return f"{setting.family} {'(paper)' if setting.family == DEFAULT_ENCODER else 'as given'}, seed {seed}"
+        suffix = "(paper)" if setting.family == DEFAULT_ENCODER else "with default settings"
+        return f"network {setting.family} {suffix}, seed {seed}"
     values = setting.preprocessing.to_values()
     traits = [name for name, kind in AUGMENTATIONS.items() if any(isinstance(s, kind) for s in setting.augmentation)]
     traits += ["align"] if values.get("align", "none") != "none" else []
     traits += [] if setting.method is None else [setting.method]
-    return f"{setting.family}{' with ' * bool(traits)}{', '.join(traits)}, seed {seed}"
+    return f"network {setting.family}{' with ' * bool(traits)}{', '.join(traits)}, seed {seed}"
 
 
 def extend_time(run: Run, seconds: float | None) -> None:

@@ -148,7 +148,7 @@ class PlanRunner:
         run.database.add(entries)
         seconds = math.inf if number == 0 or stage.always else self.seconds_left
         run.database.remember(limit=[seconds, time.time()] if math.isfinite(seconds) else [])
-        self.tell(f"stage {number + 1} of {len(self.plan.stages)}: {stage.name} on {len(run.folds())} folds")
+        self.tell(f"stage {number + 1} of {len(self.plan.stages)}, {stage.describe(len(run.folds()))}")
         start = time.monotonic()
         if isinstance(run.executor, LocalExecutor):
             run.executor.until = start + seconds
