@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.recordings import save_npz
-from autotransfer.search.study_size import EXPONENTS, ClassSums, expected_gain, gains
+from autotransfer.search.study_size import EXPONENTS, ClassSums, expected_gain, extrapolate_gains
 from autotransfer.training.closed_form import ClassMoments
 
 SHARED = np.array([0.6, 0.6, 0.0, 0.0])  # by which the classes of everybody differ
@@ -30,7 +30,7 @@ def study(people: int, windows: int = 24, own: float = 1.2, shared: float = 1.0)
 def test_the_fit_is_exact_where_the_curve_is_a_power_law() -> None:
     n = np.array([2.0, 4.0, 8.0, 16.0])
     curves = np.stack([0.8 - 0.5 * n**-1.0, 0.5 + 0.2 * n**-0.5])
-    risen = dict(zip(EXPONENTS, gains([2, 4, 8, 16], curves, 16, 32), strict=True))
+    risen = dict(zip(EXPONENTS, extrapolate_gains([2, 4, 8, 16], curves, 16, 32), strict=True))
     assert risen[1.0][0] == pytest.approx(0.5 / 16 - 0.5 / 32)
     assert risen[0.5][1] == pytest.approx(0.2 * (32**-0.5 - 16**-0.5))
     assert risen[0.25][0] > risen[1.0][0] > risen[1.25][0]  # the slower, the more is left to gain
@@ -61,18 +61,18 @@ def test_sums_by_subject_give_the_discriminant_of_all_windows() -> None:
     weight, bias = ClassMoments((codes - mean) * scale, y, 4).solve(0.5)
     expected = torch.log_softmax((asked - mean) * scale @ weight.T + bias, 1)
     people = [ClassSums.of(codes[rows], y[rows], 4) for rows in torch.arange(60).split(20)]
-    torch.testing.assert_close(ClassSums.total(people).log_probabilities(asked), expected)
+    torch.testing.assert_close(ClassSums.total(people).predict_log_proba(asked), expected)
 
 
 @pytest.mark.slow
 def test_a_study_that_gains_by_subjects_is_detected() -> None:
-    gaining = at.plan_study(study(14)).people
-    assert gaining.unit == "people"
+    gaining = at.plan_study(study(14)).subjects
+    assert gaining.unit == "subjects"
     assert (gaining.sizes[0], gaining.sizes[-1]) == (2, 13)
-    assert (gaining.now, gaining.then) == (13, 23)
+    assert (gaining.current, gaining.planned) == (13, 23)
     assert gaining.scores[-1] > gaining.scores[0]
     assert gaining.gain > 0
-    nothing = at.plan_study(study(14, own=0.0, shared=0.0)).people  # noise alone
+    nothing = at.plan_study(study(14, own=0.0, shared=0.0)).subjects  # noise alone
     assert nothing.low < 0 < nothing.high
     assert abs(nothing.scores[-1] - 0.5) < 0.12
 
@@ -80,8 +80,8 @@ def test_a_study_that_gains_by_subjects_is_detected() -> None:
 @pytest.mark.slow
 def test_the_predicted_gain_is_reached_with_more_subjects() -> None:
     """Twelve of twenty-two subjects predict what training on the other ten as well gains, measured on all."""
-    plan, everybody = at.plan_study(study(12)).people, at.plan_study(study(22)).people
-    assert plan.then == everybody.now
+    plan, everybody = at.plan_study(study(12)).subjects, at.plan_study(study(22)).subjects
+    assert plan.planned == everybody.current
     truth = everybody.scores[-1] - float(np.interp(11, everybody.sizes, everybody.scores))
     assert plan.low <= truth <= plan.high
 
