@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from autotransfer.report.wording import score
 from autotransfer.runs.choice import Choice, read_choice
+from autotransfer.words import score
 
 from .csv_rows import replace_rows
 from .evidence import compare_pooled, read_scores

@@ -13,7 +13,8 @@ import numpy as np
 from scipy import stats
 
 from autotransfer.report.statistics import holm
-from autotransfer.report.wording import probability, score, share, signed
+from autotransfer.report.wording import probability, share
+from autotransfer.words import score, signed
 
 from .drawing import Gain, draw_gains, write_figure
 from .evidence import Scores, differences, read_scores, scores_by, select_best, set_means

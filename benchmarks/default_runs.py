@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from autotransfer.report.wording import score
 from autotransfer.runs.choice import Choice, read_choice
+from autotransfer.words import score
 
 from .csv_rows import build_parser, replace_rows
 from .evidence import read_scores

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pandas as pd
 
-from autotransfer.report.statistics import Paired, paired, spread
+from autotransfer.report.statistics import PairedComparison, compare_paired
 
 from .csv_rows import read_table
 
@@ -25,17 +26,17 @@ def scores_by(table: pd.DataFrame, *columns: str) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     if len(table):
         means = table.groupby(list(columns), sort=False)["score"].mean()
-        for (*places, last), score in zip(means.index, means, strict=True):
+        for (*keys, last), score in zip(means.index, means, strict=True):
             inner = nested
-            for place in places:
-                inner = inner.setdefault(place, {})
+            for key in keys:
+                inner = inner.setdefault(key, {})
             inner[last] = float(score)
     return nested
 
 
 def set_means(scores: Scores) -> dict[str, float]:
     """Return the mean over the subjects of each data set."""
-    return {dataset: spread(list(subjects.values())).mean for dataset, subjects in scores.items()}
+    return {dataset: fmean(subjects.values()) for dataset, subjects in scores.items()}
 
 
 def select_best(baselines: Mapping[str, Scores], names: Sequence[str]) -> Scores:
@@ -43,27 +44,27 @@ def select_best(baselines: Mapping[str, Scores], names: Sequence[str]) -> Scores
     best: Scores = {}
     for name in names:
         for dataset, subjects in baselines.get(name, {}).items():
-            if dataset not in best or spread(list(subjects.values())).mean > spread(list(best[dataset].values())).mean:
+            if dataset not in best or fmean(subjects.values()) > fmean(best[dataset].values()):
                 best[dataset] = subjects
     return best
 
 
-def pairs(first: Scores, second: Scores) -> dict[str, Paired]:
+def compare_by_set(first: Scores, second: Scores) -> dict[str, PairedComparison]:
     """Compare two pipelines on each data set with common subjects."""
-    compared = {dataset: paired(subjects, second.get(dataset, {})) for dataset, subjects in first.items()}
+    compared = {dataset: compare_paired(subjects, second.get(dataset, {})) for dataset, subjects in first.items()}
     return {dataset: pair for dataset, pair in compared.items() if pair is not None}
 
 
 def differences(first: Scores, second: Scores) -> Scores:
-    """Return first minus second for every common subject."""
-    return {dataset: pair.differences for dataset, pair in pairs(first, second).items()}
+    """Return the score of the first pipeline minus the score of the second for every common subject."""
+    return {dataset: pair.differences for dataset, pair in compare_by_set(first, second).items()}
 
 
-def compare_pooled(differences: Mapping[str, Mapping[str, float]]) -> Paired | None:
-    """Compare the subjects of all data sets, each counted once; None if there are none.
+def compare_pooled(differences: Mapping[str, Mapping[str, float]]) -> PairedComparison | None:
+    """Test differences over the subjects of all data sets, each counted once; return None without subjects.
 
     differences: data set -> subject -> difference.
     """
     values = [value for subjects in differences.values() for value in subjects.values()]
-    numbered = {str(place): value for place, value in enumerate(values)}
-    return paired(numbered, dict.fromkeys(numbered, 0.0))
+    numbered = {str(i): value for i, value in enumerate(values)}
+    return compare_paired(numbered, dict.fromkeys(numbered, 0.0))

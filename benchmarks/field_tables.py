@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from autotransfer.report.wording import score
+from autotransfer.words import score
 
 from .default_runs import RUN_COLUMNS
-from .evidence import Scores, differences, pairs, read_scores, scores_by, select_best, set_means
+from .evidence import Scores, compare_by_set, differences, read_scores, scores_by, select_best, set_means
 from .inference import format_sets_ahead, mean_over_subjects
 from .markdown import markdown
 
@@ -62,7 +62,7 @@ def ahead(folder: Path) -> str:
         for baseline, scores in columns.items():
             if baseline == OURS:
                 continue
-            for dataset, pair in pairs(scores, columns[OURS]).items():
+            for dataset, pair in compare_by_set(scores, columns[OURS]).items():
                 if pair.mean > 0:
                     gap = mean_over_subjects({dataset: pair.differences})
                     means = (set_means(both)[dataset] for both in (scores, columns[OURS]))

@@ -28,11 +28,11 @@ from pathlib import Path
 import pandas as pd
 
 import autotransfer as at
-from autotransfer.report.wording import score
 from autotransfer.runs.choice import Choice, Scores, read_choice
 from autotransfer.runs.options import build_options
 from autotransfer.search.plan import begin
 from autotransfer.search.procedure import perform_plan
+from autotransfer.words import score
 
 from .csv_rows import build_parser, measure_datasets
 from .evidence import read_scores

@@ -11,9 +11,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from autotransfer.report.wording import probability, score, share, signed
+from autotransfer.report.wording import probability, share
 from autotransfer.training.intervals import bootstrap_interval
-from autotransfer.words import range_words
+from autotransfer.words import range_words, score, signed
 
 from .markdown import markdown
 

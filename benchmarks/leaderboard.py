@@ -22,7 +22,7 @@ import pandas as pd
 from autotransfer.csv_tables import csv_text
 from autotransfer.errors import UserError
 from autotransfer.files import write_atomically
-from autotransfer.report.wording import score
+from autotransfer.words import score
 
 from .confirmation import ENSEMBLE, ConfirmationScores
 from .csv_rows import read_table

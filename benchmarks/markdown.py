@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from autotransfer.report.statistics import Paired
-from autotransfer.report.wording import score, signed
-from autotransfer.words import range_words
+from autotransfer.report.statistics import PairedComparison
+from autotransfer.words import range_words, score, signed
 
 
 def markdown(heads: list[str], rows: list[list[str]]) -> str:
@@ -22,7 +21,7 @@ def bold_best(values: Sequence[float | None]) -> list[str]:
     return [f"**{cell}**" if cell == best else cell for cell in cells]
 
 
-def format_interval(pair: Paired | None) -> str:
+def format_interval(pair: PairedComparison | None) -> str:
     """Return a mean difference and its 95 % interval as a cell."""
     return "–" if pair is None else f"{signed(pair.mean)} ({range_words(pair.interval)})"
 

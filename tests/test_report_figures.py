@@ -17,7 +17,7 @@ from autotransfer.report import plot
 from autotransfer.report.comparison import list_methods
 from autotransfer.report.page import SECTIONS
 from autotransfer.report.plot import Figure
-from autotransfer.report.statistics import paired
+from autotransfer.report.statistics import compare_paired
 from autotransfer.report.summary import Summary
 from report_example import EXAMPLES, averaged, finished, in_stages, paper_network_won
 from report_outline import example, figure_data
@@ -89,7 +89,7 @@ def test_differences_are_to_the_best_baseline() -> None:
     run = averaged()
     assert run.choice is not None
     assert run.choice.best_baseline is not None
-    pair = paired(run.choice.estimate, run.choice.baselines[run.choice.best_baseline.name])
+    pair = compare_paired(run.choice.estimate, run.choice.baselines[run.choice.best_baseline.name])
     assert pair is not None
     figure = figures(run)["differences"]
     assert dict(map(tuple, figure.rows)) == pair.differences

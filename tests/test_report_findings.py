@@ -13,12 +13,13 @@ from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.report.comparison import list_models
 from autotransfer.report.findings import describe_censoring, describe_labels, describe_unlabeled, headline, notes
 from autotransfer.report.methods import methods_paragraph
-from autotransfer.report.statistics import paired
+from autotransfer.report.statistics import compare_paired
 from autotransfer.report.summary import Summary
 from autotransfer.report.terminal import result_lines
-from autotransfer.report.wording import family_words, interval, score, signed
+from autotransfer.report.wording import family_words
 from autotransfer.runs.choice import Choice, NamedSetting
 from autotransfer.settings import Setting
+from autotransfer.words import range_words, score, signed
 from report_example import averaged, empty, finished, paper_network_won
 from report_outline import Outline, example, figure_data, light, place
 
@@ -84,9 +85,9 @@ def test_the_terminal_prints_at_most_seven_lines_and_the_report() -> None:
     assert "chance .250" in lines[0]
     assert best.name in lines[1]
     assert signed(best.difference) in lines[1]
-    pair = paired(replayed.calibrated["5"], replayed.before_calibration["5"])
+    pair = compare_paired(replayed.calibrated["5"], replayed.before_calibration["5"])
     assert f"from {score(pair.second.mean)} to {score(pair.first.mean)} on the windows without a label" in lines[4]
-    assert f"{signed(pair.mean)} (95 % interval {interval(pair)})" in lines[4]
+    assert f"{signed(pair.mean)} (95 % interval {range_words(pair.interval)})" in lines[4]
     assert len(result_lines(of(finished()))) <= 7
 
 
@@ -126,7 +127,7 @@ def test_the_part_of_censoring_is_the_difference_to_uncensored_candidates() -> N
     run = finished()
     nested = of(run).nested_test_scores
     plain = {subject: value - 0.01 * (1 + n % 3) for n, (subject, value) in enumerate(nested.items())}
-    part = paired(nested, plain)
+    part = compare_paired(nested, plain)
     assert part is not None
     (line,) = describe_censoring(of(run, alternatives={"uncensored": plain}))
     assert f"scores {score(part.second.mean)}" in line

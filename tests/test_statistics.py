@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from autotransfer.report.statistics import holm, paired, signed_rank_p, spread
+from autotransfer.report.statistics import compare_paired, holm, signed_rank_p, summarize
 from autotransfer.training.intervals import bootstrap_interval
 
 
@@ -79,25 +79,25 @@ def test_interval_of_few_or_equal_values() -> None:
 
 
 def test_spread() -> None:
-    found = spread([0.4, 0.8, 0.6, 0.5, 0.7])
+    found = summarize([0.4, 0.8, 0.6, 0.5, 0.7])
     assert (found.n, found.mean, found.lower_quartile, found.minimum) == pytest.approx((5, 0.6, 0.5, 0.4))
 
 
 def test_paired_uses_the_subjects_both_have() -> None:
     first = {"a": 0.7, "b": 0.5, "c": 0.6, "only": 0.9, "broken": math.nan}
     second = {"c": 0.6, "b": 0.6, "a": 0.5, "other": 0.1, "broken": 0.4}
-    pair = paired(first, second)
+    pair = compare_paired(first, second)
     assert pair is not None
     assert list(pair.differences) == ["c", "b", "a"]
     assert (pair.wins, pair.ties, pair.losses) == (1, 1, 1)
     assert pair.mean == pytest.approx(0.1 / 3)
     assert (pair.first.mean, pair.second.mean) == pytest.approx((0.6, 1.7 / 3))
     assert pair.p is None
-    assert paired({"a": 1.0}, {"b": 1.0}) is None
+    assert compare_paired({"a": 1.0}, {"b": 1.0}) is None
 
 
 def test_rounding_is_a_tie() -> None:
-    pair = paired({"a": 0.1 + 0.2}, {"a": 0.3})
+    pair = compare_paired({"a": 0.1 + 0.2}, {"a": 0.3})
     assert pair is not None
     assert (pair.wins, pair.ties, pair.mean, pair.interval) == (0, 1, 0.0, None)
 
@@ -108,7 +108,7 @@ scores = st.dictionaries(st.text(max_size=3), st.floats(0, 1), min_size=2, max_s
 @given(scores, st.floats(-0.5, 0.5))
 @settings(max_examples=40, deadline=None)
 def test_a_constant_gain_is_found_exactly(second: dict[str, float], gain: float) -> None:
-    pair = paired({subject: value + gain for subject, value in second.items()}, second)
+    pair = compare_paired({subject: value + gain for subject, value in second.items()}, second)
     assert pair is not None
     assert pair.mean == pytest.approx(gain, abs=2e-9)
     assert pair.interval == pytest.approx((pair.mean, pair.mean), abs=1e-9)

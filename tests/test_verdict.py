@@ -15,7 +15,7 @@ from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.models.loading import load_model
 from autotransfer.report.findings import describe_worst, headline
-from autotransfer.report.statistics import paired
+from autotransfer.report.statistics import compare_paired
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.headline import best_baseline
 from autotransfer.search.baselines import LINEAR_BASELINES, PYRIEMANN, RECENTERED
@@ -81,7 +81,7 @@ def test_the_best_baseline_is_compared_by_subject() -> None:
     own = {str(n): 0.5 + 0.03 * n for n in range(10)}
     baselines = {"low": {s: v - 0.2 for s, v in own.items()},
              "high": {s: v - 0.01 * (1 + int(s) % 3) for s, v in own.items() if s != "9"}}  # fmt: skip
-    found, pair = best_baseline(own, baselines), paired(own, baselines["high"])
+    found, pair = best_baseline(own, baselines), compare_paired(own, baselines["high"])
     assert found is not None
     assert pair is not None
     assert (found.name, found.n_subjects, found.comparison) == ("high", 9, "better")

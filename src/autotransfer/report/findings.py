@@ -14,9 +14,9 @@ from ..runs.headline import BASELINE_LETTERS, MOST_NAMES, mean, short_name
 from ..tasks import label_of
 from ..tasks.regression import R2
 from ..training.intervals import describe_next_subject
-from ..words import count, score, signed
-from .statistics import paired
-from .wording import family_words, interval, share
+from ..words import count, range_words, score, signed
+from .statistics import compare_paired
+from .wording import family_words, share
 
 NO_BETTER = "No setting is clearly better than the paper's network"
 MOST_STAGES = 3  # stages whose names are listed
@@ -118,7 +118,7 @@ def describe_labels(choice: Choice) -> str | None:
     replayed, listed = choice.replay, []
     n_subjects = len(next(iter(replayed.zero_shot.values())))
     for n, scores in replayed.calibrated.items():
-        if (pair := paired(scores, replayed.before_calibration[n])) is not None:
+        if (pair := compare_paired(scores, replayed.before_calibration[n])) is not None:
             fewer = f" ({pair.n} of {n_subjects} subjects have enough windows)" * (pair.n < n_subjects)
             listed.append(f"{signed(pair.mean)} with {n}{fewer}")
     return f"Labels: {', '.join(listed)} labeled windows of each class, scored on the windows without a label."
@@ -231,9 +231,9 @@ def describe_censoring(choice: Choice) -> list[str]:
     }
     lines = []
     for name, key in others.items():
-        pair = paired(choice.estimate, choice.alternatives.get(key, {}))
+        pair = compare_paired(choice.estimate, choice.alternatives.get(key, {}))
         if pair is not None and pair.ties < pair.n:
-            gain = f"the difference of the delivered model to it is {signed(pair.mean)} ({interval(pair)})"
+            gain = f"the difference of the delivered model to it is {signed(pair.mean)} ({range_words(pair.interval)})"
             lines.append(f"{name} scores {score(pair.second.mean)}; {gain}.")
     return lines
 

@@ -10,10 +10,11 @@ from ..runs.choice import Choice, Ensemble
 from ..runs.headline import mean
 from ..tasks import label_of
 from ..training.ridge import STRENGTHS
+from ..words import count, score
 from .findings import ADAPTATIONS, describe_hold_out, describe_missing, headline
 from .page import text_of
 from .summary import Summary
-from .wording import count, family_words, score, share
+from .wording import family_words, share
 
 MOST_CLASSES = 12  # maximum of named classes
 

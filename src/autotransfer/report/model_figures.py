@@ -1,4 +1,4 @@
-"""Figures of the delivered model: mistakes, confidence, labels, online sessions, fits and leakage."""
+"""Figures about the delivered model: confusions, confidence, labels, online sessions, training and leakage."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 
 from ..runs.choice import Scores
+from ..words import score, signed
 from . import plot
-from .escaping import plot_text
+from .escaping import format_label
 from .findings import describe_losses, describe_session
 from .plot import ACCENT, GREY, LOSS, MUTED, Figure, Json
 from .summary import Summary
-from .wording import score, share, signed
+from .wording import share
 
-MOST_CELLS = 12  # maximum of classes for which cells show numbers
-MOST_EPOCHS = 150  # maximum of drawn epochs
-LARGEST = 34  # diameter in pixels of a dot for all windows
+MOST_CELLS = 12  # maximum number of classes for which cells show numbers
+MOST_EPOCHS = 150  # maximum number of drawn epochs
+LARGEST_DOT = 34  # diameter in pixels of a dot that stands for all windows
 
 
 def mean_of(values: Mapping[str, float]) -> float:
@@ -30,18 +31,18 @@ def mean_of(values: Mapping[str, float]) -> float:
 def draw_confusion(summary: Summary) -> Figure | None:
     """Draw the confusion matrix over all test subjects; rows sum to one."""
     names = list(summary.data.classes)
-    known = {} if summary.choice is None else summary.choice.confusions
-    tables = {who: np.array(counts, dtype=np.int64) for who, counts in known.items()}
-    tables = {who: counts for who, counts in tables.items() if counts.shape == (len(names), len(names))}
+    confusions = {} if summary.choice is None else summary.choice.confusions
+    tables = {subject: np.array(counts, dtype=np.int64) for subject, counts in confusions.items()}
+    tables = {subject: counts for subject, counts in tables.items() if counts.shape == (len(names), len(names))}
     if not tables:
         return None
-    whole = np.sum(list(tables.values()), 0)
-    totals = whole.sum(1, keepdims=True)
-    shares = np.divide(whole, totals, out=np.full(whole.shape, math.nan), where=totals > 0)
-    cut = [plot_text(name) for name in names]
+    summed = np.sum(list(tables.values()), 0)
+    totals = summed.sum(1, keepdims=True)
+    shares = np.divide(summed, totals, out=np.full(summed.shape, math.nan), where=totals > 0)
+    labels = [format_label(name) for name in names]
     texts = [
-        [f"true {cut[i]}<br>predicted {cut[j]}<br>{n} of {totals[i, 0]} windows" for j, n in enumerate(row)]
-        for i, row in enumerate(whole.tolist())
+        [f"true {labels[i]}<br>predicted {labels[j]}<br>{n} of {totals[i, 0]} windows" for j, n in enumerate(row)]
+        for i, row in enumerate(summed.tolist())
     ]
     cells: Json = {"type": "heatmap", "z": shares.tolist(), "zmin": 0, "zmax": 1, "xgap": 2, "ygap": 2}
     cells |= {"colorscale": [[0, plot.BACKGROUND], [1, ACCENT]], "showscale": False}
@@ -49,7 +50,7 @@ def draw_confusion(summary: Summary) -> Figure | None:
     if len(names) <= MOST_CELLS:
         cells |= {"text": [list(map(score, row)) for row in shares.tolist()]}
         cells |= {"texttemplate": "%{text}", "textfont": {"size": 12}}
-    down = plot.names_axis(names, "true", length=12) | {"range": [len(names) - 0.4, -0.6]}
+    y_axis = plot.names_axis(names, "true", length=12) | {"range": [len(names) - 0.4, -0.6]}
     return Figure(
         key="confusion",
         title="Confused classes",
@@ -58,12 +59,12 @@ def draw_confusion(summary: Summary) -> Figure | None:
         data=[cells],
         layout={
             "xaxis": plot.names_axis(names, "predicted", length=12) | {"constrain": "domain"},
-            "yaxis": down | {"scaleanchor": "x", "constrain": "domain"},
+            "yaxis": y_axis | {"scaleanchor": "x", "constrain": "domain"},
         },
         columns=("subject", "true", "predicted", "count"),
         rows=[
-            [who, names[i], names[j], n]
-            for who, counts in {"all subjects": whole, **tables}.items()
+            [subject, names[i], names[j], n]
+            for subject, counts in {"all subjects": summed, **tables}.items()
             for i, row in enumerate(counts.tolist())
             for j, n in enumerate(row)
         ],
@@ -76,42 +77,42 @@ def draw_reliability(summary: Summary) -> Figure | None:
     choice = summary.choice
     if choice is None:
         return None
-    subjects = {who: own for who, own in choice.reliability.items() if math.isfinite(own.overconfidence)}
+    subjects = {name: values for name, values in choice.reliability.items() if math.isfinite(values.overconfidence)}
     bins: list[tuple[float, float, float]] = []
-    if (found := choice.calibration) is not None:
-        every = zip(found.confidence, found.accuracy, found.share, strict=False)
-        bins = [bin_ for bin_ in every if all(map(math.isfinite, bin_)) and bin_[2] > 0]
-    rows: list[list[object]] = [[who, own.confidence, own.accuracy, None] for who, own in subjects.items()]
+    if (calibration := choice.calibration) is not None:
+        all_bins = zip(calibration.confidence, calibration.accuracy, calibration.share, strict=False)
+        bins = [bin_ for bin_ in all_bins if all(map(math.isfinite, bin_)) and bin_[2] > 0]
+    rows: list[list[object]] = [[name, s.confidence, s.accuracy, None] for name, s in subjects.items()]
     rows += [["all windows", *bin_] for bin_ in bins]
     if not rows:
         return None
     data = [plot.line([0, 1], [0, 1], "accuracy = confidence", stroke=MUTED, width=1.5, line={"dash": "dot"})]
     if subjects:
-        x, y = [own.confidence for own in subjects.values()], [own.accuracy for own in subjects.values()]
-        texts = [f"subject {plot_text(who)}<br>confidence {score(a)}, accuracy {score(b)}" for (who, _), a, b in zip(
-            subjects.items(), x, y, strict=True)]  # fmt: skip
+        x, y = [s.confidence for s in subjects.values()], [s.accuracy for s in subjects.values()]
+        texts = [f"subject {format_label(name)}<br>confidence {score(a)}, accuracy {score(b)}" for name, a, b in zip(
+            subjects, x, y, strict=True)]  # fmt: skip
         data.append(plot.points(x, y, "one subject", fill=GREY, text=texts))
     if bins:
-        sizes = [max(6.0, LARGEST * math.sqrt(min(1.0, part))) for *_, part in bins]
+        sizes = [max(6.0, LARGEST_DOT * math.sqrt(min(1.0, part))) for *_, part in bins]
         texts = [f"confidence {score(a)}<br>accuracy {score(b)}<br>{share(c)} of the windows" for a, b, c in bins]
         x, y = [a for a, _, _ in bins], [b for _, b, _ in bins]
         data.append(plot.path(x, y, "all windows", fill=ACCENT, width=1.5, text=texts, marker={"size": sizes}))
-    worst = max(subjects, key=lambda who: subjects[who].overconfidence, default=None)
-    words = ""
+    worst = max(subjects, key=lambda name: subjects[name].overconfidence, default=None)
+    caption = "On the diagonal, confidence equals accuracy. Below the diagonal, the model is overconfident."
     if worst is not None and (gap := subjects[worst].overconfidence) > 0:
-        words = f" The model is most overconfident on subject {worst} ({signed(gap)})."
-    if found is not None:
-        scaled, unscaled = score(found.error), score(found.error_before)
-        words += f" The expected calibration error is {scaled}"
-        words += f" ({unscaled} before temperature scaling)." if found.error < found.error_before else "."
+        caption += f" The model is most overconfident on subject {worst} ({signed(gap)})."
+    if calibration is not None:
+        caption += f" The mean distance from the diagonal (expected calibration error) is {score(calibration.error)}"
+        unscaled = f" ({score(calibration.error_before)} before temperature scaling)"
+        caption += unscaled * (calibration.error < calibration.error_before) + "."
     both = [value for _, a, b, _ in rows for value in (a, b) if isinstance(value, float)]
-    across = plot.score_axis("confidence: probability of the predicted class", [*both, summary.data.chance])
+    x_axis = plot.score_axis("confidence: probability of the predicted class", [*both, summary.data.chance])
     return Figure(
         key="reliability",
         title="Confidence and accuracy",
-        caption="On the diagonal, confidence equals accuracy. Below it, the model is overconfident." + words,
+        caption=caption,
         data=data,
-        layout=plot.scores_over(across, "accuracy", both, summary.data.chance),
+        layout=plot.scores_over(x_axis, "accuracy", both, summary.data.chance),
         columns=("subject", "confidence", "accuracy", "share of windows"),
         rows=rows,
         height=440,
@@ -127,24 +128,24 @@ def draw_labels(summary: Summary) -> Figure | None:
     lines: dict[str, tuple[dict[str, Scores], str, str]] = {
         "calibrated with the labels": (replayed.calibrated, ACCENT, "circle"),
         "delivered model": (replayed.before_calibration, MUTED, "diamond"),
-        "trained on the labels alone": (replayed.personal, LOSS, "square"),
+        "trained on these labels alone": (replayed.personal, LOSS, "square"),
     }
     data: list[Json] = []
     rows: list[list[Any]] = []
     for name, (tables, fill, symbol) in lines.items():
         means = [mean_of(by_subject) for by_subject in tables.values()]
-        texts = [f"{name}<br>{n} of each class: {score(mean)}" for n, mean in zip(tables, means, strict=True)]
+        texts = [f"{name}<br>{n} labels of each class: {score(mean)}" for n, mean in zip(tables, means, strict=True)]
         if tables:
             data.append(plot.path([*tables], means, name, fill=fill, symbol=symbol, text=texts))
         rows += [[name, int(n), mean, len(tables[n])] for n, mean in zip(tables, means, strict=True)]
-    across = plot.plain_axis("labeled windows of each class", type="category")
+    x_axis = plot.plain_axis("labeled windows of each class", type="category")
     return Figure(
         key="labels",
         title="Gain from a few labels",
         caption=f"Mean {summary.metric} over held-out subjects on the windows without a label. "
         f"{describe_losses(replayed)}",
         data=data,
-        layout=plot.scores_over(across, summary.metric, [row[2] for row in rows], summary.chance),
+        layout=plot.scores_over(x_axis, summary.metric, [row[2] for row in rows], summary.chance),
         columns=("model", "labeled windows of each class", "mean", "subjects"),
         rows=rows,
         height=360,
@@ -157,17 +158,17 @@ def draw_adaptation(summary: Summary) -> Figure | None:
     replayed = None if summary.choice is None else summary.choice.replay
     if replayed is None:
         return None
-    orders = {
-        order: {who: replayed.adapted[order][who] - value for who, value in before.items()}
-        for order, before in replayed.zero_shot.items()
+    gains_by_order = {
+        order: {subject: replayed.adapted[order][subject] - value for subject, value in scores.items()}
+        for order, scores in replayed.zero_shot.items()
     }
-    gains, means = [list(own.values()) for own in orders.values()], [mean_of(own) for own in orders.values()]
-    across = plot.difference_axis("gain in an online session", chain(*gains), least=0.01)
-    titles = [f"{plot_text(order)}: {score(mean_of(replayed.adapted[order]))}" for order in orders]
-    heights, layout, height = plot.dot_rows(gains, across, titles, [signed(mean) for mean in means])
+    gains, means = [list(g.values()) for g in gains_by_order.values()], [mean_of(g) for g in gains_by_order.values()]
+    x_axis = plot.difference_axis("gain in an online session", chain(*gains), least=0.01)
+    titles = [f"{format_label(order)}: {score(mean_of(replayed.adapted[order]))}" for order in gains_by_order]
+    heights, layout, height = plot.dot_rows(gains, x_axis, titles, [signed(mean) for mean in means])
     data = []
-    for i, own in enumerate(orders.values()):
-        texts = [f"subject {plot_text(who)}: {signed(gain)}" for who, gain in own.items()]
+    for i, by_subject in enumerate(gains_by_order.values()):
+        texts = [f"subject {format_label(subject)}: {signed(gain)}" for subject, gain in by_subject.items()]
         look = {"size": plot.DOT, "opacity": 0.6}
         data.append(plot.points(gains[i], heights[i], "subjects", fill=GREY, text=texts, marker=look))
         text, size = [signed(means[i])], {"size": 12}
@@ -176,19 +177,19 @@ def draw_adaptation(summary: Summary) -> Figure | None:
         key="adaptation",
         title="Gain from unlabeled windows",
         caption="Windows of held-out subjects are replayed one by one without labels, in several orders: as recorded, "
-        "at random (balanced), class after class (one-sided), and with the largest class first. A dot is the gain of a "
-        f"subject, the {summary.metric} in an online session minus that of the delivered model, over all windows. "
-        f"Large dots are means. {describe_session(replayed)}",
+        "at random (balanced), class after class (one-sided), and with the largest class first. Small dots are "
+        f"subjects, large dots means. The gain is the {summary.metric} over all windows in an online session minus "
+        f"the {summary.metric} without adaptation. {describe_session(replayed)}",
         data=data,
         layout=layout,
         columns=("order", "subject", "gain"),
-        rows=[[order, who, gain] for order, own in orders.items() for who, gain in own.items()],
+        rows=[[order, subject, gain] for order, g in gains_by_order.items() for subject, gain in g.items()],
         height=height,
     )
 
 
 def draw_curves(summary: Summary) -> Figure | None:
-    """Draw the median loss over folds by epoch, up to the epoch that half of the folds reached."""
+    """Draw the median loss over folds by epoch, up to the median number of epochs."""
     data: list[Json] = []
     rows: list[list[object]] = []
     for role, setting in summary.networks.items():
@@ -196,17 +197,18 @@ def draw_curves(summary: Summary) -> Figure | None:
             continue
         histories = [fit.record.history for fit in summary.fits if fit.setting == setting]
         for key, dash in (("train_loss", "dot"), ("validation_loss", "solid")):
-            known = [np.array(history[key]) for history in histories if np.isfinite(history[key]).any()]
-            length = int(np.median([len(history) for history in known])) if known else 0
+            curves = [np.array(history[key]) for history in histories if np.isfinite(history[key]).any()]
+            length = int(np.median([len(curve) for curve in curves])) if curves else 0
             epochs = np.unique(np.linspace(0, length - 1, MOST_EPOCHS).astype(int))[:length]
-            losses = [[own[e] for own in known if e < len(own) and math.isfinite(own[e])] for e in epochs]
-            drawn = [(int(e) + 1, float(np.median(own))) for e, own in zip(epochs, losses, strict=True) if own]
-            if not drawn:
+            losses = [[curve[e] for curve in curves if e < len(curve) and math.isfinite(curve[e])] for e in epochs]
+            points = [(int(e) + 1, float(np.median(fold))) for e, fold in zip(epochs, losses, strict=True) if fold]
+            if not points:
                 continue
-            name = f"{plot_text(summary.network_labels[role])}, {'training' if key == 'train_loss' else 'validation'}"
-            fill, x, y = ACCENT if role == "chosen" else GREY, [x for x, _ in drawn], [y for _, y in drawn]
+            part = "training" if key == "train_loss" else "validation"
+            name, fill = f"{format_label(summary.network_labels[role])}, {part}", ACCENT if role == "chosen" else GREY
+            x, y = [x for x, _ in points], [y for _, y in points]
             data.append(plot.line(x, y, name, stroke=fill, line={"dash": dash}))
-            rows += [[name, epoch, loss] for epoch, loss in drawn]
+            rows += [[name, epoch, loss] for epoch, loss in points]
     if not rows:
         return None
     return Figure(
@@ -225,32 +227,31 @@ def draw_curves(summary: Summary) -> Figure | None:
 def draw_leakage(summary: Summary) -> Figure | None:
     """Draw the accuracy of predicting the subject from latents, by network and fold."""
     fills = {"paper_network": GREY, "uncensored": LOSS, "chosen": ACCENT}
-    leaks = summary.leakage
-    folds = list(dict.fromkeys(leak.test_subject for found in leaks.values() for leak in found))
+    folds = list(dict.fromkeys(probe.test_subject for probes in summary.leakage.values() for probe in probes))
     if not folds:
         return None
     data = []
-    for role, found in leaks.items():
-        name, x = plot_text(summary.network_labels[role]), [folds.index(leak.test_subject) for leak in found]
-        texts = [f"test subject {plot_text(leak.test_subject)}<br>{name}: {score(leak.accuracy)}" for leak in found]
-        y = [leak.accuracy for leak in found]
+    for role, probes in summary.leakage.items():
+        name, x = format_label(summary.network_labels[role]), [folds.index(probe.test_subject) for probe in probes]
+        texts = [f"test subject {format_label(p.test_subject)}<br>{name}: {score(p.accuracy)}" for p in probes]
+        y = [probe.accuracy for probe in probes]
         data.append(plot.points(x, y, name, fill=fills[role], text=texts, marker={"size": 10}))
-    every = [leak for found in leaks.values() for leak in found]
-    chance = float(np.mean([leak.chance for leak in every]))
-    across = plot.names_axis(folds, "test subject of the fold")
+    all_probes = [probe for probes in summary.leakage.values() for probe in probes]
+    chance = float(np.mean([probe.chance for probe in all_probes]))
+    x_axis = plot.names_axis(folds, "test subject of the fold")
     return Figure(
         key="leakage",
         title="Can a classifier recognize subjects from latent features?",
         caption="Accuracy of a new classifier that predicts the training subject of a window from the latent features "
-        "of a network. The effect of a penalty is the difference to the same network without it. The paper's network "
+        "of a network. Compare a network with a penalty with the same network without a penalty. The paper's network "
         "may have other preprocessing.",
         data=data,
-        layout=plot.scores_over(across, "accuracy of predicting the subject", [k.accuracy for k in every], chance),
+        layout=plot.scores_over(x_axis, "accuracy of predicting the subject", [p.accuracy for p in all_probes], chance),
         columns=("test subject", "model", "accuracy", "chance", "bits"),
         rows=[
-            [leak.test_subject, role, leak.accuracy, leak.chance, leak.bits]
-            for role, found in leaks.items()
-            for leak in found
+            [probe.test_subject, role, probe.accuracy, probe.chance, probe.bits]
+            for role, probes in summary.leakage.items()
+            for probe in probes
         ],
         height=320,
         legend=True,

@@ -19,8 +19,9 @@ from ..files import write_atomically
 from ..recordings.optional import need
 from ..runs.choice import Choice
 from ..tasks import label_of
+from ..words import count, range_words, score, signed
 from .comparison import find_model, list_methods
-from .escaping import muted_brackets, plain, script_json
+from .escaping import mute_brackets, replace_unshowable, script_json
 from .findings import describe_missing, headline, notes
 from .model_figures import (
     draw_adaptation,
@@ -33,9 +34,9 @@ from .model_figures import (
 )
 from .plot import Figure
 from .score_figures import draw_differences, draw_stages, draw_subjects
-from .statistics import holm, paired, spread
+from .statistics import compare_paired, holm, summarize
 from .summary import Summary
-from .wording import count, duration, interval, probability, score, share, signed
+from .wording import duration, probability, share
 
 # The page may not fetch or send anything, and runs only the scripts inside it.
 POLICY = (
@@ -132,9 +133,9 @@ def _environment() -> Environment:
     found = Environment(
         loader=PackageLoader("autotransfer.report"), autoescape=select_autoescape(["html"]), undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
-        finalize=lambda value: value if isinstance(value, Markup) else plain(value),
+        finalize=lambda value: value if isinstance(value, Markup) else replace_unshowable(value),
     )  # fmt: skip
-    found.filters |= {"muted_brackets": muted_brackets, "number": number_words, "count": count}
+    found.filters |= {"mute_brackets": mute_brackets, "number": number_words, "count": count}
     return found
 
 
@@ -166,15 +167,15 @@ def tabulate_models(summary: Summary) -> Table | None:
     base = find_model(rows, "none")
     if summary.choice is None:
         return None
-    pairs = {row.key: paired(row.scores, base.scores) for row in rows if row is not base} if base else {}
+    pairs = {row.key: compare_paired(row.scores, base.scores) for row in rows if row is not base} if base else {}
     corrected = holm({row.key: pair.p for row in rows if row.key in CENSORS and (pair := pairs.get(row.key))})
     lines: list[list[Any]] = []
     for row in rows:
-        described, pair = spread(list(row.scores.values())), pairs.get(row.key)
+        described, pair = summarize(list(row.scores.values())), pairs.get(row.key)
         against = ["–"] * 4
         if pair is not None:
             signs, p = f"{pair.wins} / {pair.ties} / {pair.losses}", corrected.get(row.key, pair.p)
-            against = [signed(pair.mean), interval(pair), signs, probability(p)]
+            against = [signed(pair.mean), range_words(pair.interval), signs, probability(p)]
         lines.append([row.label, *map(score, (described.mean, described.lower_quartile, described.minimum)), *against])
     metric, chance = summary.metric, summary.options.task.chance_words(summary.chance)
     return Table(

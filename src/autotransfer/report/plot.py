@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .escaping import plot_text
+from .escaping import format_label
 
 Json = dict[str, Any]
 
@@ -94,7 +94,7 @@ def difference_axis(title: str, values: Iterable[float], *, least: float) -> Jso
 def names_axis(names: Sequence[str], title: str = "", *, length: int = 14, **more: Any) -> Json:
     """Return an axis with names at 0, 1, ..., because plotly would read the category '1' as a number."""
     ticks = {"tickmode": "array", "tickvals": list(range(len(names)))}
-    labels = [plot_text(name, length) for name in names]
+    labels = [format_label(name, length) for name in names]
     return plain_axis(title, range=[-0.6, len(names) - 0.4], showgrid=False, ticktext=labels, **ticks) | more
 
 

@@ -8,13 +8,14 @@ from itertools import chain
 from ..folds import SUBJECT
 from ..tasks import label_of
 from ..training.intervals import bootstrap_interval
+from ..words import range_words, score, signed
 from . import plot
 from .comparison import DELIVERED, best_baseline, find_model, finite_scores, list_models
-from .escaping import plot_text
+from .escaping import format_label
 from .plot import ACCENT, GREY, MUTED, SOFT, Figure, Json
-from .statistics import paired
+from .statistics import compare_paired
 from .summary import Summary
-from .wording import duration, interval, score, signed
+from .wording import duration
 
 
 def draw_subjects(summary: Summary) -> Figure | None:
@@ -28,15 +29,15 @@ def draw_subjects(summary: Summary) -> Figure | None:
     lowest = plot.LOWEST_SHOWN if first is not None and first.mean > 0 else -math.inf
     values = [[max(value, lowest) for value in row.scores.values()] for row in shown]
     across = plot.score_axis(f"{summary.metric} on the test subject", chain(*values), summary.chance)
-    titles, means = [plot_text(row.label, 40) for row in shown], [score(row.mean) for row in shown]
-    worst = plot_text(min(shown[0].scores, key=shown[0].scores.__getitem__), 12)
+    titles, means = [format_label(row.label, 40) for row in shown], [score(row.mean) for row in shown]
+    worst = format_label(min(shown[0].scores, key=shown[0].scores.__getitem__), 12)
     titles[0], means[0] = "<b>AutoTransfer, delivered</b>", f"<b>{means[0]}</b>"
     names = [f"{titles[0]}; worst: subject {worst}", *titles[1:]]
     heights, layout, height = plot.dot_rows(values, across, names, means)
     data, bands = [], []
     for i, row in enumerate(shown):
         fill, soft = (ACCENT, SOFT) if row is first else (GREY, plot.GREY_SOFT)
-        texts = [f"{titles[i]}<br>subject {plot_text(who)}: {score(value)}" for who, value in row.scores.items()]
+        texts = [f"{titles[i]}<br>subject {format_label(who)}: {score(value)}" for who, value in row.scores.items()]
         look = {"opacity": 0.85, "size": plot.DOT}
         data.append(plot.points(values[i], heights[i], titles[i], fill=fill, text=texts, marker=look))
         bands += _band(
@@ -73,20 +74,20 @@ def draw_differences(summary: Summary) -> Figure | None:
     """Draw the difference between the delivered model and the best baseline by subject."""
     rows = [] if summary.choice is None else list_models(summary.choice)
     best, other = find_model(rows, DELIVERED), best_baseline(rows)
-    pair = None if best is None or other is None else paired(best.scores, other.scores)
+    pair = None if best is None or other is None else compare_paired(best.scores, other.scores)
     if pair is None or other is None or pair.ties == pair.n:
         return None
     listed = sorted(pair.differences.items(), key=lambda item: other.scores[item[0]])
     names, values = [name for name, _ in listed], [value for _, value in listed]
     fills = list(map(plot.gain_color, values))
-    texts = [f"subject {plot_text(name)}: {signed(value)}" for name, value in listed]
+    texts = [f"subject {format_label(name)}: {signed(value)}" for name, value in listed]
     stems = [plot.line([i, i], [0, value], "", stroke=fills[i], width=3) for i, value in enumerate(values)]
     limits = pair.interval
     band: list[Json] = []
     if limits is not None:
         look: Json = {"xref": "x domain", "x0": 0, "x1": 1, "layer": "below", "fillcolor": SOFT, "line": {"width": 0}}
         band = [{**look, "type": "rect", "y0": limits[0], "y1": limits[1]}]
-    words = f"Mean {signed(pair.mean)}" + (f", 95 % interval {interval(pair)}" if limits else "")
+    words = f"Mean {signed(pair.mean)}" + (f", 95 % interval {range_words(pair.interval)}" if limits else "")
     return Figure(
         key="differences",
         title="Gain or loss of every subject",
@@ -114,7 +115,7 @@ def draw_stages(summary: Summary) -> Figure | None:
     x, y = [stage.seconds / size for stage in ended], [stage.score for stage in ended]
     bars = [(at, value) for at, stage in zip(x, ended, strict=True) for value in (*stage.interval, None)]
     named = [f"{number} {stage.name} ({duration(stage.seconds)})" for number, stage in enumerate(ended, 1)]
-    texts = [f"{plot_text(name)}<br>mean {score(value)}" for name, value in zip(named, y, strict=True)]
+    texts = [f"{format_label(name)}<br>mean {score(value)}" for name, value in zip(named, y, strict=True)]
     across = plot.plain_axis(f"{unit} since the start of the run", range=[0, 1.06 * max(x) or 1.0])
     numbers = {"mode": "markers+text", "textposition": "top right", "texttemplate": "%{customdata}"}
     return Figure(

@@ -14,13 +14,13 @@ from ..training.intervals import MIN_SUBJECTS_TO_TEST as MIN_SUBJECTS_TO_TEST
 from ..training.intervals import bootstrap_interval
 from ..words import score
 
-MOST_TO_ENUMERATE = 50  # subjects for the exact test; above, the normal approximation is good
+MOST_TO_ENUMERATE = 50  # maximum of subjects for the exact test; with more, the normal approximation is used
 TIE = 1e-9  # smaller differences are due to rounding
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Summary of the scores of one model over subjects."""
+class ScoreSummary:
+    """Mean, lower quartile and minimum of the scores of a model over subjects."""
 
     n: int
     mean: float
@@ -32,12 +32,12 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Paired:
-    """Comparison of two models: scores of `first` minus those of `second`, subject by subject."""
+class PairedComparison:
+    """Comparison of two models by the differences of their scores, first minus second, on the same subjects."""
 
-    differences: dict[str, float]  # by subject, in the order of `second`
-    first: Spread
-    second: Spread
+    differences: dict[str, float]  # by subject
+    first: ScoreSummary
+    second: ScoreSummary
     mean: float
     interval: tuple[float, float] | None  # 95 %; None for a single subject
     p: float | None  # None if too few subjects differ
@@ -50,14 +50,14 @@ class Paired:
         return len(self.differences)
 
 
-def spread(scores: ArrayLike) -> Spread:
-    """Describe scores (n,), one for each subject, n ≥ 1."""
+def summarize(scores: ArrayLike) -> ScoreSummary:
+    """Summarize the scores (n,) of n ≥ 1 subjects."""
     values = np.asarray(scores, dtype=float)
-    return Spread(len(values), float(values.mean()), float(np.quantile(values, 0.25)), float(values.min()))
+    return ScoreSummary(len(values), float(values.mean()), float(np.quantile(values, 0.25)), float(values.min()))
 
 
-def paired(first: Mapping[str, float], second: Mapping[str, float]) -> Paired | None:
-    """Compare two models on the subjects with finite scores of both; None if there are no such subjects."""
+def compare_paired(first: Mapping[str, float], second: Mapping[str, float]) -> PairedComparison | None:
+    """Compare two models on subjects with finite scores by both models; return None if there are no such subjects."""
     common = [s for s in second if s in first and math.isfinite(first[s]) and math.isfinite(second[s])]
     if not common:
         return None
@@ -65,10 +65,10 @@ def paired(first: Mapping[str, float], second: Mapping[str, float]) -> Paired | 
     b = np.array([second[s] for s in common], dtype=float)
     difference = a - b
     difference[np.abs(difference) <= TIE] = 0.0
-    return Paired(
+    return PairedComparison(
         differences=dict(zip(common, difference.tolist(), strict=True)),
-        first=spread(a),
-        second=spread(b),
+        first=summarize(a),
+        second=summarize(b),
         mean=float(difference.mean()),
         interval=bootstrap_interval(difference, seed=0),
         p=signed_rank_p(difference),
@@ -79,7 +79,7 @@ def paired(first: Mapping[str, float], second: Mapping[str, float]) -> Paired | 
 
 
 def signed_rank_p(differences: ArrayLike) -> float | None:
-    """Return the two-sided p of Wilcoxon's signed-rank test without zeros; None for fewer than 6 differences."""
+    """Return the two-sided p value of Wilcoxon's signed-rank test; None for fewer than 6 nonzero differences."""
     data = np.round(np.asarray(differences, dtype=float), 12)  # equal accuracies must tie in spite of rounding
     if len(data) and not data.any():
         return 1.0
@@ -92,25 +92,25 @@ def signed_rank_p(differences: ArrayLike) -> float | None:
 
 
 def _exact_p(data: NDArray[np.float64]) -> float:
-    """Compute p from the exact distribution of the rank sum, by convolution over all 2ⁿ signs; valid with ties."""
-    ranks = np.rint(2 * stats.rankdata(np.abs(data))).astype(int)  # doubled: tied ranks are half-integers
+    """Return the p value from the exact distribution of the rank sum over all 2ⁿ signs, which is valid with ties."""
+    ranks = np.rint(2 * stats.rankdata(np.abs(data))).astype(int)  # times 2, because tied ranks may be half-integers
     total = int(ranks.sum())
-    law = np.zeros(total + 1)
-    law[0] = 1.0
+    probability = np.zeros(total + 1)  # distribution of the sum of positive ranks
+    probability[0] = 1.0
     for rank in ranks:
-        law[rank:] = (law[rank:] + law[: total + 1 - rank]) / 2
-        law[:rank] /= 2
+        probability[rank:] = (probability[rank:] + probability[: total + 1 - rank]) / 2
+        probability[:rank] /= 2
     positive = int(ranks[data > 0].sum())
     extreme = min(positive, total - positive)
-    return min(1.0, 2 * float(law[: extreme + 1].sum()))
+    return min(1.0, 2 * float(probability[: extreme + 1].sum()))
 
 
 def holm(p_values: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Correct p values of several methods by Holm's step-down method. None stays None and does not count."""
+    """Correct p values of several methods by Holm's step-down method. None is not counted and stays None."""
     known = sorted((p, name) for name, p in p_values.items() if p is not None)
     corrected: dict[str, float | None] = dict.fromkeys(p_values)
     largest = 0.0
     for position, (p, name) in enumerate(known):
-        largest = max(largest, min(1.0, (len(known) - position) * p))  # a larger p never gets a smaller corrected one
+        largest = max(largest, min(1.0, (len(known) - position) * p))  # keeps the order of p values
         corrected[name] = largest
     return corrected

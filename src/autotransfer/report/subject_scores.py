@@ -22,9 +22,9 @@ from ..recordings.targets import parse_targets
 from ..tasks import Metric, Task
 from ..tasks.classification import BALANCED_ACCURACY, CLASSIFICATION_TASK
 from ..training.intervals import bootstrap_interval
-from .escaping import short
-from .statistics import spread
-from .wording import count, score
+from ..words import count, score
+from .escaping import shorten_label
+from .statistics import summarize
 
 MOST_SUBJECTS = 20  # rows in the terminal
 MOST_CLASSES = 12  # columns of a confusion matrix
@@ -136,19 +136,19 @@ class SubjectScores:
         lines = [f"Not clearly better than {self.task.guess}{chance}"] if limits and limits[0] <= guessing else []
         if len(by_subject) == 1:
             ((subject, value),) = by_subject.items()
-            name = "" if subject == UNKNOWN else f" of subject {short(subject)}"
+            name = "" if subject == UNKNOWN else f" of subject {shorten_label(subject)}"
             windows = count(len(self.windows[subject]), "window")
             lines.append(f"{metric.label}{name} on {windows}: {score(value)}{chance}")
         elif not values:
             lines.append(f"{metric.label}{chance}: no subject has a score because {self.task.one_value}")
         else:
             subjects = count(len(values), "subject")
-            lines += [f"{metric.label} on {subjects}{chance}: {spread(values)}", *self._list_subjects(by_subject)]
+            lines += [f"{metric.label} on {subjects}{chance}: {summarize(values)}", *self._list_subjects(by_subject)]
         return [*lines, *self._list_confusions()]
 
     def _list_subjects(self, by_subject: dict[Any, float]) -> list[str]:
         shown = list(by_subject.items())[:MOST_SUBJECTS]
-        names = [short(subject) for subject, _ in shown]
+        names = [shorten_label(subject) for subject, _ in shown]
         width = max(map(len, names))
         lines = [
             f"  {label:{width}}  {score(value):>5}  {count(len(self.windows[subject]), 'window')}"
@@ -163,7 +163,7 @@ class SubjectScores:
             return []
         if len(self.classes) > MOST_CLASSES:
             return [f"The confusion matrix of {len(self.classes)} classes is in --scores FILE"]
-        counts, names = self.confusion(np.arange(len(self.y))), [short(name, 14) for name in self.classes]
+        counts, names = self.confusion(np.arange(len(self.y))), [shorten_label(name, 14) for name in self.classes]
         first, width = max(map(len, names)), max(*map(len, names), len(str(counts.max())))
         lines = [" " * (first + 2) + "".join(f"  {name:>{width}}" for name in names)]
         for name, row in zip(names, counts, strict=True):
@@ -177,5 +177,5 @@ def count_predictions(table: pd.DataFrame, task: Task) -> str:
     if task.is_numeric:
         mean, low, high = (f"{value:.3g}" for value in (predicted.mean(), predicted.min(), predicted.max()))
         return f"Predicted {windows}: mean {mean}, from {low} to {high}"
-    counts = [f"{short(name)} {n}" for name, n in predicted.value_counts(sort=False).sort_index().items()]
+    counts = [f"{shorten_label(name)} {n}" for name, n in predicted.value_counts(sort=False).sort_index().items()]
     return f"Predicted {windows}: {', '.join(counts)}"

@@ -13,11 +13,11 @@ from ..runs.database import RunDatabase
 from ..runs.headline import mean, short_name
 from ..tasks import label_of
 from ..training.intervals import describe_next_subject
-from ..words import range_words
-from .escaping import short
+from ..words import count, range_words, score, signed
+from .escaping import shorten_label
 from .findings import USELESS, describe_below, describe_intervals, describe_metric, is_useless, named_metric
-from .statistics import Paired, paired
-from .wording import count, interval, probability, score, signed
+from .statistics import PairedComparison, compare_paired
+from .wording import probability
 
 FEW_LABELS = 5  # labeled windows of each class whose gain the terminal prints
 NUMBERS = {1: "One", 2: "Two", 5: "Five", 10: "Ten"}
@@ -68,7 +68,7 @@ def _gain_lines(choice: Choice) -> list[str]:
     number, pair = _few_labels(replayed)
     if pair is not None:
         n_subjects = len(next(iter(replayed.zero_shot.values())))
-        limits = "" if pair.interval is None else f" (95 % interval {interval(pair)})"
+        limits = "" if pair.interval is None else f" (95 % interval {range_words(pair.interval)})"
         fewer = f"; {pair.n} of {n_subjects} subjects have enough windows" * (pair.n < n_subjects)
         change = f"from {score(pair.second.mean)} to {score(pair.first.mean)} on the windows without a label"
         values = f"{signed(pair.mean)}{limits}, {change}{fewer}"
@@ -76,13 +76,13 @@ def _gain_lines(choice: Choice) -> list[str]:
     return lines
 
 
-def _few_labels(replayed: ReplayResult) -> tuple[str, Paired | None]:
+def _few_labels(replayed: ReplayResult) -> tuple[str, PairedComparison | None]:
     """Return the number of labels in words, and scores with them compared with scores without."""
     numbers = [int(n) for n in replayed.calibrated if int(n) <= FEW_LABELS]
     if not numbers:
         return "", None
     n = max(numbers)
-    return NUMBERS.get(n, str(n)), paired(replayed.calibrated[str(n)], replayed.before_calibration[str(n)])
+    return NUMBERS.get(n, str(n)), compare_paired(replayed.calibrated[str(n)], replayed.before_calibration[str(n)])
 
 
 def _conclude(choice: Choice) -> str:
@@ -131,11 +131,11 @@ def comparison_lines(first: Path, second: Path) -> list[str]:
         raise UserError(
             f"{first} has the metric {before.metric}, {second} {after.metric}; compare runs with the same --metric"
         )
-    pair = paired(after.estimate, before.estimate)
+    pair = compare_paired(after.estimate, before.estimate)
     if pair is None:
         raise UserError(f"{first} and {second} have no scored subject in common; compare runs on the same subjects")
-    names = [short(folder.name or folder, 30) for folder in (first, second)]
-    names = names if names[0] != names[1] else [short(folder, 60) for folder in (first, second)]
+    names = [shorten_label(folder.name or folder, 30) for folder in (first, second)]
+    names = names if names[0] != names[1] else [shorten_label(folder, 60) for folder in (first, second)]
     is_same = len(before.estimate) == len(after.estimate) == pair.n
     lines = [f"{describe_metric(before)}{'' if is_same else f', the {pair.n} that both runs scored'}:"]
     for name, scores, choice in zip(names, (pair.second, pair.first), (before, after), strict=True):
@@ -143,7 +143,7 @@ def comparison_lines(first: Path, second: Path) -> list[str]:
         lines.append(f"  {name:{max(map(len, names))}}  {scores}{doubt}")
     if pair.ties == pair.n:
         return [*lines, f"The scores of the two runs are identical on {count(pair.n, 'subject')}"]
-    limits = f", 95 % interval {interval(pair)}" if pair.interval else ""
+    limits = f", 95 % interval {range_words(pair.interval)}" if pair.interval else ""
     tested = "" if pair.p is None else f", p {probability(pair.p, equals=True)}"
     lines.append(f"{names[1]} minus {names[0]}: {signed(pair.mean)}{limits}{tested}")
     lines.append(f"of {count(pair.n, 'subject')} {pair.wins} gained, {pair.ties} tied, {pair.losses} lost")

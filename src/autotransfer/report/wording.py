@@ -1,29 +1,21 @@
-"""Names of model families, numbers and durations in words."""
+"""Formatting of model families, percentages, p values and durations."""
 
 from __future__ import annotations
 
 from ..model.encoders import ENCODERS
 from ..preprocessing.represent import REPRESENTATIONS
-from ..words import count as count
-from ..words import range_words
-from ..words import score as score
-from ..words import signed as signed
-from .statistics import Paired
+from ..words import score
 
 
 def family_words(family: str) -> str:
-    """Return the name of a model family inside a sentence; a user's encoder has its own name."""
+    """Return the name of a model family for a sentence. The name of a user's encoder is not changed."""
     registered = REPRESENTATIONS.get(family) or ENCODERS.get(family)
     return (registered and registered.display_name) or family
 
 
 def share(value: float) -> str:
-    """Return a percentage."""
+    """Return a share as a percentage."""
     return f"{100 * value:.0f}\u00a0%"
-
-
-def interval(pair: Paired) -> str:
-    return range_words(pair.interval)
 
 
 def probability(p: float | None, *, equals: bool = False) -> str:
