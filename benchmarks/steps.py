@@ -97,7 +97,7 @@ def build_population_step(
     jobs = make_jobs(recordings, setting, members, alone=alone)
     windows = prepare_windows(recordings, jobs[0], device=torch.device(device), dtype=torch.float32)
     population = Trainer(jobs, windows)
-    population.kernels = True  # as in a long fit
+    population.uses_kernels = True  # as in a long fit
     units = sum(count_steps(job) for job in jobs)
     assert units == sum(
         population.groups.steps_per_epoch[group] for group in population.groups.group_of_member.tolist()

@@ -152,7 +152,7 @@ def test_moments_are_those_of_the_changed_windows(name: str, standardize: str) -
     kernel = setting.network.moments_kernel(rec.sfreq)
     assert kernel
     plain, tabulated = trainer_of(rec, setting), trainer_of(rec, setting, kernel)
-    assert plain.prepared.lags is None
+    assert plain.prepared.group_sums is None
     assert plain.prepared.windows.sums is None
     seen: list[tuple[Tensor, Any]] = []
     tabulated.net.register_forward_pre_hook(lambda net, x, rest: seen.append((x[0], rest["moments"])), with_kwargs=True)

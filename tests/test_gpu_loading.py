@@ -84,9 +84,9 @@ def test_a_step_that_tries_kernels_leaves_a_population_as_it_was(
 
     def trained(*, kernels: bool) -> Trainer:
         population = Trainer(jobs, prepare_windows(rec, jobs[0], device=torch.device("cpu"), dtype=torch.float32))
-        population.kernels = population.step.captured = kernels
-        monkeypatch.setattr(population.step, "_run_on_side_stream", population.step.work)
-        monkeypatch.setattr(population.step, "_capture", population.step.work)
+        population.uses_kernels = population.step.uses_graph = kernels
+        monkeypatch.setattr(population.step, "_run_on_side_stream", population.step.call)
+        monkeypatch.setattr(population.step, "_capture", population.step.call)
         population.train_epoch()
         return population
 
@@ -97,7 +97,7 @@ def test_a_step_that_tries_kernels_leaves_a_population_as_it_was(
             mended = trained(kernels=True)
     else:
         mended = trained(kernels=True)
-    assert mended.kernels != fails
+    assert mended.uses_kernels != fails
     assert list(trainer_module._kernels_work.values()) == [not fails]
     assert torch.equal(plain.losses, mended.losses)
     for name, tensor in plain.state().items():

@@ -134,11 +134,11 @@ def assert_same_buffers(found: FittedPreprocessing, expected: FittedPreprocessin
 def test_groups_that_stay_keep_their_windows(way: Preprocessing, in_memory: bool) -> None:
     prepared = prepare(way, in_memory=in_memory)
     train, held = some_rows(TRAINING), some_rows(HELD_OUT)
-    before = prepared.gather(train), prepared.held_out(held)
+    before = prepared.gather(train), prepared.gather_held_out(held)
     moments = prepared.moments(before[0], train)
     prepared.select(torch.tensor([1]))
     torch.testing.assert_close(prepared.gather(train[1:2]), before[0][1:2], **EXACT)
-    torch.testing.assert_close(prepared.held_out(held[1:2]), before[1][1:2], **EXACT)
+    torch.testing.assert_close(prepared.gather_held_out(held[1:2]), before[1][1:2], **EXACT)
     if moments is not None:
         found = prepared.moments(before[0][1:2], train[1:2])
         assert found is not None
@@ -203,9 +203,10 @@ def test_held_out_subjects_and_labels_change_no_other_window(way: Preprocessing,
     train = torch.from_numpy(TRAINING[0]).expand(len(FOLDS), -1)
     other, own = (torch.from_numpy(np.flatnonzero(REC.subject.numpy() == s)).expand(len(FOLDS), -1) for s in (0, 3))
     assert torch.equal(before.gather(train)[0], after.gather(train)[0])
-    assert torch.equal(before.held_out(other)[0], after.held_out(other)[0])
+    assert torch.equal(before.gather_held_out(other)[0], after.gather_held_out(other)[0])
     if way.adaptation != "transductive" and way.to_values()["standardize"] != "trial":
-        assert not torch.allclose(before.held_out(own)[0], after.held_out(own)[0]), "the change must be able to show"
+        changed = before.gather_held_out(own)[0], after.gather_held_out(own)[0]
+        assert not torch.allclose(*changed), "the change must be able to show"
     stored = [prepared.fitted.get_group(0).state_dict() for prepared in (before, after)]
     for name, tensor in stored[0].items():
         assert torch.equal(tensor, stored[1][name])
@@ -246,7 +247,7 @@ def test_a_graph_does_the_same_or_is_refused(way: Preprocessing) -> None:
 def test_windows_from_a_file_are_those_in_memory(way: Preprocessing, dtype: torch.dtype, near: float) -> None:
     held, read = (prepare(way, dtype=dtype, in_memory=in_memory) for in_memory in (True, False))
     train, new = some_rows(TRAINING), some_rows(HELD_OUT)
-    for rows, get in ((train, "gather"), (new, "held_out"), (train, "gather_any"), (new, "gather_any")):
+    for rows, get in ((train, "gather"), (new, "gather_held_out"), (train, "gather_any"), (new, "gather_any")):
         first, second = (getattr(prepared, get)(rows) for prepared in (held, read))
         assert first.shape == (*rows.shape, *way.shape(3, 24))
         assert first.dtype == second.dtype == dtype
@@ -264,7 +265,8 @@ def test_training_sees_what_the_model_will(way: Preprocessing, in_memory: bool) 
     torch.testing.assert_close(prepared.gather(rows), expected.expand(len(FOLDS), *expected.shape[1:]), **EXACT)
     for person in REC.subject.unique():
         own = (REC.subject == person).nonzero()[:, 0]
-        held_out, mixed = prepared.held_out(own.expand(len(FOLDS), -1)), prepared.gather_any(own.expand(len(FOLDS), -1))
+        rows = own.expand(len(FOLDS), -1)
+        held_out, mixed = prepared.gather_held_out(rows), prepared.gather_any(rows)
         groups = [g for g, held in enumerate(HELD_OUT) if person in REC.subject[held]]
         assert groups
         for g in groups:

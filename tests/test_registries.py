@@ -192,7 +192,7 @@ def test_an_augmentation_is_a_function_of_its_key(name: str) -> None:
     assert not torch.equal(found, augment(x, key + 4, batch)), "keys do not matter"
 
     def some(rows: list[int]) -> torch.Tensor:
-        own = TrainingBatch(batch.y[1:, rows], batch.s[1:, rows], batch.signals)
+        own = TrainingBatch(batch.y[1:, rows], batch.s[1:, rows], batch.n_signals)
         return augment(x[1:, rows], key[1:, rows], own)
 
     close = {"rtol": 0, "atol": 1e-6}  # a transform's last bit may depend on how many there are

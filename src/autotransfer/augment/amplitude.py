@@ -22,5 +22,5 @@ class Amplitude(Scaling):
     name, rule, limit = "amplitude", "lie in (0, 3]", 3
 
     def factors(self, channels: int, key: Tensor, batch: TrainingBatch) -> Tensor:
-        signals = torch.arange(channels, device=key.device) < batch.signals  # other channels are features, not signals
-        return (self.spread * (2 * uniform(key, channels) - 1) * signals).exp()
+        is_signal = torch.arange(channels, device=key.device) < batch.n_signals
+        return (self.spread * (2 * uniform(key, channels) - 1) * is_signal).exp()

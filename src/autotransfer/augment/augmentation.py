@@ -19,7 +19,7 @@ class TrainingBatch(NamedTuple):
 
     y: Tensor  # (G, B) classes
     s: Tensor  # (G, B) subjects
-    signals: int  # number of channels, from the first, that are signals; the others are features constant over time
+    n_signals: int  # number of first channels that are signals; the remaining channels are constant features
 
 
 @dataclass(frozen=True)

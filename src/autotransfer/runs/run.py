@@ -208,10 +208,10 @@ class Run:
         keys = None if counted is None else {entry.key for entry in counted}
         counts = Counter(entry.status for entry in known if keys is None or entry.key in keys)
         label = self.database.stage_words() if label is None else label
-        until = self.executor.until if isinstance(self.executor, LocalExecutor) else math.inf
+        deadline = self.executor.until if isinstance(self.executor, LocalExecutor) else math.inf
         with Progress(
-            total, counts.total(), visible=progress, label=label, before=(counts["done"], counts["failed"]),
-            until=until,
+            total, counts.total(), visible=progress, label=label, earlier=(counts["done"], counts["failed"]),
+            deadline=deadline,
         ) as bar:  # fmt: skip
             self.executor.train(self, known, bar)
 

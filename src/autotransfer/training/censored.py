@@ -13,9 +13,9 @@ from ..censoring.censor import Censor
 from ..censoring.critics import CriticOptions
 from ..randomness import key_of
 from ..settings import Setting
+from .cuda_graphs import ParallelStreams
 from .flat import FlatParameters
 from .optimizer import AdamW
-from .program import ParallelStreams
 
 
 class _CodePath:

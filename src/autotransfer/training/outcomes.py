@@ -17,7 +17,7 @@ from .trainer import Trainer
 
 def make_outcome(population: Trainer, member: int, failure: str | None) -> Outcome:
     """Return the outcome of a member for the fold of its job; attribute `swapped`: for the swapped fold."""
-    flat, job, side = population.flat, population.jobs[member], population.side(member)
+    flat, job, side = population.flat, population.jobs[member], population.validation_side(member)
     final = flat.unflatten(flat.values[member].cpu(), flat.stats[member].cpu())
     final |= {name: tensor.cpu() for name, tensor in population.censors.member_state(member).items()}
     swapped = None

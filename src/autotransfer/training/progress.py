@@ -18,51 +18,50 @@ if TYPE_CHECKING:
     from .trainer import Trainer
 
 LOG = logging.getLogger("autotransfer")  # silent unless a handler is added
-LINE_EVERY = 10.0  # seconds between plain lines
+LINE_INTERVAL = 10.0  # seconds between plain lines
 
 
 @contextmanager
 def show_work(label: str, *, progress: bool | None) -> Iterator[None]:
-    """Show a spinner in a terminal while work without epochs is running, or else a line when it has finished."""
+    """Show a spinner in a terminal during work without epochs; elsewhere print a line at the end if requested."""
     start, terminal = time.perf_counter(), sys.stderr.isatty()
-    wanted = terminal if progress is None else progress
+    is_visible = terminal if progress is None else progress
     with ExitStack() as stack:
-        if wanted and terminal:
+        if is_visible and terminal:
             from rich.console import Console
 
             stack.enter_context(Console(stderr=True).status(label))
         yield
-    spent = time.perf_counter() - start
-    LOG.info("%s: %s", label, clock(spent))
-    if wanted and not terminal and spent > LINE_EVERY:
-        print(f"{label}: {clock(spent)}", file=sys.stderr, flush=True)
+    seconds = time.perf_counter() - start
+    LOG.info("%s: %s", label, clock(seconds))
+    if is_visible and not terminal and seconds > LINE_INTERVAL:
+        print(f"{label}: {clock(seconds)}", file=sys.stderr, flush=True)
 
 
 class Progress:
     """Progress line of a stage: finished fits, their mean validation score, elapsed and remaining time.
 
-    total: member-epochs to train at most; members: number of fits
-    before: numbers of fits that had finished and failed earlier
-    until: time limit on the monotonic clock
+    total: largest number of epochs of all fits together; members: number of fits
+    earlier: numbers of fits that succeeded and failed in earlier calls; deadline: time on the monotonic clock
     """
 
     def __init__(
         self, total: int, members: int, *, visible: bool | None, label: str = "training",
-        before: tuple[int, int] = (0, 0), until: float = math.inf,
+        earlier: tuple[int, int] = (0, 0), deadline: float = math.inf,
     ) -> None:  # fmt: skip
-        self.until = until
+        self.deadline = deadline
         self.total, self.members, self.label = total, members, label
         self.terminal = sys.stderr.isatty()
         self.visible = self.terminal if visible is None else visible
-        self.succeeded, self.failed = before
+        self.succeeded, self.failed = earlier
         self.scores = list[float]()  # validation scores of finished fits
-        self.done = 0
-        self.last_note = ""  # note that was shown after the last epoch
-        self.began: tuple[float, int] | None = None  # seconds and member-epochs when the first epoch had finished
+        self.epochs_done = 0  # number of finished epochs of all fits together
+        self.final_note = ""  # note of the line that was printed after all epochs
+        self.first_epoch: tuple[float, int] | None = None  # seconds, and `epochs_done`, after the first epoch
         self.bar: Any = None
 
     def __enter__(self) -> Progress:
-        self.start, self.last = time.perf_counter(), 0.0
+        self.start, self.line_seconds = time.perf_counter(), 0.0  # start; seconds from the start to the last line
         if self.visible and self.terminal:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -92,7 +91,7 @@ class Progress:
         self.advance(len(population.jobs) - len(population.finished_members))
 
     def add_outcome(self, outcome: Outcome) -> None:
-        """Count a finished fit. Epochs that early stopping saved count as done."""
+        """Count a finished fit, and the epochs that early stopping saved."""
         self._count([outcome.failure is not None], [outcome.validation_score])
         job = outcome.job
         LOG.debug(
@@ -104,14 +103,14 @@ class Progress:
         self.advance(1 + job.setting.max_epochs - outcome.epochs)
 
     def add_results(self, max_epochs: Sequence[int], failed: Sequence[bool], scores: Sequence[float] = ()) -> None:
-        """Count fits that were trained elsewhere, with all their epochs and their validation scores."""
+        """Count fits of other processes with all epochs; scores: validation scores, empty for regression."""
         self._count(failed, scores)
         self.advance(sum(max_epochs))
 
     def _count(self, failed: Sequence[bool], scores: Sequence[float]) -> None:
         self.failed += sum(failed)
         self.succeeded += len(failed) - sum(failed)
-        pairs = zip(scores, failed, strict=False)  # regression has no scores
+        pairs = zip(scores, failed, strict=False)
         self.scores += [value for value, has_failed in pairs if math.isfinite(value) and not has_failed]
 
     @property
@@ -122,37 +121,38 @@ class Progress:
 
     def advance(self, epochs: int) -> None:
         """Count finished epochs and update the line."""
-        self.done += epochs
-        spent = time.perf_counter() - self.start
-        if self.began is None:
-            self.began = spent, self.done
+        self.epochs_done += epochs
+        seconds = time.perf_counter() - self.start
+        if self.first_epoch is None:
+            self.first_epoch = seconds, self.epochs_done
         note = self.note
         if self.bar is not None:
-            self.bar.update(self.task, completed=self.done, note=note, left=clock(self.seconds_left))
-        has_finished = self.done >= self.total
-        if note != self.last_note if has_finished else spent - self.last > LINE_EVERY:  # no line is repeated at the end
-            self.last, self.last_note = spent, note if has_finished else ""
-            line = f"{self.label}: {note}, {clock(spent)} elapsed, {self._left_words()}"
+            self.bar.update(self.task, completed=self.epochs_done, note=note, left=clock(self.seconds_left))
+        has_finished = self.epochs_done >= self.total
+        # After all epochs a line is printed only if its note is new.
+        if note != self.final_note if has_finished else seconds - self.line_seconds > LINE_INTERVAL:
+            self.line_seconds, self.final_note = seconds, note if has_finished else ""
+            line = f"{self.label}: {note}, {clock(seconds)} elapsed, {self._describe_remaining_time()}"
             LOG.info(line)
             if self.visible and self.bar is None:
                 print(line, file=sys.stderr, flush=True)
 
-    def _left_words(self) -> str:
+    def _describe_remaining_time(self) -> str:
         """Return the remaining time, such as '0:20 left' or '1:05 left until the time limit'."""
-        needed, limit = self.seconds_needed, max(0.0, self.until - time.monotonic())
+        needed, limit = self.seconds_needed, max(0.0, self.deadline - time.monotonic())
         return f"{clock(needed)} left" if needed <= limit else f"{clock(limit)} left until the time limit"
 
     @property
     def seconds_left(self) -> float:
-        """Return the remaining seconds, limited by `until`."""
-        return min(self.seconds_needed, max(0.0, self.until - time.monotonic()))
+        """Return the remaining seconds until the end or the deadline."""
+        return min(self.seconds_needed, max(0.0, self.deadline - time.monotonic()))
 
     @property
     def seconds_needed(self) -> float:
-        """Return the estimated remaining seconds; infinite until the second epoch, because the first takes longer."""
-        spent, (first_spent, first_done) = time.perf_counter() - self.start, self.began or (0.0, 0)
-        if self.done >= self.total:
+        """Return the estimated seconds until the end; infinite before the second epoch, because the first is slower."""
+        seconds, (first_seconds, first_epochs) = time.perf_counter() - self.start, self.first_epoch or (0.0, 0)
+        if self.epochs_done >= self.total:
             return 0.0
-        if self.done <= first_done:
+        if self.epochs_done <= first_epochs:
             return math.inf
-        return (spent - first_spent) * (self.total - self.done) / (self.done - first_done)
+        return (seconds - first_seconds) * (self.total - self.epochs_done) / (self.epochs_done - first_epochs)

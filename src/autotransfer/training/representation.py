@@ -1,4 +1,4 @@
-"""Representations that are the same in all folds, computed once for all windows and cached with the recordings."""
+"""Representations that are equal in all folds, computed once for all windows and cached with the recordings."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from . import packing
 def find_representation(recordings: Recordings, preprocessing: Preprocessing) -> tuple[int, Tensor] | None:
     """Return the number of leading transforms that all folds share, and all windows after them, on the CPU.
 
-    None if there are no such transforms, or no memory for the windows.
+    None if there are no such transforms, or if there is no memory for the windows.
     """
     device, dtype = torch.device("cpu"), torch.float32
-    room = packing.free_values_per_window(recordings, device, dtype, preprocessing)
-    if not preprocessing.n_until_representation or room < 0:
+    free = packing.free_values_per_window(recordings, device, dtype, preprocessing)
+    if not preprocessing.n_until_representation or free < 0:
         return None
     return compute_representation(recordings, preprocessing, device, dtype)
 
@@ -32,7 +32,7 @@ def compute_representation(
 ) -> tuple[int, Tensor]:
     """Return the number of leading transforms that all folds share, and all windows after them, on a device.
 
-    Preprocessings that begin with the same transforms share the result. The cache is smaller than the recordings.
+    The cache, which is never larger than the recordings, has one entry per list of leading transforms.
     """
     chain = Preprocessing(preprocessing.transforms[: preprocessing.n_until_representation])
     cache: dict[Any, Tensor] = recordings.derived.setdefault("represented", {})

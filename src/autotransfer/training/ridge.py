@@ -18,8 +18,7 @@ from ..settings import Setting
 from .representation import find_representation
 
 Floats = NDArray[np.float64]
-STRENGTHS = tuple(10.0**power for power in range(-4, 4))  # strengths of the penalty
-
+STRENGTHS = tuple(10.0**power for power in range(-4, 4))  # strengths of the penalty on weights
 TINY = 1e-12  # relative standard deviation below which a feature is constant up to rounding
 
 
@@ -37,17 +36,17 @@ class Ridge(NamedTuple):
 def ridge(latents: NDArray[np.floating], target: Floats, strengths: Sequence[float]) -> Ridge:
     """Fit ridge regressions of targets (n,) on latents (n, D) with each strength.
 
-    They minimize the mean over rows of (target − prediction)² + strength · |w|², with w the weights of standardized
-    latents and an unpenalized intercept. Constant features have weight 0. All strengths share one eigendecomposition
-    of the smaller of ZᵀZ and ZZᵀ.
+    A fit minimizes the mean of (target − prediction)² + strength · |w|² over rows, where w are the weights of
+    standardized latents. The intercept is not penalized. Constant features have weight 0. All strengths share one
+    eigendecomposition of the smaller of ZᵀZ and ZZᵀ.
     """
-    exact = np.asarray(latents, dtype=np.float64)
-    shift = exact.mean(0)
-    rows = exact - shift
-    spread = np.sqrt(np.square(rows).mean(0))
-    varies = spread > TINY * np.abs(exact).max(0, initial=0.0)
-    factor = np.where(varies, 1 / np.where(varies, spread, 1.0), 0.0)
-    rows *= factor
+    latents = np.asarray(latents, dtype=np.float64)
+    shift = latents.mean(0)
+    rows = latents - shift
+    deviation = np.sqrt(np.square(rows).mean(0))
+    is_varying = deviation > TINY * np.abs(latents).max(0, initial=0.0)
+    scale = np.where(is_varying, 1 / np.where(is_varying, deviation, 1.0), 0.0)
+    rows *= scale
     n, mean = len(rows), float(target.mean())
     penalty = n * np.asarray(strengths, dtype=np.float64)[:, None]
     if n < rows.shape[1]:
@@ -56,7 +55,7 @@ def ridge(latents: NDArray[np.floating], target: Floats, strengths: Sequence[flo
     else:
         values, vectors = np.linalg.eigh(rows.T @ rows)
         weight = ((vectors.T @ (rows.T @ (target - mean))) / (np.maximum(values, 0.0) + penalty)) @ vectors.T
-    weight = weight * factor
+    weight = weight * scale
     return Ridge(weight, mean - weight @ shift)
 
 
@@ -96,8 +95,8 @@ def _latents(
     """Return latents (n, D) of training windows (n,) to which the first `start` transforms were applied."""
     parts = []
     for chunk in row_chunks(len(rows), windows[0].numel()):
-        places = torch.from_numpy(rows[chunk])
-        prepared = fitted(windows[places][None].to(torch.float32), subject[places][None], start=start)
+        index = torch.from_numpy(rows[chunk])
+        prepared = fitted(windows[index][None].to(torch.float32), subject[index][None], start=start)
         parts.append(prepared[0].flatten(1).double())
     return torch.cat(parts).numpy()
 
@@ -107,8 +106,8 @@ def _new_latents(fitted: FittedPreprocessing, X: Tensor, subject: Tensor, start:
     X = X.to(torch.float32)
     if fitted.spec.adaptation == "none":
         return fitted.start_subject(start).feed(X)[0].flatten(1).double()
-    groups = [(subject == one).nonzero()[:, 0] for one in subject.unique()]  # type: ignore[no-untyped-call]  # torch's
-    found = torch.cat([fitted.start_subject(start).feed(X[rows])[0].flatten(1) for rows in groups])
-    latents = torch.empty_like(found, dtype=torch.float64)
-    latents[torch.cat(groups)] = found.double()
+    groups = [(subject == label).nonzero()[:, 0] for label in subject.unique()]  # type: ignore[no-untyped-call]  # torch's
+    grouped = torch.cat([fitted.start_subject(start).feed(X[rows])[0].flatten(1) for rows in groups])
+    latents = torch.empty_like(grouped, dtype=torch.float64)
+    latents[torch.cat(groups)] = grouped.double()
     return latents

@@ -1,4 +1,4 @@
-"""Windows standardized per channel, which `append_scale` computes equally in every fold.
+"""Windows standardized per channel, which are equal in all folds.
 
 `append_scale` brings every channel of a window to mean 0 and standard deviation 1 and appends its mean and log standard
 deviation, which depend on the fold's shift and scale, as constant channels. Standardized channels and their moments do
@@ -19,14 +19,14 @@ from .. import gpu
 from ..model.moments import edge_sums, find_linear_sums, lag_sums
 from ..preprocessing.append_scale import FLAT, QUIET
 
-CONSTANT = 1e-14  # standard deviation of a constant channel by rounding in float64, relative to its largest value
+MAX_ROUNDING = 1e-14  # largest standard deviation of constant channels in float64, relative to the largest value
 
 
 class StandardizedWindows:
     """Standardized channels, means and standard deviations of all windows (N, C, T)."""
 
     def __init__(self, X: Tensor, kernel: int, chunks: Sequence[slice], *, edges: bool) -> None:
-        """Standardize windows and tabulate their sums, with the edges of windows if `edges`."""
+        """Standardize windows and tabulate sums of each window, with sums of its edges if `edges`."""
         parts = [_standardize(X[rows].double()) for rows in chunks]
         self.x = torch.cat([x.to(X.dtype) for x, _, _ in parts])
         self.mean = torch.cat([mean for _, mean, _ in parts])  # (N, C) float64
@@ -42,29 +42,29 @@ class StandardizedWindows:
         return torch.cat([lags, edge_sums(x, kernel)], -1) if edges else lags
 
     def tabulate_channels(self) -> None:
-        """Tabulate the sums of every channel for `sum_scaled`, with edges only on a GPU, whose kernel reads them."""
+        """Tabulate the sums of every channel for `sum_scaled_rows`, with edges only for the kernel on a GPU."""
         if self.channel_sums is None:
             edges = self.edges and self.x.device.type == "cuda"
             parts = [self._sums(self.x[rows][..., None, :], self.kernel, edges) for rows in self.chunks]
             self.channel_sums = torch.cat(parts)
 
-    def sum_scaled(self, rows: Tensor, factors: Tensor) -> Tensor:
+    def sum_scaled_rows(self, rows: Tensor, factors: Tensor) -> Tensor:
         """Return sums (G, n_sums) or (G, 1 + kernel) of rows (G, B) with channels multiplied by factors (G, B, C)."""
-        # Sums of samples are linear in a factor, sums of products of two samples quadratic.
+        # Sums of samples are linear in a factor. Sums of products of two samples are quadratic.
         table, weights = self.channel_sums, factors.to(self.x.dtype)
         assert table is not None
         channels, width = table.shape[1:]
         linear = find_linear_sums(self.kernel, table.device)[:width]
         if gpu.is_available(table):
             return gpu.sum_scaled_rows(table, rows, weights, linear)
-        places = (rows[..., None] * channels + torch.arange(channels, device=rows.device)).flatten(1)
+        index = (rows[..., None] * channels + torch.arange(channels, device=rows.device)).flatten(1)
         weights, lags = weights.flatten(1), table[..., : 1 + self.kernel].flatten(0, 1)
-        total = (lags[:, 0][places] * weights).sum(1)
-        sums = embedding_bag(places, lags, mode="sum", per_sample_weights=weights.square())
+        total = (lags[:, 0][index] * weights).sum(1)
+        sums = embedding_bag(index, lags, mode="sum", per_sample_weights=weights.square())
         return torch.cat([total[:, None], sums[:, 1:]], 1)
 
     def is_exact_for(self, inv_std: Tensor, training: Sequence[NDArray[np.int64]]) -> bool:
-        """Return whether no fold, with scales inv_std (G, C), treats a channel that varies as flat."""
+        """Return whether no fold treats a varying channel as flat. inv_std: (G, C) scales of the folds."""
         for scale, rows in zip(inv_std.double(), training, strict=True):
             deviation = self.deviation[torch.from_numpy(rows)]
             if ((deviation > 0) & (deviation * scale < FLAT)).any():
@@ -83,6 +83,7 @@ def _standardize(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     mean = x.mean(-1)
     centered = x - mean[..., None]
     deviation = centered.square().mean(-1).sqrt()
-    constant = deviation <= CONSTANT * x.abs().amax(-1)
-    standardized = torch.where(constant[..., None], 0.0, centered / torch.where(constant, 1.0, deviation)[..., None])
-    return standardized, mean, deviation.masked_fill(constant, 0.0)
+    is_constant = deviation <= MAX_ROUNDING * x.abs().amax(-1)
+    divisor = torch.where(is_constant, 1.0, deviation)
+    standardized = torch.where(is_constant[..., None], 0.0, centered / divisor[..., None])
+    return standardized, mean, deviation.masked_fill(is_constant, 0.0)

@@ -1,4 +1,4 @@
-"""Training of jobs: `train` stacks jobs into populations, `run` is the training loop."""
+"""Training of jobs. `train` stacks jobs into populations, and `run` is the training loop of a population."""
 
 from __future__ import annotations
 
@@ -25,21 +25,18 @@ from .trainer import Trainer
 from .windows import prepare_windows, release_windows
 
 
-def run(
-    population: Trainer,
-    *,
-    after_epoch: Callable[[Trainer], None] | None = None,
-) -> Iterator[Outcome]:
-    """Train a population to its end and yield outcomes. Finished members leave the stack."""
+def run(population: Trainer, *, after_epoch: Callable[[Trainer], None] | None = None) -> Iterator[Outcome]:
+    """Train a population and yield the outcome of each member when the member has finished."""
     with keep_freed_memory():
         while population.jobs:
             start = time.perf_counter()
             population.train_epoch()
             population.evaluate()
             finished = population.find_finished()
-            share = (time.perf_counter() - start) / (len(population.jobs) - len(population.finished_members))
-            for member in set(range(len(population.jobs))) - population.finished_members:
-                population.seconds[member] += share
+            active_members = set(range(len(population.jobs))) - population.finished_members
+            seconds = (time.perf_counter() - start) / len(active_members)
+            for member in active_members:
+                population.seconds[member] += seconds
             for member, failure in finished.items():
                 yield make_outcome(population, member, failure)
             population.remove(finished)
@@ -58,23 +55,23 @@ def train(
     encoders: Encoders | None = None,
 ) -> list[Outcome]:
     """Train jobs and return their outcomes. The public function is `at.train` (models/outcome.py)."""
-    place = resolve_device(device)
+    device = resolve_device(device)
     check_jobs(recordings, jobs)
-    unique: dict[tuple[object, ...], Job] = {}
+    jobs_by_trajectory: dict[tuple[object, ...], Job] = {}
     for job in jobs:
-        unique.setdefault(job.trajectory, job)
-    todo = list(unique.values())
-    done: dict[tuple[object, ...], Outcome] = {}
-    packs = pack(recordings, todo, population, device=place, dtype=dtype, encoders=encoders)
-    stacks = [[todo[position] for position in positions] for positions in packs]
-    total = sum(job.setting.max_epochs for job in todo)
-    with Progress(total, len(todo), visible=progress) as bar:
+        jobs_by_trajectory.setdefault(job.trajectory, job)
+    unique_jobs = list(jobs_by_trajectory.values())
+    outcomes: dict[tuple[object, ...], Outcome] = {}
+    packs = pack(recordings, unique_jobs, population, device=device, dtype=dtype, encoders=encoders)
+    stacks = [[unique_jobs[position] for position in positions] for positions in packs]
+    total = sum(job.setting.max_epochs for job in unique_jobs)
+    with Progress(total, len(unique_jobs), visible=progress) as bar:
 
         def train_stack(members: list[Job]) -> None:
-            windows = prepare_windows(recordings, members[0], device=place, dtype=dtype)
+            windows = prepare_windows(recordings, members[0], device=device, dtype=dtype)
             stack = make_population(members, windows, encoders)
             for outcome in run(stack, after_epoch=bar.add_epoch):
-                done[outcome.job.trajectory] = outcome
+                outcomes[outcome.job.trajectory] = outcome
                 bar.add_outcome(outcome)
 
         try:
@@ -85,27 +82,27 @@ def train(
                 except (RuntimeError, MemoryError) as error:
                     if not is_out_of_memory(error):
                         raise
-                    remaining = [job for job in members if job.trajectory not in done]
+                    remaining = [job for job in members if job.trajectory not in outcomes]
                     if len(remaining) < 2:
                         raise make_memory_error(first_line(error)) from None
                     half = len(remaining) // 2
                     stacks[:0] = [remaining[:half], remaining[half:]]
         finally:
             release_windows(recordings)
-    return [_match_fold(job, done[job.trajectory]) for job in jobs]
+    return [_match_fold(job, outcomes[job.trajectory]) for job in jobs]
 
 
 def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
     """Raise UserError for jobs that cannot be trained on these recordings."""
     check_recordings(recordings, "train")
-    seen: set[str] = set()
+    checked_folds: set[str] = set()
     for job in jobs:
         if not isinstance(job, Job):
             raise UserError(f"train needs Jobs, not {type(job).__name__}; make them with at.Job(setting, fold, seed)")
         check_rate(recordings.sfreq, job.setting.preprocessing.sfreq, "setting")
-        if job.fold.key in seen:
+        if job.fold.key in checked_folds:
             continue
-        seen.add(job.fold.key)
+        checked_folds.add(job.fold.key)
         held_out = job.fold.held_out_rows
         rows = np.concatenate([job.fold.train, held_out])
         if ((rows < 0) | (rows >= recordings.n_windows)).any():
@@ -113,9 +110,9 @@ def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
                 f"a fold has rows {rows.min()} to {rows.max()}, but there are {recordings.n_windows} windows; "
                 "make the folds from the same recordings"
             )
-        if len(both := np.intersect1d(job.fold.train, held_out)):
+        if len(shared := np.intersect1d(job.fold.train, held_out)):
             raise UserError(
-                f"row {int(both[0])} is a training row and a held-out row of a fold ({job.fold}); remove it from one"
+                f"row {int(shared[0])} is a training row and a held-out row of a fold ({job.fold}); remove it from one"
             )
         if len(job.fold.train) < 2:
             raise UserError(f"a fold has fewer than 2 training rows ({job.fold}); batch normalization needs more")
@@ -129,16 +126,16 @@ def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
 
 def _check_whole_subjects(recordings: Recordings, jobs: Sequence[Job]) -> None:
     """Raise UserError for folds that split a training subject if the preprocessing adapts online."""
-    subject, seen = recordings.subject.numpy(), set[str]()
+    subject, checked_folds = recordings.subject.numpy(), set[str]()
     for job in jobs:
         fold = job.fold
-        if not job.setting.preprocessing.is_online or fold.trajectory in seen:
+        if not job.setting.preprocessing.is_online or fold.trajectory in checked_folds:
             continue
-        seen.add(fold.trajectory)
-        trains = np.bincount(subject[fold.train], minlength=recordings.n_subjects)
-        split = (trains > 0) & (trains < np.bincount(subject, minlength=recordings.n_subjects))
-        if split.any():
-            name = recordings.subjects[int(split.argmax())]
+        checked_folds.add(fold.trajectory)
+        n_training = np.bincount(subject[fold.train], minlength=recordings.n_subjects)
+        is_split = (n_training > 0) & (n_training < np.bincount(subject, minlength=recordings.n_subjects))
+        if is_split.any():
+            name = recordings.subjects[int(is_split.argmax())]
             raise UserError(
                 f"a fold trains on only some windows of subject {name!r}; with standardize, align or center 'online', "
                 "leave out whole subjects"

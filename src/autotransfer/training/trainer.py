@@ -1,4 +1,4 @@
-"""Trainer of a population: its members, optimizer, critics, snapshots and training step."""
+"""Trainer of a population, with members, optimizer, critics, snapshots and the training step."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ..tasks import task_of
 from ..tasks.classification import weighted_nll
 from .averaging import WeightAverage, cumulative_statistics
 from .censored import Censors
+from .cuda_graphs import GraphFunction, allow_tf32
 from .evaluation import HISTORY_COLUMNS, HeldOutRows, Snapshots
 from .flat import FlatParameters
 from .groups import MemberGroups
@@ -30,32 +31,31 @@ from .metrics import class_weights, mean_loss
 from .optimizer import AdamW
 from .packing import program_of
 from .prepared import PreparedWindows
-from .program import Program, allow_tf32
 from .windows import Windows
 
-# Seconds that kernels save per step, and seconds from which compiling them once pays off
-SECONDS_SAVED_PER_STEP, WORTHWHILE_SECONDS = 1e-5, 1.0
+# Kernels are used if they save more time in all steps than their compilation takes.
+SECONDS_SAVED_PER_STEP, COMPILATION_SECONDS = 1e-5, 1.0
 AUGMENTATION_KEYS = 1000  # first number of random keys for augmentations; dropout uses smaller numbers
-_kernels_work: dict[tuple[object, ...], bool] = {}  # whether kernels work, by kind of step
+_kernels_work: dict[tuple[object, ...], bool] = {}  # whether kernels can compute a step, by `step_key`
 
 
 class Trainer:
-    """Population of P jobs of one program, trained as one stack with the member on axis 0 of all tensors."""
+    """Population of P jobs of one program (see `program_of`), trained as one stack: axis 0 of tensors is the member."""
 
     def __init__(self, jobs: Sequence[Job], windows: Windows, encoders: Encoders | None = None) -> None:
         recordings, device, dtype = windows.recordings, windows.device, windows.dtype
         settings = [job.setting for job in jobs]
-        first, members = settings[0], len(jobs)
+        first, n_members = settings[0], len(jobs)
         self.row_loss = task_of(recordings.target).row_loss or weighted_nll
-        self.jobs, self.size = list(jobs), members
-        self.kernels_tried = False
-        self.kind = (recordings.n_channels, recordings.n_times, *program_of(recordings, jobs[0]))
+        self.jobs, self.size = list(jobs), n_members
+        self.has_tried_kernels = False
+        self.step_key = (recordings.n_channels, recordings.n_times, *program_of(recordings, jobs[0]))
         self.groups = MemberGroups(recordings, jobs, min(first.training.batch_size, len(jobs[0].fold.train)), device)
         folds = [job.fold for job in self.groups.jobs]
         self.prepared = PreparedWindows(windows, [fold.train for fold in folds], [fold.held_out_rows for fold in folds])
         self.y, self.in_memory = windows.y, windows.in_memory
         self.augmentation = first.augmentation
-        self.signals = first.preprocessing.n_signal_channels(recordings.n_channels, recordings.n_times)
+        self.n_signals = first.preprocessing.n_signal_channels(recordings.n_channels, recordings.n_times)
         self.held_out = HeldOutRows(folds, device)
         self.device, self.options = device, MemberOptions.from_settings(settings, device, dtype)
         self.weights = class_weights(self.groups.class_counts.to(dtype))[self.groups.group_of_member]  # (P, C)
@@ -65,13 +65,13 @@ class Trainer:
             first, size_of(recordings, first), seeds, encoders=encoders, device=device, dtype=dtype
         )  # fmt: skip
         self.net, self.classifier = self.members.net, self.members.classifier
-        scaled = all(isinstance(step, Scaling) for step in self.augmentation)
-        self.takes_split_windows = scaled and bool(getattr(self.net, "takes_split_windows", False))
+        only_scales = all(isinstance(step, Scaling) for step in self.augmentation)
+        self.takes_split_windows = only_scales and bool(getattr(self.net, "takes_split_windows", False))
         if self.takes_split_windows and self.augmentation and self.prepared.standardized is not None:
             self.prepared.standardized.tabulate_channels()  # for the moments of scaled channels
         self.flat = FlatParameters(**self.members.modules)
         steps = sum(setting.max_epochs for setting in settings) * max(self.groups.steps_per_epoch)
-        self.kernels = steps * SECONDS_SAVED_PER_STEP > WORTHWHILE_SECONDS
+        self.uses_kernels = steps * SECONDS_SAVED_PER_STEP > COMPILATION_SECONDS
         self.optimizer = AdamW(self.flat, self.options.weight_decay)
         n_subjects = [self.groups.n_subjects[group] for group in self.groups.group_of_member.tolist()]
         critic_seeds = [key_of("critic", job.fold.trajectory, job.seed) for job in jobs]  # equal for all settings
@@ -80,50 +80,50 @@ class Trainer:
             n_subjects=n_subjects, device=device, dtype=dtype, branches=getattr(self.net, "branches", None),
         )  # fmt: skip
         self.epoch = 0
-        self.seconds = [0.0] * members  # each member's share of the training time
-        self.losses = torch.zeros(
-            2, members, dtype=dtype, device=device
-        )  # task loss and penalty, summed over the epoch
+        self.seconds = [0.0] * n_members  # each member's share of the training time
+        # (2, P): task loss and penalty, summed over the epoch
+        self.losses = torch.zeros(2, n_members, dtype=dtype, device=device)
         # Numbers that change between steps are tensors with a fixed address, for CUDA graphs.
-        self.epoch_index = torch.zeros((), dtype=torch.long, device=device)  # epoch
-        self.step_index = torch.zeros((), dtype=torch.long, device=device)  # step of the epoch
-        self.decay = torch.ones(members, dtype=dtype, device=device)  # factor of the learning rate
+        self.epoch_index = torch.zeros((), dtype=torch.long, device=device)  # epoch, from 1
+        self.step_index = torch.zeros((), dtype=torch.long, device=device)  # step of the epoch, from 0
+        self.decay = torch.ones(n_members, dtype=dtype, device=device)  # factor of the learning rate
         self.finished_members: set[int] = set()  # finished members that are still in the stack
-        self._plan: tuple[int, Tensor] | None = None
+        self._cached_plan: tuple[int, Tensor] | None = None  # an epoch and its plan
         keeps_last = torch.tensor([setting.training.checkpoint != "best" for setting in settings], device=device)
         longest = max(setting.max_epochs for setting in settings)
         self.snapshots = Snapshots(self.flat, recordings.n_classes, longest, keeps_last, len(self.held_out.rows))
         self.average = WeightAverage.from_settings(settings, self.groups, self.flat)
-        captured = device.type == "cuda" and windows.in_memory and bool(self.net.is_capturable)
-        self.step, self.measure = (Program(work, captured=captured) for work in (self._next_step, self._measure))
+        uses_graph = device.type == "cuda" and windows.in_memory and bool(self.net.is_capturable)
+        self.step = GraphFunction(self._next_step, uses_graph=uses_graph)
+        self.measure = GraphFunction(self._measure, uses_graph=uses_graph)
         self._allocate_plan()
 
     def _allocate_plan(self) -> None:
-        """Allocate the plan of an epoch for the current groups, and discard captured graphs."""
+        """Allocate the plan of an epoch, its rows by step, for the current groups, and discard captured graphs."""
         size = (max(self.groups.steps_per_epoch, default=0), len(self.groups.jobs), self.groups.batch_size)
         self.plan = torch.zeros(size, dtype=torch.long, device=self.device)
-        self._plan = None
-        self.step.forget()
-        self.measure.forget()
+        self._cached_plan = None
+        self.step.discard_graph()
+        self.measure.discard_graph()
 
     def train_epoch(self) -> None:
-        """Train every member for one epoch. A member with fewer batches than others skips the remaining steps."""
+        """Train every member for one epoch. Members with fewer batches skip the last steps."""
         self.epoch += 1
         self.net.train()
-        plan = self._plan_of(self.epoch)
+        plan = self._find_plan(self.epoch)
         self.epoch_index.fill_(self.epoch)
         self.decay.fill_(1.0).masked_fill_(self.options.is_inverse_sqrt, self.epoch**-0.5)
         self.step_index.zero_()
         self.losses.zero_()
-        if self.step.captured and self.kernels and not self.kernels_tried:
-            self.kernels, self.kernels_tried = self._can_use_kernels(plan[0].to(self.device)), True
-        with use_kernels(enabled=self.kernels):
-            self._train(plan)
+        if self.step.uses_graph and self.uses_kernels and not self.has_tried_kernels:
+            self.uses_kernels, self.has_tried_kernels = self._can_use_kernels(plan[0].to(self.device)), True
+        with use_kernels(enabled=self.uses_kernels):
+            self._take_steps(plan)
             self._finish_averages(plan)
-        if self.step.captured:  # on the host, while the device is busy
-            self._plan_of(self.epoch + 1)
+        if self.step.uses_graph:  # on the host, while the device is busy
+            self._find_plan(self.epoch + 1)
 
-    def _train(self, plan: Tensor) -> None:
+    def _take_steps(self, plan: Tensor) -> None:
         if not self.in_memory:
             for rows, x in self.prepared.batches(plan.to(self.device)):
                 self._step(rows, x)
@@ -133,15 +133,15 @@ class Trainer:
                 self.step()
 
     def _can_use_kernels(self, rows: Tensor) -> bool:
-        """Return whether kernels can take a step on rows (G, B), by trying one and undoing it; warn if not."""
-        kind = (self.kind, self.groups.shared_group is None, frozenset(job.setting.code_path for job in self.jobs))
-        if kind not in _kernels_work:
-            changing = {name: tensor for name, tensor in self.state().items() if not name.startswith("snapshots.")}
-            before = {name: tensor.clone() for name, tensor in changing.items()}
+        """Try a step with kernels on rows (G, B), restore all tensors, and return whether it succeeded; warn if not."""
+        key = (self.step_key, self.groups.shared_group is None, frozenset(job.setting.code_path for job in self.jobs))
+        if key not in _kernels_work:
+            tensors = {name: tensor for name, tensor in self.state().items() if not name.startswith("snapshots.")}
+            copies = {name: tensor.clone() for name, tensor in tensors.items()}
             try:
                 with use_kernels(enabled=True):
                     self._step(rows, self._gather(rows))
-                _kernels_work[kind] = True
+                _kernels_work[key] = True
             except Exception as error:  # compilers and drivers fail in many ways
                 if is_out_of_memory(error):
                     raise
@@ -149,102 +149,103 @@ class Trainer:
                     f"training runs without Triton kernels and is slower: {str(error).strip().partition(chr(10))[0]}",
                     stacklevel=2,
                 )
-                _kernels_work[kind] = False
-            for name, tensor in changing.items():
-                tensor.copy_(before[name])
+                _kernels_work[key] = False
+            for name, tensor in tensors.items():
+                tensor.copy_(copies[name])
             self.step_index.zero_()
             self.losses.zero_()
-        return _kernels_work[kind]
+        return _kernels_work[key]
 
-    def _plan_of(self, epoch: int) -> Tensor:
+    def _find_plan(self, epoch: int) -> Tensor:
         """Return the rows (steps, G, B) of an epoch, from the cache if it was planned before."""
-        if self._plan is None or self._plan[0] != epoch:
-            self._plan = (epoch, self.groups.plan(epoch))
-        return self._plan[1]
+        if self._cached_plan is None or self._cached_plan[0] != epoch:
+            self._cached_plan = (epoch, self.groups.plan(epoch))
+        return self._cached_plan[1]
 
     def _next_step(self) -> None:
         rows = self.plan.index_select(0, self.step_index.view(1))[0]
         self._step(rows, self._gather(rows))
 
     def _gather(self, rows: Tensor) -> Tensor | SplitWindows:
-        """Return windows of rows (G, B), without drawing levels out over time if the encoder needs no such windows."""
+        """Return windows of rows (G, B), as SplitWindows if the encoder takes them and they are available."""
         split = self.prepared.split_windows(rows) if self.takes_split_windows else None
         return self.prepared.gather(rows) if split is None else split
 
     def _augment(
-        self, x: Tensor | SplitWindows, noise: Tensor, rows: Tensor, batch: TrainingBatch
+        self, x: Tensor | SplitWindows, step_keys: Tensor, rows: Tensor, batch: TrainingBatch
     ) -> tuple[Tensor | SplitWindows, Moments | None]:
-        """Return augmented windows, and their moments if tables give them; noise: (G,) keys of the step."""
+        """Return augmented windows, and their moments if tables of sums are available; step_keys: (G,)."""
         factors: Tensor | None = None
-        for place, augment in enumerate(self.augmentation):
-            key = fold_in(fold_in(noise, AUGMENTATION_KEYS + place)[:, None], rows)
+        for index, augment in enumerate(self.augmentation):
+            key = fold_in(fold_in(step_keys, AUGMENTATION_KEYS + index)[:, None], rows)
             if isinstance(x, Tensor):
                 x = augment(x, key, batch)
             else:
                 assert isinstance(augment, Scaling)
-                own = augment.factors(x.n_channels, key, batch)
-                factors = own if factors is None else factors * own
+                more = augment.factors(x.n_channels, key, batch)
+                factors = more if factors is None else factors * more
         if isinstance(x, Tensor) or factors is None:
             return x, None  # the encoder computes the moments
         x = x.times(factors)
         return x, self.prepared.moments_of_standardized(x, rows, factors)
 
     def _step(self, rows: Tensor, x: Tensor | SplitWindows) -> None:
-        """Take one step of every member with a batch left: rows (G, B), windows x (G, B, channels, times)."""
+        """Take one step of every member with a remaining batch. rows: (G, B); x: windows (G, B, channels, times)."""
         group = self.groups.group_of_member
         active = (self.step_index < self.groups.steps)[group]
-        batch = TrainingBatch(self.y[rows], self.groups.rank.gather(1, rows), self.signals)
+        batch = TrainingBatch(self.y[rows], self.groups.rank.gather(1, rows), self.n_signals)
         y, s = batch.y[group], batch.s[group]
-        noise = fold_in(fold_in(self.groups.keys, self.epoch_index), self.step_index)
+        step_keys = fold_in(fold_in(self.groups.keys, self.epoch_index), self.step_index)
         if self.augmentation:
-            x, moments = self._augment(x, noise, rows, batch)
+            x, moments = self._augment(x, step_keys, rows, batch)
         else:
             moments = self.prepared.moments(x, rows)
         with allow_tf32(rows.device):
             latents = self.net(
-                x, group=self.groups.shared_group, moments=moments, noise=noise, drop=self.options.drop, active=active
+                x, group=self.groups.shared_group, moments=moments, noise=step_keys, drop=self.options.drop,
+                active=active,
             )  # fmt: skip
 
         z = latents.detach().requires_grad_()
         self.censors.train_critics(z, y, s, active, self.decay)
-        task = mean_loss(self.row_loss, self.classifier(z), y, self.weights)
+        task_loss = mean_loss(self.row_loss, self.classifier(z), y, self.weights)
         penalty = self.censors.penalty(z, y, s)
-        loss = task + self.options.strength_at(self.epoch_index) * penalty
-        grad, *classifier = torch.autograd.grad(loss.sum(), [z, *self.classifier.parameters()])
+        loss = task_loss + self.options.strength_at(self.epoch_index) * penalty
+        latent_grad, *classifier_grads = torch.autograd.grad(loss.sum(), [z, *self.classifier.parameters()])
         with allow_tf32(rows.device):
-            started = attach_gradient(latents, grad)
-            encoder = torch.autograd.grad(started, list(self.net.parameters()), materialize_grads=True)
-        gradient = torch.cat([grad.flatten(1) for grad in (*encoder, *classifier)], 1)
-        self.optimizer.step(gradient, self.options.lr * self.decay, active)
+            linear_loss = attach_gradient(latents, latent_grad)
+            encoder_grads = torch.autograd.grad(linear_loss, list(self.net.parameters()), materialize_grads=True)
+        grads = torch.cat([grad.flatten(1) for grad in (*encoder_grads, *classifier_grads)], 1)
+        self.optimizer.step(grads, self.options.lr * self.decay, active)
         if self.average is not None:
             self.average.update(self.flat.values, self.optimizer.steps, active)
         self.censors.after_step(active)
-        self.losses += torch.where(active, torch.stack([task, penalty]).detach(), 0.0)
+        self.losses += torch.where(active, torch.stack([task_loss, penalty]).detach(), 0.0)
         self.step_index += 1
 
     @torch.no_grad()
     def _finish_averages(self, plan: Tensor) -> None:
-        """Load averaged weights into members that end with this epoch, and compute their running statistics again."""
+        """Load averaged weights into members in their last epoch, and compute their running statistics again."""
         if self.average is None:
             return
         settings = [job.setting for job in self.jobs]
-        ends = [s.training.checkpoint == "averaged" and s.max_epochs == self.epoch for s in settings]
-        if not any(ends):
+        flags = [s.training.checkpoint == "averaged" and s.max_epochs == self.epoch for s in settings]
+        if not any(flags):
             return
-        ending, group = torch.tensor(ends, device=self.device), self.groups.group_of_member
-        self.flat.values.copy_(torch.where(ending[:, None], self.average.values, self.flat.values))
+        is_last, group = torch.tensor(flags, device=self.device), self.groups.group_of_member
+        self.flat.values.copy_(torch.where(is_last[:, None], self.average.values, self.flat.values))
         for step, rows in enumerate(plan.to(self.device)):
             x = self._gather(rows)
             with cumulative_statistics(self.net, step):
                 self.net(
                     x, group=self.groups.shared_group, moments=self.prepared.moments(x, rows), noise=self.groups.keys,
-                    drop=torch.zeros_like(self.options.drop), active=ending & (step < self.groups.steps)[group],
+                    drop=torch.zeros_like(self.options.drop), active=is_last & (step < self.groups.steps)[group],
                 )  # fmt: skip
 
     def evaluate(self) -> None:
         """Evaluate every member on its two held-out sets and update its snapshots."""
         self.net.eval()
-        with use_kernels(enabled=self.kernels):
+        with use_kernels(enabled=self.uses_kernels):
             self.measure()
 
     @torch.no_grad()
@@ -257,63 +258,64 @@ class Trainer:
 
     def _logits(self, rows: Tensor) -> Tensor:
         """Return logits (P, B, C) of held-out rows (G, B)."""
-        x = self.prepared.held_out(rows)
+        x = self.prepared.gather_held_out(rows)
         with allow_tf32(x.device):
             z = self.net(x, group=self.groups.shared_group)
         logits: Tensor = self.classifier(z)
         return logits
 
     def find_finished(self) -> dict[int, str | None]:
-        """Return members that finish with this epoch, with the reason if they failed. Wait for the device."""
-        measured, best = self.snapshots.history[:, self.epoch - 1].tolist(), self.snapshots.epoch.amax(1).tolist()
+        """Return the members that finish with this epoch, each with the reason of a failure, or None."""
+        # Reading these values waits for the device.
+        losses, best_epochs = self.snapshots.history[:, self.epoch - 1].tolist(), self.snapshots.epoch.amax(1).tolist()
         finished: dict[int, str | None] = {}
         for member, job in enumerate(self.jobs):
             if member in self.finished_members:
                 continue
             setting = job.setting
-            loss, penalty, *held_out = measured[member][: len(HISTORY_COLUMNS) - 2]
+            loss, penalty, *held_out = losses[member][: len(HISTORY_COLUMNS) - 2]
             if not math.isfinite(loss):
                 finished[member] = f"the training loss became {loss} in epoch {self.epoch}"
             elif not math.isfinite(penalty):
                 finished[member] = f"the penalty became {penalty} in epoch {self.epoch}"
-            elif any(map(math.isnan, held_out)):  # in the last step of the epoch
+            elif any(map(math.isnan, held_out)):  # weights became NaN in the last step of the epoch
                 finished[member] = f"the weights became nan in epoch {self.epoch}"
             elif self.epoch >= setting.max_epochs or (
-                (patience := setting.training.patience) is not None and self.epoch - best[member] >= patience
+                (patience := setting.training.patience) is not None and self.epoch - best_epochs[member] >= patience
             ):
                 finished[member] = None
         return finished
 
-    def side(self, member: int) -> int:
+    def validation_side(self, member: int) -> int:
         """Return which of the two held-out sets is the member's validation set."""
         fold = self.jobs[member].fold
         return 0 if fold.held_out[0] is fold.validation else 1
 
     def remove(self, members: Collection[int]) -> None:
-        """Remove finished members from the stack: with CUDA graphs only when an eighth of the stack has finished."""
+        """Remove finished members from the stack; with CUDA graphs, only if an eighth of the stack has finished."""
         if not members:
             return
         self.finished_members.update(members)
-        if not self.step.captured or 8 * len(self.finished_members) >= len(self.jobs):
+        if not self.step.uses_graph or 8 * len(self.finished_members) >= len(self.jobs):
             self.select([member for member in range(len(self.jobs)) if member not in self.finished_members])
 
     def select(self, members: Sequence[int]) -> None:
         """Keep only these members in the stack."""
-        places = {member: place for place, member in enumerate(members)}
-        self.finished_members = {places[member] for member in self.finished_members if member in places}
+        new_index = {member: index for index, member in enumerate(members)}
+        self.finished_members = {new_index[member] for member in self.finished_members if member in new_index}
         keep = torch.tensor(list(members), dtype=torch.long, device=self.device)
         self.jobs = [self.jobs[member] for member in members]
         self.seconds = [self.seconds[member] for member in members]
         self.options = self.options.select(keep)
         self.weights, self.losses, self.decay = self.weights[keep], self.losses[:, keep], self.decay[keep]
-        stay = self.groups.select(keep)
-        filled = self.held_out.select(stay)
-        self.prepared.select(stay)
+        groups = self.groups.select(keep)
+        chunks = self.held_out.select(groups)
+        self.prepared.select(groups)
         self.flat.select(keep)
         self.net.members = len(members)
         self.optimizer.select(keep)
         self.censors.select(keep)
-        self.snapshots.select(keep, filled)
+        self.snapshots.select(keep, chunks)
         if self.average is not None:
             self.average.select(keep)
         self._allocate_plan()
@@ -333,15 +335,15 @@ class Trainer:
     def load(self, tensors: dict[str, Tensor], epoch: int, seconds: Sequence[float]) -> None:
         """Load the `state()` of a population of the same jobs."""
 
-        def part(prefix: str) -> dict[str, Tensor]:
+        def find_part(prefix: str) -> dict[str, Tensor]:
             start, device = f"{prefix}.", self.device
             return {name.removeprefix(start): t.to(device) for name, t in tensors.items() if name.startswith(start)}
 
-        self.flat.load(**part("flat"))
-        self.optimizer.load(part("optimizer"))
-        self.snapshots.load(part("snapshots"))
-        self.censors.load(part("censors"))
+        self.flat.load(**find_part("flat"))
+        self.optimizer.load(find_part("optimizer"))
+        self.snapshots.load(find_part("snapshots"))
+        self.censors.load(find_part("censors"))
         if self.average is not None:
-            self.average.values.copy_(part("average")["values"])
+            self.average.values.copy_(find_part("average")["values"])
         self.epoch, self.seconds = epoch, list(seconds)
         self._allocate_plan()

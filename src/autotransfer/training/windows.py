@@ -46,8 +46,8 @@ class Windows:
         self.device, self.dtype = device, dtype
         self.y, self.subject = recordings.y.to(device), recordings.subject.to(device)
         self.kernel = kernel
-        self.done = 0  # number of transforms applied to X
-        self.ready: tuple[int, Tensor] | None = None  # see TransformedWindows
+        self.n_applied = 0  # number of transforms applied to X
+        self.ready: tuple[int, Tensor] | None = None  # number of applied transforms, and all windows after them
         self.sums: Tensor | None = None  # (N, n_sums) or, without edges, (N, 1 + kernel)
         self.standardized: StandardizedWindows | None = None  # if only the appended levels depend on the fold
         self.chunks = list(window_chunks(recordings.X))
@@ -55,36 +55,37 @@ class Windows:
             self.X = recordings.X
             return
         if preprocessing.n_until_representation:
-            self.ready = self.done, self.X = compute_representation(recordings, preprocessing, device, dtype)
+            self.ready = self.n_applied, self.X = compute_representation(recordings, preprocessing, device, dtype)
         else:
             # Contiguous, because `gather_windows` reads rows of channels
             self.X = recordings.X.to(device=device, dtype=dtype).contiguous()
-        if preprocessing.n_shared_by_folds > self.done:
+        if preprocessing.n_shared_by_folds > self.n_applied:
             transform = partial(
-                self.fit([np.arange(recordings.n_windows)]), start=self.done, stop=preprocessing.n_shared_by_folds
+                self.fit([np.arange(recordings.n_windows)]), start=self.n_applied, stop=preprocessing.n_shared_by_folds
             )
             parts = [transform(self.X[rows][None], self.subject[rows][None])[0] for rows in self.chunks]
-            self.X, self.done = torch.cat(parts), preprocessing.n_shared_by_folds
+            self.X, self.n_applied = torch.cat(parts), preprocessing.n_shared_by_folds
         edges = _has_edges(self.X[0].numel(), kernel)
-        if self.kernel and preprocessing.has_cached_moments and self.done == len(preprocessing.transforms):
-            self.sums = self.table(lambda rows: self.X[rows], edges=edges)
+        if self.kernel and preprocessing.has_cached_moments and self.n_applied == len(preprocessing.transforms):
+            self.sums = self.tabulate_sums(lambda rows: self.X[rows], edges=edges)
         if with_standardized and self.kernel and _yields_standardized(preprocessing):
             self.standardized = StandardizedWindows(self.X, kernel, self.chunks, edges=edges)
 
     def fit(self, training: Sequence[Rows]) -> FittedPreprocessing:
         """Fit the preprocessing to raw windows, a chunk at a time on the device."""
-        raw, like = self.recordings.X if self.done else self.X, torch.empty(0, device=self.device, dtype=self.dtype)
+        raw = self.recordings.X if self.n_applied else self.X
+        like = torch.empty(0, device=self.device, dtype=self.dtype)
         return self.preprocessing.fit(raw, self.subject, training, self.recordings.derived, like, self.ready)
 
-    def table(self, windows: Callable[[slice], Tensor], *, edges: bool) -> Tensor:
-        """Return sums of every window, computed in float64: (N, n_sums), or without edges (N, 1 + kernel)."""
+    def tabulate_sums(self, windows: Callable[[slice], Tensor], *, edges: bool) -> Tensor:
+        """Return the sums of every window, computed in float64: (N, n_sums), or (N, 1 + kernel) without edges."""
         recordings, parts = self.recordings, []
         n_constant = self.preprocessing.n_constant_channels(recordings.n_channels, recordings.n_times)
         for rows in self.chunks:
             x = windows(rows)
             signals, levels = torch.split(x.double(), [x.shape[-2] - n_constant, n_constant], -2)
             sums = lag_sums(signals, self.kernel)
-            if n_constant:  # constant rows need no transform
+            if n_constant:  # the sums of constant channels need no products
                 sums = sums + constant_sums(levels[..., 0], x.shape[-1], self.kernel)[..., : 1 + self.kernel]
             sums = sums.to(self.dtype)
             parts.append(torch.cat([sums, edge_sums(x, self.kernel)], -1) if edges else sums)
@@ -92,34 +93,35 @@ class Windows:
 
 
 def prepare_windows(recordings: Recordings, job: Job, *, device: torch.device, dtype: torch.dtype) -> Windows:
-    """Return the windows of a job's program on a device, or in their file if they do not fit into its memory.
+    """Return the windows for a job and all jobs of its program, in a file if the memory of the device is too small.
 
-    Populations with equal preprocessing share them. They are cached in `recordings` until `release_windows`.
+    Populations with equal preprocessing share the windows, which `recordings` caches until `release_windows`.
     """
     preprocessing = job.setting.preprocessing
     kernel = job.setting.network.moments_kernel(recordings.sfreq)
     if augmentation := job.setting.augmentation:  # only `standardized` has tables for augmented windows
-        scaled = all(isinstance(step, Scaling) for step in augmentation)
-        kernel = kernel if scaled and _yields_standardized(preprocessing) else 0
+        only_scales = all(isinstance(step, Scaling) for step in augmentation)
+        kernel = kernel if only_scales and _yields_standardized(preprocessing) else 0
     key = (preprocessing, kernel, str(device), dtype)
     cache: dict[Any, Windows] = recordings.derived.setdefault("windows", {})
     if key not in cache:
         while len(cache) >= MAX_CACHED:  # populations of one preprocessing are consecutive
             del cache[next(iter(cache))]
         size = math.prod(preprocessing.shape(recordings.n_channels, recordings.n_times))
+        # numbers of values per window
         sums = n_sums(kernel) if kernel and _has_edges(size, kernel) else 0
         sums_per_channel = sums if sums and device.type == "cuda" else 1 + kernel
-        shapes = recordings.X[0].numel() + recordings.n_channels * sums_per_channel
-        room = packing.free_values_per_window(recordings, device, dtype, preprocessing)
+        standardized = recordings.X[0].numel() + recordings.n_channels * sums_per_channel
+        free = packing.free_values_per_window(recordings, device, dtype, preprocessing)
         cache[key] = Windows(
-            recordings, preprocessing, kernel, device=device, dtype=dtype, in_memory=sums <= room,
-            with_standardized=sums + shapes <= room,
+            recordings, preprocessing, kernel, device=device, dtype=dtype, in_memory=sums <= free,
+            with_standardized=sums + standardized <= free,
         )  # fmt: skip
     return cache[key]
 
 
 def release_windows(recordings: Recordings) -> None:
-    """Free prepared windows and statistics, except representations on the CPU, which the next fit or model uses."""
+    """Free prepared windows and statistics, except representations on the CPU, which later fits and models use."""
     representations = recordings.derived.get("represented", {})
     on_cpu = {key: windows for key, windows in representations.items() if windows.device.type == "cpu"}
     recordings.derived.clear()
@@ -133,7 +135,7 @@ def _yields_standardized(preprocessing: Preprocessing) -> bool:
 
 
 def _has_edges(size: int, kernel: int) -> bool:
-    """Return whether edges of windows are tabulated with the sums: the table must not be larger than the windows."""
+    """Return whether sums of edges are tabulated, too: the table must not be larger than the windows."""
     return n_sums(kernel) <= size
 
 
@@ -141,15 +143,15 @@ def _has_edges(size: int, kernel: int) -> bool:
 
 
 def gather_windows(X: Tensor, rows: Tensor, shift: Tensor | None, inv_std: Tensor | None) -> Tensor:
-    """Gather X (N, C, T) at rows (G, B), standardized by shift and inv_std (G, C) if both are given: (G, C, B, T)."""
+    """Return windows (G, C, B, T) of X (N, C, T) at rows (G, B), standardized by shift and inv_std (G, C) if given."""
     _, channels, times = X.shape
-    places = rows[:, None, :] * channels + torch.arange(channels, device=X.device)[None, :, None]
-    x = X.view(-1, times).index_select(0, places.flatten()).view(*places.shape, times)
+    index = rows[:, None, :] * channels + torch.arange(channels, device=X.device)[None, :, None]
+    x = X.view(-1, times).index_select(0, index.flatten()).view(*index.shape, times)
     if shift is None or inv_std is None:
         return x
     return x.sub_(shift[:, :, None, None]).mul_(inv_std[:, :, None, None])  # in place, because x is a copy
 
 
 def channel_major(x: Tensor) -> Tensor:
-    """Return windows (G, B, channels, times) with channel-major memory, as the encoder reads them."""
+    """Return windows (G, B, channels, times) with channel-major memory, which the encoder reads."""
     return x.transpose(1, 2).contiguous().transpose(1, 2)

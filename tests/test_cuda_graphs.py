@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import autotransfer as at
-from autotransfer.training.program import Program, allow_tf32
+from autotransfer.training.cuda_graphs import GraphFunction, allow_tf32
 from autotransfer.training.train import run
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import prepare_windows
@@ -30,14 +30,14 @@ def test_members_that_are_over_may_stay_idle() -> None:
     expected = {outcome.job.setting.lr: outcome for outcome in run(population(settings))}
     stack = population(settings)
     held: list[int] = []
-    work = stack.step.work
+    call = stack.step.call
 
-    class Held(Program):
+    class Held(GraphFunction):
         def __call__(self) -> None:
             held.append(len(stack.jobs))
-            work()
+            call()
 
-    stack.step = Held(work, captured=True)
+    stack.step = Held(call, uses_graph=True)
     found = {}
     for outcome in run(stack):
         found[outcome.job.setting.lr] = outcome
