@@ -30,7 +30,7 @@ import pandas as pd
 import autotransfer as at
 from autotransfer.runs.choice import Choice, Scores, read_choice
 from autotransfer.runs.options import build_options
-from autotransfer.search.plan import begin
+from autotransfer.search.plan import start_run
 from autotransfer.search.procedure import perform_plan
 from autotransfer.words import score
 
@@ -62,7 +62,7 @@ def run_first_stage(source: str, folder: Path) -> Choice:
         raise FirstStageFinished
 
     fixed = {"source": source, "adaptation": "zero-shot", "time": "none"}
-    run = begin(folder, build_options(fixed), tell=print)
+    run = start_run(folder, build_options(fixed), tell=print)
     with closing(run.database):
         with suppress(FirstStageFinished):
             perform_plan(run, print, progress=False, on_result=stop)

@@ -96,10 +96,10 @@ def test_resume_restores_the_result_of_a_finished_run(
 
 def test_options_without_effect_are_told(tmp_path: Path) -> None:
     few = ["run", tiny_file(tmp_path), "--dry-run", "--kinds", "features", "--networks", "none"]
-    assert "nothing reads" not in call(*few).stdout
+    assert "without effect" not in call(*few).stdout
     told = call(*few, "--set", "lr=0.1", "--seeds", 5, "--folds", 20).stdout
-    assert "no network is trained, so nothing reads lr, seeds" in told
-    assert "20 folds were asked for, but there are only 4 subjects" in told
+    assert "no network is trained; options without effect: lr, seeds" in told
+    assert "20 folds were requested, but there are only 4 subjects" in told
 
 
 def test_status(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:

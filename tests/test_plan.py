@@ -18,7 +18,7 @@ from autotransfer.runs.options import RunOptions, build_options, parse_time, res
 from autotransfer.runs.preparation import Preparation
 from autotransfer.search import plan as plans
 from autotransfer.search.candidates import find_candidates
-from autotransfer.search.plan import Plan, Stage, begin, make_plan, read_plan
+from autotransfer.search.plan import Plan, Stage, make_plan, read_plan, start_run
 from faults import assert_one_line, call
 from tiny import tiny, tiny_file
 
@@ -76,7 +76,7 @@ def test_an_encoder_of_the_users_is_trained_first_after_the_linear_models() -> N
     plan = planned(encoder="shallow")
     assert [setting.family for setting in plan.stages[0].settings] == ["features", "tangent"]
     assert plan.stages[1].settings == [plan.options.reference]
-    assert [stage.always for stage in plan.stages[:3]] == [False, True, False]
+    assert [stage.ignores_time_limit for stage in plan.stages[:3]] == [False, True, False]
     for changes in ({"networks": "none"}, {"kinds": "linear"}):
         with pytest.raises(UserError, match="encoder is 'shallow'"):
             planned(encoder="shallow", **changes)
@@ -97,7 +97,7 @@ def test_a_plan_depends_on_what_is_asked_and_not_on_the_time() -> None:
 def test_a_run_begins_with_its_plan(tmp_path: Path) -> None:
     told: list[str] = []
     own = options(source=str(tiny_file(tmp_path, n_subjects=6)), batch_size=8, max_epochs=8, time="3m")
-    run = begin(tmp_path / "run", own, tell=told.append)
+    run = start_run(tmp_path / "run", own, tell=told.append)
     plan = run.database.recall("plan", Plan)
     assert plan == make_plan(prepared(own, run.recordings)), "a dry run's"
     assert plan.options.source == own.source
@@ -112,7 +112,7 @@ def test_a_plan_is_written_and_read(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "plan.json"):
         assert read_plan(path) == plan
     assert plan.stages == planned().stages[:2]
-    assert plan.fixed
+    assert plan.is_repeated
     for text, words in (
         ("{", "no plan"), ("[]", "no plan"), (schema.to_json(replace(plan, stages=[])), "no stages"),
         (schema.to_json(plan).replace('"seed": 0', '"seed": "x"'), "no plan"),

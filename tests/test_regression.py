@@ -31,7 +31,7 @@ from autotransfer.runs.options import RunOptions, build_options
 from autotransfer.runs.run import Run
 from autotransfer.search.candidates import find_candidates
 from autotransfer.search.evidence import RegressionEvidence, fit_bounded_weights, mean_squared_errors
-from autotransfer.search.plan import begin
+from autotransfer.search.plan import start_run
 from autotransfer.search.procedure import perform_plan
 from autotransfer.tasks.regression import METRICS, R2
 from autotransfer.training.conformal import Intervals, held_out_coverage, interval_radius
@@ -63,7 +63,7 @@ def options(**given: Any) -> RunOptions:
 
 def search(recordings: Recordings, options: RunOptions, folder: Path) -> Choice:
     """Perform a run."""
-    run = begin(folder, options, recordings=recordings)
+    run = start_run(folder, options, recordings=recordings)
     with closing(run.database):
         return perform_plan(run, lambda _: None, progress=False)
 

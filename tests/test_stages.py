@@ -27,7 +27,7 @@ from autotransfer.runs.progress import OUT_OF_TIME, status_lines
 from autotransfer.runs.run import Run
 from autotransfer.search import baselines, procedure
 from autotransfer.search import plan as plans
-from autotransfer.search.plan import begin, read_plan
+from autotransfer.search.plan import read_plan, start_run
 from autotransfer.search.procedure import perform_plan
 from autotransfer.versions import versions
 from faults import Interrupted, few_linear_candidates, printed, quiet, table_of
@@ -185,7 +185,7 @@ def test_a_plan_that_was_performed_is_performed_again(tmp_path: Path, whole: Pat
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         own = replace(options(tmp_path / name), time="1s")
-        run = begin(tmp_path / name / "run", replace(short.options, source=own.source), earlier_plan=short)
+        run = start_run(tmp_path / name / "run", replace(short.options, source=own.source), earlier_plan=short)
         choice = perform_plan(run, quiet, progress=False)
         assert [stage.name for stage in choice.stages] == STAGES[:4]
         assert choice.end_reason == "everything in its plan was trained"
@@ -315,7 +315,7 @@ def test_a_subject_whose_run_would_have_stopped_earlier_has_the_score_of_that_st
 def test_a_run_stops_if_its_data_change_and_goes_on_when_they_are_restored(tmp_path: Path) -> None:
     """X of a folder stays in its file, where others can write to it."""
     save_folder(tmp_path / "data", tiny(n_subjects=4))
-    run = begin(tmp_path / "run", replace(options(tmp_path, time="none"), source=str(tmp_path / "data")))
+    run = start_run(tmp_path / "run", replace(options(tmp_path, time="none"), source=str(tmp_path / "data")))
     windows = np.load(tmp_path / "data" / "X.npy", mmap_mode="r+")
 
     def change(*_: object) -> None:

@@ -129,7 +129,7 @@ def start_run(
 
             _check_options_with_plan(user_options)
             earlier_plan = read_plan(plan)
-            options = earlier_plan.options_here(options, user_options)
+            options = earlier_plan.merge_options(options, user_options)
         if options.task.is_numeric:
             _refuse_for_regression(plan=plan, cluster=cluster, tensorboard=tensorboard)
         encoders = import_encoder(options.encoder)
@@ -138,10 +138,10 @@ def start_run(
             _print_plan(options, out, encoders, earlier_plan)
             return
         from ..runs.lock import Lock
-        from ..search.plan import begin
+        from ..search.plan import start_run
 
         with open_workers(cluster) as executor:  # raises before any file is written if there is no worker
-            new_run = begin(out, options, encoders, tell=print_progress, earlier_plan=earlier_plan)
+            new_run = start_run(out, options, encoders, tell=print_progress, earlier_plan=earlier_plan)
             new_run.warn_of_recordings()
             with Lock(out), write_events(out, tensorboard):
                 execute_run(new_run, executor)

@@ -27,7 +27,7 @@ from ..runs.data_facts import changed_column, column_digests, fingerprint
 from ..runs.lock import Lock
 from ..runs.options import RunOptions
 from ..runs.run import Run, Tell, check_unused, is_run
-from ..search.plan import begin
+from ..search.plan import start_run
 from ..search.procedure import perform_plan, results_of
 from .window_classifier import WindowEstimator
 
@@ -119,7 +119,7 @@ def _open_run(
         check_unused(folder)
         if kept:
             save_npz(folder / DATA, recordings)
-        run = begin(folder, replace(options, source=str(folder / DATA)), encoders, recordings, tell)
+        run = start_run(folder, replace(options, source=str(folder / DATA)), encoders, recordings, tell)
         run.warn_of_recordings()
     try:
         yield run

@@ -1,8 +1,8 @@
-"""Plan of a run: stages in order, with the fits of each.
+"""Plan of a run: its stages, in order, and the fits of each stage.
 
-The plan depends on options and recordings alone, not on a clock. A dry run prints it, `procedure` performs it as far as
-time allows, and a resumed run reads it back. Linear models come first, because they take seconds. A network of each
-family follows, because averaging families gains most. Other networks, further seeds and penalties come last.
+The plan depends only on options and recordings. Linear models come first, because they take seconds. A network of each
+family follows, because averages over families gain most. Other networks, further seeds and penalties come last. A dry
+run prints the plan, and `procedure` performs it until the time limit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PLAN = "plan.json"
 
 @dataclass(frozen=True)
 class PlannedFit:
-    """Candidate with one seed, to be fitted on every fold."""
+    """Setting and seed of fits on every fold."""
 
     setting: Setting
     seed: int
@@ -48,16 +48,16 @@ class PlannedFit:
 
 @dataclass(frozen=True)
 class Stage:
-    """Fits on every fold before the next interim result."""
+    """Stage of a plan: fits on every fold, after which a run has an interim result."""
 
     name: str
     fits: list[PlannedFit]
-    always: bool = False  # whether it is completed after the time limit
-    online: list[PlannedFit] = field(default_factory=list)  # for the online ensemble alone
+    ignores_time_limit: bool = False
+    online_fits: list[PlannedFit] = field(default_factory=list)  # fits that only the online ensemble uses
 
     @classmethod
-    def of(cls, name: str, settings: Iterable[Setting], seeds: Sequence[int]) -> Stage:
-        """Return a stage of these settings with every seed; linear models do not depend on it and have the first."""
+    def from_settings(cls, name: str, settings: Iterable[Setting], seeds: Sequence[int]) -> Stage:
+        """Return a stage of these settings with every seed, but of linear models only with the first seed."""
         settings = list(settings)
         pairs = [(s, seed) for seed in seeds for s in settings if seed == seeds[0] or not s.network.closed_form]
         return cls(name, [PlannedFit(*pair) for pair in pairs])
@@ -67,8 +67,8 @@ class Stage:
         return list(dict.fromkeys(fit.setting for fit in self.fits))
 
     def describe(self, n_folds: int) -> str:
-        """Return the name and the number of fits. Linear models are fitted again for online sessions."""
-        online = f", and {n_folds * len(self.online)} for online sessions" * bool(self.online)
+        """Return the name and the numbers of fits of the stage."""
+        online = f", and {n_folds * len(self.online_fits)} for online sessions" * bool(self.online_fits)
         return f"{self.name}: {count(n_folds * len(self.fits), 'fit')}{online}"
 
 
@@ -76,53 +76,53 @@ class Stage:
 class Plan:
     """Plan of a run: its stages in order."""
 
-    options: RunOptions  # resolved: as many folds and epochs as the recordings need
-    folds: int
-    stages: list[Stage]
-    searched: int = 0  # settings that are searched on one fold first; `stages` is empty until their shortlist is known
-    candidates: int = 0  # networks on the shortlist, at most
-    fixed: bool = False  # performed again: neither time nor the expected gain ends it
+    options: RunOptions  # options with folds and epochs for the recordings
+    n_folds: int
+    stages: list[Stage]  # empty before the search of settings has finished
+    n_searched: int = 0  # number of settings that are first compared on one fold, to select the shortlists
+    n_candidates: int = 0  # largest number of networks on the shortlists
+    is_repeated: bool = False  # whether all stages of another run are performed, regardless of time and expected gain
 
     @property
-    def fits(self) -> int:
-        """Return the number of fits of networks, at most."""
-        if self.searched:
-            return self.searched + self.candidates * (self.folds * self.options.seeds - 1)
-        return self.folds * sum(not fit.setting.network.closed_form for stage in self.stages for fit in stage.fits)
+    def n_network_fits(self) -> int:
+        """Return the largest possible number of fits of networks."""
+        if self.n_searched:
+            return self.n_searched + self.n_candidates * (self.n_folds * self.options.seeds - 1)
+        return self.n_folds * sum(not fit.setting.network.closed_form for stage in self.stages for fit in stage.fits)
 
-    def as_performed(self, delivered: int) -> Plan:
-        """Return the plan of the delivered stages, to be performed again without a time limit."""
-        return replace(self, stages=self.stages[:delivered], searched=0, candidates=0, fixed=True)
+    def as_performed(self, n_stages: int) -> Plan:
+        """Return the plan that repeats the first n_stages stages without a time limit."""
+        return replace(self, stages=self.stages[:n_stages], n_searched=0, n_candidates=0, is_repeated=True)
 
     def for_recordings(self, prepared: Preparation) -> Plan:
-        """Return the plan for these recordings, to be performed again; raise if they do not allow one of its fits."""
-        fits = [fit for stage in self.stages for fit in (*stage.fits, *stage.online)]
+        """Return the plan for other recordings; raise if one of its fits is not possible on these recordings."""
+        fits = [fit for stage in self.stages for fit in (*stage.fits, *stage.online_fits)]
         settings = list(dict.fromkeys(fit.setting for fit in fits))
         try:
             prepared.check_settings(settings)
             check_jobs(prepared.recordings, [Job(setting, prepared.folds[0]) for setting in settings])
         except UserError as error:
             raise UserError(f"the plan cannot be performed on {shown(prepared.options.source)}: {error}") from None
-        return replace(self, options=prepared.options, folds=len(prepared.folds))
+        return replace(self, options=prepared.options, n_folds=len(prepared.folds))
 
-    def options_here(self, requested: RunOptions, given: Collection[str]) -> RunOptions:
-        """Return the plan's options with the requested data and device, and with options of windows that were given.
+    def merge_options(self, requested: RunOptions, user_options: Collection[str]) -> RunOptions:
+        """Return the options of the plan with data, device and windows as requested.
 
         An encoder that the plan names is imported only if the user names it, too, because the plan may not be trusted.
-        given: names of the options that the user gave.
+        user_options: names of the options that the user set.
         """
         planned = self.options
-        if "encoder" in given and requested.encoder != planned.encoder:
+        if "encoder" in user_options and requested.encoder != planned.encoder:
             raise UserError(
                 f"the plan has the encoder {shown(planned.encoder)}, not {shown(requested.encoder)}; "
                 "leave --encoder out, or --plan"
             )
-        if "encoder" not in given and planned.encoder not in ENCODERS:
+        if "encoder" not in user_options and planned.encoder not in ENCODERS:
             raise UserError(
                 f"the plan has the encoder {shown(planned.encoder)}, which is imported only if you name it; if you "
                 "trust it, give it again: --encoder module:function"
             )
-        names = ["source", "device", *(name for name in requested.cutting if name in given)]
+        names = ["source", "device", *(name for name in requested.cutting if name in user_options)]
         return replace(planned, **{name: getattr(requested, name) for name in names})
 
 
@@ -136,18 +136,18 @@ def read_plan(path: Path) -> Plan:
     try:
         plan = schema.from_json(Plan, read_plain(path).decode(errors="replace"))
     except FileNotFoundError:
-        raise UserError(f"there is no file {path}; give the {PLAN} that a run has left") from None
+        raise UserError(f"there is no file {path}; give the {PLAN} of a run") from None
     except OSError as error:
         raise UserError(f"cannot read {path} ({error.strerror}); give another --plan") from None
     except (UserError, ValueError) as error:
-        raise UserError(f"{path} is no plan ({error}); give the {PLAN} that a run has left") from None
+        raise UserError(f"{path} is no plan of a run ({error}); give the {PLAN} of a run") from None
     if not plan.stages or not all(stage.fits for stage in plan.stages):
-        raise UserError(f"{path} has no stages to perform; give the {PLAN} that a run has left")
+        raise UserError(f"{path} has no stages to perform; give the {PLAN} of a run")
     return plan.as_performed(len(plan.stages))
 
 
 def limit_words(options: RunOptions) -> list[str]:
-    """Say when a run ends, if it has a time limit."""
+    """Return a line about the end of a run, if the run has a time limit."""
     if options.seconds is None:
         return []
     sooner = ", or sooner if no more gain is expected" if options.has_stages else ""
@@ -157,52 +157,53 @@ def limit_words(options: RunOptions) -> list[str]:
 
 
 def stage_lines(plan: Plan) -> list[str]:
-    """Return a line for each stage."""
-    return [f"  {number}. {stage.describe(plan.folds)}" for number, stage in enumerate(plan.stages, 1)]
+    """Return a line about each stage."""
+    return [f"  {number}. {stage.describe(plan.n_folds)}" for number, stage in enumerate(plan.stages, 1)]
 
 
 def work_words(plan: Plan) -> str:
-    """Say how many fits the plan contains, of which models."""
+    """Return the numbers of fits and models of a plan in words."""
     options = plan.options
     seeds = count(options.seeds, "seed")
-    if plan.searched:
+    if plan.n_searched:
         return (
-            f"{plan.fits} fits of up to {options.max_epochs} epochs: {plan.searched} settings on one fold, "
-            f"then at most {plan.candidates} candidates on {plan.folds} folds with {seeds}"
+            f"{plan.n_network_fits} fits of up to {options.max_epochs} epochs: {plan.n_searched} settings on one fold, "
+            f"then at most {plan.n_candidates} candidates on {plan.n_folds} folds with {seeds}"
         )
     settings = list(dict.fromkeys(s for stage in plan.stages for s in stage.settings))
     n_trees = sum(s.encoder == "trees" for s in settings)
     n_linear = sum(s.network.closed_form for s in settings) - n_trees
-    linear = " and ".join(count(n, what) for n, what in ((n_linear, "linear model"), (n_trees, "tree ensemble")) if n)
-    n_online = len({fit.setting for stage in plan.stages for fit in stage.online})
+    numbers = ((n_linear, "linear model"), (n_trees, "tree ensemble"))
+    linear = " and ".join(count(n, noun) for n, noun in numbers if n)
+    n_online = len({fit.setting for stage in plan.stages for fit in stage.online_fits})
     online = f", {n_online} of them also for online sessions" if n_online else ""
     n_networks = len(settings) - n_linear - n_trees
     if not n_networks:
-        return f"{linear} on {plan.folds} folds{online}"
-    networks = f"{count(n_networks, 'network')} on {plan.folds} folds with {seeds}"
-    more = f", and {linear}{online}" if linear else ""
-    return f"{count(plan.fits, 'fit')} of up to {options.max_epochs} epochs: {networks}{more}"
+        return f"{linear} on {plan.n_folds} folds{online}"
+    networks = f"{count(n_networks, 'network')} on {plan.n_folds} folds with {seeds}"
+    linear = f", and {linear}{online}" if linear else ""
+    return f"{count(plan.n_network_fits, 'fit')} of up to {options.max_epochs} epochs: {networks}{linear}"
 
 
 def unread_options(options: RunOptions, plan: Plan) -> list[str]:
-    """Say which of a user's options nothing reads, because the plan has no network."""
+    """Return a line about the user's options that have no effect, because the plan has no network."""
     settings = [setting for stage in plan.stages for setting in stage.settings]
     if not settings or not all(setting.network.closed_form for setting in settings):
         return []
-    read = {name for setting in settings for name in type(setting.network).__dataclass_fields__}
-    unread = [name for name in options.constants if name not in read] + ["seeds"] * (options.seeds != RunOptions.seeds)
-    return [f"no network is trained, so nothing reads {', '.join(unread)}"] if unread else []
+    names = {name for setting in settings for name in type(setting.network).__dataclass_fields__}
+    unread = [name for name in options.constants if name not in names] + ["seeds"] * (options.seeds != RunOptions.seeds)
+    return [f"no network is trained; options without effect: {', '.join(unread)}"] if unread else []
 
 
-def why_folds(recordings: Recordings, given_folds: int | str | None, plan: Plan) -> list[str]:
-    """Say why there are fewer folds than subjects, or than the user asked for."""
-    subjects, folds = recordings.n_subjects, plan.folds
-    if isinstance(given_folds, int) and given_folds > folds:
+def why_folds(recordings: Recordings, requested: int | str | None, plan: Plan) -> list[str]:
+    """Return a line about the reason if there are fewer folds than subjects, or fewer than requested."""
+    subjects, folds = recordings.n_subjects, plan.n_folds
+    if isinstance(requested, int) and requested > folds:
         return [
-            f"{given_folds} folds were asked for, but there are only {folds} subjects or units to hold out; "
+            f"{requested} folds were requested, but there are only {folds} subjects or units to hold out; "
             "each is held out once"
         ]
-    if recordings.units is not None or isinstance(given_folds, int) or folds >= subjects:
+    if recordings.units is not None or isinstance(requested, int) or folds >= subjects:
         return []
     return [
         f"{folds} folds for {subjects} subjects: one fold per subject (--folds all) would take {subjects / folds:.1f} "
@@ -211,92 +212,92 @@ def why_folds(recordings: Recordings, given_folds: int | str | None, plan: Plan)
 
 
 def make_plan(prepared: Preparation) -> Plan:
-    """Return the plan of a run, which depends on options and recordings, not on the machine or on --time."""
+    """Return the plan of a run. It does not depend on the machine or on --time."""
     options, candidates = prepared.options, find_candidates(prepared)
-    plan = Plan(options=options, folds=len(prepared.groups), stages=[])
-    by_network = options.has_stages
-    counts = Counter((shortlist_key(setting, by_network=by_network), setting.method) for setting in candidates.networks)
-    tpe = options.search == "tpe"
-    if tpe or max(counts.values(), default=0) > SHORTLIST_PER_METHOD:  # shortlists have no room for every setting
-        most = sum(min(k, SHORTLIST_PER_METHOD + (method is None)) for (_, method), k in counts.items())
-        tried = options.trials + 1 if tpe else len(candidates.networks)
-        return replace(plan, searched=tried, candidates=min(tried, 1 + 5 * SHORTLIST_PER_METHOD if tpe else most))
-    return _staged(plan, candidates) if options.has_stages else with_candidate_stages(plan, candidates.settings)
+    plan = Plan(options=options, n_folds=len(prepared.groups), stages=[])
+    if options.search == "tpe":
+        n_searched = options.trials + 1
+        return replace(plan, n_searched=n_searched, n_candidates=min(n_searched, 1 + 5 * SHORTLIST_PER_METHOD))
+    by_network, networks = options.has_stages, candidates.networks
+    counts = Counter((shortlist_key(setting, by_network=by_network), setting.method) for setting in networks)
+    if max(counts.values(), default=0) > SHORTLIST_PER_METHOD:  # some settings are not on the shortlists
+        n_shortlisted = sum(min(k, SHORTLIST_PER_METHOD + (method is None)) for (_, method), k in counts.items())
+        return replace(plan, n_searched=len(networks), n_candidates=min(len(networks), n_shortlisted))
+    return _add_stages(plan, candidates) if options.has_stages else add_candidate_stages(plan, candidates.settings)
 
 
-def _staged(plan: Plan, candidates: Candidates) -> Plan:
-    """Return the plan with its stages, two linear models first, so that there is a result within a minute."""
+def _add_stages(plan: Plan, candidates: Candidates) -> Plan:
+    """Return the plan with stages that end with interim results. Two linear models give a result within a minute."""
     settings, linear, slow = candidates
     options, (first, *further) = plan.options, plan.options.all_seeds
-    by_family: dict[str, Setting] = {}  # the first setting that uses as much of a new subject as the run may
+    by_family: dict[str, Setting] = {}  # the first setting of each family, if possible with the adaptation of the run
     for setting in sorted(linear, key=lambda setting: setting.adaptation != options.adaptation):
         by_family.setdefault(setting.family, setting)
-    two = list(by_family.values())[:2]
+    first_linear = list(by_family.values())[:2]
+    other_linear = [setting for setting in linear if setting not in first_linear]
     unpenalized = [setting for setting in settings if setting.penalty is None]
-    own = unpenalized[:1] if options.encoder != DEFAULT_ENCODER else []
+    user_networks = unpenalized[:1] if options.encoder != DEFAULT_ENCODER else []
     families = [setting.family for setting in unpenalized]
-    main = [s for place, s in enumerate(unpenalized) if place and families.index(s.family, 1) == place]
-    main = main or unpenalized[len(own) :]
-    rest = [setting for setting in unpenalized if setting not in (*own, *main)]
-    networks = [setting for setting in (*own, *main, *rest) if not setting.network.closed_form]
+    main_networks = [s for k, s in enumerate(unpenalized) if k and families.index(s.family, 1) == k]
+    main_networks = main_networks or unpenalized[len(user_networks) :]
+    other_networks = [setting for setting in unpenalized if setting not in (*user_networks, *main_networks)]
+    networks = [s for s in (*user_networks, *main_networks, *other_networks) if not s.network.closed_form]
 
-    def stage(setting: Setting, seed: int, *, always: bool = False) -> Stage:
-        return replace(Stage.of(network_name(setting, seed, options.reference), [setting], [seed]), always=always)
+    def network_stage(setting: Setting, seed: int) -> Stage:
+        return Stage.from_settings(network_name(setting, seed, options.reference), [setting], [seed])
 
-    stages = [_linear_stage("two linear models", two, options)] if two else []
-    stages += [stage(setting, first, always=True) for setting in own]
-    others = [setting for setting in linear if setting not in two]
-    stages += [_linear_stage("other linear models", others, options)] if others else []
-    stages += [stage(setting, first) for setting in main]
-    stages += [Stage.of("trees and slower linear models", slow, [first])] if slow else []
-    stages += [stage(setting, first) for setting in rest]
-    stages += [stage(setting, seed) for seed in further for setting in networks]
+    stages = [_linear_stage("two linear models", first_linear, options)] if first_linear else []
+    stages += [replace(network_stage(setting, first), ignores_time_limit=True) for setting in user_networks]
+    stages += [_linear_stage("other linear models", other_linear, options)] if other_linear else []
+    stages += [network_stage(setting, first) for setting in main_networks]
+    stages += [Stage.from_settings("trees and slower linear models", slow, [first])] if slow else []
+    stages += [network_stage(setting, first) for setting in other_networks]
+    stages += [network_stage(setting, seed) for seed in further for setting in networks]
     penalized: dict[str, list[Setting]] = {}
     for setting in settings:
         if setting.penalty is not None:
             penalized.setdefault(setting.family, []).append(setting)
-    stages += [
-        Stage.of(f"network {family} with penalties", every, [first, *further]) for family, every in penalized.items()
-    ]
+    for family, group in penalized.items():
+        stages.append(Stage.from_settings(f"network {family} with penalties", group, [first, *further]))
     return replace(plan, stages=stages)
 
 
 def _linear_stage(name: str, settings: Sequence[Setting], options: RunOptions) -> Stage:
-    """Return a stage of linear models; of zero-shot runs, also centered models for the online ensemble."""
-    stage = Stage.of(name, settings, [options.seed])
+    """Return a stage of linear models. In zero-shot runs, centered models for the online ensemble are added."""
+    stage = Stage.from_settings(name, settings, [options.seed])
     if options.adaptation != "zero-shot":
         return stage
     centered = [PlannedFit(s.replace(center="online"), options.seed) for s in settings if s.encoder == "linear"]
-    return replace(stage, online=centered)
+    return replace(stage, online_fits=centered)
 
 
-def with_candidate_stages(plan: Plan, candidates: Sequence[Setting]) -> Plan:
+def add_candidate_stages(plan: Plan, candidates: Sequence[Setting]) -> Plan:
     """Return the plan of a run without interim results: a stage for each seed, with all candidates on every fold."""
     first, *further = plan.options.all_seeds
-    trained = [setting for setting in candidates if not setting.network.closed_form]
-    stages = [Stage.of(f"all models, seed {first}" if trained else "all models", candidates, [first])]
-    stages += [Stage.of(f"seed {seed}", trained, [seed]) for seed in further if trained]
+    networks = [setting for setting in candidates if not setting.network.closed_form]
+    stages = [Stage.from_settings(f"all models, seed {first}" if networks else "all models", candidates, [first])]
+    stages += [Stage.from_settings(f"seed {seed}", networks, [seed]) for seed in further if networks]
     return replace(plan, stages=stages)
 
 
-def network_name(setting: Setting, seed: int, plain: Setting) -> str:
-    """Return a short name of a network, by its difference from the main network of its family."""
-    if setting == plain:
+def network_name(setting: Setting, seed: int, reference: Setting) -> str:
+    """Return a short name of a network with its differences from the main network of its family."""
+    if setting == reference:
         suffix = "(paper)" if setting.family == DEFAULT_ENCODER else "with default settings"
         return f"network {setting.family} {suffix}, seed {seed}"
     values = setting.preprocessing.to_values()
-    traits = [name for name, kind in AUGMENTATIONS.items() if any(isinstance(s, kind) for s in setting.augmentation)]
-    traits += ["align"] if values.get("align", "none") != "none" else []
-    traits += [] if setting.method is None else [setting.method]
-    return f"network {setting.family}{' with ' * bool(traits)}{', '.join(traits)}, seed {seed}"
+    names = [name for name, step in AUGMENTATIONS.items() if any(isinstance(s, step) for s in setting.augmentation)]
+    names += ["align"] if values.get("align", "none") != "none" else []
+    names += [] if setting.method is None else [setting.method]
+    return f"network {setting.family}{' with ' * bool(names)}{', '.join(names)}, seed {seed}"
 
 
 def extend_time(run: Run, seconds: float | None) -> None:
-    """Allow a run this many more seconds; None: no time limit."""
+    """Extend the time limit of a run by `seconds`; None: remove the limit."""
     plan = run.database.recall("plan", Plan)
     if plan is None or not run.options.has_stages:
         raise UserError("the run has no interim results and therefore no time limit; leave --time out")
-    if plan.fixed:
+    if plan.is_repeated:
         raise UserError("the run performs the plan of another run and therefore has no time limit; leave --time out")
     if run.database.recall("delivered_stages", int) == len(plan.stages):
         raise UserError("everything in its plan was trained; leave --time out")
@@ -304,7 +305,7 @@ def extend_time(run: Run, seconds: float | None) -> None:
     run.database.remember(seconds_allowed=math.inf if seconds is None else spent + seconds, complete=False)
 
 
-def begin(
+def start_run(
     folder: Path,
     options: RunOptions,
     encoders: Encoders | None = None,

@@ -36,7 +36,7 @@ from .evaluation import Predictions, delivered_predictions, evaluate
 from .evidence import ClassificationEvidence, Evidence, RegressionEvidence
 from .held_out import finished_entries, held_out_scores, shortlist, validation_scores
 from .models import save_delivered_model
-from .plan import Plan, make_plan, with_candidate_stages, write_plan
+from .plan import Plan, add_candidate_stages, make_plan, write_plan
 from .replay import replay_subjects
 from .selection import OnlineWeights, find_online_weights, select
 
@@ -57,10 +57,10 @@ def perform_plan(run: Run, tell: Tell, *, progress: bool | None = None, on_resul
     with threads(cores()):
         plan = run.database.recall("plan", Plan)
         plan = make_plan(run.prepared) if plan is None else plan
-        if plan.searched:
+        if plan.n_searched:
             settings = search_settings(run, tell, progress=progress)
             if not plan.stages:
-                plan = with_candidate_stages(plan, settings)
+                plan = add_candidate_stages(plan, settings)
         return PlanRunner(run, plan, tell, progress=progress, on_result=on_result).perform()
 
 
@@ -95,7 +95,7 @@ class PlanRunner:
         self.run, self.plan, self.tell, self.progress, self.on_result = run, plan, tell, progress, on_result
         known = run.database.recall
         self.start = time.monotonic() - (known("seconds_spent", float) or 0.0)
-        limit = None if plan.fixed else run.options.seconds
+        limit = None if plan.is_repeated else run.options.seconds
         self.seconds_allowed = known("seconds_allowed", float) or limit or math.inf
         self.may_stop_early = run.options.has_stages and math.isfinite(self.seconds_allowed)  # if no gain is expected
         self.n_delivered = known("delivered_stages", int) or 0
@@ -134,7 +134,7 @@ class PlanRunner:
         stage = self.plan.stages[number]
         return [
             Entry.build(name, fit.setting, *fold, fit.seed)
-            for name, fits in (("folds", stage.fits), ("sessions", stage.online))
+            for name, fits in (("folds", stage.fits), ("sessions", stage.online_fits))
             for fit in fits
             for fold in self.run.folds()
         ]
@@ -146,7 +146,7 @@ class PlanRunner:
             self._set_aside(number)
             return False
         run.database.add(entries)
-        seconds = math.inf if number == 0 or stage.always else self.seconds_left
+        seconds = math.inf if number == 0 or stage.ignores_time_limit else self.seconds_left
         run.database.remember(limit=[seconds, time.time()] if math.isfinite(seconds) else [])
         self.tell(f"stage {number + 1} of {len(self.plan.stages)}, {stage.describe(len(run.folds()))}")
         start = time.monotonic()
@@ -168,7 +168,7 @@ class PlanRunner:
         # families without finished fits, and stages that were begun before, are assumed to take no time
         statuses, entries = self.run.database.statuses(), self._entries(number)
         of_stage = {statuses.get(entry.key) for entry in entries}
-        if number == 0 or self.plan.stages[number].always or of_stage <= {*FINISHED}:
+        if number == 0 or self.plan.stages[number].ignores_time_limit or of_stage <= {*FINISHED}:
             return True
         seconds: dict[str, list[float]] = {}
         if not of_stage & {"running", *FINISHED}:
@@ -223,7 +223,7 @@ class PlanRunner:
         )
         online = None
         if choice.ensemble is not None and is_last and not run.options.task.is_numeric:
-            centered = list(dict.fromkeys(fit.setting for stage in stages for fit in stage.online))
+            centered = list(dict.fromkeys(fit.setting for stage in stages for fit in stage.online_fits))
             with show_work("weights for online sessions", progress=self.progress):
                 online = find_online_weights(run, candidates, centered)
             with show_work("testing labels and unlabeled windows of held-out subjects", progress=self.progress):
