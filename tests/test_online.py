@@ -308,11 +308,11 @@ def test_linear_models_of_sessions_are_those_of_the_run_centered() -> None:
         options = described(source="x", grid="uncensored", adaptation=adaptation)
         return make_plan(Preparation(options, REC)).stages[0]
 
-    forms = [training.setting for training in stage("zero-shot").online]
+    forms = [training.setting for training in stage("zero-shot").online_fits]
     assert {one.adaptation for one in forms} == {"online"}
     solved = [one for one in stage("zero-shot").settings if one.encoder == "linear"]
     assert [one.replace(center="none") for one in forms] == solved != []
-    assert stage("online").online == []
+    assert stage("online").online_fits == []
 
 
 def zero_shot_person() -> AdaptationScores:
