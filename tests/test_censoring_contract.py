@@ -54,7 +54,7 @@ def test_a_setting_knows_what_a_method_reads(method: str):
     assert {f.name for f in fields(kind.Options)} <= set(field_names())
     assert set(kind.per_member) <= {f.name for f in fields(kind.Options)}
     assert kind.label
-    assert set(kind.quick_strengths) | set(kind.few_strengths) <= set(MODES)
+    assert set(kind.quick_strengths) | set(kind.core_strengths) <= set(MODES)
     assert Setting.from_json(setting.to_json()) == setting
     assert all(isinstance(one, kind.Options) for one in kind.variations())
 

@@ -1,4 +1,4 @@
-"""Grids: lists of settings that a run tries. Strengths of a penalty are in the file of its method."""
+"""Grids: lists of settings that a run tries. The strengths of a penalty are in the file of the method."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .files import read_plain
 from .settings import Setting
 
 PUBLISHED = ("adversary", "began", "mmd", "pairwise_mmd", "mige")  # methods of the paper
-BALANCED = ("balanced", "people")  # batches of conditional and of other penalties
+BALANCED_BATCHES = ("balanced", "people")  # `batches` of conditional penalties, and of other penalties
 
 
 def _paper() -> list[Setting]:
@@ -30,15 +30,15 @@ def _paper() -> list[Setting]:
     ]
 
 
-def _few() -> list[Setting]:
+def _core() -> list[Setting]:
     """Return the network without a penalty and penalties that improved scores on held-out subjects."""
-    return [Setting(), *_penalties({method: kind.few_strengths for method, kind in CENSORS.items()})]
+    return [Setting(), *_penalties({method: cls.core_strengths for method, cls in CENSORS.items()})]
 
 
 def _quick() -> list[Setting]:
-    """Return all methods with a strength for this grid, and the network without a penalty in all kinds of batches."""
-    plain = [Setting(), *(Setting(batches=kind) for kind in BALANCED)]
-    return plain + _penalties({method: kind.quick_strengths for method, kind in CENSORS.items()})
+    """Return penalties with a strength for this grid, and the network without a penalty with all kinds of batches."""
+    uncensored = [Setting(), *(Setting(batches=batches) for batches in BALANCED_BATCHES)]
+    return uncensored + _penalties({method: cls.quick_strengths for method, cls in CENSORS.items()})
 
 
 def _penalties(strengths: dict[str, dict[str, float]]) -> list[Setting]:
@@ -49,10 +49,10 @@ def _penalties(strengths: dict[str, dict[str, float]]) -> list[Setting]:
 
 def _uncensored() -> list[Setting]:
     """Return settings without a penalty, for a run that only compares preprocessing."""
-    return [setting for setting in _few() if setting.penalty is None]
+    return [setting for setting in _core() if setting.penalty is None]
 
 
-GRIDS = {"paper": _paper, "quick": _quick, "few": _few, "uncensored": _uncensored}
+GRIDS = {"paper": _paper, "quick": _quick, "core": _core, "uncensored": _uncensored}
 
 
 def grid(name: str) -> list[Setting]:
@@ -60,13 +60,13 @@ def grid(name: str) -> list[Setting]:
 
     Parameters
     ----------
-    name : {"quick", "few", "uncensored", "paper"}
+    name : {"quick", "core", "uncensored", "paper"}
         Name of the grid.
 
     Returns
     -------
     list of Setting
-        Settings.
+        Settings in the order of the grid.
     """
     check_choice("grid", name, GRIDS)
     return GRIDS[name]()
@@ -77,16 +77,16 @@ def grid_text(grid: object) -> str:
     if isinstance(grid, str) and grid in GRIDS:
         return grid
     if isinstance(grid, str) and grid.endswith(".json"):
-        return _text(_read(Path(grid)))
+        return _to_json(_read_file(Path(grid)))
     if isinstance(grid, str) and grid.startswith("["):
-        return _text(settings_of(grid))
+        return _to_json(settings_of(grid))
     if isinstance(grid, str) or not isinstance(grid, Sequence):
         listed = ", ".join(map(repr, GRIDS))
         raise UserError(f"unknown grid {shown(grid)}; choose from {listed}, or give a list of settings or FILE.json")
     for setting in grid:
         if not isinstance(setting, Setting):
             raise UserError(f"a grid contains {shown(setting)}; give a list of settings, such as at.Setting()")
-    return _text(grid)
+    return _to_json(grid)
 
 
 def settings_of(text: str) -> list[Setting]:
@@ -100,14 +100,14 @@ def settings_of(text: str) -> list[Setting]:
     return [Setting(**keywords) for keywords in values]
 
 
-def _read(path: Path) -> list[Setting]:
+def _read_file(path: Path) -> list[Setting]:
     try:
         return settings_of(read_plain(path).decode())
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read the grid {path} ({one_line(error)}); give a JSON list of settings") from None
 
 
-def _text(settings: Sequence[Setting]) -> str:
+def _to_json(settings: Sequence[Setting]) -> str:
     if not settings:
         raise UserError("the grid is empty; give at least one setting, such as at.Setting()")
     return json.dumps([setting.to_dict() for setting in settings], sort_keys=True)

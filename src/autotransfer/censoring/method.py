@@ -47,7 +47,7 @@ class Method(nn.Module, ABC):
     Options: ClassVar[type[MethodOptions]] = MethodOptions
     per_member: ClassVar[tuple[str, ...]] = ()  # options that may differ between stacked members
     strengths: ClassVar[tuple[float, ...]] = (1.0, 0.3, 0.1, 0.03, 0.01)  # strengths in the paper's grid
-    few_strengths: ClassVar[dict[str, float]] = {}  # strength by mode in the grid `few`
+    core_strengths: ClassVar[dict[str, float]] = {}  # strength by mode in the grid `core`
     quick_strengths: ClassVar[dict[str, float]] = {}  # strength by mode in the grid `quick`
     useful_strengths: ClassVar[tuple[float, float]] = (0.1, 0.3)  # strengths in the extended grid
     sampled_strengths: ClassVar[tuple[float, float]] = (0.01, 1.0)  # range for Optuna

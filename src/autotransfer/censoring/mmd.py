@@ -80,7 +80,7 @@ class MMD(KernelMethod):
     label = "MMD"
     Options = MMDOptions
     strengths = (1.0, 3.0, 10.0, 30.0, 100.0)  # published strengths
-    few_strengths: ClassVar[dict[str, float]] = {"conditional": 1.0}
+    core_strengths: ClassVar[dict[str, float]] = {"conditional": 1.0}
     quick_strengths: ClassVar[dict[str, float]] = {"marginal": 0.3, "conditional": 1.0, "complementary": 0.3}
     useful_strengths = (0.3, 1.0)
     sampled_strengths = (0.03, 10.0)
@@ -124,7 +124,7 @@ class PairwiseMMD(KernelMethod):
     Options = PairwiseMMDOptions
     strengths, useful_strengths = MMD.strengths, MMD.useful_strengths
     sampled_strengths = MMD.sampled_strengths
-    few_strengths: ClassVar[dict[str, float]] = {"conditional": 1.0}
+    core_strengths: ClassVar[dict[str, float]] = {"conditional": 1.0}
     quick_strengths: ClassVar[dict[str, float]] = {"marginal": 0.3, "conditional": 1.0}
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:

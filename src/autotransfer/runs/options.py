@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ..errors import UserError, check_choice, check_types, shown, suggest
 from ..folds import DEFAULT_FOLDS, FEWEST_FOLDS, MANY_SUBJECTS, SUBJECT, groups_of
-from ..grids import BALANCED, GRIDS, PUBLISHED, grid, grid_text, settings_of
+from ..grids import BALANCED_BATCHES, GRIDS, PUBLISHED, grid, grid_text, settings_of
 from ..jobs import check_seed
 from ..model.encoders import ENCODERS
 from ..preprocessing import TRANSFORMS
@@ -34,7 +34,7 @@ CUTTING = (
     "window", "hop", "offset", "events", "pattern", "sfreq", "sep", "decimal", "time_column", "filter",
 )  # fmt: skip
 DEFAULT_ENCODER = "eegnet"
-STAGED_GRIDS = ("quick", "few", "uncensored")  # grids whose candidates can be trained in stages
+STAGED_GRIDS = ("quick", "core", "uncensored")  # grids whose candidates can be trained in stages
 ADAPTATIONS = ("zero-shot", "online", "transductive")
 VARIED = ("method", "mode", "represent", "constants")  # fields of a setting that candidates differ in
 READ_BY_ALL_TASKS = ("seeds", "seed", "networks")  # accepted also by tasks that train no network
@@ -200,14 +200,14 @@ class RunOptions:
             uncensored = [setting for setting in settings if setting.penalty is None]
             plain = (uncensored or [settings[0].uncensored("shuffled")])[0]
             return tuple(dict.fromkeys([plain, *settings]))
-        settings = grid("few" if self.grid == "quick" and self.has_stages else self.grid)
+        settings = grid("core" if self.grid == "quick" and self.has_stages else self.grid)
         if self.encoder not in ENCODERS:  # options of our encoders are not varied for a user's own
             settings = [s for s in settings if s.network == ENCODERS[s.encoder]()]
         elif ENCODERS[self.encoder].closed_form:  # penalties have no effect on linear models
             settings = settings[:1]
         if self.grid == "paper" and len(settings) > 1 and not self.constants.get("as_printed"):
             settings += [
-                Setting(batches=kind) for kind in BALANCED
+                Setting(batches=kind) for kind in BALANCED_BATCHES
             ]  # to tell the effect of batches from the effect of penalties
         return tuple(dict.fromkeys(self.apply(setting) for setting in settings))
 
