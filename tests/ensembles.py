@@ -14,7 +14,7 @@ import autotransfer as at
 from autotransfer.model.encoders import Encoders
 from autotransfer.models.card import CandidateCard, ModelCard
 from autotransfer.models.model import Model
-from autotransfer.preprocessing.transform import with_prefix
+from autotransfer.preprocessing.transform import select_prefix
 from autotransfer.recordings.signal import Signal
 
 
@@ -31,7 +31,7 @@ def changed(model: Model, tensors: dict[str, Tensor], **values: Any) -> Model:
     """The model of one candidate with further tensors and other values of its setting."""
     (part,) = model.card.candidates
     card = replace(model.card, candidates=[replace(part, setting=part.setting | values)])
-    own = with_prefix("candidates.0.", model.tensors()) | tensors
+    own = select_prefix("candidates.0.", model.tensors()) | tensors
     return Model.restore(card, {f"candidates.0.{name}": tensor for name, tensor in own.items()})
 
 

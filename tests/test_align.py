@@ -75,7 +75,7 @@ def test_after_whole_subject_alignment_the_mean_covariance_is_the_identity(
     fitted = Preprocessing((Align("transductive"),)).fit(standardized, rec.subject, [np.arange(rec.n_windows)])
     for person in range(rec.n_subjects):
         rows = rec.subject == person
-        W, Z, aligned = fitted.align.mix[0, person], standardized[rows], found[rows]
+        W, Z, aligned = fitted.align.inverse_roots[0, person], standardized[rows], found[rows]
         torch.testing.assert_close(W, W.T)
         near = {"atol": 1e-8, "rtol": 0}
         torch.testing.assert_close(W @ covariance(Z).mean(0) @ W, torch.eye(6).double(), **near)

@@ -155,7 +155,7 @@ def test_pieces_of_any_size_give_the_same_windows(way: Preprocessing) -> None:
     assert whole.shape[1:] == (len(X), *way.shape(3, 24))
     assert len(whole) in (1, len(FOLDS))
     if way.adaptation == "transductive":
-        assert fitted.start_subject().at_once
+        assert fitted.start_subject().needs_all_windows
         with pytest.raises(UserError, match="all windows of a subject at once"):
             check_online(way)
         return

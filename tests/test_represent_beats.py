@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from autotransfer.preprocessing.represent.base import segment_means
-from autotransfer.preprocessing.represent.beats import SHAPE, Beats
+from autotransfer.preprocessing.represent.beats import MAX_SEGMENTS, Beats
 
 SFREQ = 100.0
 
@@ -22,14 +22,14 @@ def beat_at(place: int, times: int = 160) -> np.ndarray:
 def test_a_beat_is_cut_around_its_steepest_place() -> None:
     x = beat_at(70)
     own = Beats(SFREQ).compute(torch.from_numpy(x))[0]
-    assert own.shape == Beats(SFREQ).shape(2, 160) == (2, SHAPE + 1)
+    assert own.shape == Beats(SFREQ).shape(2, 160) == (2, MAX_SEGMENTS + 1)
     spread = x[0].std(1)
     np.testing.assert_allclose(own[:, -1], np.log(spread), atol=1e-12)
     unit = (x[0] - x[0].mean(1, keepdims=True)) / spread[:, None]
     steep = np.square(unit[:, 2:] - unit[:, :-2]).sum(0)
     peak = int(np.argmax(steep[29:129])) + 30
     assert abs(peak - 70) <= 2
-    expected = segment_means(torch.from_numpy(unit[:, peak - 30 : peak + 31]), SHAPE)
+    expected = segment_means(torch.from_numpy(unit[:, peak - 30 : peak + 31]), MAX_SEGMENTS)
     np.testing.assert_allclose(own[:, :-1], expected, atol=1e-12)
 
 

@@ -16,7 +16,7 @@ from sklearn.covariance import oas
 from autotransfer.preprocessing.represent import Represent
 from autotransfer.preprocessing.represent.band_tangent import BANDS
 from autotransfer.preprocessing.represent.bands import Bands, FineBands
-from autotransfer.preprocessing.represent.rhythms import LOWS, whiten, whiten_by_elimination
+from autotransfer.preprocessing.represent.rhythms import LOWER_LIMITS, whiten, whiten_by_elimination
 
 SFREQ = 100.0
 
@@ -45,7 +45,7 @@ def test_rhythms_are_canonical_correlations_in_sub_bands() -> None:
     at = np.fft.rfftfreq(times, 1 / SFREQ)
     for window, own in zip(X, out, strict=True):
         expected = []
-        for low in LOWS:
+        for low in LOWER_LIMITS:
             kept = np.fft.rfft(window) * ((at >= low) & (at <= 1.5 * 26))
             filtered = np.fft.irfft(kept, n=times)
             for f in (f for f in frequencies if f >= low):

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.signal import find_peaks
 from scipy.stats import entropy, kurtosis, skew
 
-from autotransfer.preprocessing.represent.statistics import LAGS, PER_CHANNEL, QUANTILES, Statistics
+from autotransfer.preprocessing.represent.statistics import LAGS, N_FEATURES, QUANTILES, Statistics
 
 
 def expected(x: NDArray[np.float64]) -> list[float]:
@@ -42,7 +42,7 @@ def test_statistics_are_those_of_scipy() -> None:
     torch.testing.assert_close(Statistics().compute_in_graph(torch.from_numpy(X)), out)
     for window, own in zip(X, out[:, 0].numpy(), strict=True):
         for place, channel in enumerate(window):
-            start = PER_CHANNEL * place
-            np.testing.assert_allclose(own[start : start + PER_CHANNEL], expected(channel), rtol=1e-7, atol=1e-9)
+            start = N_FEATURES * place
+            np.testing.assert_allclose(own[start : start + N_FEATURES], expected(channel), rtol=1e-7, atol=1e-9)
         correlation = np.corrcoef(window)[np.triu_indices(3, 1)]
-        np.testing.assert_allclose(own[3 * PER_CHANNEL :], np.arctanh(correlation), atol=1e-9)
+        np.testing.assert_allclose(own[3 * N_FEATURES :], np.arctanh(correlation), atol=1e-9)

@@ -52,6 +52,6 @@ def largest_difference(model: Model, predict: Predict) -> float:
 
 def tolerance(model: Model) -> float:
     """Return the largest difference that counts as rounding."""
-    if any(candidate.setting.preprocessing.counts_samples for candidate in model.candidates):
+    if any(candidate.setting.preprocessing.has_sample_counts for candidate in model.candidates):
         return COUNTING_TOLERANCE
     return CALIBRATED_TOLERANCE if model.is_calibrated else TOLERANCE

@@ -37,12 +37,12 @@ class Evoked(Templates):
     def raw_latents(self, x: Tensor, members: slice = slice(None)) -> Tensor:
         return self.latents(x, members, logarithm)
 
-    def latents(self, x: Tensor, members: slice, log_of: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return raw latents (M, B, D); log_of maps matrices (..., 2F, 2F) to their logarithms."""
+    def latents(self, x: Tensor, members: slice, matrix_log: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return raw latents (M, B, D); matrix_log maps matrices (..., 2F, 2F) to their logarithms."""
         signals, _ = subtract_means(self.filters[members, None].to(torch.float64) @ x.to(torch.float64))  # (M, B, F, T)
         responses = self.templates[members, None].to(torch.float64).expand_as(signals)
         both = torch.cat([responses, signals], -2)
-        return tangent_vectors(both, int(x.shape[-1]), log_of)[..., 0, :].to(x.dtype)
+        return tangent_vectors(both, int(x.shape[-1]), matrix_log)[..., 0, :].to(x.dtype)
 
     def raw_latents_for_export(self, x: Tensor) -> Tensor:
         return self.latents(x, slice(None), logarithm_by_roots)

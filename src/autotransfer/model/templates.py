@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..errors import check_at_most, check_positive
-from ..preprocessing.represent.base import POINTS, QUIET, segment_means, subtract_means
+from ..preprocessing.represent.base import LOG_FLOOR, N_SEGMENTS, segment_means, subtract_means
 from .closed_form import Batches, ClosedFormEncoder, ClosedFormOptions
 from .stack import Size
 
@@ -42,7 +42,7 @@ class TemplatesOptions(ClosedFormOptions):
         return min(self.template_filters, size.channels, max(1, self.max_filters // size.classes))
 
     def latent_dim(self, size: Size) -> int:
-        return self.filters(size) * size.classes * (min(POINTS, size.times) + 1)
+        return self.filters(size) * size.classes * (min(N_SEGMENTS, size.times) + 1)
 
     def member_bytes(self, size: Size, batch: int, itemsize: int) -> int:
         buffers = 8 * self.filters(size) * size.classes * (size.channels + size.times)
@@ -68,14 +68,14 @@ class Templates(ClosedFormEncoder):
         deviations, _ = subtract_means(signals)
         spread = deviations.square().mean(-1).sqrt() + FLAT * signals.abs().mean(-1)
         product = (deviations * self.templates[members, None].to(torch.float64)).mean(-1)
-        correlation = product / spread.clamp(min=QUIET)
+        correlation = product / spread.clamp(min=LOG_FLOOR)
         return torch.cat([segment_means(signals).flatten(2), correlation], -1).to(x.dtype)
 
     def fit(self, members: Sequence[int], batches: Batches) -> None:
         response, covariance, samples = class_statistics(batches, self.classes)
         filters = xdawn(response, covariance, samples, self.per_class)  # (K, f, C)
         templates, _ = subtract_means((filters @ response).flatten(0, 1))
-        templates = templates / templates.square().mean(-1, keepdim=True).sqrt().clamp(min=QUIET)
+        templates = templates / templates.square().mean(-1, keepdim=True).sqrt().clamp(min=LOG_FLOOR)
         for member in members:
             self.filters[member] = filters.flatten(0, 1).to(self.filters)
             self.templates[member] = templates.to(self.templates)

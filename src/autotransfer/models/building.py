@@ -119,7 +119,7 @@ def build_candidate(recordings: Recordings, fit: CandidateFits, encoders: Encode
     if recordings.targets is not None:  # for regression, subjects are not compared by classes
         return candidate
     candidate = replace(candidate, effects=fit_candidate_effects(candidate, recordings, folds))
-    if any(isinstance(step, Center) and step.kind == "train" for step in setting.preprocessing.transforms):
+    if any(isinstance(step, Center) and step.scope == "train" for step in setting.preprocessing.transforms):
         candidate = replace(candidate, centering=fit_candidate_centering(candidate, recordings, folds))
     return candidate
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..model.encoders import Encoders
 from ..model.stack import Size
 from ..preprocessing import FittedPreprocessing
-from ..preprocessing.transform import with_prefix
+from ..preprocessing.transform import select_prefix
 from ..recordings.windows import ModelInput
 from ..settings import Setting
 from ..training.centering import Centering
@@ -46,7 +46,7 @@ class Candidate:
     ) -> Self:
         """Restore a candidate from the result of `tensors()`; raise if it is invalid. size: see `size_of_candidate`."""
         setting = Setting.from_dict(card.setting)
-        preprocessing = setting.preprocessing.restore(with_prefix("preprocessing.", tensors))
+        preprocessing = setting.preprocessing.restore(select_prefix("preprocessing.", tensors))
         dtype = torch.float64 if size.classes == 1 else torch.float32  # double for regression
         members = Members(setting, size, range(card.members), encoders=encoders, dtype=dtype)
         members.load_stacked(tensors)
@@ -98,7 +98,7 @@ def size_of_candidate(setting: Setting, made_for: ModelInput, n_outputs: int) ->
 def _read_tuple(kind: type[Any], tensors: dict[str, Tensor]) -> Any:
     """Read a named tuple from the tensors with its name as prefix; return None if there are none."""
     name = kind.__name__.lower()
-    fields = with_prefix(f"{name}.", tensors)
+    fields = select_prefix(f"{name}.", tensors)
     if fields and set(fields) != set(kind._fields):
         raise ValueError(f"{name} has the tensors {sorted(fields)}, not {sorted(kind._fields)}")
     dtype = torch.float64 if kind is Centering else torch.float32  # sums over all windows of a subject need double

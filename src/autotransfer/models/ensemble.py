@@ -102,7 +102,7 @@ class Ensemble:
         self, X: Tensor, states: Sequence[SubjectPreprocessing]
     ) -> Iterator[tuple[slice, list[Tensor]]]:
         """Yield rows of one subject's next windows and the latents of each stack (P, n, D) for them."""
-        at_once = [state.feed(X.to(torch.float32)) if state.at_once else None for state in states]
+        at_once = [state.feed(X.to(torch.float32)) if state.needs_all_windows else None for state in states]
         for begin in range(0, len(X), STEP):
             rows = slice(begin, begin + STEP)
             windows, known = X[rows].to(torch.float32), dict[object, Batch]()

@@ -17,7 +17,7 @@ import torch
 from ..errors import shown
 from ..files import check_plain, read_plain
 from ..model.encoders import ENCODERS
-from ..preprocessing.transform import with_prefix
+from ..preprocessing.transform import select_prefix
 from ..recordings.npy import check_memory
 from ..settings import Setting
 from ..training.members import Members
@@ -78,7 +78,7 @@ def check_shapes(shapes: Shapes, card: ModelCard) -> None:
     """Raise if the shapes of tensors differ from the card's. No memory is allocated for tensors."""
     for prefix, candidate in card.candidate_cards().items():
         expected = _expected_shapes(Setting.from_dict(candidate.setting), card)
-        for name, shape in with_prefix(prefix, shapes).items():
+        for name, shape in select_prefix(prefix, shapes).items():
             if not shape or shape[0] != candidate.members:
                 raise ValueError(f"the tensor {shown(name)} has the shape {shape} for {candidate.members} members")
             if name in expected and shape[1:] != expected[name]:

@@ -18,7 +18,7 @@ from torch import Tensor
 from ..errors import UserError, check_choice, shown
 from ..model.encoders import Encoders
 from ..preprocessing import strongest_adaptation
-from ..preprocessing.transform import with_prefix
+from ..preprocessing.transform import select_prefix
 from ..recordings.concerns import compare_with_training
 from ..recordings.raw import Raw
 from ..recordings.signal import Signal
@@ -75,7 +75,7 @@ class Model:
         candidates = []
         for prefix, own in cards.items():
             size = size_of_candidate(Setting.from_dict(own.setting), card, card.n_outputs)
-            candidates.append(Candidate.restore(own, size, with_prefix(prefix, tensors), encoders))
+            candidates.append(Candidate.restore(own, size, select_prefix(prefix, tensors), encoders))
         model = cls(card, candidates[: len(card.candidates)], candidates[len(card.candidates) :])
         if card.online is not None:
             model.online_ensemble(card.online.rule)  # raises if it is invalid

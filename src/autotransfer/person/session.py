@@ -21,7 +21,7 @@ from ..models.loading import load_classifier
 from ..models.model import Model
 from ..models.online import OnlineEnsemble, softmax
 from ..preprocessing import check_online
-from ..preprocessing.transform import with_prefix
+from ..preprocessing.transform import select_prefix
 from ..recordings.concerns import compare_with_training
 from ..runs.lock import refuse_links
 from ..training.centering import CenteringState
@@ -270,7 +270,7 @@ class Session:
 
     def _restore(self, state: dict[str, Tensor]) -> None:
         """Restore the result of `_state`; ValueError if it does not fit."""
-        if with_prefix("labels.", state):
+        if select_prefix("labels.", state):
             labels = self._get_labels()
             labels.restore(check_state(state, labels.state(), "labels."))
         expected = self._state()
@@ -279,10 +279,10 @@ class Session:
         if self._adaptation is not None:
             self._restart_adaptation()
             self._adaptation.restore(check_state(state, self._adaptation.state, "adaptation."))
-        online = check_state(state, with_prefix("online.", expected), "online.")
+        online = check_state(state, select_prefix("online.", expected), "online.")
         self._online_state = {name: tensor.numpy() for name, tensor in online.items()}
         for k, stack in enumerate(self._preprocessing):
-            stack.restore(with_prefix(f"stacks.{k}.", state))
+            stack.restore(select_prefix(f"stacks.{k}.", state))
 
     def save(self, path: str | Path) -> None:
         """Save the session as a file, which `load` opens with the same model."""

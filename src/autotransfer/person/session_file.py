@@ -16,7 +16,7 @@ from ..models.card import DIGEST
 from ..models.integrity import split_file
 from ..models.model import Model
 from ..models.saving import serialize
-from ..preprocessing.transform import with_prefix
+from ..preprocessing.transform import select_prefix
 from ..schema import parse_json
 
 State = dict[str, Tensor]
@@ -65,7 +65,7 @@ def model_digest(model: Model) -> str:
 
 def check_state(state: State, expected: State, prefix: str) -> State:
     """Return the tensors with a prefix; ValueError if names, shapes or dtypes differ from the expected ones."""
-    tensors = with_prefix(prefix, state)
+    tensors = select_prefix(prefix, state)
     for name, like in expected.items():
         tensor = tensors.get(name, torch.empty(0))
         if tensor.shape != like.shape or tensor.dtype != like.dtype:

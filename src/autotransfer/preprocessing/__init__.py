@@ -20,7 +20,7 @@ from .center import Center
 from .delays import Delays
 from .represent import Represent
 from .standardize import Standardize
-from .transform import Batch, FittedTransform, Rows, RunningTransform, Transform, TransformedWindows, with_prefix
+from .transform import Batch, FittedTransform, Rows, RunningTransform, Transform, TransformedWindows, select_prefix
 
 __all__ = [
     "TRANSFORMS", "Batch", "FittedPreprocessing", "FittedTransform", "Preprocessing", "RunningTransform",
@@ -37,7 +37,7 @@ TRANSFORMS: dict[str, type[Transform]] = {
     "center": Center,
 }
 
-WINDOWS_PER_STEP = 64  # windows of a new subject that are transformed at once
+WINDOWS_PER_STEP = 64  # number of windows of a new subject that are transformed together
 
 
 def strongest_adaptation(adaptations: Iterable[str]) -> str:
@@ -47,7 +47,7 @@ def strongest_adaptation(adaptations: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """A chain of transforms, in the order of the registry."""
+    """Chain of transforms, in the order of the registry."""
 
     transforms: tuple[Transform, ...]
 
@@ -57,41 +57,42 @@ class Preprocessing:
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> Self:
-        """Make the chain from fields of a Setting: the value of each transform, and its other fields."""
+        """Make the chain from the fields of a Setting."""
         transforms = []
-        for name, kind in TRANSFORMS.items():
-            value = plain_value(values.get(name, kind.default))
-            if not is_off(value) and (isinstance(value, bool) or value not in kind.no_op_values):
-                others = {field.name: values[field.name] for field in fields(kind)[1:] if field.name in values}
-                transforms.append(kind(**{fields(kind)[0].name: value} | others))
+        for name, transform in TRANSFORMS.items():
+            value = plain_value(values.get(name, transform.default))
+            if not is_off(value) and (isinstance(value, bool) or value not in transform.no_op_values):
+                first, *other_fields = (field.name for field in fields(transform))
+                other_values = {field: values[field] for field in other_fields if field in values}
+                transforms.append(transform(**{first: value} | other_values))
         return cls(tuple(transforms))
 
     def to_values(self) -> dict[str, Any]:
-        """Return the fields of a Setting that make this chain, 'none' for a default transform that is left out."""
-        present = {type(transform): transform for transform in self.transforms}
+        """Return the fields of a Setting that make this chain; a default transform that is left out is 'none'."""
+        transforms = {type(transform): transform for transform in self.transforms}
         values: dict[str, Any] = {}
-        for name, kind in TRANSFORMS.items():
-            if kind in present:
-                first, *others = (field.name for field in fields(kind))
-                values[name] = getattr(present[kind], first)
-                values |= {other: getattr(present[kind], other) for other in others}
-            elif not is_off(kind.default):
+        for name, transform_class in TRANSFORMS.items():
+            if transform_class in transforms:
+                first, *other_fields = (field.name for field in fields(transform_class))
+                values[name] = getattr(transforms[transform_class], first)
+                values |= {field: getattr(transforms[transform_class], field) for field in other_fields}
+            elif not is_off(transform_class.default):
                 values[name] = "none"
         return values
 
     @property
     def adaptation(self) -> str:
-        """Return which windows of a new subject are used: none, earlier ones (online) or all (transductive)."""
+        """Return which windows of a new subject are used: "none", earlier windows ("online"), all ("transductive")."""
         return strongest_adaptation(transform.adaptation for transform in self.transforms)
 
     @property
-    def counts_samples(self) -> bool:
+    def has_sample_counts(self) -> bool:
         """Tell whether features are numbers of samples, which rounding errors of the input can change by 1."""
-        return any(isinstance(step, Represent) and step.representation.counts_samples for step in self.transforms)
+        return any(isinstance(step, Represent) and step.representation.has_sample_counts for step in self.transforms)
 
     @property
     def sfreq(self) -> float | None:
-        """Return the sampling rate in Hz that a representation needs, None if no transform needs one."""
+        """Return the sampling rate in Hz that a representation needs; None if no transform needs a rate."""
         return next((step.sfreq for step in self.transforms if isinstance(step, Represent)), None)
 
     @property
@@ -109,7 +110,7 @@ class Preprocessing:
         return channels, times
 
     def n_signal_channels(self, channels: int, times: int) -> int:
-        """Return how many first channels of prepared windows are signals over time."""
+        """Return the number of leading channels of prepared windows that are signals over time."""
         signals = channels
         for transform in self.transforms:
             signals = transform.n_signal_channels(signals, times)
@@ -117,25 +118,25 @@ class Preprocessing:
         return signals
 
     def n_constant_channels(self, channels: int, times: int) -> int:
-        """Return how many last channels of prepared windows are constant within a window."""
+        """Return the number of last channels of prepared windows that are constant within a window."""
         if not self.transforms:
             return 0
         return self.transforms[-1].n_constant_channels(*Preprocessing(self.transforms[:-1]).shape(channels, times))
 
     @property
     def n_shared_by_folds(self) -> int:
-        """Return the number of first transforms whose training windows are equal in all folds."""
+        """Return the number of leading transforms whose output is equal in all folds."""
         indices = [index for index, transform in enumerate(self.transforms) if transform.depends_on_fold]
         return indices[0] if indices else len(self.transforms)
 
     @property
     def is_applied_each_step(self) -> bool:
-        """Tell whether minibatches need transforms other than the shift and scale that are applied while gathering."""
+        """Tell whether minibatches need transforms besides a shift and scale, which are applied while rows are read."""
         return self.transforms[self.n_shared_by_folds :] not in ((), (Standardize("train"),))
 
     @property
     def n_until_representation(self) -> int:
-        """Return the number of transforms up to a representation that depends on neither subject nor fold, or 0."""
+        """Return the number of transforms up to a representation, 0 if there is none that is equal for all folds."""
         for index, transform in enumerate(self.transforms):
             if transform.depends_on_fold or transform.adaptation != "none":
                 return 0
@@ -148,17 +149,17 @@ class Preprocessing:
         X: Tensor,
         subject: Tensor,
         training: Sequence[Rows],
-        derived: dict[Any, Any] | None = None,
+        cache: dict[Any, Any] | None = None,
         like: Tensor | None = None,
-        ready: tuple[int, Tensor] | None = None,
+        precomputed: tuple[int, Tensor] | None = None,
     ) -> FittedPreprocessing:
         """Fit the transforms in order on raw windows X (N, C, T) of subjects (N,), for G groups of training rows.
 
-        derived, like, ready: see `TransformedWindows`
+        cache, like, precomputed: see `TransformedWindows`
         """
         steps: list[tuple[Transform, FittedTransform]] = []
         for transform in self.transforms:
-            windows = TransformedWindows(X, subject, steps, derived, like, ready)
+            windows = TransformedWindows(X, subject, steps, cache, like, precomputed)
             steps.append((transform, transform.fit(windows, training)))
         return FittedPreprocessing(self, [fitted for _, fitted in steps])
 
@@ -167,19 +168,19 @@ class Preprocessing:
         steps = []
         for name, transform in self.named_transforms():
             try:
-                steps.append(transform.restore(with_prefix(f"{name}.", tensors)))
+                steps.append(transform.restore(select_prefix(f"{name}.", tensors)))
             except KeyError as error:
                 raise ValueError(f"the tensor {name}.{error.args[0]} is missing") from None
         return FittedPreprocessing(self, steps)
 
     def named_transforms(self) -> Iterator[tuple[str, Transform]]:
-        names = {kind: name for name, kind in TRANSFORMS.items()}
+        names = {transform: name for name, transform in TRANSFORMS.items()}
         for transform in self.transforms:
             yield names[type(transform)], transform
 
 
 class FittedPreprocessing(nn.Module):
-    """The fitted transforms, which are part of a model and saved and exported with it."""
+    """Chain of fitted transforms, saved and exported with a model."""
 
     def __init__(self, spec: Preprocessing, steps: Sequence[FittedTransform]) -> None:
         super().__init__()
@@ -203,17 +204,17 @@ class FittedPreprocessing(nn.Module):
             step.select(groups)
 
     def get_group(self, group: int) -> FittedPreprocessing:
-        """Return the transforms of one group; their statistics are views."""
+        """Return the transforms of one group; statistics are views of these tensors."""
         return FittedPreprocessing(self.spec, [step.get_group(group) for step in self.steps])
 
     def start_subject(self, start: int = 0) -> SubjectPreprocessing:
         """Return the preprocessing of one new subject per group, from the transform `start` on."""
         names = [name for name, _ in self.spec.named_transforms()]
         transforms = {name: step.start_subject() for name, step in zip(names[start:], self.steps[start:], strict=True)}
-        return SubjectPreprocessing(transforms, at_once=self.spec.adaptation == "transductive")
+        return SubjectPreprocessing(transforms, needs_all_windows=self.spec.adaptation == "transductive")
 
     def cache_keys(self) -> list[object]:
-        """Return a key per transform before the first adaptive one; equal keys mean equal results so far."""
+        """Return a key per transform before the first adaptive transform; equal keys mean equal outputs."""
         keys: list[object] = []
         statistics: tuple[bytes, ...] = ()
         for index, step in enumerate(self.steps):
@@ -234,20 +235,18 @@ class SubjectPreprocessing:
     Transductive transforms compute statistics from the windows of one call of `feed`.
     """
 
-    def __init__(self, transforms: dict[str, RunningTransform], *, at_once: bool) -> None:
-        self.transforms, self.at_once = transforms, at_once
-        for transform, after in pairwise(transforms.values()):
-            transform.returns_second_moments = after.needs_second_moments
+    def __init__(self, transforms: dict[str, RunningTransform], *, needs_all_windows: bool) -> None:
+        self.transforms, self.needs_all_windows = transforms, needs_all_windows
+        for transform, next_transform in pairwise(transforms.values()):
+            transform.returns_second_moments = next_transform.needs_second_moments
 
     def feed(self, X: Tensor, keys: Sequence[object] = (), cache: dict[object, Batch] | None = None) -> Tensor:
-        """Map raw windows (n, C, T), n ≥ 1, to prepared ones (P or 1, n, C', T').
+        """Map raw windows (n, C, T), n ≥ 1, to prepared windows (P or 1, n, C', T').
 
-        keys: `cache_keys()`; cache: outputs by key for these windows, which is read and extended
+        keys: `cache_keys()`; cache: outputs for these windows by key, to which new outputs are added
         """
-        if cache is None and not self.at_once and X.shape[0] > WINDOWS_PER_STEP:  # len() of a tensor takes longer
-            return torch.cat(
-                [self.feed(X[start : start + WINDOWS_PER_STEP]) for start in range(0, len(X), WINDOWS_PER_STEP)], 1
-            )
+        if cache is None and not self.needs_all_windows and X.shape[0] > WINDOWS_PER_STEP:  # len() takes longer
+            return torch.cat([self.feed(x) for x in torch.split(X, WINDOWS_PER_STEP)], 1)
         cache = {} if cache is None else cache
         batch = Batch(X[None])
         for index, transform in enumerate(self.transforms.values()):
@@ -259,14 +258,14 @@ class SubjectPreprocessing:
         return batch.x
 
     def state(self) -> dict[str, Tensor]:
-        """Return the state of online transforms as TRANSFORM.NAME; empty if there are none."""
+        """Return the states of all transforms, with names TRANSFORM.NAME."""
         return {f"{name}.{key}": t for name, step in self.transforms.items() for key, t in step.state().items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Restore the result of `state()`. Raise a ValueError if names, shapes or dtypes differ."""
         for name, transform in self.transforms.items():
             try:
-                transform.restore(with_prefix(f"{name}.", state))
+                transform.restore(select_prefix(f"{name}.", state))
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
 

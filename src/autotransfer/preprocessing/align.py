@@ -1,7 +1,7 @@
-"""Euclidean alignment (He & Wu 2020): windows of a subject are multiplied by R^{-1/2}, R the mean of their covariances.
+"""Euclidean alignment (He & Wu 2020): windows are multiplied by R^{-1/2}, R the mean covariance of windows.
 
-    transductive   R of all windows of the subject
-    online         for training subjects R of all their windows; for a new subject R of a prior and the windows so far
+    transductive   all windows of the subject
+    online         all windows of a training subject; for a new subject a prior and the windows up to the current window
 
 The mean covariance of each subject's aligned windows is the identity, so that subjects differ less in the covariances
 of their channels. Covariances are second moments X Xᵀ / times of standardized windows, shrunk towards a multiple of the
@@ -33,7 +33,7 @@ PRIOR_WINDOWS = 8  # weight of the prior, in windows
 # Share of the mean variance in every covariance. If windows have fewer independent samples than channels, R would have
 # directions without variance, whose noise R^{-1/2} would amplify.
 SHRINKAGE = 0.01
-FLOOR = 1e-10  # times the largest eigenvalue; smaller ones are rounding errors
+MIN_EIGENVALUE = 1e-10  # ratio to the largest eigenvalue below which an eigenvalue is a rounding error
 
 
 @dataclass(frozen=True)
@@ -41,27 +41,27 @@ class Align(AdaptiveTransform):
     has_cached_moments = True
 
     def fit(self, windows: TransformedWindows, training: Sequence[Rows]) -> FittedTransform:
-        covariances = windows.subject_means("covariances", covariance, len(training))
-        mix = inverse_root(covariances).to(windows.like.dtype)
-        if self.kind == "transductive":
-            return SubjectAlign(mix=mix)
-        return OnlineAlign(covariance=windows.group_means(covariances, training), mix=mix)
+        covariances = windows.compute_subject_means("covariances", covariance, len(training))
+        roots = inverse_root(covariances).to(windows.like.dtype)
+        if self.scope == "transductive":
+            return SubjectAlign(inverse_roots=roots)
+        return OnlineAlign(covariance=windows.average_training_subjects(covariances, training), inverse_roots=roots)
 
     @property
     def fitted_class(self) -> type[FittedTransform]:
-        return SubjectAlign if self.kind == "transductive" else OnlineAlign
+        return SubjectAlign if self.scope == "transductive" else OnlineAlign
 
 
 class SubjectAlign(FittedTransform):
-    """Alignment with R^{-1/2} of each recorded subject (G or 1, S, C, C), or of a new subject's windows in one call."""
+    """Alignment by subject: R^{-1/2} of recorded subjects from a table, or R of all windows of one new subject."""
 
-    mix: Tensor
+    inverse_roots: Tensor  # (G or 1, S, C, C)
 
     def forward(self, x: Tensor, subjects: Tensor | None = None) -> Tensor:
         if subjects is None:
             R = covariance(x).mean(1, keepdim=True)
             return inverse_root(R).to(x.dtype) @ x
-        return look_up(self.mix, subjects) @ x
+        return look_up(self.inverse_roots, subjects) @ x
 
     def graph(self) -> nn.Module:
         raise UserError(
@@ -80,11 +80,11 @@ class OnlineAlign(OnlineMixin, SubjectAlign):
 
 
 class RunningAlign(RunningSums):
-    """Alignment of a window with R of the prior and all windows up to it: R = (m·R₀ + Σ covariances) / (m + n)."""
+    """Alignment of window n with the prior and windows 1 to n: R = (m·R₀ + Σ covariances) / (m + n)."""
 
     needs_second_moments = True
 
-    def __init__(self, prior: Tensor) -> None:  # R₀ (P, C, C)
+    def __init__(self, prior: Tensor) -> None:  # R₀: (P, C, C)
         self.prior = prior.double()
         super().__init__(torch.zeros_like(self.prior))
 
@@ -104,11 +104,11 @@ def second_moments(windows: Tensor) -> Tensor:
     return x @ x.mT / x.shape[-1]
 
 
-def shrink(second: Tensor) -> Tensor:
-    """Shrink second moments (..., C, C) towards a multiple of the identity; linear, so it commutes with averaging."""
-    average = second.diagonal(dim1=-2, dim2=-1).mean(-1)
-    identity = torch.eye(second.shape[-1], dtype=second.dtype, device=second.device)
-    return (1 - SHRINKAGE) * second + SHRINKAGE * average[..., None, None] * identity
+def shrink(moments: Tensor) -> Tensor:
+    """Shrink second moments (..., C, C) towards a multiple of the identity; sums are shrunk like their terms."""
+    average = moments.diagonal(dim1=-2, dim2=-1).mean(-1)
+    identity = torch.eye(moments.shape[-1], dtype=moments.dtype, device=moments.device)
+    return (1 - SHRINKAGE) * moments + SHRINKAGE * average[..., None, None] * identity
 
 
 def covariance(windows: Tensor) -> Tensor:
@@ -120,6 +120,6 @@ def inverse_root(R: Tensor) -> Tensor:
     """Return the symmetric R^{-1/2} of matrices (..., C, C), float64; the identity for a zero matrix."""
     values, vectors = torch.linalg.eigh(R)
     largest = values[..., -1:]
-    values = torch.where(largest > 0, torch.maximum(values, FLOOR * largest), 1.0)
+    values = torch.where(largest > 0, torch.maximum(values, MIN_EIGENVALUE * largest), 1.0)
     root: Tensor = (vectors * values.rsqrt()[..., None, :]) @ vectors.mT
     return root

@@ -1,7 +1,7 @@
-"""Windows standardized one by one, with the mean and log standard deviation of each channel appended as channels.
+"""Standardization of each window, with the mean and log standard deviation of each channel appended as channels.
 
-Temporal filters see shapes well and amplitudes badly. In slow signals the mean and the deviation of a window are
-informative too, so they get channels of their own.
+Temporal filters capture shapes better than amplitudes. In slow signals the mean and the deviation of a window are
+informative, too.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from ..errors import UserError
 from .standardize import Standardize
 from .transform import FittedTransform, Rows, Transform, TransformedWindows
 
-FLAT = 1e-4  # channels with a smaller deviation, in units of the training subjects' deviation, count as flat
-QUIET = 1e-3  # added to deviations before their logarithm
+MIN_DEVIATION = 1e-4  # deviation, in units of the training subjects' deviation, below which a channel is not scaled up
+LOG_OFFSET = 1e-3  # added to deviations before the logarithm
 
 
 @dataclass(frozen=True)
 class AppendScale(Transform):
-    on: bool = True
+    enabled: bool = True
 
     default: ClassVar[object] = False
     has_cached_moments: ClassVar[bool] = True
 
-    def check(self, before: Sequence[Transform]) -> None:
-        if Standardize("trial") in before:
+    def check(self, earlier: Sequence[Transform]) -> None:
+        if Standardize("trial") in earlier:
             raise UserError(
                 "append_scale needs amplitudes, which standardize='trial' removes; choose standardize='train'"
             )
@@ -39,7 +39,7 @@ class AppendScale(Transform):
         return 3 * channels, times
 
     def n_signal_channels(self, channels: int, times: int) -> int:
-        return channels  # followed by means and deviations
+        return channels  # means and deviations follow
 
     def n_constant_channels(self, channels: int, times: int) -> int:
         return 2 * channels
@@ -52,11 +52,11 @@ class FittedAppendScale(FittedTransform):
     def forward(self, x: Tensor, subjects: Tensor | None = None) -> Tensor:
         """Map (..., C, T) to (..., 3C, T): standardized channels, their means, then their log standard deviations."""
         if not x.requires_grad and cpu.is_available(x):
-            return cpu.append_scale(x, FLAT, QUIET)
-        exact = x.double()  # float32 rounding errors of a flat channel would become its shape
+            return cpu.append_scale(x, MIN_DEVIATION, LOG_OFFSET)
+        exact = x.double()  # in float32 the rounding errors of a constant channel would be scaled up
         mean = exact.mean(-1, keepdim=True)
         centered = exact - mean
         deviation = centered.square().mean(-1, keepdim=True).sqrt()
-        scale = torch.cat([mean, (deviation + QUIET).log()], -2).to(x.dtype)
-        shapes = (centered / deviation.clamp(min=FLAT)).to(x.dtype)
+        scale = torch.cat([mean, (deviation + LOG_OFFSET).log()], -2).to(x.dtype)
+        shapes = (centered / deviation.clamp(min=MIN_DEVIATION)).to(x.dtype)
         return torch.cat([shapes, scale.expand(*scale.shape[:-1], x.shape[-1])], -2)

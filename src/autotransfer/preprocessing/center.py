@@ -1,12 +1,10 @@
-"""Centering: subtracts the subject's mean from each value of a representation.
+"""Centering: the mean over windows is subtracted from each value of a representation.
 
-    transductive   mean of all windows of the subject
-    online         training subjects: mean of all windows; new subjects: mean of the prior and the windows so far
+    transductive   all windows of the subject
+    online         all windows of a training subject; for a new subject a prior and the windows up to the current window
     train          the prior, for every subject
 
-The prior is the mean of the training subjects' means.
-
-No labels are used.
+The prior is the mean of the training subjects' means. No labels are used.
 """
 
 from __future__ import annotations
@@ -36,43 +34,43 @@ from .transform import (
 
 @dataclass(frozen=True)
 class Center(AdaptiveTransform):
-    kinds = ("none", "train", "online", "transductive")
+    scopes = ("none", "train", "online", "transductive")
 
-    def check(self, before: Sequence[Transform]) -> None:
-        if not any(isinstance(transform, Represent) for transform in before):
+    def check(self, earlier: Sequence[Transform]) -> None:
+        if not any(isinstance(transform, Represent) for transform in earlier):
             raise UserError(
                 "center needs a representation, not signals; add represent='features' or represent='tangent'"
             )
 
     @property
     def depends_on_fold(self) -> bool:
-        return self.kind == "train"
+        return self.scope == "train"
 
     def fit(self, windows: TransformedWindows, training: Sequence[Rows]) -> FittedTransform:
-        means = windows.subject_means("means", Tensor.double, len(training))
+        means = windows.compute_subject_means("means", Tensor.double, len(training))
         table = means.to(windows.like.dtype)
-        if self.kind == "transductive":
+        if self.scope == "transductive":
             return SubjectCenter(mean=table)
-        prior = windows.group_means(means, training)
-        return TrainCenter(prior=prior) if self.kind == "train" else OnlineCenter(prior=prior, mean=table)
+        prior = windows.average_training_subjects(means, training)
+        return TrainCenter(prior=prior) if self.scope == "train" else OnlineCenter(prior=prior, mean=table)
 
     @property
     def fitted_class(self) -> type[FittedTransform]:
-        return {"transductive": SubjectCenter, "train": TrainCenter, "online": OnlineCenter}[self.kind]
+        return {"transductive": SubjectCenter, "train": TrainCenter, "online": OnlineCenter}[self.scope]
 
 
 class TrainCenter(FittedTransform):
-    """Centering with the mean of the training subjects' means, prior (G, C, T) float64, for every subject."""
+    """Centering of every subject with the prior."""
 
     statistics = ("prior",)
-    prior: Tensor
+    prior: Tensor  # (G, C, T) float64: mean of the training subjects' means
 
     def forward(self, x: Tensor, subjects: Tensor | None = None) -> Tensor:
         return x - self.prior[:, None].to(x.dtype)
 
 
 class SubjectCenter(FittedTransform):
-    """Centering with the mean of each subject in the recordings, or of a new subject's windows in one call."""
+    """Centering by subject: means of recorded subjects from a table, or the mean of all windows of one new subject."""
 
     mean: Tensor  # (G or 1, S, C, T)
 
@@ -84,14 +82,14 @@ class SubjectCenter(FittedTransform):
 
 class OnlineCenter(OnlineMixin, SubjectCenter):
     statistics = ("prior",)
-    prior: Tensor  # (G, C, T) float64: the mean of the training subjects' means
+    prior: Tensor  # (G, C, T) float64: mean of the training subjects' means
 
     def start_subject(self) -> RunningTransform:
         return RunningCenter(self.prior)
 
 
 class RunningCenter(RunningSums):
-    """Centering of a window with the mean of the prior and all windows up to it: (m·prior + Σ windows) / (m + n)."""
+    """Centering of window n with the prior and windows 1 to n: mean = (m·prior + Σ windows) / (m + n)."""
 
     def __init__(self, prior: Tensor) -> None:  # (P, C, T)
         self.prior = prior.double()

@@ -1,6 +1,6 @@
-"""Delays: delayed copies of all channels appended as channels, so that covariances contain autocovariances.
+"""Delays: delayed copies of all channels are appended as channels, so that covariances contain autocovariances.
 
-With few channels a covariance says little. With delayed copies it also describes the spectrum of each channel.
+A covariance of few channels has little information. With delayed copies it also describes the spectra of the channels.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .transform import FittedTransform, Rows, Transform, TransformedWindows
 
 @dataclass(frozen=True)
 class Delays(Transform):
-    copies: int = 2  # of each channel, including the one without delay
+    copies: int = 2  # copies of each channel, including the channel without delay
     lag: int = 1  # samples from one copy to the next
 
     no_op_values: ClassVar[tuple[object, ...]] = (1,)
@@ -47,7 +47,7 @@ class FittedDelays(FittedTransform):
         self.spec = spec
 
     def forward(self, x: Tensor, subjects: Tensor | None = None) -> Tensor:
-        """Map (..., C, T) to (..., C·copies, T − (copies − 1)·lag), one copy of all channels after the other."""
+        """Map (..., C, T) to (..., C·copies, T − (copies − 1)·lag); the C channels of a copy are adjacent."""
         _, times_left = self.spec.shape(x.shape[-2], x.shape[-1])
         starts = (copy * self.spec.lag for copy in range(self.spec.copies))
         return torch.cat([x[..., start : start + times_left] for start in starts], -2)

@@ -1,9 +1,9 @@
-"""Standardization: every channel gets mean 0 and standard deviation 1 over a window, the training rows or a subject.
+"""Standardization: every channel gets mean 0 and standard deviation 1 over the windows of a scope.
 
-    trial          statistics of each window, as in the paper
-    train          statistics of the training rows of the fold
-    transductive   statistics of all windows of the subject
-    online         for training subjects transductive; for a new subject statistics of a prior and the windows so far
+    trial          each window, as in the paper
+    train          all training windows of the fold
+    transductive   all windows of the subject
+    online         all windows of a training subject; for a new subject a prior and the windows up to the current window
 
 Constant channels become 0. No labels are used.
 """
@@ -30,39 +30,39 @@ from .transform import (
     look_up,
 )
 
-PRIOR_WINDOWS = 8  # m: weight of the prior, in windows
-ROUNDING = 1e-12  # times the sum of squares; smaller sums of squared deviations are rounding errors
+PRIOR_WINDOWS = 8  # weight of the prior, in windows
+ROUNDING_ERROR = 1e-12  # ratio to the sum of squares below which a sum of squared deviations is a rounding error
 
 
 @dataclass(frozen=True)
 class Standardize(AdaptiveTransform):
-    kind: str = "trial"
+    scope: str = "trial"
 
-    kinds = ("trial", "train", "transductive", "online", "none")
+    scopes = ("trial", "train", "transductive", "online", "none")
     default = "trial"
     has_cached_moments = True
 
     @property
     def depends_on_fold(self) -> bool:
-        return self.kind == "train"
+        return self.scope == "train"
 
     def fit(self, windows: TransformedWindows, training: Sequence[Rows]) -> FittedTransform:
         return self.fitted_class.fit(windows, training)
 
     @property
     def fitted_class(self) -> type[FittedScale]:
-        return FITTED_SCALES[self.kind]
+        return FITTED_SCALES[self.scope]
 
 
 class FittedScale(FittedTransform):
     @classmethod
     def fit(cls, windows: TransformedWindows, training: Sequence[Rows]) -> FittedTransform:
-        """Fit as `Transform.fit` does."""
+        """Fit the statistics (see `Transform.fit`)."""
         return cls()
 
 
 class WindowScale(FittedScale):
-    """Standardization of each window (trial), which has no statistics."""
+    """Standardization of each window by its own statistics (trial)."""
 
     def forward(self, x: Tensor, subjects: Tensor | None = None) -> Tensor:
         sums = compute_sums(x.flatten(0, 1))
@@ -78,7 +78,7 @@ class WindowScale(FittedScale):
 
 
 class TrainScale(FittedScale):
-    """Standardization with shift and inv_std (G, C) of the training rows (train)."""
+    """Standardization by shift and inv_std (G, C) of the training windows (train)."""
 
     statistics = ("shift", "inv_std")
     shift: Tensor
@@ -87,9 +87,9 @@ class TrainScale(FittedScale):
     @classmethod
     def fit(cls, windows: TransformedWindows, training: Sequence[Rows]) -> FittedTransform:
         def scale(group: int, rows: Rows) -> Scale:
-            places = torch.as_tensor(rows, device=windows.like.device)
-            sums = compute_all_sums(windows.get_group(group)).select(places)
-            return compute_scale(sums, torch.zeros_like(places), 1).cast_like(windows.like)
+            indices = torch.as_tensor(rows, device=windows.like.device)
+            sums = compute_all_sums(windows.get_group(group)).select(indices)
+            return compute_scale(sums, torch.zeros_like(indices), 1).cast_like(windows.like)
 
         shift, inv_std = map(torch.cat, zip(*windows.map_groups(scale, training), strict=True))
         return cls(shift=shift, inv_std=inv_std)
@@ -102,7 +102,7 @@ class TrainScale(FittedScale):
 
 
 class SubjectScale(FittedScale):
-    """Standardization with a table of recorded subjects (G or 1, S, C), or by a new subject's windows in one call."""
+    """Standardization by subject: tables (G or 1, S, C) for recorded subjects, or all windows of one new subject."""
 
     subject_shift: Tensor
     subject_inv_std: Tensor
@@ -114,8 +114,8 @@ class SubjectScale(FittedScale):
 
     def forward(self, x: Tensor, subjects: Tensor | None = None) -> Tensor:
         if subjects is None:
-            one_group = torch.zeros(x.shape[1], dtype=torch.int64, device=x.device)
-            scales = [compute_scale(compute_sums(group), one_group, 1).cast_like(x) for group in x]
+            same_subject = torch.zeros(x.shape[1], dtype=torch.int64, device=x.device)
+            scales = [compute_scale(compute_sums(windows), same_subject, 1).cast_like(x) for windows in x]
             shift, inv_std = map(torch.stack, zip(*scales, strict=True))
         else:
             shift, inv_std = look_up(self.subject_shift, subjects), look_up(self.subject_inv_std, subjects)
@@ -126,7 +126,7 @@ class SubjectScale(FittedScale):
 
 
 def compute_subject_scales(windows: TransformedWindows, groups: int) -> Scale:
-    """Return the scale of every subject in every group, or once if groups have equal windows: (G or 1, S, C)."""
+    """Return the scales (G or 1, S, C) of all subjects, per group of training rows unless groups have equal windows."""
     scales = [
         compute_scale(compute_all_sums(group), group.subject, group.n_subjects)
         for group in windows.split_groups(groups)
@@ -135,7 +135,7 @@ def compute_subject_scales(windows: TransformedWindows, groups: int) -> Scale:
 
 
 class OnlineScale(OnlineMixin, SubjectScale):
-    """Standardization with a table for training subjects and a prior (G, C) for new ones (online)."""
+    """Standardization with tables for recorded subjects and a prior (G, C) for new subjects (online)."""
 
     statistics = ("shift", "inv_std")
     shift: Tensor
@@ -143,12 +143,12 @@ class OnlineScale(OnlineMixin, SubjectScale):
 
     @classmethod
     def fit(cls, windows: TransformedWindows, training: Sequence[Rows]) -> FittedTransform:
-        """Fit the prior: the mean over training subjects of their means, and of their variances over windows."""
+        """Fit the prior: means and variances of the training subjects, averaged over these subjects."""
         scale = compute_subject_scales(windows, len(training))
         variance = torch.where(scale.inv_std > 0, scale.inv_std**-2, 0.0)
-        spread = windows.group_means(variance, training)
-        inv_std = torch.where(spread > 0, spread.rsqrt(), 0.0)
-        prior = Scale(windows.group_means(scale.shift, training), inv_std).cast_like(windows.like)
+        prior_variance = windows.average_training_subjects(variance, training)
+        inv_std = torch.where(prior_variance > 0, prior_variance.rsqrt(), 0.0)
+        prior = Scale(windows.average_training_subjects(scale.shift, training), inv_std).cast_like(windows.like)
         table = scale.cast_like(windows.like)
         return cls(**prior._asdict(), subject_shift=table.shift, subject_inv_std=table.inv_std)
 
@@ -160,23 +160,23 @@ FITTED_SCALES = {"trial": WindowScale, "train": TrainScale, "transductive": Subj
 
 
 class RunningScale(RunningSums):
-    """Standardization of a window with statistics of the prior and of all n windows up to it.
+    """Standardization of window n with statistics of the prior (weight m) and of windows 1 to n.
 
     shift    = (m·shift₀ + Σ means) / (m + n)
-    variance = (m·variance₀ + Σ squared deviations from the subject's own mean so far) / (m + n)
+    variance = (m·variance₀ + Σ squared deviations from the mean of windows 1 to n) / (m + n)
     """
 
     state_names = ("n", "total", "squares", "products")
 
-    def __init__(self, shift: Tensor, inv_std: Tensor) -> None:  # of the prior: (P, C) each
+    def __init__(self, shift: Tensor, inv_std: Tensor) -> None:  # prior, (P, C) each
         self.prior = shift.double()
         self.variance = torch.where(inv_std > 0, inv_std.double() ** -2, 0.0)
-        super().__init__(torch.zeros_like(self.prior))  # sums about the prior's shift keep their digits
+        super().__init__(torch.zeros_like(self.prior))  # sums of deviations from the prior's shift, for precision
         self.squares = torch.zeros_like(self.prior)
         self.products = self.prior.new_zeros(*self.prior.shape, self.prior.shape[-1])
 
     def feed(self, batch: Batch) -> Batch:
-        """Return standardized windows and, if needed, their second moments Σ x xᵀ / T, from sums about the prior."""
+        """Return standardized windows and, if the next transform needs them, second moments Σ x xᵀ / T."""
         x = batch.x.double()
         mean = x.mean(-1)
         deviation = mean - self.prior[:, None]  # (P, n, C)
@@ -184,10 +184,10 @@ class RunningScale(RunningSums):
         total = self.total[:, None] + deviation.cumsum(1)
         count = self.update(total)[:, None]
         squares = self.squares[:, None] + square.cumsum(1)
-        spread = squares - total.square() / count
-        spread = torch.where(spread > ROUNDING * squares, spread, 0.0)
+        scatter = squares - total.square() / count
+        scatter = torch.where(scatter > ROUNDING_ERROR * squares, scatter, 0.0)
         shift = self.prior[:, None] + total / (PRIOR_WINDOWS + count)
-        variance = (PRIOR_WINDOWS * self.variance[:, None] + spread) / (PRIOR_WINDOWS + count)
+        variance = (PRIOR_WINDOWS * self.variance[:, None] + scatter) / (PRIOR_WINDOWS + count)
         largest = torch.finfo(batch.x.dtype).max
         inv_std = torch.where(variance > 0, variance.rsqrt().clamp(max=largest), 0.0)
         self.squares = squares[:, -1]
@@ -196,16 +196,16 @@ class RunningScale(RunningSums):
             return Batch(scaled)
         products = self.products[:, None] + second_moments(x - self.prior[:, None, :, None]).cumsum(1)
         self.products = products[:, -1]
-        move = shift - self.prior[:, None]
-        cross = total[..., :, None] * move[..., None, :]
-        about = products - cross - cross.mT + count[..., None] * move[..., :, None] * move[..., None, :]
-        return Batch(scaled, about * inv_std[..., :, None] * inv_std[..., None, :])
+        change = shift - self.prior[:, None]
+        cross = total[..., :, None] * change[..., None, :]
+        centered = products - cross - cross.mT + count[..., None] * change[..., :, None] * change[..., None, :]
+        return Batch(scaled, centered * inv_std[..., :, None] * inv_std[..., None, :])
 
 
 class PooledScale(nn.Module):
-    """Standardization for export, with statistics over these axes of (P, N, C, T), in float64 as in training.
+    """Standardization for export, with float64 statistics over the given axes of (P, N, C, T).
 
-    A constant channel becomes 0 because its float64 mean, rounded to float32, is its value, and inv_std is bounded.
+    A constant channel becomes 0, because the rounded mean equals its value and inv_std is finite.
     """
 
     def __init__(self, axes: tuple[int, ...]) -> None:
@@ -220,14 +220,14 @@ class PooledScale(nn.Module):
         return (x - mean.to(torch.float32)) * inv_std.to(torch.float32)
 
 
-# ---- sums over each window, from which all scales are computed -------------------------------------------------------
+# ---- sums over windows, from which all scales are computed -----------------------------------------------------------
 
 
 class ChannelSums(NamedTuple):
-    """Sums over each of N windows: (N, channels) each, float64."""
+    """Sums over the samples of each of N windows, (N, channels) float64."""
 
     total: Tensor
-    squares: Tensor  # squared deviations from the window's own mean
+    squares: Tensor  # squared deviations from the mean of the window
     lowest: Tensor
     highest: Tensor
     times: int
@@ -245,15 +245,15 @@ def compute_sums(x: Tensor) -> ChannelSums:
 
 
 def compute_all_sums(windows: TransformedWindows) -> ChannelSums:
-    """Return the sums of all windows, computed once for the recordings."""
+    """Return the sums of all windows, cached with the recordings."""
 
-    def measure() -> ChannelSums:
+    def compute() -> ChannelSums:
         _, channels, times = windows.X.shape
         parts = [compute_sums(x) for _, x in windows.chunks(channels * times)]
         total, squares, lowest, highest = (torch.cat(tables) for tables in list(zip(*parts, strict=True))[:4])
         return ChannelSums(total, squares, lowest, highest, parts[0].times)
 
-    sums: ChannelSums = windows.compute_once("window sums", measure)
+    sums: ChannelSums = windows.compute_once("window sums", compute)
     return sums
 
 
@@ -270,18 +270,18 @@ class Scale(NamedTuple):
 
 
 def compute_scale(sums: ChannelSums, group: Tensor, n_groups: int) -> Scale:
-    """Return mean and inverse standard deviation of each group; group (N,) is the group of each window."""
+    """Return mean and inverse standard deviation of each group; group: (N,) group of each window."""
     channels = sums.total.shape[1]
     zeros = torch.zeros(n_groups, channels, dtype=torch.float64, device=sums.total.device)
     count = torch.bincount(group, minlength=n_groups).clamp(min=1).to(torch.float64)[:, None] * sums.times
     mean = zeros.index_add(0, group, sums.total) / count
     between = (sums.total / sums.times - mean[group]).square() * sums.times
     squares = zeros.index_add(0, group, sums.squares + between)
-    places = group[:, None].expand_as(sums.lowest)
-    lowest = torch.full_like(zeros, torch.inf, dtype=sums.lowest.dtype).scatter_reduce(0, places, sums.lowest, "amin")
-    highest = torch.full_like(lowest, -torch.inf).scatter_reduce(0, places, sums.highest, "amax")
+    index = group[:, None].expand_as(sums.lowest)
+    lowest = torch.full_like(zeros, torch.inf, dtype=sums.lowest.dtype).scatter_reduce(0, index, sums.lowest, "amin")
+    highest = torch.full_like(lowest, -torch.inf).scatter_reduce(0, index, sums.highest, "amax")
     deviation = (squares / count).sqrt()
-    # Rounding can make the mean of a constant differ from it, so constants are found by their minimum and maximum.
+    # Constant channels are found by minimum and maximum, because their mean may be rounded.
     constant = lowest >= highest
     shift = torch.where(constant, lowest.to(torch.float64), mean).nan_to_num(posinf=0.0)
     return Scale(shift, torch.where(constant | (deviation == 0), 0.0, 1 / deviation))

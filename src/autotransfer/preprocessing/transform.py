@@ -21,12 +21,11 @@ from ..errors import UserError, check_choice, check_types
 from ..recordings.chunks import row_chunks
 
 Rows = NDArray[np.int64]
-Named = TypeVar("Named")
 T = TypeVar("T")
 
 
-def with_prefix(prefix: str, values: Mapping[str, Named]) -> dict[str, Named]:
-    """Return the entries whose names begin with the prefix, without the prefix in their names."""
+def select_prefix(prefix: str, values: Mapping[str, T]) -> dict[str, T]:
+    """Return the entries whose names begin with a prefix, and remove the prefix from the names."""
     return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
 
 
@@ -34,39 +33,39 @@ def with_prefix(prefix: str, values: Mapping[str, Named]) -> dict[str, Named]:
 class Transform(ABC):
     """Hyperparameters of a transform, as a frozen dataclass.
 
-    The first field has the transform's registry name as its keyword in a Setting, other fields have their own.
+    In a Setting, the first field is named like the transform in the registry; other fields keep their names.
     """
 
     default: ClassVar[object] = None  # value of the first field if a Setting does not give it
-    no_op_values: ClassVar[tuple[object, ...]] = ()  # values of the first field with which a Setting leaves it out
-    has_cached_moments: ClassVar[bool] = False  # whether moments of its output are computed before training
+    no_op_values: ClassVar[tuple[object, ...]] = ()  # values of the first field that disable the transform
+    has_cached_moments: ClassVar[bool] = False  # whether moments of the output are computed before training
 
     def __post_init__(self) -> None:
         check_types(self)
 
-    def check(self, before: Sequence[Transform]) -> None:  # noqa: B027  # most transforms may come anywhere
-        """Raise a UserError if the transform cannot come after these."""
+    def check(self, earlier: Sequence[Transform]) -> None:  # noqa: B027  # most transforms need no check
+        """Raise a UserError if the transform cannot follow the earlier transforms."""
 
     @property
     def adaptation(self) -> str:
-        """Return which windows of a new subject it uses: "none", earlier ones ("online") or all ("transductive")."""
+        """Return which windows of a new subject are used: "none", earlier windows ("online"), all ("transductive")."""
         return "none"
 
     @property
     def depends_on_fold(self) -> bool:
-        """Tell whether transformed training windows depend on which subjects are trained on."""
+        """Tell whether transformed training windows depend on the training subjects."""
         return False
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
-        """Return channels and times of the output; several copies of all channels stand one copy after the other."""
+        """Return channels and times of the output; if all channels are copied, a copy follows the copy before."""
         return channels, times
 
     def n_signal_channels(self, channels: int, times: int) -> int:
-        """Return how many first channels of the output are signals, given the same number of the input."""
+        """Return how many leading channels of the output are signals if the first `channels` of the input are."""
         return self.shape(channels, times)[0]
 
     def n_constant_channels(self, channels: int, times: int) -> int:
-        """Return how many last channels of the output are constant within a window."""
+        """Return the number of last channels of the output that are constant within a window."""
         return 0
 
     @abstractmethod
@@ -80,20 +79,20 @@ class Transform(ABC):
 
 @dataclass(frozen=True)
 class AdaptiveTransform(Transform):
-    """A transform with variants, of which "online" and "transductive" use windows of a new subject."""
+    """Transform with statistics of a scope; "online" and "transductive" use windows of a new subject."""
 
-    kind: str = "online"
+    scope: str = "online"
 
-    kinds: ClassVar[tuple[str, ...]] = ("none", "online", "transductive")
+    scopes: ClassVar[tuple[str, ...]] = ("none", "online", "transductive")
     default: ClassVar[object] = "none"
 
     def __post_init__(self) -> None:
-        check_choice(type(self).__name__.lower(), self.kind, self.kinds)  # the registry's name
-        assert self.kind != "none", "a Preprocessing leaves it out"
+        check_choice(type(self).__name__.lower(), self.scope, self.scopes)  # the name in the registry
+        assert self.scope != "none", "Preprocessing.from_values leaves the transform out"
 
     @property
     def adaptation(self) -> str:
-        return self.kind if self.kind in ("online", "transductive") else "none"
+        return self.scope if self.scope in ("online", "transductive") else "none"
 
     @property
     @abstractmethod
@@ -106,9 +105,10 @@ class AdaptiveTransform(Transform):
 
 
 class FittedTransform(nn.Module, ABC):
-    """A transform with its statistics, buffers with the group on axis 0 (length 1 if groups have equal values).
+    """Transform with fitted buffers, which have the group on axis 0 (length 1 if groups have equal values).
 
-    A model stores the buffers that `statistics` names. Other buffers are tables over subjects that serve training.
+    A group is a set of training rows. A model stores the buffers that `statistics` names. Other buffers are tables over
+    recorded subjects, which only training needs.
     """
 
     statistics: ClassVar[tuple[str, ...]] = ()
@@ -126,7 +126,7 @@ class FittedTransform(nn.Module, ABC):
         """
 
     def affine(self) -> tuple[Tensor, Tensor] | None:
-        """Return shift and factor (G, C) of an affine transform, which are then applied while windows are gathered."""
+        """Return shift and factor (G, C) of an affine transform, which is applied while windows are read, or None."""
         return None
 
     def select(self, groups: Tensor) -> None:
@@ -136,13 +136,13 @@ class FittedTransform(nn.Module, ABC):
                 self._buffers[name] = buffer[groups]
 
     def get_group(self, group: int) -> Self:
-        """Return the transform of one group; its statistics are views."""
-        alone = copy.copy(self)
-        alone._buffers = {
+        """Return the transform of one group; buffers are views of these tensors."""
+        transform = copy.copy(self)
+        transform._buffers = {
             name: buffer[group : group + 1] if buffer is not None and len(buffer) > 1 else buffer
             for name, buffer in self._buffers.items()
         }
-        return alone
+        return transform
 
     def start_subject(self) -> RunningTransform:
         """Return the transform for the ordered windows of one new subject."""
@@ -154,12 +154,12 @@ class FittedTransform(nn.Module, ABC):
 
 
 class OnlineMixin(FittedTransform):
-    """Mixin for online transforms: `forward` has a table of training subjects; new subjects need `start_subject`."""
+    """Mixin for online transforms: `forward` transforms recorded subjects; new subjects need `start_subject`."""
 
     def forward(self, x: Tensor, subjects: Tensor | None = None) -> Tensor:
         if subjects is None:
             raise UserError("an online transform needs one subject's windows in order; feed them to `start_subject()`")
-        prepared: Tensor = super().forward(x, subjects)  # type: ignore[safe-super]  # of the next class
+        prepared: Tensor = super().forward(x, subjects)  # type: ignore[safe-super]  # in the next class
         return prepared
 
     def graph(self) -> nn.Module:
@@ -175,42 +175,42 @@ def look_up(table: Tensor, subjects: Tensor) -> Tensor:
 
 
 class Batch(NamedTuple):
-    """The next windows of a new subject, between two transforms."""
+    """Consecutive windows of a new subject, between two transforms."""
 
     x: Tensor  # (P or 1, n, C, T)
-    # Σ x xᵀ / T over the subject's windows up to each one, all standardized like it (P, n, C, C); None: not computed
+    # (P, n, C, C) Σ x xᵀ / T over all windows up to window i, standardized with its statistics; None: not computed
     second_moments: Tensor | None = None
 
 
 class RunningTransform(ABC):
-    """A fitted transform that is applied to the ordered windows of one new subject and may keep state."""
+    """Fitted transform for the ordered windows of one new subject; it may have state."""
 
-    state_names: ClassVar[tuple[str, ...]] = ()  # attributes (tensors) that windows of the subject change
-    needs_second_moments: ClassVar[bool] = False  # whether it reads `Batch.second_moments`
-    returns_second_moments = False  # whether the next transform needs them
+    state_names: ClassVar[tuple[str, ...]] = ()  # attributes (tensors) that `feed` replaces
+    needs_second_moments: ClassVar[bool] = False  # whether `feed` reads `Batch.second_moments`
+    returns_second_moments = False  # whether the next transform needs second moments
 
     @abstractmethod
     def feed(self, batch: Batch) -> Batch:
-        """Transform the subject's next windows. State tensors are replaced, never changed in place."""
+        """Transform the subject's next windows; state tensors are replaced, not changed in place."""
 
     def state(self) -> dict[str, Tensor]:
-        """Return the state that the subject's windows have changed."""
+        """Return the state tensors by name."""
         return {name: getattr(self, name) for name in self.state_names}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Continue from the `state()` of another one; ValueError if names, shapes or dtypes differ."""
+        """Restore the result of `state()`; raise a ValueError if names, shapes or dtypes differ."""
         if set(state) != set(self.state_names):
             raise ValueError(f"the state has {sorted(state)} instead of {sorted(self.state_names)}")
         for name, tensor in state.items():
             current = getattr(self, name)
             if tensor.shape != current.shape or tensor.dtype != current.dtype:
-                given, expected = (f"{t.dtype} {tuple(t.shape)}" for t in (tensor, current))
-                raise ValueError(f"{name} is {given} instead of {expected}")
+                found, expected = (f"{t.dtype} {tuple(t.shape)}" for t in (tensor, current))
+                raise ValueError(f"{name} is {found} instead of {expected}")
             setattr(self, name, tensor)
 
 
 class StatelessTransform(RunningTransform):
-    """A running transform that treats every window independently."""
+    """Running transform that transforms every window independently."""
 
     def __init__(self, fitted: FittedTransform) -> None:
         self.fitted = fitted
@@ -220,7 +220,7 @@ class StatelessTransform(RunningTransform):
 
 
 class RunningSums(RunningTransform):
-    """A running transform that keeps the number `n` of a subject's windows and a sum `total` (P, ...) over them."""
+    """Running transform whose state is the number `n` of windows so far, and the sum `total` (P, ...) over windows."""
 
     state_names: ClassVar[tuple[str, ...]] = ("n", "total")
 
@@ -228,27 +228,27 @@ class RunningSums(RunningTransform):
         self.n, self.total = torch.zeros((), dtype=torch.int64, device=total.device), total
 
     def update(self, total: Tensor) -> Tensor:
-        """Store the last of the cumulative sums (P, n, ...) and return how many windows each includes (n,), float64."""
+        """Store the last of n cumulative sums (P, n, ...) and return the number of windows per sum (n,), float64."""
         count = self.n + torch.arange(1, total.shape[1] + 1, dtype=torch.float64, device=total.device)
         self.n, self.total = self.n + total.shape[1], total[:, -1]
         return count
 
 
 class TransformedWindows:
-    """All windows of recordings after the transforms that have been fitted so far."""
+    """All windows of recordings, after the transforms that are fitted already."""
 
     def __init__(
         self,
         X: Tensor,  # (N, C, T) raw, in memory or in a file
         subject: Tensor,  # (N,)
         steps: Sequence[tuple[Transform, FittedTransform]] = (),
-        derived: dict[Any, Any] | None = None,  # cache of values computed from these recordings
+        cache: dict[Any, Any] | None = None,  # values computed from these recordings
         like: Tensor | None = None,  # tensor with the dtype and device of all results; None: X
-        ready: tuple[int, Tensor] | None = None,  # a number of first transforms, and all windows after them
+        precomputed: tuple[int, Tensor] | None = None,  # number of leading transforms, and their output for all windows
     ) -> None:
-        self.X, self.like, self.steps, self.ready = X, X if like is None else like, list(steps), ready
+        self.X, self.like, self.steps, self.precomputed = X, X if like is None else like, list(steps), precomputed
         self.subject = subject.to(self.like.device)
-        self._derived = derived if derived is not None else {}
+        self._cache = cache if cache is not None else {}
 
     @property
     def depends_on_fold(self) -> bool:
@@ -274,36 +274,38 @@ class TransformedWindows:
     def get_group(self, group: int) -> TransformedWindows:
         """Return the windows of one group."""
         steps = [(transform, fitted.get_group(group)) for transform, fitted in self.steps]
-        return TransformedWindows(self.X, self.subject, steps, self._derived, self.like, self.ready)
+        return TransformedWindows(self.X, self.subject, steps, self._cache, self.like, self.precomputed)
 
     def split_groups(self, groups: int) -> list[TransformedWindows]:
-        """Return the windows of each group, or a single entry if groups have equal windows."""
+        """Return the windows of each group, or a list of length 1 if all groups have equal windows."""
         return [self.get_group(group) for group in range(groups)] if self.depends_on_fold else [self]
 
     def load(self, rows: Tensor | slice) -> Tensor:
         """Return windows (n, C, T); there must be one group, or groups with equal windows."""
-        done, X = (0, self.X) if self.ready is None or self.ready[0] > len(self.steps) else self.ready
+        start, X = 0, self.X
+        if self.precomputed is not None and self.precomputed[0] <= len(self.steps):
+            start, X = self.precomputed
         x, subjects = X[rows][None].to(self.like), self.subject[rows][None]
-        for _, fitted in self.steps[done:]:
+        for _, fitted in self.steps[start:]:
             x = fitted(x, subjects)
         return x[0]
 
     def chunks(self, values_per_row: int) -> Iterator[tuple[slice, Tensor]]:
-        """Yield all windows in order, in chunks of moderate size."""
+        """Yield slices of rows and their windows, in order, in chunks of moderate size."""
         for rows in row_chunks(len(self.X), values_per_row):
             yield rows, self.load(rows)
 
-    def subject_means(self, name: str, measure: Callable[[Tensor], Tensor], groups: int) -> Tensor:
+    def compute_subject_means(self, name: str, measure: Callable[[Tensor], Tensor], groups: int) -> Tensor:
         """Return the mean of `measure(windows)` over the windows of each subject: (G or 1, S, ...) float64.
 
-        name: of the measure; measure: windows (n, C, T) -> (n, ...) float64
+        name: name of `measure` in the cache; measure: function of windows (n, C, T) -> (n, ...) float64
         """
         group_windows = self.split_groups(groups)
         return torch.stack(
-            [windows.compute_once(name, partial(windows._subject_means, measure)) for windows in group_windows]
+            [windows.compute_once(name, partial(windows._compute_subject_means, measure)) for windows in group_windows]
         )
 
-    def _subject_means(self, measure: Callable[[Tensor], Tensor]) -> Tensor:
+    def _compute_subject_means(self, measure: Callable[[Tensor], Tensor]) -> Tensor:
         channels, times = self.shape
         total: Tensor | None = None
         for rows, x in self.chunks(max(channels * max(channels, times), self.X[0].numel())):
@@ -314,24 +316,24 @@ class TransformedWindows:
         count = torch.bincount(self.subject, minlength=self.n_subjects).clamp(min=1)
         return total / count.view(-1, *[1] * (total.dim() - 1))
 
-    def group_means(self, subject_means: Tensor, training: Sequence[Rows]) -> Tensor:
+    def average_training_subjects(self, subject_means: Tensor, training: Sequence[Rows]) -> Tensor:
         """Average `subject_means` over the training subjects of each group: (G, ...)."""
         return torch.stack([subject_means[g if self.depends_on_fold else 0, self.find_subjects(rows)].mean(0)
                             for g, rows in enumerate(training)])  # fmt: skip
 
     def map_groups(self, make: Callable[[int, Rows], T], training: Sequence[Rows]) -> list[T]:
-        """Return `make(group, rows)` of each group, called once for groups with equal rows."""
-        known: dict[bytes, T] = {}
+        """Return the results (one per group) of `make(group, rows)`, called once for groups with equal rows."""
+        results: dict[bytes, T] = {}
         for group, rows in enumerate(training):
-            if rows.tobytes() not in known:
-                known[rows.tobytes()] = make(group, rows)
-        return [known[rows.tobytes()] for rows in training]
+            if rows.tobytes() not in results:
+                results[rows.tobytes()] = make(group, rows)
+        return [results[rows.tobytes()] for rows in training]
 
     def compute_once(self, name: object, compute: Callable[[], Any]) -> Any:
         """Return `compute()`, cached with the recordings unless the windows depend on the fold."""
         if self.depends_on_fold:
             return compute()
         key = (name, tuple(transform for transform, _ in self.steps), self.like.dtype, str(self.like.device))
-        if key not in self._derived:
-            self._derived[key] = compute()
-        return self._derived[key]
+        if key not in self._cache:
+            self._cache[key] = compute()
+        return self._cache[key]

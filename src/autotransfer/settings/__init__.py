@@ -96,7 +96,7 @@ class Setting:
         """Return the model family: the representation of a linear model, such as 'tangent', or the encoder's name."""
         for transform in self.preprocessing.transforms:
             if isinstance(transform, Represent) and self.encoder == "linear":
-                return transform.kind
+                return transform.name
         return self.encoder
 
     if not TYPE_CHECKING:

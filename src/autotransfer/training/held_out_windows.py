@@ -42,7 +42,7 @@ class HeldOutWindows:
                 own_rows = np.sort(rows[subject[rows] == one_subject])
                 index[g, own_rows] = np.arange(collected.count, collected.count + len(own_rows))
                 preprocessing = group_fitted.start_subject(start)
-                is_whole = preprocessing.at_once or windows.in_memory
+                is_whole = preprocessing.needs_all_windows or windows.in_memory
                 for chunk in [slice(None)] if is_whole else row_chunks(len(own_rows), rec.X[0].numel()):
                     raw = X[torch.from_numpy(own_rows[chunk])].to(device=windows.device, dtype=windows.dtype)
                     collected.add(preprocessing.feed(raw)[0])

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..model.encoders import Encoders, encoder_options
 from ..model.layers import Linear
 from ..model.stack import Size
-from ..preprocessing.transform import with_prefix
+from ..preprocessing.transform import select_prefix
 from ..recordings import Recordings
 from ..settings import Setting
 from ..tasks import task_of
@@ -61,7 +61,7 @@ class Members:
         """Load the weights of all members from tensors (P, ...) by name."""
         for prefix, module in self.modules.items():
             constants = {k: v for k, v in module.state_dict().items() if not v.is_floating_point()}
-            module.load_state_dict(constants | with_prefix(f"{prefix}.", tensors))
+            module.load_state_dict(constants | select_prefix(f"{prefix}.", tensors))
 
     def tensors(self) -> dict[str, Tensor]:
         """Return parameters and floating-point buffers (P, ...) by name."""

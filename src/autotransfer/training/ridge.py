@@ -78,7 +78,7 @@ def fit_ridge(
 ) -> RidgeFit:
     """Fit preprocessing and ridge regressions with each strength to training rows (n,)."""
     ready = _shared_windows(recordings, setting)
-    fitted = setting.preprocessing.fit(recordings.X, recordings.subject, [train], recordings.derived, ready=ready)
+    fitted = setting.preprocessing.fit(recordings.X, recordings.subject, [train], recordings.derived, precomputed=ready)
     latents = _latents(fitted, *ready, recordings.subject, train)
     return RidgeFit(fitted, ridge(latents, recordings.truth.numpy()[train], strengths))
 

@@ -17,7 +17,7 @@ from torch.nn.functional import embedding_bag
 
 from .. import gpu
 from ..model.moments import edge_sums, find_linear_sums, lag_sums
-from ..preprocessing.append_scale import FLAT, QUIET
+from ..preprocessing.append_scale import LOG_OFFSET, MIN_DEVIATION
 
 MAX_ROUNDING = 1e-14  # largest standard deviation of constant channels in float64, relative to the largest value
 
@@ -67,7 +67,7 @@ class StandardizedWindows:
         """Return whether no fold treats a varying channel as flat. inv_std: (G, C) scales of the folds."""
         for scale, rows in zip(inv_std.double(), training, strict=True):
             deviation = self.deviation[torch.from_numpy(rows)]
-            if ((deviation > 0) & (deviation * scale < FLAT)).any():
+            if ((deviation > 0) & (deviation * scale < MIN_DEVIATION)).any():
                 return False
         return True
 
@@ -75,7 +75,7 @@ class StandardizedWindows:
         """Return means and log standard deviations (G, B, 2C) of rows (G, B) for shifts and scales (G, C)."""
         scale = inv_std[:, None].double()
         mean = (self.mean[rows] - shift[:, None]) * scale
-        return torch.cat([mean, (self.deviation[rows] * scale + QUIET).log()], -1).to(self.x.dtype)
+        return torch.cat([mean, (self.deviation[rows] * scale + LOG_OFFSET).log()], -1).to(self.x.dtype)
 
 
 def _standardize(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Representations: windows as features for a linear classifier, computed in the same way for every subject.
+"""Representations: features of windows for linear classifiers, computed in the same way for every subject.
 
 To add a representation, write a subclass of `Representation` (see base.py) and add a line to REPRESENTATIONS.
 """
@@ -48,14 +48,14 @@ REPRESENTATIONS: dict[str, type[Representation]] = {
 
 @dataclass(frozen=True)
 class Represent(Transform):
-    kind: str = "features"
+    name: str = "features"
     sfreq: float | None = None  # Hz, if the representation needs it
-    constants: tuple[float, ...] | None = None  # frequencies or pairs of channels, if the representation needs them
+    constants: tuple[float, ...] | None = None  # numbers whose meaning the representation defines, if it needs any
 
     default: ClassVar[object] = "none"
 
     def __post_init__(self) -> None:
-        required = representation_class(self.kind).required_fields
+        required = representation_class(self.name).required_fields
         object.__setattr__(self, "constants", _parse_constants(self.constants))
         # Fields that the representation does not need are dropped, so that equal settings compare equal.
         for name in {"sfreq", "constants"} - set(required):
@@ -64,11 +64,11 @@ class Represent(Transform):
         check_positive(self, "sfreq")
         for name in required:
             if getattr(self, name) is None:
-                raise UserError(f"represent {self.kind!r} needs {name}; add {name}, or choose another representation")
+                raise UserError(f"represent {self.name!r} needs {name}; add {name}, or choose another representation")
 
     @property
     def representation(self) -> Representation:
-        return representation_class(self.kind)(self.sfreq, self.constants)
+        return representation_class(self.name)(self.sfreq, self.constants)
 
     @property
     def depends_on_fold(self) -> bool:
@@ -78,7 +78,7 @@ class Represent(Transform):
         min_samples = self.representation.min_samples
         if times < min_samples:
             raise UserError(
-                f"represent {self.kind!r} needs windows of {min_samples} samples or more; the windows have {times}"
+                f"represent {self.name!r} needs windows of {min_samples} samples or more; the windows have {times}"
             )
         return self.representation.shape(channels, times)
 
@@ -93,7 +93,7 @@ class Represent(Transform):
 
 
 def _parse_constants(value: object) -> tuple[float, ...] | None:
-    """Return constants as a tuple of finite floats."""
+    """Return a number or list of numbers as a tuple of finite floats."""
     if value is None:
         return None
     values = value if isinstance(value, (list, tuple)) else [value]
@@ -104,6 +104,6 @@ def _parse_constants(value: object) -> tuple[float, ...] | None:
 
 
 def representation_class(name: str) -> type[Representation]:
-    """Return the class of a representation by its name."""
+    """Return the representation with a name; raise a UserError for an unknown name."""
     check_choice("represent", name, ("none", *REPRESENTATIONS))
     return REPRESENTATIONS[name]

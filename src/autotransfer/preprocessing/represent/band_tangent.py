@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .base import Representation, subtract_means
-from .spectra import Band, Bins, bands_within, fourier, segment_length, segments
+from .spectra import Band, Bins, cut_segments, find_bins, fourier_matrix, segment_length
 from .tangent import logarithm, logarithm_by_roots, tangent_vectors
 
 BANDS: tuple[Band, ...] = ((4, 8), (8, 13), (13, 30))
@@ -34,7 +34,7 @@ class BandTangent(Representation):
         return 8 * len(BANDS) * channels * max(channels, times)
 
     def _bins(self, times: int) -> Bins:
-        return bands_within("band_tangent", BANDS, self.rate, times)
+        return find_bins("band_tangent", BANDS, self.rate, times)
 
     def compute(self, x: Tensor) -> Tensor:
         # Covariances of low rank have equal eigenvalues, for which `eigh` has no gradient.
@@ -43,18 +43,18 @@ class BandTangent(Representation):
     def compute_in_graph(self, x: Tensor) -> Tensor:
         return self._compute(x, logarithm_by_roots)
 
-    def _compute(self, x: Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:
+    def _compute(self, x: Tensor, matrix_log: Callable[[Tensor], Tensor]) -> Tensor:
         length, bins = segment_length(self.rate, int(x.shape[-1])), self._bins(int(x.shape[-1]))
-        cut = segments(subtract_means(x)[0], length)
-        coefficients = cut @ fourier(length, sum(bins, ())).to(cut)  # (..., C, n, 2 bins)
-        inside = _inside(tuple(map(len, bins))).to(cut)
-        of_bands = (coefficients[..., None, :, :, :] * inside[:, None, None]).flatten(-2)  # (..., bands, C, n · 2 bins)
-        samples = int(cut.shape[-2]) * inside.sum(-1)[:, None, None]
-        return tangent_vectors(of_bands, samples, log_of).flatten(-3)[..., None, :]
+        segments = cut_segments(subtract_means(x)[0], length)
+        coefficients = segments @ fourier_matrix(length, sum(bins, ())).to(segments)  # (..., C, n, 2 bins)
+        in_band = _band_mask(tuple(map(len, bins))).to(segments)
+        signals = (coefficients[..., None, :, :, :] * in_band[:, None, None]).flatten(-2)  # (..., bands, C, n · 2 bins)
+        samples = int(segments.shape[-2]) * in_band.sum(-1)[:, None, None]
+        return tangent_vectors(signals, samples, matrix_log).flatten(-3)[..., None, :]
 
 
 @cache
-def _inside(counts: tuple[int, ...]) -> Tensor:
-    """Return a mask (bands, 2 bins): 1 if a cosine or sine belongs to the band."""
-    of_bin = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
-    return (of_bin == torch.arange(len(counts))[:, None]).to(torch.float64).repeat(1, 2)
+def _band_mask(counts: tuple[int, ...]) -> Tensor:
+    """Return a mask (bands, 2 bins), 1 if a cosine or sine belongs to the band; counts: bins of each band."""
+    bin_band = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+    return (bin_band == torch.arange(len(counts))[:, None]).to(torch.float64).repeat(1, 2)

@@ -1,8 +1,8 @@
 """Base class of representations, and functions that several of them share.
 
-A representation is a frozen dataclass with `shape` and `compute`. `required_fields` names what it needs to know of the
-recordings. One with statistics of training rows overrides `fit`. Amplitudes should be logarithms, so that the gain of a
-subject becomes a shift, which `center` subtracts.
+A representation is a frozen dataclass with `shape` and `compute`. `required_fields` names the properties of recordings
+that it needs. A representation with statistics of training rows overrides `fit`. Amplitudes should be logarithms, so
+that the gain of a subject becomes a shift, which `center` subtracts.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from torch import Tensor, nn
 from ...recordings.chunks import row_chunks
 from ..transform import FittedTransform, Rows, TransformedWindows
 
-POINTS = 16  # segments of a window, and bands of a spectrum
-QUIET = float(np.finfo(np.float32).tiny ** 0.5)  # lower bound before logarithms
+N_SEGMENTS = 16  # number of segments of a window, and of bands of a spectrum
+LOG_FLOOR = float(np.finfo(np.float32).tiny ** 0.5)  # smallest value of which a logarithm is computed
 
 
 @dataclass(frozen=True)
 class Representation(ABC):
-    """A map of windows (..., C, T) to (..., R, S); fields are None unless `required_fields` names them."""
+    """Map from windows (..., C, T) to features (..., R, S); fields are None unless `required_fields` names them."""
 
     sfreq: float | None = None  # Hz
-    constants: tuple[float, ...] | None = None  # meaning defined by the class
+    constants: tuple[float, ...] | None = None  # numbers whose meaning the subclass defines
 
     display_name: ClassVar[str | None] = None  # name in sentences of reports; None: the name in the registry
-    required_fields: ClassVar[tuple[str, ...]] = ()  # fields that must be given
+    required_fields: ClassVar[tuple[str, ...]] = ()  # fields that must not be None
     min_samples: ClassVar[int] = 4  # minimum window length in samples
-    min_seconds: ClassVar[float] = 0.0  # minimum window length for which a run tries it
-    depends_on_fold: ClassVar[bool] = False  # whether it has statistics of training rows
-    is_slow: ClassVar[bool] = False  # whether a run tries it in a later stage only
-    counts_samples: ClassVar[bool] = False  # whether rounding can change a value by a whole sample
+    min_seconds: ClassVar[float] = 0.0  # minimum window length for which runs use the representation
+    depends_on_fold: ClassVar[bool] = False  # whether `fit` computes statistics of training rows
+    is_slow: ClassVar[bool] = False  # whether runs use the representation in a later stage only
+    has_sample_counts: ClassVar[bool] = False  # whether values are counts of samples, see `Preprocessing`
 
     @property
     def rate(self) -> float:
-        """Return sfreq, which the representation must require."""
+        """Return sfreq if `required_fields` names it."""
         assert self.sfreq is not None, "required_fields has sfreq"
         return self.sfreq
 
@@ -53,15 +53,15 @@ class Representation(ABC):
         """Map windows (..., C, T) of any floating dtype to (..., R, S) float64."""
 
     def compute_in_graph(self, x: Tensor) -> Tensor:
-        """Compute the same in operations that all export formats have; override it if `compute` uses others."""
+        """Compute features with operations that all export formats have; override if `compute` uses others."""
         return self.compute(x)
 
     def values_per_window(self, channels: int, times: int) -> int:
-        """Return the working memory per window in values, which limits how many windows are processed at once."""
+        """Return the working memory per window, in values; it limits how many windows are processed together."""
         return 4 * channels * max(channels, times)
 
     def fit(self, windows: TransformedWindows, training: Sequence[Rows]) -> FittedTransform:
-        """Fit as `Transform.fit` does; override it with `restore` and `depends_on_fold` if there are statistics."""
+        """Fit statistics (see `Transform.fit`); override together with `restore` and `depends_on_fold`."""
         return FittedRepresentation(self)
 
     def restore(self, tensors: dict[str, Tensor]) -> FittedTransform:
@@ -69,7 +69,7 @@ class Representation(ABC):
 
 
 class FittedRepresentation(FittedTransform):
-    """A representation without statistics, as a fitted transform."""
+    """Fitted transform of a representation without statistics."""
 
     def __init__(self, spec: Representation) -> None:
         super().__init__()
@@ -83,9 +83,9 @@ class FittedRepresentation(FittedTransform):
 
 
 class RepresentationGraph(nn.Module):
-    """Representation for export: windows (G, N, C, T) to (G, N, R, S).
+    """Representation for export, which maps windows (G, N, C, T) to (G, N, R, S).
 
-    compute: of windows (n, C, T), with n = G · N; with that axis first the export takes much less time
+    compute: function of windows (G · N, C, T); exporting a function with one leading axis takes much less time
     """
 
     def __init__(self, compute: Callable[[Tensor], Tensor]) -> None:
@@ -97,48 +97,48 @@ class RepresentationGraph(nn.Module):
         return values.view(x.shape[0], -1, *values.shape[1:])
 
 
-def apply_in_chunks(x: Tensor, work: Callable[[Tensor], Tensor], values_per_window: int) -> Tensor:
-    """Apply a function to windows (G, B, C, T) in chunks, given its values per window; returns the dtype of x."""
+def apply_in_chunks(x: Tensor, function: Callable[[Tensor], Tensor], values_per_window: int) -> Tensor:
+    """Apply a function to windows (G, B, C, T) in chunks of limited memory, and return results in the dtype of x."""
     groups, batch = (int(n) for n in x.shape[:2])
     rows = x.flatten(0, 1)
-    pieces = [work(rows[piece]).to(x.dtype) for piece in row_chunks(groups * batch, values_per_window)]
-    values = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+    parts = [function(rows[chunk]).to(x.dtype) for chunk in row_chunks(groups * batch, values_per_window)]
+    values = parts[0] if len(parts) == 1 else torch.cat(parts)
     return values.view(groups, batch, *values.shape[1:])
 
 
 # ---- functions that several representations share --------------------------------------------------------------------
 
 
-def segment_means(x: Tensor, most: int = POINTS) -> Tensor:
-    """Return means (..., S) of `most` consecutive segments of (..., T), or of T segments if that is less."""
-    times = int(x.shape[-1])  # not the other sizes: an exported graph does not know the number of windows
-    count = min(most, times)
-    length, longer = divmod(times, count)
-    end = longer * (length + 1)
-    parts = [x[..., :end].reshape(*x.shape[:-1], longer, length + 1)] if longer else []
-    parts += [x[..., end:].reshape(*x.shape[:-1], count - longer, length)]
+def segment_means(x: Tensor, n_segments: int = N_SEGMENTS) -> Tensor:
+    """Return the means (..., S) of S = min(n_segments, T) consecutive segments of signals (..., T)."""
+    times = int(x.shape[-1])  # other sizes are not read, because an exported graph has any number of windows
+    n_segments = min(n_segments, times)
+    length, n_longer = divmod(times, n_segments)
+    end = n_longer * (length + 1)
+    parts = [x[..., :end].reshape(*x.shape[:-1], n_longer, length + 1)] if n_longer else []
+    parts += [x[..., end:].reshape(*x.shape[:-1], n_segments - n_longer, length)]
     return torch.cat([part.mean(-1) for part in parts], -1)
 
 
 def subtract_means(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return windows (..., C, T) minus their means, float64, exactly 0 if flat, and the means (..., C, 1)."""
+    """Return windows (..., C, T) minus their means, exactly 0 if constant, and the means (..., C, 1), in float64."""
     exact = x.to(torch.float64)
-    first = exact[..., :1]  # subtracted first, so that flat channels have no rounding errors
-    moved = exact - first
-    mean = moved.mean(-1, keepdim=True)
-    return moved - mean, first + mean
+    first = exact[..., :1]  # subtracted first, so that constant channels have no rounding errors
+    shifted = exact - first
+    mean = shifted.mean(-1, keepdim=True)
+    return shifted - mean, first + mean
 
 
 def deviation(x: Tensor) -> Tensor:
-    """Return the standard deviation (...) of (..., T)."""
+    """Return the standard deviations (...) of signals (..., T)."""
     return subtract_means(x)[0].square().mean(-1).sqrt()
 
 
 def log(x: Tensor) -> Tensor:
     """Return the logarithm of values ≥ 0, finite for 0."""
-    return x.clamp(min=QUIET).log()
+    return x.clamp(min=LOG_FLOOR).log()
 
 
 def log_power(x: Tensor) -> Tensor:
-    """Return the logarithm of squares, finite for 0; the bound is the square of that in `log`."""
-    return x.clamp(min=QUIET**2).log()
+    """Return the logarithm of squares ≥ 0, finite for 0."""
+    return x.clamp(min=LOG_FLOOR**2).log()

@@ -1,4 +1,4 @@
-"""features: means of 16 segments, log power in 16 bands, log deviation and log deviation of slopes, of each channel."""
+"""features: each channel's means of 16 segments, log power in 16 bands, log deviation and log deviation of slopes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .base import POINTS, Representation, deviation, log, log_power, segment_means, subtract_means
+from .base import N_SEGMENTS, Representation, deviation, log, log_power, segment_means, subtract_means
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Features(Representation):
     display_name = "linear models on features"
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
-        return channels, min(POINTS, times) + min(POINTS, times // 2) + 2
+        return channels, min(N_SEGMENTS, times) + min(N_SEGMENTS, times // 2) + 2
 
     def compute(self, x: Tensor) -> Tensor:
         return compute_features(x, power_spectrum)
@@ -29,7 +29,7 @@ class Features(Representation):
 
 
 def compute_features(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
-    """Map (..., C, T) to (..., C, means + bands + 2), float64. power_of: `power_spectrum`, as it is or for export."""
+    """Map (..., C, T) to (..., C, means + bands + 2), float64. power_of: `power_spectrum`, or the version in graphs."""
     signal, mean = subtract_means(x)
     means = segment_means(signal) + mean
     bands = segment_means(power_of(signal))

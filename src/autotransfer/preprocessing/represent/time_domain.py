@@ -1,9 +1,9 @@
-"""Time-domain features of muscle activity in the sets of LibEMG (Eddy et al. 2023), of each centered channel.
+"""Time-domain features of muscle activity: sets of LibEMG (Eddy et al. 2023), computed for each centered channel.
 
     hudgins   mean absolute value, zero crossings, slope sign changes, waveform length (Hudgins et al. 1993)
-    tdar      those of hudgins, and four autoregressive coefficients by Burg's method
+    tdar      features of hudgins, and four autoregressive coefficients by Burg's method
     ls4       L-scale, waveform length, mean square root, Willison amplitude
-    ls9       those of ls4, zero crossings, deviation, mean absolute value, deviation of the slope
+    ls9       features of ls4, zero crossings, deviation, mean absolute value, deviation of the slope
 
 Amplitudes are logarithms and counts are shares of samples, so that the gain of a subject is a shift. LibEMG's variance
 and integral are left out because they repeat other features. The threshold of the Willison amplitude is the standard
@@ -19,20 +19,20 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .base import QUIET, Representation, log, subtract_means
+from .base import LOG_FLOOR, Representation, log, subtract_means
 
-ORDER = 4  # of the autoregressive model
+ORDER = 4  # order of the autoregressive model
 
 
 @dataclass(frozen=True)
 class TimeDomain(Representation):
     """Time-domain features of each channel."""
 
-    count: ClassVar[int]  # features per channel
-    counts_samples: ClassVar[bool] = True
+    n_features: ClassVar[int]  # per channel
+    has_sample_counts: ClassVar[bool] = True
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
-        return channels, self.count
+        return channels, self.n_features
 
     def values_per_window(self, channels: int, times: int) -> int:
         return 8 * channels * times
@@ -43,13 +43,13 @@ class TimeDomain(Representation):
 
     @abstractmethod
     def features(self, signal: Tensor, slope: Tensor) -> list[Tensor]:
-        """Return features (...) of centered signals (..., T). slope: differences of successive samples."""
+        """Return features (...) of centered signals (..., T); slope: differences of successive samples."""
 
 
 @dataclass(frozen=True)
 class Hudgins(TimeDomain):
     display_name = "Hudgins' time-domain features"
-    count = 4
+    n_features = 4
 
     def features(self, signal: Tensor, slope: Tensor) -> list[Tensor]:
         return [log(mean_absolute(signal)), crossings(signal), crossings(slope), log(mean_absolute(slope))]
@@ -58,7 +58,7 @@ class Hudgins(TimeDomain):
 @dataclass(frozen=True)
 class TimeDomainAR(Hudgins):
     display_name = "time-domain features with autoregression"
-    count = Hudgins.count + ORDER
+    n_features = Hudgins.n_features + ORDER
     min_samples = 2 * ORDER
 
     def features(self, signal: Tensor, slope: Tensor) -> list[Tensor]:
@@ -68,17 +68,17 @@ class TimeDomainAR(Hudgins):
 @dataclass(frozen=True)
 class LS4(TimeDomain):
     display_name = "the four features of LS4"
-    count = 4
+    n_features = 4
 
     def features(self, signal: Tensor, slope: Tensor) -> list[Tensor]:
-        jumps = (slope.abs() > root_mean_square(signal)[..., None]).to(signal.dtype).mean(-1)
-        return [log(l_scale(signal)), log(mean_absolute(slope)), log(mean_root(signal)), jumps]
+        willison = (slope.abs() > root_mean_square(signal)[..., None]).to(signal.dtype).mean(-1)
+        return [log(l_scale(signal)), log(mean_absolute(slope)), log(mean_root(signal)), willison]
 
 
 @dataclass(frozen=True)
 class LS9(LS4):
     display_name = "the nine features of LS9"
-    count = LS4.count + 4
+    n_features = LS4.n_features + 4
 
     def features(self, signal: Tensor, slope: Tensor) -> list[Tensor]:
         amplitudes = [log(root_mean_square(signal)), log(mean_absolute(signal)), log(root_mean_square(slope))]
@@ -86,30 +86,30 @@ class LS9(LS4):
 
 
 def difference(x: Tensor) -> Tensor:
-    """Return differences of successive samples: (..., T) to (..., T - 1)."""
+    """Return differences of successive samples: (..., T) -> (..., T − 1)."""
     return x[..., 1:] - x[..., :-1]
 
 
 def mean_absolute(x: Tensor) -> Tensor:
-    """Return the mean absolute value (...) of (..., T)."""
+    """Return the mean absolute values (...) of signals (..., T)."""
     return x.abs().mean(-1)
 
 
 def root_mean_square(x: Tensor) -> Tensor:
-    """Return the root mean square (...) of (..., T)."""
-    # `tiny` keeps the gradient finite at 0; the bound does so in exported graphs, which round `tiny` to 0.
-    return (x.square().mean(-1) + torch.finfo(x.dtype).tiny).sqrt().clamp(min=QUIET)
+    """Return the root mean squares (...) of signals (..., T)."""
+    # `tiny` keeps the gradient finite at 0. Exported graphs round `tiny` to 0, so the result is bounded, too.
+    return (x.square().mean(-1) + torch.finfo(x.dtype).tiny).sqrt().clamp(min=LOG_FLOOR)
 
 
 def crossings(x: Tensor) -> Tensor:
-    """Return the share of steps of (..., T) at which the sign changes: (...)."""
+    """Return the share (...) of successive samples of signals (..., T) between which the sign changes."""
     positive, negative = x > 0, x < 0  # products of tiny samples would underflow
     changes = (positive[..., 1:] & negative[..., :-1]) | (negative[..., 1:] & positive[..., :-1])
     return changes.to(x.dtype).mean(-1)
 
 
 def l_scale(x: Tensor) -> Tensor:
-    """Return the second L-moment (...) of (..., T), half the mean absolute difference of two samples."""
+    """Return the second L-moments (...) of signals (..., T), half the mean absolute difference of two samples."""
     times = int(x.shape[-1])
     rank = torch.arange(1, times + 1, dtype=x.dtype, device=x.device)
     weight = (2 * rank - times - 1) / (times * (times - 1))
@@ -117,10 +117,10 @@ def l_scale(x: Tensor) -> Tensor:
 
 
 def mean_root(x: Tensor) -> Tensor:
-    """Return the modulus of the mean complex square root of (..., T)."""
-    # `tiny` keeps the gradient finite at 0. Exported graphs round it to 0, and `log` bounds the result.
+    """Return the modulus (...) of the mean complex square root of signals (..., T)."""
+    # `tiny` keeps the gradient finite at 0. Exported graphs round `tiny` to 0, and `log` bounds the result.
     root = (x.abs() + torch.finfo(x.dtype).tiny).sqrt()
-    real, imaginary = (torch.where(sign, root, 0.0).mean(-1) for sign in (x > 0, x < 0))
+    real, imaginary = (torch.where(has_sign, root, 0.0).mean(-1) for has_sign in (x > 0, x < 0))
     return (real.square() + imaginary.square() + torch.finfo(x.dtype).tiny).sqrt()
 
 
@@ -130,9 +130,9 @@ def autoregression(x: Tensor, order: int = ORDER) -> Tensor:
     a = torch.ones_like(x[..., :1])
     for _ in range(order):
         energy = (forward.square() + backward.square()).sum(-1, keepdim=True)
-        reflection = -2 * (forward * backward).sum(-1, keepdim=True) / energy.clamp(min=QUIET**2)
+        reflection = -2 * (forward * backward).sum(-1, keepdim=True) / energy.clamp(min=LOG_FLOOR**2)
         forward, backward = forward + reflection * backward, backward + reflection * forward
         forward, backward = forward[..., 1:], backward[..., :-1]
-        longer = torch.cat([a, torch.zeros_like(a[..., :1])], -1)
-        a = longer + reflection * longer.flip(-1)
+        extended = torch.cat([a, torch.zeros_like(a[..., :1])], -1)
+        a = extended + reflection * extended.flip(-1)
     return a[..., 1:]
