@@ -1,4 +1,4 @@
-"""Collection of a Summary: scores from the run database, and leakage from the saved weights."""
+"""Collect the Summary of a run: scores from the run database, and leakage from saved weights."""
 
 from __future__ import annotations
 
@@ -22,55 +22,55 @@ from ..training.leakage import leakage
 from ..training.packing import resolve_device
 from .summary import ProbeResult, Summary
 
-REPORTED_STAGES = ("search", "folds")  # fits for online sessions are no candidates
-FEWEST_WINDOWS = 5  # windows that a probed subject has at least
-PROBED_FOLDS = 6  # number of folds, evenly spread, on which leakage is measured
-PROBED_WINDOWS = 2000  # maximum of training windows per fold, the same for all networks
+REPORTED_STAGES = ("search", "folds")  # without fits for online sessions, which are not candidates
+MIN_WINDOWS = 5  # minimum number of windows of a subject for measuring leakage
+PROBED_FOLDS = 6  # number of folds on which leakage is measured
+PROBED_WINDOWS = 2000  # maximum number of training windows per fold for measuring leakage
 
 
 def collect(run: Run, *, weights: bool = True, until: float = math.inf) -> Summary:
-    """Collect everything that the report shows.
+    """Collect the content of the report.
 
-    weights: whether to measure leakage, which takes time and is saved in the run database
-    until: time of the monotonic clock after which fewer folds are probed
+    weights: whether to measure leakage from saved weights; the result is stored in the run database
+    until: time of the monotonic clock at which measuring leakage stops
     """
     data, database, options = run.data, run.database, run.options
     entries = database.entries()
-    done = [entry for entry in entries if entry.status in FINISHED]
-    shown = [entry for entry in entries if entry.stage in REPORTED_STAGES]
+    finished = [entry for entry in entries if entry.status in FINISHED]
+    reported = [entry for entry in entries if entry.stage in REPORTED_STAGES]
     complete = bool(database.recall("complete", bool))
     choice = read_choice(run.folder) if (run.folder / "choice.json").exists() else None
     summary = Summary(
         name=data.name,
         source=options.source,
         command=command_of(run.folder),
-        jobs_done=len(done),
+        jobs_done=len(finished),
         jobs_total=len(entries),
         started=database.recall("started", str) or "",
-        seconds=sum(entry.record.seconds for entry in done if entry.record is not None),
+        seconds=sum(entry.record.seconds for entry in finished if entry.record is not None),
         device=str(resolve_device(options.device)),
         versions=database.made_with(),
         options=options,
         data=data,
-        folds=len({entry.test for entry in shown}),
-        fits=tuple(finished_fits(shown, data.subjects, options.name_of, run.groups)),
+        folds=len({entry.test for entry in reported}),
+        fits=tuple(finished_fits(reported, data.subjects, options.name_of, run.groups)),
         choice=choice,
     )
     if choice is None or not weights or not complete:
         return summary
-    return replace(summary, leakage=_leakage(run, summary.networks, shown, until))
+    return replace(summary, leakage=_probe_networks(run, summary.networks, reported, until))
 
 
-def _leakage(
+def _probe_networks(
     run: Run, networks: dict[str, Setting], entries: Sequence[Entry], until: float
 ) -> dict[str, list[ProbeResult]]:
-    """Return the probes of the saved weights, measured once per run and only if the recordings are available."""
-    known = run.database.recall("leakage", dict[str, list[ProbeResult]]) or {}
-    found = dict(known)
+    """Return the leakage of networks by role, from the run database or measured if the recordings are available."""
+    saved = run.database.recall("leakage", dict[str, list[ProbeResult]]) or {}
+    probes = dict(saved)
     for role, setting in networks.items():
-        # A failed fit has no weights.
-        done = [e for e in entries if e.setting == setting and e.seed == run.options.seed and e.status == "done"]
-        if role in known or not done:
+        # Failed fits have no weights.
+        fits = [e for e in entries if e.setting == setting and e.seed == run.options.seed and e.status == "done"]
+        if role in saved or not fits:
             continue
         try:
             _ = run.recordings
@@ -78,28 +78,28 @@ def _leakage(
             warnings.warn(
                 f"the report has no figure of leakage, because the recordings cannot be read: {error}", stacklevel=3
             )
-            return known
-        found[role] = []
-        for place in np.unique(np.linspace(0, len(done) - 1, PROBED_FOLDS).astype(int)):
-            if found[role] and time.monotonic() > until:
+            return saved
+        probes[role] = []
+        for i in np.unique(np.linspace(0, len(fits) - 1, PROBED_FOLDS).astype(int)):
+            if probes[role] and time.monotonic() > until:
                 break
-            found[role] += _probe_subjects(run, done[place])
-    if found != known:
-        run.database.remember(leakage=found)
-    return found
+            probes[role] += _probe_fit(run, fits[i])
+    if probes != saved:
+        run.database.remember(leakage=probes)
+    return probes
 
 
-def _probe_subjects(run: Run, entry: Entry) -> list[ProbeResult]:
-    """Return the leakage of a fit after its last epoch; nothing if fewer than two subjects have enough windows."""
+def _probe_fit(run: Run, entry: Entry) -> list[ProbeResult]:
+    """Return the leakage of a fit after its last epoch; empty if fewer than two subjects have enough windows."""
     job, recordings = run.job(entry), run.recordings
     rows = np.random.default_rng(0).permutation(job.fold.train)[:PROBED_WINDOWS]
     tensors = run.weights(entry.key)
     state = {name.removeprefix("final."): t for name, t in tensors.items() if name.startswith("final.")}
     z, _ = encode_states(recordings, [job], [state], rows, encoders=run.encoders)
     subjects = recordings.subject.numpy()[rows]
-    often = np.bincount(subjects)[subjects] >= FEWEST_WINDOWS
-    if len(np.unique(subjects[often])) < 2:  # a fold of three subjects trains on one
+    has_enough = np.bincount(subjects)[subjects] >= MIN_WINDOWS
+    if len(np.unique(subjects[has_enough])) < 2:  # with three subjects, a fold trains on one subject
         return []
-    leak = leakage(z[0].numpy()[often], subjects[often])
-    where = ", ".join(str(recordings.subjects[subject]) for subject in run.groups[entry.test])
-    return [ProbeResult(where, leak.accuracy, leak.chance, leak.bits)]
+    measured = leakage(z[0].numpy()[has_enough], subjects[has_enough])
+    test_subjects = ", ".join(str(recordings.subjects[subject]) for subject in run.groups[entry.test])
+    return [ProbeResult(test_subjects, measured.accuracy, measured.chance, measured.bits)]

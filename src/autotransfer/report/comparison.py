@@ -1,4 +1,4 @@
-"""Scores by subject of the delivered model, of the baselines and of the candidates."""
+"""Models of a run with their scores by subject: the delivered model, baselines and candidates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..runs.choice import Choice
 from ..tasks.classification import BALANCED_ACCURACY
 from .summary import Summary
 
-BASELINE = "baseline"  # keys of baselines begin with it, followed by a number
+BASELINE = "baseline"  # prefix of the keys of baselines
 DELIVERED = "nested"
 Scores = dict[str, dict[str, float]]  # mean score by name of a setting and by subject
 
@@ -39,29 +39,31 @@ class ScoredModel:
 
 def list_models(choice: Choice) -> list[ScoredModel]:
     """Return the delivered model, the baselines, alternatives from the same candidates, and the paper's network."""
-    tests, others, alone = choice.test_scores, choice.alternatives, choice.ensemble is None
+    test_scores, alternatives, is_single = choice.test_scores, choice.alternatives, choice.ensemble is None
+    paper_ensemble = f"ensemble of {choice.paper_network_label}"
     rows = [ScoredModel(DELIVERED, "delivered model", None, choice.estimate)]
-    if alone:
-        rows.append(ScoredModel("published", "best setting, published rule", choice.chosen.name, tests["chosen"]))
+    if is_single:
+        rows.append(ScoredModel("published", "best setting, published rule", choice.chosen.name, test_scores["chosen"]))
     rows += [
         ScoredModel(f"{BASELINE} {n}", label, None, scores)
         for n, (label, scores) in enumerate(choice.baselines.items())
     ]
     rows += [
-        ScoredModel("choosing", "best single candidate", None, others.get("best_single", {})),
-        ScoredModel("equal", "ensemble with equal weights", None, others.get("equal_weights", {})),
-        ScoredModel("ensemble", f"ensemble of {choice.paper_network_label}", None, others.get("paper_network", {})),
+        ScoredModel("choosing", "best single candidate", None, alternatives.get("best_single", {})),
+        ScoredModel("equal", "ensemble with equal weights", None, alternatives.get("equal_weights", {})),
+        ScoredModel("ensemble", paper_ensemble, None, alternatives.get("paper_network", {})),
     ]
-    if alone and choice.best_uncensored != choice.paper_network:
-        scores = tests.get("best_uncensored", {})
+    if is_single and choice.best_uncensored != choice.paper_network:
+        scores = test_scores.get("best_uncensored", {})
         rows.append(ScoredModel("uncensored", "best uncensored", choice.best_uncensored.name, scores))
     if choice.paper_network is not None:
-        rows.append(ScoredModel("none", choice.paper_network_label, choice.paper_network.name, tests["paper_network"]))
+        name, scores = choice.paper_network.name, test_scores["paper_network"]
+        rows.append(ScoredModel("none", choice.paper_network_label, name, scores))
     return _with_scores(rows)
 
 
 def list_methods(summary: Summary) -> list[ScoredModel]:
-    """Return the models of the choice, then each penalty method with its best setting by validation."""
+    """Return the models of `list_models`, then the best setting of each penalty method by validation scores."""
     choice = summary.choice
     if choice is None:
         return []
@@ -69,7 +71,7 @@ def list_methods(summary: Summary) -> list[ScoredModel]:
     # Fits are recorded with balanced accuracies, which cannot be compared with another metric.
     if choice.metric != BALANCED_ACCURACY:
         return rows
-    best: dict[str, str] = {}  # method -> its first candidate, by validation alone
+    best: dict[str, str] = {}  # method -> candidate with the best validation scores
     for name in rank_candidates(choice):
         if (setting := choice.settings.get(name)) is not None and setting.method is not None:
             best.setdefault(setting.method, name)
@@ -79,7 +81,7 @@ def list_methods(summary: Summary) -> list[ScoredModel]:
 
 
 def _with_scores(rows: Iterable[ScoredModel]) -> list[ScoredModel]:
-    """Return the models with their finite scores; models without any are left out."""
+    """Return the models with their finite scores, without models that have no finite score."""
     finite = (ScoredModel(row.key, row.label, row.setting, finite_scores(row.scores)) for row in rows)
     return [row for row in finite if row.scores]
 
@@ -96,14 +98,14 @@ def best_baseline(rows: Iterable[ScoredModel]) -> ScoredModel | None:
 
 
 def rank_candidates(choice: Choice) -> list[str]:
-    """Return the candidates, best first: by mean score for an ensemble, otherwise by lower quartile."""
+    """Return the names of candidates, best first: by mean score for an ensemble, otherwise by lower quartile."""
     q25, mean = finite_scores(choice.validation_q25), finite_scores(choice.validation_mean)
-    first, second = (q25, mean) if choice.ensemble is None else (mean, q25)
-    return sorted((name for name in mean if name in q25), key=lambda name: (-first[name], -second[name]))
+    primary, secondary = (q25, mean) if choice.ensemble is None else (mean, q25)
+    return sorted((name for name in mean if name in q25), key=lambda name: (-primary[name], -secondary[name]))
 
 
 def scores_on_test(summary: Summary, names: Sequence[str]) -> Scores:
-    """Return the scores of candidates by test subject, as means over seeds and over the units of a subject."""
+    """Return the scores of candidates by test subject: means over seeds and over held-out parts of a subject."""
     values: dict[str, dict[str, list[float]]] = {name: {} for name in names}
     for fit in summary.fits:
         if fit.name in values and not fit.failed:

@@ -1,6 +1,6 @@
-"""Sentences on the result of a run, which the terminal, the report and the methods section share.
+"""Sentences about the result of a run for the terminal, the report and the methods section.
 
-runs/headline.py writes the first sentence, because choice.json and the model card keep it.
+runs/headline.py writes the first sentence, because choice.json and the model card store it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from .statistics import compare_paired
 from .wording import family_words, share
 
 NO_BETTER = "No setting is clearly better than the paper's network"
-MOST_STAGES = 3  # stages whose names are listed
+USELESS = "an R² of 0 or less means that the mean of a subject's own targets is at least as good as the model."
+MOST_STAGES = 3  # maximum number of stages whose names are listed
 ADAPTATIONS = {
     **dict.fromkeys(("none", "zero-shot"), "The model used no data of a test subject before it predicted (zero-shot)."),
     "online": "The model predicted each window of a test subject with the subject's earlier unlabeled windows "
@@ -30,26 +31,20 @@ ADAPTATIONS = {
 
 
 def headline(choice: Choice) -> list[str]:
-    """Return sentences on the score, labels, the next and the worst subject, and unlabeled windows.
+    """Return sentences on the score, the gain from labels, the next and the worst subject, and unlabeled windows.
 
-    Regression has prediction intervals instead of the gains.
+    For regression, a sentence on prediction intervals replaces the sentence on unlabeled windows.
     """
     metric = named_metric(choice)
-    worst = describe_worst(choice, metric) if choice.estimate else None
-    labels, unlabeled = describe_labels(choice), describe_unlabeled(choice)
-    useless = f"Useless: {USELESS}" if is_useless(choice) else None
-    lines = (
+    lines = [
         choice.headline,
-        useless,
-        labels,
+        f"Useless: {USELESS}" if is_useless(choice) else None,
+        describe_labels(choice),
         describe_next_subject(choice.next_subject, choice.hold_out, metric=metric),
-        worst,
-    )
-    more = describe_intervals(choice) if choice.task.is_numeric else unlabeled
-    return [line for line in (*lines, more) if line]
-
-
-USELESS = "an R² of 0 or less means that the mean of a subject's own targets is at least as good as the model."
+        describe_worst(choice, metric) if choice.estimate else None,
+        describe_intervals(choice) if choice.task.is_numeric else describe_unlabeled(choice),
+    ]
+    return [line for line in lines if line]
 
 
 def is_useless(choice: Choice) -> bool:
@@ -63,15 +58,15 @@ def named_metric(choice: Choice) -> str:
 
 
 def describe_intervals(choice: Choice) -> str:
-    """Return the width of 90 % intervals about predictions, and the share of held-out targets in them."""
-    check, n_subjects = choice.intervals, len(choice.estimate) + len(choice.unscored_subjects)
-    if check is None or not math.isfinite(check.radius):
+    """Return the half-width of 90 % prediction intervals, and the share of held-out targets inside them."""
+    intervals, n_subjects = choice.intervals, len(choice.estimate) + len(choice.unscored_subjects)
+    if intervals is None or not math.isfinite(intervals.radius):
         return (
-            f"Intervals: {count(n_subjects, 'subject')} are too few for a 90 % interval, so it reaches from −∞ to ∞. "
-            "Record more subjects, or ask for less coverage (predict --coverage)."
+            f"Intervals: {count(n_subjects, 'subject')} are too few for a 90 % interval. "
+            "Record more subjects, or reduce the coverage (predict --coverage)."
         )
-    held = 100 * (mean(check.coverage) or 0.0)
-    return f"Intervals: 90 % intervals (±{check.radius:.3g}) hold {held:.0f} % of the targets of held-out subjects."
+    covered = share(mean(intervals.coverage) or 0.0)
+    return f"Intervals: 90 % intervals (±{intervals.radius:.3g}) hold {covered} of the targets of held-out subjects."
 
 
 def describe_worst(choice: Choice, metric: str = "") -> str:
@@ -79,7 +74,7 @@ def describe_worst(choice: Choice, metric: str = "") -> str:
     subject, lowest = min(choice.estimate.items(), key=lambda item: item[1])
     worst = f"Worst subject: {f'{metric} {score(lowest)}'.lstrip()} (subject {short_name(subject)})"
     if choice.next_subject is not None and lowest < choice.next_subject.low:
-        worst += ". It lies below the interval of the next subject, which leaves out one subject in ten"
+        worst += ". This score is below the interval of the next subject, as one score in twenty is"
     return f"{worst}. {describe_below(choice)}".rstrip()
 
 
@@ -102,12 +97,12 @@ def describe_unlabeled(choice: Choice) -> str | None:
             return None
         return "Unlabeled windows: the run tested neither adaptation nor calibration on held-out subjects."
     n_subjects, held_out = len(next(iter(replayed.zero_shot.values()))), short_name(choice.hold_out)
-    whose = f"{n_subjects} held-out subjects"
+    subjects = f"{n_subjects} held-out subjects"
     if choice.hold_out != SUBJECT:
-        whose = f"{n_subjects} subjects, each {held_out} held out"
+        subjects = f"{n_subjects} subjects, each {held_out} held out"
     return (
-        f"Unlabeled windows: {signed(replayed.gain)} in an online session (mean over {whose} and "
-        f"{count(len(replayed.zero_shot), 'order')} of all their windows). {describe_session(replayed)}"
+        f"Unlabeled windows: {signed(replayed.gain)} in an online session (mean over {subjects}, whose "
+        f"windows are replayed in {count(len(replayed.zero_shot), 'order')}). {describe_session(replayed)}"
     )
 
 
@@ -115,13 +110,13 @@ def describe_labels(choice: Choice) -> str | None:
     """Return the gains of held-out subjects from a few labeled windows."""
     if choice.replay is None or not choice.replay.calibrated:
         return None
-    replayed, listed = choice.replay, []
+    replayed, gains = choice.replay, []
     n_subjects = len(next(iter(replayed.zero_shot.values())))
     for n, scores in replayed.calibrated.items():
         if (pair := compare_paired(scores, replayed.before_calibration[n])) is not None:
             fewer = f" ({pair.n} of {n_subjects} subjects have enough windows)" * (pair.n < n_subjects)
-            listed.append(f"{signed(pair.mean)} with {n}{fewer}")
-    return f"Labels: {', '.join(listed)} labeled windows of each class, scored on the windows without a label."
+            gains.append(f"{signed(pair.mean)} with {n}{fewer}")
+    return f"Labels: {', '.join(gains)} labeled windows of each class, scored on the windows without a label."
 
 
 def describe_session(replayed: ReplayResult) -> str:
@@ -137,11 +132,12 @@ def describe_session(replayed: ReplayResult) -> str:
 
 
 def describe_losses(replayed: ReplayResult) -> str:
-    """Return how many subjects lose by online adaptation and by calibration."""
-    parts = {"online adaptation": replayed.harmed}
-    parts |= {f"{count(int(n), 'labeled window')} of each class": part for n, part in replayed.harmed_by_labels.items()}
-    losing = [f"{round(part * n_subjects)} of {n_subjects} with {name}" for name, (part, n_subjects) in parts.items()]
-    return f"Subjects that lose more than {score(HARM)}: {', '.join(losing)}."
+    """Return how many subjects have a lower score with online adaptation and with calibration."""
+    by_labels = replayed.harmed_by_labels.items()
+    harmed = {"online adaptation": replayed.harmed}
+    harmed |= {f"{count(int(n), 'labeled window')} of each class": part for n, part in by_labels}
+    counts = [f"{round(part * n_subjects)} of {n_subjects} with {name}" for name, (part, n_subjects) in harmed.items()]
+    return f"Subjects that lose more than {score(HARM)}: {', '.join(counts)}."
 
 
 def describe_metric(choice: Choice) -> str:
@@ -158,7 +154,7 @@ def describe_hold_out(hold_out: str) -> str:
     if hold_out == SESSION:
         return (
             "Sessions were held out, not subjects: each session was predicted by models that were trained on other "
-            "sessions of the same subject. The scores say nothing about new subjects."
+            "sessions of the same subject. The scores do not hold for new subjects."
         )
     return (
         f"Each {hold_out} was held out, not each subject: models may have been trained on other windows of the subject "
@@ -167,24 +163,23 @@ def describe_hold_out(hold_out: str) -> str:
 
 
 def describe_ensemble(ensemble: Ensemble) -> str:
-    """Return, for example, 'weighted ensemble of 12 candidates from 5 model families'."""
+    """Return, for example, 'weighted ensemble of 12 models (candidates) from 5 model families'."""
     families = count(len(ensemble.families), "model family", "model families")
-    return f"weighted ensemble of {count(len(ensemble.candidates), 'candidate')} from {families}"
+    return f"weighted ensemble of {count(len(ensemble.candidates), 'model')} (candidates) from {families}"
 
 
 def describe_model(choice: Choice) -> str:
     """Return a sentence that names the delivered model."""
     if choice.ensemble is not None:
-        heaviest = next(iter(choice.ensemble.families.items()), None)
-        words = (
-            "" if heaviest is None else f" The largest weight, {share(heaviest[1])}, is on {family_words(heaviest[0])}."
-        )
-        return f"The delivered model is a {describe_ensemble(choice.ensemble)}.{words}"
+        sentence = f"The delivered model is a {describe_ensemble(choice.ensemble)}."
+        for family, weight in list(choice.ensemble.families.items())[:1]:
+            sentence += f" The largest weight, {share(weight)}, is on {family_words(family)}."
+        return sentence
     if not choice.paper_network_won:
         return f"The delivered model is {choice.chosen.name}, which had the best validation scores."
     censored = any(named.setting.penalty is not None for named in choice.shortlist)
-    tried = "censoring did not help on these recordings" if censored else "no censor was tried"
-    return f"The delivered model is the paper's network. {NO_BETTER}; {tried}."
+    reason = "censoring did not help on these recordings" if censored else "no censor was tried"
+    return f"The delivered model is the paper's network. {NO_BETTER}; {reason}."
 
 
 def describe_missing(choice: Choice) -> list[str]:
@@ -202,8 +197,8 @@ def describe_missing(choice: Choice) -> list[str]:
     return lines
 
 
-def _list_names(names: list[str], most: int, mark: str) -> str:
-    return mark.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def _list_names(names: list[str], most: int, separator: str) -> str:
+    return separator.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def describe_estimate(choice: Choice) -> str:
@@ -218,40 +213,40 @@ def describe_estimate(choice: Choice) -> str:
             "subject out"
         )
     return (
-        f"Each subject was scored without choices that depend on its own labels: {selected}. Its labels took part in "
-        "the other fits, so scores may be slightly too high."
+        f"No choice for the score of a subject depends on the subject's labels: {selected}. These labels were used to "
+        "train the models of other subjects, so scores may be slightly too high."
     )
 
 
 def describe_censoring(choice: Choice) -> list[str]:
-    """Return the score of an ensemble of the paper's network, and how much of the score is due to censoring."""
-    others = {
+    """Return the scores of an ensemble of the paper's network and of an ensemble without censoring."""
+    alternatives = {
         f"An ensemble of {choice.paper_network_label}": "paper_network",
         "The same procedure with uncensored candidates only": "uncensored",
     }
     lines = []
-    for name, key in others.items():
+    for name, key in alternatives.items():
         pair = compare_paired(choice.estimate, choice.alternatives.get(key, {}))
         if pair is not None and pair.ties < pair.n:
-            gain = f"the difference of the delivered model to it is {signed(pair.mean)} ({range_words(pair.interval)})"
-            lines.append(f"{name} scores {score(pair.second.mean)}; {gain}.")
+            gain = f"{signed(pair.mean)} ({range_words(pair.interval)})"
+            lines.append(f"{name} scores {score(pair.second.mean)}; the gain of the delivered model is {gain}.")
     return lines
 
 
 def describe_interval(choice: Choice) -> str | None:
-    """Return what the interval of the next subject means."""
+    """Return the meaning of the interval of the next subject."""
     if choice.next_subject is None:
         return None
     expected = choice.next_subject
-    assumed = "" if expected.assumes == "nothing" else " and that scores of subjects have a normal distribution"
+    assumed = "" if expected.assumes == "nothing" else " and scores of subjects have a normal distribution"
     return (
         f"The score of one more subject lies in the interval of the next subject with {100 * expected.level:.0f} % "
-        f"probability, which assumes that the subject is like these{assumed}. The 95 % interval is about the mean."
+        f"probability if the subject is like the test subjects{assumed}. The 95 % interval is for the mean score."
     )
 
 
 def notes(choice: Choice) -> list[str]:
-    """Return what a careful reader needs to know about the scores, one or two sentences each."""
+    """Return explanations of the scores, one or two sentences each."""
     adaptation = ADAPTATIONS.get(choice.adaptation)
     lines = [
         describe_model(choice), describe_hold_out(choice.hold_out), adaptation, describe_estimate(choice),

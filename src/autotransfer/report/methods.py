@@ -1,4 +1,4 @@
-"""Draft of a methods section from the records of a run, as plain text. Its layout is templates/methods.txt."""
+"""Draft of a methods section as plain text, from the template templates/methods.txt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .page import text_of
 from .summary import Summary
 from .wording import family_words, share
 
-MOST_CLASSES = 12  # maximum of named classes
+MOST_CLASSES = 12  # maximum number of classes that are named
 
 
 def methods_paragraph(summary: Summary) -> str:
@@ -24,19 +24,19 @@ def methods_paragraph(summary: Summary) -> str:
     choice, options = summary.choice, summary.options
     if choice is None:
         raise UserError("the run is not finished, so it has no result; continue it with autotransfer resume")
-    words = (
-        _describe_regression(summary, choice) if choice.task.is_numeric else _describe_classification(summary, choice)
-    )
+    describe = _describe_regression if choice.task.is_numeric else _describe_classification
+    words = describe(summary, choice)
     words["split"] += f" {describe_hold_out(options.hold_out)}"
-    alone = (
-        {f"a single {choice.paper_network_label}": choice.test_scores["paper_network"]} if choice.paper_network else {}
-    )
-    alone |= {choice.task.guess: choice.guessing} if choice.guessing else {}
+    scores = dict(choice.baselines)
+    if choice.paper_network:
+        scores[f"a single {choice.paper_network_label}"] = choice.test_scores["paper_network"]
+    if choice.guessing:
+        scores[choice.task.guess] = choice.guessing
     versions = ", ".join(f"{name} {version}" for name, version in summary.versions.items())
     return text_of(
         "methods.txt", data=summary.data, options=options, versions=versions, **words,
         missing=describe_missing(choice), adaptation=ADAPTATIONS.get(choice.adaptation, ""),
-        headline=headline(choice), metric=label_of(choice.metric), baselines=_list_means(choice.baselines | alone),
+        headline=headline(choice), metric=label_of(choice.metric), baselines=_list_means(scores),
         name=summary.name, device=summary.device, command=summary.command,
     )  # fmt: skip
 
@@ -44,14 +44,14 @@ def methods_paragraph(summary: Summary) -> str:
 def _describe_classification(summary: Summary, choice: Choice) -> dict[str, str]:
     """Return the sentences on target, split, candidates and model of a classification."""
     classes = summary.data.classes
-    named = ", ".join(classes[:MOST_CLASSES]) + (", …" if len(classes) > MOST_CLASSES else "")
+    class_names = ", ".join(classes[:MOST_CLASSES]) + (", …" if len(classes) > MOST_CLASSES else "")
     networks = (fit for fit in summary.fits if fit.stage == "folds" and not fit.setting.network.closed_form)
     seeds = sorted({fit.seed for fit in networks})
     trained = "no network was trained"
     if seeds:
         epochs = count(summary.options.max_epochs, "epoch")
-        listed = f"{count(len(seeds), 'seed')} ({', '.join(map(str, seeds))})"
-        trained = f"networks were trained with {listed} for at most {epochs}"
+        n_seeds = f"{count(len(seeds), 'seed')} ({', '.join(map(str, seeds))})"
+        trained = f"networks were trained with {n_seeds} for at most {epochs}"
     if choice.ensemble is None:
         model = f"the setting {choice.chosen.name}, selected by the lower quartile of validation scores over subjects. "
         model += "For the score of each subject, the setting was selected again without the scores of that subject."
@@ -63,7 +63,7 @@ def _describe_classification(summary: Summary, choice: Choice) -> dict[str, str]
             f"that held that subject out (nested). Weights of the delivered model: {_list_weights(choice.ensemble)}."
         )
     return {
-        "target": f"{count(len(classes), 'class', 'classes')} ({named})",
+        "target": f"{count(len(classes), 'class', 'classes')} ({class_names})",
         "split": f"{count(summary.folds, 'fold')}. Each fold tests on one part, validates on another and trains on the "
         "rest.",
         "candidates": f"{len(choice.shortlist)} settings were trained on every fold ({_list_families(choice)}). "
@@ -89,12 +89,12 @@ def _describe_regression(summary: Summary, choice: Choice) -> dict[str, str]:
 
 
 def _list_families(choice: Choice) -> str:
-    kinds = Counter(candidate.setting.family for candidate in choice.shortlist)
-    return ", ".join(f"{family_words(kind)} {n}" for kind, n in kinds.items())
+    families = Counter(candidate.setting.family for candidate in choice.shortlist)
+    return ", ".join(f"{family_words(family)} {n}" for family, n in families.items())
 
 
 def _list_weights(ensemble: Ensemble) -> str:
-    """Return the weights: shares for classification, weights and ridge strengths for regression."""
+    """Return the names and weights of candidates; for regression also their ridge strengths."""
     return "; ".join(
         f"{candidate.name} ({candidate.family}) {share(candidate.share)}"
         if candidate.strength is None

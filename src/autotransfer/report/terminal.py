@@ -1,4 +1,4 @@
-"""The result of a run, and the comparison of two runs, as lines for a terminal."""
+"""Lines for a terminal: the result of a run, and the comparison of two runs."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from .findings import USELESS, describe_below, describe_intervals, describe_metr
 from .statistics import PairedComparison, compare_paired
 from .wording import probability
 
-FEW_LABELS = 5  # labeled windows of each class whose gain the terminal prints
+MOST_LABELS = 5  # maximum number of labels per class for which the terminal prints the gain
 NUMBERS = {1: "One", 2: "Two", 5: "Five", 10: "Ten"}
-BASELINE_LETTERS = 60  # of a baseline's name
+BASELINE_LETTERS = 60  # longest name of a baseline that is not shortened
 
 
 def result_lines(choice: Choice, folder: Path | str = "RUN") -> list[str]:
-    """Return at most seven lines: scores, gains, what they mean and what to do next. folder: folder of the run."""
+    """Return at most seven lines: scores, gains, a conclusion and an advice. folder: folder of the run."""
     gains = [describe_intervals(choice)] if choice.task.is_numeric else _gain_lines(choice)
     lines = [_score_line(choice), _baseline_line(choice), _next_subject_line(choice), *gains]
     return [line for line in (*lines, _conclude(choice), _advise(choice, folder)) if line]
 
 
 def _score_line(choice: Choice) -> str:
-    n_subjects = count(len(choice.estimate), "held-out subject")
+    subjects = count(len(choice.estimate), "held-out subject")
     if choice.hold_out != SUBJECT:
-        n_subjects = f"{count(len(choice.estimate), 'subject')}, each {short_name(choice.hold_out)} held out"
+        subjects = f"{count(len(choice.estimate), 'subject')}, each {short_name(choice.hold_out)} held out"
     facts = []
     if choice.interval is not None:
         facts.append(f"95 % interval {score(choice.interval[0])} to {score(choice.interval[1])}")
     if choice.chance is not None:
         facts.append(choice.task.chance_words(choice.chance))
     value = f"{score(mean(choice.estimate))} {label_of(choice.metric)}"
-    return f"Score: {value} on {n_subjects}" + (f" ({'; '.join(facts)})" if facts else "")
+    return f"Score: {value} on {subjects}" + (f" ({'; '.join(facts)})" if facts else "")
 
 
 def _baseline_line(choice: Choice) -> str:
@@ -61,11 +61,11 @@ def _next_subject_line(choice: Choice) -> str:
 def _gain_lines(choice: Choice) -> list[str]:
     replayed = choice.replay
     if replayed is None:
-        used = "all are used before the first prediction" if choice.adaptation == "transductive" else "not tested"
-        return [f"Unlabeled windows: {used}"]
+        is_used = choice.adaptation == "transductive"
+        return [f"Unlabeled windows: {'all are used before the first prediction' if is_used else 'not tested'}"]
     adapts = "adapt" if replayed.session_method != NO_ADAPTATION else "do not adapt"
     lines = [f"Unlabeled windows: {signed(replayed.gain)} if the model adapts to them; online sessions {adapts}"]
-    number, pair = _few_labels(replayed)
+    number, pair = _gain_from_labels(replayed)
     if pair is not None:
         n_subjects = len(next(iter(replayed.zero_shot.values())))
         limits = "" if pair.interval is None else f" (95 % interval {range_words(pair.interval)})"
@@ -76,9 +76,9 @@ def _gain_lines(choice: Choice) -> list[str]:
     return lines
 
 
-def _few_labels(replayed: ReplayResult) -> tuple[str, PairedComparison | None]:
-    """Return the number of labels in words, and scores with them compared with scores without."""
-    numbers = [int(n) for n in replayed.calibrated if int(n) <= FEW_LABELS]
+def _gain_from_labels(replayed: ReplayResult) -> tuple[str, PairedComparison | None]:
+    """Return the number of labels in words, and a comparison of the scores with and without these labels."""
+    numbers = [int(n) for n in replayed.calibrated if int(n) <= MOST_LABELS]
     if not numbers:
         return "", None
     n = max(numbers)
@@ -86,7 +86,7 @@ def _few_labels(replayed: ReplayResult) -> tuple[str, PairedComparison | None]:
 
 
 def _conclude(choice: Choice) -> str:
-    """Return one sentence on what the scores mean."""
+    """Return a sentence with the conclusion from the scores."""
     if is_useless(choice):
         return f"The model is useless: {USELESS}"
     if choice.is_guessing:
@@ -103,13 +103,12 @@ def _conclude(choice: Choice) -> str:
 
 
 def _advise(choice: Choice, folder: Path | str) -> str:
-    """Return one sentence on what to do next."""
-    number, pair = ("", None) if choice.replay is None else _few_labels(choice.replay)
+    """Return a sentence with the next step."""
+    number, pair = ("", None) if choice.replay is None else _gain_from_labels(choice.replay)
     if pair is not None and pair.mean >= HARM and pair.interval is not None and pair.interval[0] > 0:
         windows = "labeled window per class raises" if number == "One" else "labeled windows per class raise"
-        return (
-            f"{number} {windows} it to {score(pair.first.mean)}: record them and use autotransfer calibrate {folder}."
-        )
+        advice = f"record them and use autotransfer calibrate {folder}"
+        return f"{number} {windows} the score to {score(pair.first.mean)}: {advice}."
     remedy = f"continue with autotransfer resume {folder} --time 10m" if choice.undelivered_stages else ""
     if choice.is_guessing or is_useless(choice):
         return f"Check labels and channels with autotransfer inspect, then {remedy or 'record more subjects'}."
@@ -123,8 +122,8 @@ def _advise(choice: Choice, folder: Path | str) -> str:
 
 
 def comparison_lines(first: Path, second: Path) -> list[str]:
-    """Return lines on the difference between two runs on the same recordings."""
-    (data, before), (other_data, after) = (_finished(folder) for folder in (first, second))
+    """Return lines that compare two finished runs on the same recordings."""
+    (data, before), (other_data, after) = (_read_finished(folder) for folder in (first, second))
     if data != other_data:
         raise UserError(f"{first} and {second} have different recordings; compare runs on the same recordings")
     if before.metric != after.metric:
@@ -156,11 +155,11 @@ def comparison_lines(first: Path, second: Path) -> list[str]:
     return lines
 
 
-def _finished(folder: Path) -> tuple[str, Choice]:
+def _read_finished(folder: Path) -> tuple[str, Choice]:
     """Return the fingerprint of a finished run's recordings, and its choice."""
     with closing(RunDatabase(folder / "run.sqlite", read_only=True)) as database:
-        windows = database.recall("fingerprint", str) or ""
+        fingerprint = database.recall("fingerprint", str) or ""
         complete = database.recall("complete", bool)
     if not complete:
         raise UserError(f"{folder} is not finished; continue it with: autotransfer resume {folder}")
-    return windows, read_choice(folder)
+    return fingerprint, read_choice(folder)
