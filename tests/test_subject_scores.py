@@ -47,7 +47,7 @@ def test_the_metric_can_be_chosen(metric: str, chance: str) -> None:
 def test_missing_and_many_subjects() -> None:
     assert scores([[True] * 8], named=False).lines()[0] == "balanced accuracy on 8 windows: 1.000 (chance .500)"
     many = scores([[True] * 4] * 30, classes=tuple(f"class {n}" for n in range(20))).lines()
-    assert "  and 10 more; --scores FILE lists all" in many
+    assert "  and 10 more; --scores FILE lists all subjects" in many
     assert many[-1] == "The confusion matrix of 20 classes is in --scores FILE"
     rude = scores([[True] * 4], classes=("a\x1b[31m\n", "b")).lines()
     assert all(line.isprintable() for line in rude)
@@ -58,6 +58,6 @@ def test_unanswered_windows_and_sets_are_described() -> None:
     table = pd.DataFrame({"answered": [True, True, True, False]})
     sets = {"set_rest": [True, True, True, True], "set_fist": [False, True, False, False]}
     first, second = found.describe_decisions(table.assign(**sets), METRICS["balanced_accuracy"])
-    assert first == "1 window of 4 left unanswered; balanced accuracy on the others: 1.000"
+    assert first == "1 window of 4 left unanswered; balanced accuracy on answered windows: 1.000"
     assert second == "the sets of 75 % of windows contain the true class; mean size 1.2 classes"
     assert found.describe_decisions(table[[]], METRICS["balanced_accuracy"]) == []

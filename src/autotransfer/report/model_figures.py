@@ -112,7 +112,7 @@ def draw_reliability(summary: Summary) -> Figure | None:
         title="Confidence and accuracy",
         caption=caption,
         data=data,
-        layout=plot.scores_over(x_axis, "accuracy", both, summary.data.chance),
+        layout=plot.scores_layout(x_axis, "accuracy", both, summary.data.chance),
         columns=("subject", "confidence", "accuracy", "share of windows"),
         rows=rows,
         height=440,
@@ -145,7 +145,7 @@ def draw_labels(summary: Summary) -> Figure | None:
         caption=f"Mean {summary.metric} over held-out subjects on the windows without a label. "
         f"{describe_losses(replayed)}",
         data=data,
-        layout=plot.scores_over(x_axis, summary.metric, [row[2] for row in rows], summary.chance),
+        layout=plot.scores_layout(x_axis, summary.metric, [row[2] for row in rows], summary.chance),
         columns=("model", "labeled windows of each class", "mean", "subjects"),
         rows=rows,
         height=360,
@@ -246,7 +246,7 @@ def draw_leakage(summary: Summary) -> Figure | None:
         "of a network. Compare a network with a penalty with the same network without a penalty. The paper's network "
         "may have other preprocessing.",
         data=data,
-        layout=plot.scores_over(x_axis, "accuracy of predicting the subject", [p.accuracy for p in all_probes], chance),
+        layout=plot.scores_layout(x_axis, "accuracy of the classifier", [p.accuracy for p in all_probes], chance),
         columns=("test subject", "model", "accuracy", "chance", "bits"),
         rows=[
             [probe.test_subject, role, probe.accuracy, probe.chance, probe.bits]

@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs only a browser. templates/ has its layout."""
+"""The report: one HTML file for a browser, from the templates in templates/."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'"
 )
-PAIRED = ", and the difference to {}. p: Wilcoxon signed-rank test; penalty methods with Holm's correction"
+COMPARED = " Differences are to {}. p: Wilcoxon signed-rank test, with Holm's correction for penalty methods"
 T = TypeVar("T")
-MOST_ROWS = 300  # rows of the table of a figure
+MOST_ROWS = 300  # maximum number of rows in the table of a figure
 
 
 class Table(NamedTuple):
-    """Table with names in the first column and numbers in the others."""
+    """Table with names in the first column and numbers in the other columns."""
 
     caption: str
     heads: Sequence[str]
@@ -57,10 +57,10 @@ class Table(NamedTuple):
 
 
 class Section(NamedTuple):
-    """Folded part of the page, left out if the run has no data for it."""
+    """Collapsible section of the page, left out if the run has no data for its figures and tables."""
 
     title: str
-    inside: str
+    contents: str  # short list of the contents, next to the title
     figures: tuple[Callable[[Summary], Figure | None], ...] = ()
     tables: tuple[Callable[[Summary], Table | None], ...] = ()
 
@@ -73,11 +73,11 @@ def write(summary: Summary, path: str | os.PathLike[str]) -> Path:
 
 
 def document(run: Summary, *, plotly: Markup | None = None) -> str:
-    """Return the page as text. plotly: base64 of a gzipped library that replaces the installed one."""
-    filled = [
-        (section, _build(section.figures, run), _build(section.tables, run)) for section in SECTIONS if section.inside
+    """Return the page as text. plotly: base64 of a gzipped library to use instead of the installed plotly.js."""
+    all_sections = [
+        (section, _build(section.figures, run), _build(section.tables, run)) for section in SECTIONS if section.contents
     ]
-    shown = [(section, figures, tables) for section, figures, tables in filled if figures or tables]
+    shown = [(section, figures, tables) for section, figures, tables in all_sections if figures or tables]
     first = _build(SECTIONS[0].figures, run)
     drawn = [*first, *(figure for _, figures, _ in shown for figure in figures)]
     fields = ("key", "title", "data", "layout", "height", "legend")
@@ -113,7 +113,7 @@ def _build(makers: Sequence[Callable[[Summary], T | None]], run: Summary) -> lis
 
 
 def rate_result(choice: Choice | None) -> str:
-    """Return the CSS class of the result: guessing, better, similar, worse, few or unknown."""
+    """Return the CSS class of the result: incomplete, guessing, better, similar, worse, few or unknown."""
     if choice is None:
         return "incomplete"
     if choice.is_guessing:
@@ -140,7 +140,7 @@ def _environment() -> Environment:
 
 
 def number_words(value: Any) -> str:
-    """Return a value of a figure's table with three decimals, or four digits above 10."""
+    """Return a value of a figure's table with three decimals, or with four digits from 10 on."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "–"
     if not isinstance(value, float):
@@ -149,82 +149,85 @@ def number_words(value: Any) -> str:
 
 
 def import_plotly() -> Any:
-    """Import the part of plotly that a page needs. A run calls it before its first fit."""
+    """Import plotly, or raise if it is not installed. Runs call this function before the first fit."""
     return need("plotly.offline", "the report", "plotly")
 
 
 @lru_cache(maxsize=1)
 def plotly_library() -> Markup:
     """Return plotly.js compressed, which makes the page less than half as large."""
-    # mtime=0 makes reports of equal runs equal
-    packed = gzip.compress(import_plotly().get_plotlyjs().encode(), 9, mtime=0)
-    return Markup(base64.b64encode(packed).decode())
+    # With mtime=0, reports of equal runs are equal.
+    compressed = gzip.compress(import_plotly().get_plotlyjs().encode(), 9, mtime=0)
+    return Markup(base64.b64encode(compressed).decode())
 
 
 def tabulate_models(summary: Summary) -> Table | None:
-    """Compare the delivered model, the baselines and every penalty method with the paper's network."""
+    """Return a table that compares all models with the paper's network."""
     rows = list_methods(summary)
-    base = find_model(rows, "none")
+    reference = find_model(rows, "none")
     if summary.choice is None:
         return None
-    pairs = {row.key: compare_paired(row.scores, base.scores) for row in rows if row is not base} if base else {}
+    reference_scores = {} if reference is None else reference.scores
+    pairs = {row.key: compare_paired(row.scores, reference_scores) for row in rows if row is not reference}
     corrected = holm({row.key: pair.p for row in rows if row.key in CENSORS and (pair := pairs.get(row.key))})
     lines: list[list[Any]] = []
     for row in rows:
-        described, pair = summarize(list(row.scores.values())), pairs.get(row.key)
-        against = ["–"] * 4
+        scores, pair = summarize(list(row.scores.values())), pairs.get(row.key)
+        comparison = ["–"] * 4
         if pair is not None:
             signs, p = f"{pair.wins} / {pair.ties} / {pair.losses}", corrected.get(row.key, pair.p)
-            against = [signed(pair.mean), range_words(pair.interval), signs, probability(p)]
-        lines.append([row.label, *map(score, (described.mean, described.lower_quartile, described.minimum)), *against])
-    metric, chance = summary.metric, summary.options.task.chance_words(summary.chance)
+            comparison = [signed(pair.mean), range_words(pair.interval), signs, probability(p)]
+        lines.append([row.label, *map(score, (scores.mean, scores.lower_quartile, scores.minimum)), *comparison])
+    metric = f"{summary.metric[0].upper()}{summary.metric[1:]} ({summary.options.task.chance_words(summary.chance)})"
+    caption = f"{metric} on the test subjects. A candidate is one model of the ensemble."
+    caption += "" if reference is None else COMPARED.format(reference.label)
     return Table(
-        f"{metric[0].upper()}{metric[1:]} ({chance}) on the test subjects{PAIRED.format(base.label) if base else ''}",
+        caption,
         ("", "mean", "lower quartile", "worst subject", "difference", "95 % interval", "gain / tie / loss", "p"),
         lines,
     )
 
 
 def tabulate_sets(summary: Summary) -> Table | None:
-    """List how often prediction sets contain the true class."""
+    """Return a table of how often prediction sets contain the true class."""
     scores = None if summary.choice is None else summary.choice.prediction_sets
     if scores is None or not scores.coverage:
         return None
     rows = [
-        [asked, share(mean_of(held)), share(min(held.values())), f"{mean_of(scores.set_size[asked]):.1f}"]
-        for asked, held in scores.coverage.items()
+        [required, share(mean_of(coverage)), share(min(coverage.values())), f"{mean_of(scores.set_size[required]):.1f}"]
+        for required, coverage in scores.coverage.items()
     ]
     heads = ("required coverage", "windows whose set contains the true class", "worst subject", "classes per set")
     return Table("Prediction sets: means over subjects, with thresholds from the other subjects", heads, rows)
 
 
 def tabulate_abstention(summary: Summary) -> Table | None:
-    """List the accuracy of answered windows if the model may leave windows unanswered."""
+    """Return a table of the accuracy on answered windows if the model abstains on a share of windows."""
     scores = None if summary.choice is None else summary.choice.prediction_sets
     if scores is None or not scores.answered_accuracy:
         return None
     rows = [
-        [asked, share(1 - mean_of(scores.answered_share[asked])), score(mean_of(right)),
-         score(min(right.values()))]
-        for asked, right in scores.answered_accuracy.items()
+        [required, share(1 - mean_of(scores.answered_share[required])), score(mean_of(accuracy)),
+         score(min(accuracy.values()))]
+        for required, accuracy in scores.answered_accuracy.items()
     ]  # fmt: skip
     heads = ("required abstention", "unanswered windows", "accuracy on answered windows", "worst subject")
     return Table("Abstention: means over subjects, with thresholds from the other subjects", heads, rows)
 
 
 def tabulate_intervals(summary: Summary) -> Table | None:
-    """List the scores of each subject, and the share of targets inside 90 % intervals."""
+    """Return a table of the scores of each subject, and the share of targets inside 90 % intervals."""
     choice = summary.choice
     if choice is None or not choice.task.is_numeric:
         return None
-    held = {} if choice.intervals is None else choice.intervals.coverage
-    others = list(choice.other_metrics)
+    coverage = {} if choice.intervals is None else choice.intervals.coverage
+    metrics = list(choice.other_metrics)
     rows = [
-        [who, score(value), *(score(choice.other_metrics[name].get(who)) for name in others),
-         score(choice.guessing.get(who)), score(held.get(who))]
-        for who, value in choice.estimate.items()
+        [subject, score(value), *(score(choice.other_metrics[name].get(subject)) for name in metrics),
+         score(choice.guessing.get(subject)), score(coverage.get(subject))]
+        for subject, value in choice.estimate.items()
     ]  # fmt: skip
-    heads = ("subject", summary.metric, *map(label_of, others), choice.task.guess, "in 90 % interval")
+    heads = ("subject", summary.metric, *map(label_of, metrics), choice.task.guess, "in 90 % interval")
     return Table("Scores of every held-out subject", heads, rows)
 
 
@@ -241,10 +244,10 @@ SECTIONS = (
 
 
 def _facts(run: Summary) -> dict[str, dict[str, object]]:
-    """Return what is needed to repeat the run, by heading."""
+    """Return the facts that are needed to repeat the run, by heading."""
     data = run.data
-    given = run.options.to_dict() | {"source": run.source}
-    options = {name: value for name, value in given.items() if value is not None}
+    all_options = run.options.to_dict() | {"source": run.source}
+    options = {name: value for name, value in all_options.items() if value is not None}
     return {
         "Options and seeds": options,
         "Data": {
@@ -254,6 +257,6 @@ def _facts(run: Summary) -> dict[str, dict[str, object]]:
                 f"{s}: {n}" for s, n in zip(data.subjects, data.windows_by_unit, strict=True)
             ),
         },
-        "Time and place": {"started": run.started, "computing time": duration(run.seconds), "device": run.device},
+        "Time and device": {"started": run.started, "computing time": duration(run.seconds), "device": run.device},
         "Versions": dict(run.versions),
     }

@@ -1,4 +1,4 @@
-"""Scores of predictions by subject, with confusion matrices, if labels are known."""
+"""Scores of predictions by subject, and confusion matrices, for data with labels."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from ..words import count, score
 from .escaping import shorten_label
 from .statistics import summarize
 
-MOST_SUBJECTS = 20  # rows in the terminal
-MOST_CLASSES = 12  # columns of a confusion matrix
-UNKNOWN = ""  # subject of windows if subjects are unknown
+MOST_SUBJECTS = 20  # maximum number of subjects in the terminal
+MOST_CLASSES = 12  # maximum number of classes of a confusion matrix in the terminal
+UNKNOWN = ""  # name of the subject if the data do not name subjects
 
 
 @dataclass(frozen=True)
 class SubjectScores:
-    """Predictions of windows, with the subject of each.
+    """True and predicted values of windows, from which scores by subject are computed.
 
     classes: names of the model's classes; none for regression
     y: classes (N,), or targets (N,) with NaN if missing
@@ -48,7 +48,7 @@ class SubjectScores:
 
     @classmethod
     def from_predictions(cls, model: Model, raw: Raw, predicted: NDArray[np.float64]) -> SubjectScores | None:
-        """Return the scores of predictions; None without labels. Raise if the model does not have the labels."""
+        """Return the scores of predictions; None without labels. Raise if a label is not a class of the model."""
         if raw.y is None:
             return None
         card, n = model.card, len(predicted)
@@ -63,31 +63,31 @@ class SubjectScores:
         return cls([str(name) for name in card.classes], y, predicted, subjects, card.task)
 
     def describe_overlap(self, model: Model, X: Tensor, metric: Metric) -> list[str]:
-        """Return which windows trained or calibrated the model, and the score of the others. X: from `model.read`."""
+        """Return which windows trained or calibrated the model, and the score on new windows. X: from `model.read`."""
         seen, digests = model.card.seen, window_digests(X)
         lines = describe_overlap(seen, digests, self.subject)
-        rest = np.flatnonzero(~find_overlap(seen, CALIBRATION, digests))
-        if 0 < len(rest) < len(X):
-            value = metric.score(self.y[rest], self.predicted[rest])
-            lines.append(f"{metric.label} on the other {count(len(rest), 'window')}: {score(value)}")
+        new = np.flatnonzero(~find_overlap(seen, CALIBRATION, digests))
+        if 0 < len(new) < len(X):
+            value = metric.score(self.y[new], self.predicted[new])
+            lines.append(f"{metric.label} on the other {count(len(new), 'window')}: {score(value)}")
         return lines
 
     def describe_decisions(self, table: pd.DataFrame, metric: Metric) -> list[str]:
-        """Return lines on abstention and prediction sets if a table of `predictions` has them."""
+        """Return lines on abstention and prediction sets if a table of predictions has these columns."""
         lines = []
         if "answered" in table:
             answered = table["answered"].to_numpy()
-            unanswered = count(int((~answered).sum()), "window")
+            n_unanswered = count(int((~answered).sum()), "window")
             value = metric.score(self.y[answered], self.predicted[answered]) if answered.any() else math.nan
             lines.append(
-                f"{unanswered} of {len(answered)} left unanswered; {metric.label} on the others: {score(value)}"
+                f"{n_unanswered} of {len(answered)} left unanswered; {metric.label} on answered windows: {score(value)}"
             )
         names = [f"set_{name}" for name in self.classes]
         if names and names[0] in table:
             sets = table[names].to_numpy()
-            holds, size = sets[np.arange(len(sets)), self.y].mean(), sets.sum(1).mean()
+            coverage, size = sets[np.arange(len(sets)), self.y].mean(), sets.sum(1).mean()
             lines.append(
-                f"the sets of {100 * holds:.0f} % of windows contain the true class; mean size {size:.1f} classes"
+                f"the sets of {100 * coverage:.0f} % of windows contain the true class; mean size {size:.1f} classes"
             )
         return lines
 
@@ -104,7 +104,7 @@ class SubjectScores:
 
     def by_subject(self, metric: Metric) -> dict[Any, float]:
         """Return the score of each subject; NaN if all windows have one class or one target."""
-        return {who: metric.score(self.y[rows], self.predicted[rows]) for who, rows in self.windows.items()}
+        return {name: metric.score(self.y[rows], self.predicted[rows]) for name, rows in self.windows.items()}
 
     def confusion(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return counts (C, C): true class × predicted class."""
@@ -113,32 +113,32 @@ class SubjectScores:
         return np.bincount(cells, minlength=n * n).reshape(n, n)
 
     def table(self) -> pd.DataFrame:
-        """Return a row for each subject: windows, every metric, and counts of true and predicted classes."""
+        """Return a row for each subject: number of windows, every metric, and counts of true × predicted classes."""
         scores = {name: self.by_subject(metric) for name, metric in self.task.metrics.items()}
-        lines = []
+        records = []
         for subject, rows in self.windows.items():
-            line: dict[str, Any] = {"subject": subject, "windows": len(rows)}
-            line |= {name: values[subject] for name, values in scores.items()}
+            record: dict[str, Any] = {"subject": subject, "windows": len(rows)}
+            record |= {name: values[subject] for name, values in scores.items()}
             for k, counts in enumerate(self.confusion(rows) if self.classes else ()):
-                line |= {f"{self.classes[k]} as {name}": int(n) for name, n in zip(self.classes, counts, strict=True)}
-            lines.append(line)
-        return pd.DataFrame(lines)
+                record |= {f"{self.classes[k]} as {name}": int(n) for name, n in zip(self.classes, counts, strict=True)}
+            records.append(record)
+        return pd.DataFrame(records)
 
     def lines(self, name: str = BALANCED_ACCURACY) -> list[str]:
-        """Return lines for a terminal: mean and subjects by one metric, and the confusion matrix."""
+        """Return lines for a terminal: the mean score, the scores of subjects, and the confusion matrix."""
         metric = self.task.metric(name)
         by_subject = self.by_subject(metric)
         values = [value for value in by_subject.values() if math.isfinite(value)]
-        whose = [self.y[self.windows[who]] for who, value in by_subject.items() if math.isfinite(value)] or [self.y]
-        guessing = metric.chance(whose, len(self.classes)) if self.classes else math.nan
+        y_by_subject = [self.y[self.windows[name]] for name, value in by_subject.items() if math.isfinite(value)]
+        guessing = metric.chance(y_by_subject or [self.y], len(self.classes)) if self.classes else math.nan
         chance = f" ({self.task.chance_words(guessing)})" if math.isfinite(guessing) else ""
         limits = bootstrap_interval(values, seed=0)
         lines = [f"Not clearly better than {self.task.guess}{chance}"] if limits and limits[0] <= guessing else []
         if len(by_subject) == 1:
             ((subject, value),) = by_subject.items()
-            name = "" if subject == UNKNOWN else f" of subject {shorten_label(subject)}"
+            owner = "" if subject == UNKNOWN else f" of subject {shorten_label(subject)}"
             windows = count(len(self.windows[subject]), "window")
-            lines.append(f"{metric.label}{name} on {windows}: {score(value)}{chance}")
+            lines.append(f"{metric.label}{owner} on {windows}: {score(value)}{chance}")
         elif not values:
             lines.append(f"{metric.label}{chance}: no subject has a score because {self.task.one_value}")
         else:
@@ -154,11 +154,11 @@ class SubjectScores:
             f"  {label:{width}}  {score(value):>5}  {count(len(self.windows[subject]), 'window')}"
             for label, (subject, value) in zip(names, shown, strict=True)
         ]
-        rest = len(by_subject) - len(shown)
-        return [*lines, f"  and {rest} more; --scores FILE lists all"] if rest else lines
+        n_more = len(by_subject) - len(shown)
+        return [*lines, f"  and {n_more} more; --scores FILE lists all subjects"] if n_more else lines
 
     def _list_confusions(self) -> list[str]:
-        """Return counts of true × predicted class."""
+        """Return lines with the counts of true × predicted classes."""
         if not self.classes:
             return []
         if len(self.classes) > MOST_CLASSES:
@@ -172,7 +172,7 @@ class SubjectScores:
 
 
 def count_predictions(table: pd.DataFrame, task: Task) -> str:
-    """Return the number of predictions of each class, or their mean and range. table: from `predictions`."""
+    """Return a line with the number of predictions of each class, or with the mean and range of numbers."""
     predicted, windows = table["prediction"], count(len(table), "window")
     if task.is_numeric:
         mean, low, high = (f"{value:.3g}" for value in (predicted.mean(), predicted.min(), predicted.max()))

@@ -1,4 +1,4 @@
-"""Summary of a run: everything that the report shows, as typed records."""
+"""Summary of a run: the content of the report as typed records."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ..tasks import label_of
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """Accuracy of a new classifier that predicts the subject from the latents of a fold's training windows."""
+    """Leakage of a fit: accuracy of predicting the subject from latent features of training windows."""
 
-    test_subject: str  # held out in the fold
+    test_subject: str  # test subject of the fold
     accuracy: float
     chance: float
     bits: float
@@ -30,7 +30,7 @@ class Summary:
     source: str  # path or name of the recordings, as given
     command: str  # the command line that reproduces the run
     jobs_done: int
-    jobs_total: int  # jobs known so far; later stages add more
+    jobs_total: int  # number of jobs so far; later stages add further jobs
     started: str  # ISO time
     seconds: float  # computing time
     device: str
@@ -40,8 +40,7 @@ class Summary:
     folds: int = 0
     fits: tuple[FinishedFit, ...] = ()
     choice: Choice | None = None  # None: the run is not finished
-    # Probes by role, as in `networks`.
-    leakage: dict[str, list[ProbeResult]] = field(default_factory=dict)
+    leakage: dict[str, list[ProbeResult]] = field(default_factory=dict)  # by role of a network, see `networks`
 
     @property
     def complete(self) -> bool:
@@ -50,8 +49,8 @@ class Summary:
     @property
     def chance(self) -> float:
         """Return the score of guessing by the metric of the run."""
-        known = None if self.choice is None else self.choice.chance
-        return self.data.chance if known is None else known
+        chance = None if self.choice is None else self.choice.chance
+        return self.data.chance if chance is None else chance
 
     @property
     def metric(self) -> str:
@@ -67,7 +66,7 @@ class Summary:
         return f"SO FAR, {n} stage{'s' * (n != 1)}: " if n and self.choice.end_reason is None else ""
 
     def require(self, at_least: float | None) -> Summary:
-        """Return the summary with another score required of every subject; None keeps that of the run."""
+        """Return the summary with another required score; with None, the required score of the run is kept."""
         if self.choice is None or at_least is None:
             return self
         return replace(self, choice=replace(self.choice, at_least=at_least))
@@ -75,18 +74,17 @@ class Summary:
     @property
     def network_labels(self) -> dict[str, str]:
         """Return the label of each role in `networks`."""
-        plain = "EEGNet (paper)" if self.choice is None else self.choice.paper_network_label
         return {
-            "paper_network": plain,
+            "paper_network": "EEGNet (paper)" if self.choice is None else self.choice.paper_network_label,
             "uncensored": "Best single network, uncensored",
             "chosen": "Best single network",
         }
 
     @property
     def networks(self) -> dict[str, Setting]:
-        """Return the compared networks by role: the paper's, the best single one, and the latter without its penalty.
+        """Return networks by role: the paper's network, the best network, and the best network without its penalty.
 
-        The uncensored one is left out unless it was trained on the same folds. Linear models are left out.
+        The last network is left out unless it was trained on the same folds. Linear models are left out.
         """
         choice, settings = self.choice, dict[str, Setting]()
         if choice is None:
@@ -98,7 +96,7 @@ class Summary:
             folds: dict[Setting, set[int]] = {}
             for fit in self.fits:
                 folds.setdefault(fit.setting, set()).add(fit.fold)
-            twins = (chosen.uncensored(batches) for batches in (chosen.training.batches, "shuffled"))
-            twin = next((twin for twin in twins if folds.get(chosen, set()) <= folds.get(twin, set())), paper)
-            settings |= {"uncensored": twin} if twin is not None and twin != paper else {}
+            uncensored = (chosen.uncensored(batches) for batches in (chosen.training.batches, "shuffled"))
+            setting = next((s for s in uncensored if folds.get(chosen, set()) <= folds.get(s, set())), paper)
+            settings |= {"uncensored": setting} if setting is not None and setting != paper else {}
         return {role: setting for role, setting in settings.items() if not setting.network.closed_form}

@@ -14,20 +14,20 @@ from ..jobs import HISTORY
 from ..recordings.optional import need
 from ..runs.results import FinishedFit, read_fits
 
-POLL_SECONDS = 5.0  # between updates during a run
+POLL_SECONDS = 5.0  # seconds between updates during a run
 
 
 def import_summary_writer() -> Any:
-    """Import torch's writer of event files. A run calls it before its first fit."""
+    """Import torch's writer of event files, or raise if TensorBoard is not installed."""
     need("tensorboard", "--tensorboard", "tensorboard")
     return need("torch.utils.tensorboard", "--tensorboard", "tensorboard").SummaryWriter
 
 
 class EventFiles:
-    """Writer of event files: curves by epoch, scores and hyperparameters of every finished fit, each written once.
+    """Writer of event files with the curves, scores and hyperparameters of finished fits.
 
-    `with EventFiles(run, target)` starts a thread that writes new fits until the block ends. `update` writes the fits
-    that have finished.
+    `with EventFiles(run, target)` starts a thread that writes finished fits until the block ends. `update` writes the
+    fits that have finished since the last update.
     """
 
     def __init__(self, run: Path, target: Path) -> None:
@@ -39,7 +39,7 @@ class EventFiles:
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def update(self) -> int:
-        """Write new fits, and return the number of all written fits."""
+        """Write the fits that have finished since the last update, and return the number of all written fits."""
         for fit in read_fits(self.run, self.written).fits:
             self._write(fit)
             self.written.add(fit.key)
@@ -48,8 +48,8 @@ class EventFiles:
     def _write(self, fit: FinishedFit) -> None:
         record = fit.record
         folder = self.target / folder_name(fit)
-        for old in folder.glob("events.out.tfevents.*"):  # TensorBoard would show an earlier file, too
-            old.unlink()
+        for path in folder.glob("events.out.tfevents.*"):  # TensorBoard shows all files of a folder
+            path.unlink()
         writer = self.writer(str(folder))
         try:
             for name in HISTORY:
@@ -59,9 +59,9 @@ class EventFiles:
             scores = {"validation": record.validation_score, "test": record.test_score}
             metrics = {f"score/{split}": value for split, value in scores.items() if math.isfinite(value)}
             hyperparameters = {k: v for k, v in fit.setting.to_dict().items() if isinstance(v, (bool, int, float, str))}
-            whose = {"setting": fit.name, "test_subject": str(fit.test_subject), "seed": fit.seed}
-            # TensorBoard shows fields that a setting does not have as empty cells.
-            writer.add_hparams(hyperparameters | whose, metrics, run_name=".", global_step=record.epochs)
+            identity = {"setting": fit.name, "test_subject": str(fit.test_subject), "seed": fit.seed}
+            # TensorBoard shows missing hyperparameters as empty cells.
+            writer.add_hparams(hyperparameters | identity, metrics, run_name=".", global_step=record.epochs)
             writer.add_text("setting", f"`{fit.setting.to_json()}`")
         finally:
             writer.close()
@@ -70,7 +70,7 @@ class EventFiles:
         while not self._stop.wait(POLL_SECONDS):
             try:
                 self.update()
-            except (UserError, OSError) as error:  # the last update writes the missing fits
+            except (UserError, OSError) as error:  # the next update writes the missing fits
                 warnings.warn(f"TensorBoard files could not be updated: {one_line(error)}", stacklevel=2)
 
     def __enter__(self) -> EventFiles:
@@ -85,7 +85,7 @@ class EventFiles:
 
 
 def folder_name(fit: FinishedFit) -> str:
-    """Return the folder of a fit, setting / subject and seed, without characters that could leave the target folder."""
+    """Return the folder of a fit, setting/subject and seed, without characters that could point to other folders."""
     setting, subject = (
         re.sub(r"[^A-Za-z0-9._=+-]+", "_", text).strip("._")[:80] for text in (fit.name, str(fit.test_subject))
     )
