@@ -12,7 +12,7 @@ from torch import Tensor
 
 import autotransfer as at
 from autotransfer.augment import AUGMENTATIONS, TrainingBatch
-from autotransfer.augment.mixup import Mixup, partners
+from autotransfer.augment.mixup import Mixup, find_partners
 from autotransfer.errors import UserError
 from autotransfer.model.moments import window_moments
 from autotransfer.search.candidates import find_signal
@@ -75,7 +75,7 @@ def test_every_partner_is_as_likely() -> None:
     draws = 4000
     y, s = torch.tensor([0, 0, 1, 0, 0, 0, 1, 0]), torch.tensor([0, 0, 1, 1, 1, 2, 2, 3])
     batch = TrainingBatch(y.expand(draws, 8), s.expand(draws, 8), 1)
-    partner, found = partners(keys(draws, 8), batch)
+    partner, found = find_partners(keys(draws, 8), batch)
     assert found.all()
     counts = torch.bincount(partner[:, 0], minlength=8)
     assert counts[[0, 1, 2, 6]].sum() == 0

@@ -59,7 +59,7 @@ def test_a_class_that_a_subject_lacks_is_left_out() -> None:
 def test_one_class_alone_has_no_score_but_accuracy() -> None:
     y, p = np.zeros(9, dtype=np.int64), some(9)[1]
     for name, metric in METRICS.items():
-        assert math.isnan(metric.score(y, p)) != metric.one_value, name
+        assert math.isnan(metric.score(y, p)) != metric.allows_one_value, name
 
 
 @pytest.mark.parametrize("name", list(METRICS))

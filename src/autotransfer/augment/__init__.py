@@ -1,8 +1,8 @@
 """Augmentations: random changes of preprocessed windows in training steps, which reduce overfitting.
 
 To add one, write a file with a subclass of `Augmentation` (of `Scaling` if it multiplies channels by factors) and add a
-line to AUGMENTATIONS. Random numbers must be functions of (fold, seed, epoch, step, window), so that an outcome does
-not depend on the jobs that a job is stacked with. The encoder computes moments of the changed windows.
+line to AUGMENTATIONS. Random numbers must be functions of (fold, seed, epoch, step, window), so that the outcome of
+a job does not depend on other jobs in the stack. The encoder computes moments of the changed windows.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ AUGMENTATIONS: dict[str, type[Augmentation]] = {
 
 def augmentation_of(values: dict[str, Any]) -> tuple[Augmentation, ...]:
     """Return the augmentations of a setting from its keywords."""
-    chosen = []
-    for name, kind in AUGMENTATIONS.items():
-        first, *others = fields(kind)
+    augmentations = []
+    for name, cls in AUGMENTATIONS.items():
+        first, *rest = fields(cls)
         value = plain_value(values.get(name))
         if not is_off(value):
-            options = {field.name: values[field.name] for field in others if field.name in values}
-            chosen.append(kind(**{first.name: value} | options))
-    return tuple(chosen)
+            options = {field.name: values[field.name] for field in rest if field.name in values}
+            augmentations.append(cls(**{first.name: value} | options))
+    return tuple(augmentations)
 
 
 def augmentation_values(augmentations: tuple[Augmentation, ...]) -> dict[str, Any]:
     """Return the keywords of a setting that make these augmentations."""
     values: dict[str, Any] = {}
-    for name, kind in AUGMENTATIONS.items():
+    for name, cls in AUGMENTATIONS.items():
         for augmentation in augmentations:
-            if type(augmentation) is kind:
-                first, *others = fields(kind)
+            if type(augmentation) is cls:
+                first, *rest = fields(cls)
                 values[name] = getattr(augmentation, first.name)
-                values |= {field.name: getattr(augmentation, field.name) for field in others}
+                values |= {field.name: getattr(augmentation, field.name) for field in rest}
     return values

@@ -18,7 +18,7 @@ class Amplitude(Scaling):
 
     spread: float = 0.2  # factors are exp(u), u uniform in ±spread
 
-    of_signals: ClassVar[bool] = True
+    needs_signals: ClassVar[bool] = True
     name, rule, limit = "amplitude", "lie in (0, 3]", 3
 
     def factors(self, channels: int, key: Tensor, batch: TrainingBatch) -> Tensor:

@@ -24,15 +24,15 @@ class TrainingBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class Augmentation(ABC):
-    """Hyperparameters of an augmentation, a frozen dataclass.
+    """Augmentation with its hyperparameters, a frozen dataclass.
 
-    Its first field is the keyword of `Setting` that has the name of the augmentation; other fields keep their names.
+    The keyword of `Setting` for the first field is the augmentation's name; keywords of other fields have their names.
     """
 
-    of_signals: ClassVar[bool] = False  # whether it changes signals, so that it cannot follow `represent`
+    needs_signals: ClassVar[bool] = False  # whether windows must be signals, not features made by `represent`
     name: ClassVar[str] = ""  # name in AUGMENTATIONS, for messages
-    rule: ClassVar[str] = ""  # allowed values of the first field, in words; they are above 0 and at most `limit`
-    limit: ClassVar[float] = math.inf
+    rule: ClassVar[str] = ""  # allowed values of the first field, in words
+    limit: ClassVar[float] = math.inf  # largest allowed value; all are above 0
 
     def __post_init__(self) -> None:
         first = fields(self)[0].name
@@ -43,12 +43,12 @@ class Augmentation(ABC):
 
     @abstractmethod
     def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
-        """Return changed windows (G, B, C, T); all random numbers derive from key (G, B) int32, see randomness."""
+        """Return changed windows (G, B, C, T) of x. key: (G, B) int32, source of random numbers (see `randomness`)."""
 
 
 @dataclass(frozen=True)
 class Scaling(Augmentation):
-    """Augmentation that multiplies channels by factors, so that constant channels need not be repeated over time."""
+    """Augmentation that multiplies channels by factors. Constant channels can then be stored as one number each."""
 
     @abstractmethod
     def factors(self, channels: int, key: Tensor, batch: TrainingBatch) -> Tensor:

@@ -1,4 +1,4 @@
-"""Channel mask: sets random channels of a window to zero, like electrodes that fall off."""
+"""Channel mask: random channels of a window are set to zero, like electrodes that fall off."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .augmentation import BELOW_ONE, Scaling, TrainingBatch
 
 @dataclass(frozen=True)
 class ChannelMask(Scaling):
-    """Random channels of a window set to zero."""
+    """Masking of random channels of a window with zeros."""
 
-    probability: float = 0.1
+    probability: float = 0.1  # of masking a channel
 
     name, rule, limit = "channel_mask", "lie in (0, 1)", BELOW_ONE
 

@@ -1,4 +1,4 @@
-"""Executor that trains populations as tasks on a Dask cluster; this process stores results in the run database."""
+"""Executor that trains populations as tasks on a Dask cluster. The main process stores results in the run database."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 RESUME = "continue with: autotransfer resume {} --cluster …"
 SAME_VERSIONS = ("autotransfer", "torch")  # packages that must have the same version on all workers
 
-
 JobResult = tuple[str, Record, bytes]  # key, record and tensors of a finished job, as the run database stores them
 
 
@@ -42,20 +41,20 @@ def train_task(
     folds: int | None = None,
     expected: Mapping[str, str] | None = None,
 ) -> list[JobResult]:
-    """Train one population on a worker. expected: versions of the main process, compared if the worker joined late."""
+    """Train one population on a worker. expected: versions of the main process; raise if the worker's differ."""
     if expected is not None:
         _check_same_versions(expected, versions(), "a new worker")
     jobs = [make_job(recordings, entry, folds) for entry in entries]
-    members = {id(job): entry.key for job, entry in zip(jobs, entries, strict=True)}
-    finished = []
+    keys = {id(job): entry.key for job, entry in zip(jobs, entries, strict=True)}
+    results = []
     try:
         windows = prepare_windows(recordings, jobs[0], device=resolve_device(device), dtype=DTYPE)
         population = make_population(jobs, windows, encoders)
         for outcome in train_population(population):
-            finished.append((members[id(outcome.job)], outcome.record(), tensors_of(outcome)))
+            results.append((keys[id(outcome.job)], outcome.record(), tensors_of(outcome)))
     finally:
         release_windows(recordings)
-    return finished
+    return results
 
 
 class Cluster:
@@ -73,10 +72,10 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         self.client.close()
 
-    def device(self, asked: str) -> torch.device:
-        """Return the weakest device of all workers, because any of them may train a population."""
+    def device(self, name: str) -> torch.device:
+        """Return the weakest device of all workers, because any worker may train a population."""
         if self._device is None:
-            devices = self.client.run(resolve_device, asked)
+            devices = self.client.run(resolve_device, name)
             if not devices:
                 raise UserError("the cluster has no workers; start some, or omit --cluster")
             self._device = torch.device(min(device.type for device in devices.values()))  # cpu before cuda
@@ -85,66 +84,66 @@ class Cluster:
     def train(self, run: TrainableRun, entries: Sequence[Entry], bar: Progress) -> None:
         from distributed import as_completed
 
-        known = {entry.key: entry for entry in entries}
-        waiting: dict[Future, OpenPopulation] = {}
-        arriving = as_completed(raise_errors=False)
+        entries_by_key = {entry.key: entry for entry in entries}
+        populations: dict[Future, OpenPopulation] = {}
+        completed = as_completed(raise_errors=False)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sending large graph")
-            data = self.client.submit(_unchanged, run.recordings, pure=False)
+            data = self.client.submit(_get_recordings, run.recordings, pure=False)
         try:
-            self._submit_open(run, known, data, waiting, arriving)
-            for future in arriving:
-                population = waiting.pop(future)
+            self._submit_open(run, entries_by_key, data, populations, completed)
+            for future in completed:
+                population = populations.pop(future)
                 try:
-                    arrived: list[JobResult] = future.result()
-                except Exception as error:  # of the fit, or of a lost worker
+                    results: list[JobResult] = future.result()
+                except Exception as error:  # a failed fit or a lost worker
                     _handle_failure(run, population, error)
-                    self._submit_open(run, known, data, waiting, arriving)
+                    self._submit_open(run, entries_by_key, data, populations, completed)
                     continue
-                for key, record, tensors in arrived:
+                for key, record, tensors in results:
                     run.database.finish(key, record, tensors)
-                failed = [record.failure is not None for _, record, _ in arrived]
-                scores = [record.validation_score for _, record, _ in arrived]
-                bar.add_results([known[key].setting.max_epochs for key, *_ in arrived], failed, scores)
+                failed = [record.failure is not None for _, record, _ in results]
+                scores = [record.validation_score for _, record, _ in results]
+                bar.add_results([entries_by_key[key].setting.max_epochs for key, *_ in results], failed, scores)
                 run.database.end_population(population.number)
                 future.release()
         finally:
-            self.client.cancel([*waiting, data], force=True)
+            self.client.cancel([*populations, data], force=True)
 
     def _submit_open(
-        self, run: TrainableRun, known: dict[str, Entry], data: Future, waiting: dict[Future, OpenPopulation],
-        arriving: as_completed,
+        self, run: TrainableRun, entries: dict[str, Entry], data: Future, populations: dict[Future, OpenPopulation],
+        completed: as_completed,
     ) -> None:  # fmt: skip
-        """Submit every open population that no worker has."""
+        """Submit every open population that is not submitted yet."""
         statuses = run.database.statuses()
-        submitted = {population.number for population in waiting.values()}
+        submitted = {population.number for population in populations.values()}
         for population in run.database.open_populations():
             if population.number in submitted:
                 continue
-            todo = [known[key] for key in population.keys if statuses[key] not in FINISHED]
-            if not todo:
+            unfinished = [entries[key] for key in population.keys if statuses[key] not in FINISHED]
+            if not unfinished:
                 run.database.end_population(population.number)
                 continue
-            run.database.begin([entry.key for entry in todo])
+            run.database.begin([entry.key for entry in unfinished])
             future = self.client.submit(
-                train_task, data, todo, run.options.device, run.encoders,
+                train_task, data, unfinished, run.options.device, run.encoders,
                 run.options.n_folds, versions(), pure=False,
             )  # fmt: skip
-            waiting[future] = population
-            arriving.add(future)
+            populations[future] = population
+            completed.add(future)
 
 
-def _unchanged(recordings: Recordings) -> Recordings:
-    """Return the recordings; a task, so that Dask distributes them, and recomputes them if they are lost."""
+def _get_recordings(recordings: Recordings) -> Recordings:
+    """Return the recordings. As the result of a task they are copied to workers, and again if a worker is lost."""
     return recordings
 
 
 def _handle_failure(run: TrainableRun, population: OpenPopulation, error: Exception) -> None:
     """Split a population that did not fit into memory; raise any other error."""
     reason, statuses = first_line(error), run.database.statuses()
-    several = sum(statuses[key] not in FINISHED for key in population.keys) > 1
+    can_split = sum(statuses[key] not in FINISHED for key in population.keys) > 1
     # A population that kills one worker after another most likely exceeds the memory limit of the system.
-    if is_out_of_memory(error) or (type(error).__name__ == "KilledWorker" and several):
+    if is_out_of_memory(error) or (type(error).__name__ == "KilledWorker" and can_split):
         split_population(run, population, reason)
         return
     raise UserError(f"population {population.number} failed on the cluster: {reason}; {RESUME.format(run.folder)}")
@@ -165,13 +164,13 @@ def _connect(address: str) -> Client:
 
 def _check_versions(client: Client) -> None:
     """Raise if a worker has other versions, because results would silently differ."""
-    expected, others = versions(), client.run(versions)
-    for worker, installed in others.items():
+    expected, by_worker = versions(), client.run(versions)
+    for worker, installed in by_worker.items():
         _check_same_versions(expected, installed, f"the worker {worker}")
-    differing = [name for name, installed in others.items() if installed["kernels"] != expected["kernels"]]
-    if differing:
+    workers = [worker for worker, installed in by_worker.items() if installed["kernels"] != expected["kernels"]]
+    if workers:
         warnings.warn(
-            f"compiled kernels differ on {', '.join(differing)}, and so do the last digits of results; "
+            f"compiled kernels differ on {', '.join(workers)}, and so do the last digits of results; "
             "install the same wheel everywhere and set ATEN_CPU_CAPABILITY=avx2",
             stacklevel=2,
         )

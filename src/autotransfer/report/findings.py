@@ -193,7 +193,7 @@ def describe_missing(choice: Choice) -> list[str]:
         lines.append(f"Not trained before the time limit: {names}. autotransfer resume trains them.")
     if choice.unscored_subjects:
         names = _list_names([short_name(name) for name in choice.unscored_subjects], MOST_NAMES, ", ")
-        lines.append(f"Subjects without a score because {choice.task.one_value} in all their windows: {names}.")
+        lines.append(f"Subjects without a score because {choice.task.one_value_reason} in all their windows: {names}.")
     return lines
 
 

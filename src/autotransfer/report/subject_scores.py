@@ -140,7 +140,7 @@ class SubjectScores:
             windows = count(len(self.windows[subject]), "window")
             lines.append(f"{metric.label}{owner} on {windows}: {score(value)}{chance}")
         elif not values:
-            lines.append(f"{metric.label}{chance}: no subject has a score because {self.task.one_value}")
+            lines.append(f"{metric.label}{chance}: no subject has a score because {self.task.one_value_reason}")
         else:
             subjects = count(len(values), "subject")
             lines += [f"{metric.label} on {subjects}{chance}: {summarize(values)}", *self._list_subjects(by_subject)]

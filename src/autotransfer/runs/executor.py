@@ -59,7 +59,7 @@ class Executor(Protocol):
 
     workers: int  # number of populations that are trained at a time
 
-    def device(self, asked: str) -> torch.device:
+    def device(self, name: str) -> torch.device:
         """Return the device whose memory limits a population."""
 
     def train(self, run: TrainableRun, entries: Sequence[Entry], bar: Progress) -> None:
@@ -76,8 +76,8 @@ class LocalExecutor:
     workers = 1
     until = math.inf  # time of the monotonic clock at which training stops with a checkpoint
 
-    def device(self, asked: str) -> torch.device:
-        return resolve_device(asked)
+    def device(self, name: str) -> torch.device:
+        return resolve_device(name)
 
     def train(self, run: TrainableRun, entries: Sequence[Entry], bar: Progress) -> None:
         known = {entry.key: entry for entry in entries}

@@ -1,4 +1,4 @@
-"""Setting: all hyperparameters of one fit, grouped in parts and given as one flat list of keywords."""
+"""Setting: all hyperparameters of one fit, stored in parts and given as keywords."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ..model.encoders import ENCODERS, CustomEncoderOptions
 from ..preprocessing import TRANSFORMS, Preprocessing
 from ..preprocessing.represent import Represent
 from ..schema import fields_of
-from .fields import flat, picked
-from .keywords import check_known, field_names, values_of
+from .fields import field_values, select_values
+from .keywords import check_names, field_names, values_of
 from .penalty import Penalty, default_batches, penalty_of
 from .training import CHECKPOINTS, CLOSED_FORM, SCHEDULES, Training
 
@@ -34,36 +34,36 @@ class Setting:
         Setting(method="mmd", mode="conditional", strength=1.0, max_epochs=500, batch_size=128, standardize="trial")
 
     Keywords are method, mode, strength, warm_up, shuffle_subjects and the options of the method; encoder and its
-    options; transforms and augmentations by their names; and the fields of `Training`. Each can be read as an
-    attribute, which is None if it has no effect. Options of other methods are ignored. With method=None or strength=0
-    there is no penalty. `setting.replace(strength=0.3)` returns a changed setting. docs/reference/settings.md explains
-    every keyword.
+    options; transforms and augmentations by their names; and the fields of `Training`. Each keyword can be read as an
+    attribute, which is None if the keyword has no effect. Options of other methods are ignored. With method=None or
+    strength=0 there is no penalty. `setting.replace(strength=0.3)` returns a changed setting.
+    docs/reference/settings.md explains every keyword.
     """
 
     penalty: Penalty | None
-    encoder: str  # a name in ENCODERS, or the name of a factory that is given with the jobs
+    encoder: str  # name in ENCODERS, or of a user's factory
     network: EncoderOptions
     preprocessing: Preprocessing
     augmentation: tuple[Augmentation, ...]
     training: Training
 
-    def __init__(self, **given: Any) -> None:
-        parts = {field.name: given.pop(field.name) for field in fields_of(type(self)) if field.name in given}
+    def __init__(self, **keywords: Any) -> None:
+        parts = {field.name: keywords.pop(field.name) for field in fields_of(type(self)) if field.name in keywords}
         if (encoder := parts.pop("encoder", None)) is not None:
-            given["encoder"] = encoder
-        values = values_of(**parts) | given
-        check_known(given)
+            keywords["encoder"] = encoder
+        values = values_of(**parts) | keywords
+        check_names(keywords)
         penalty = penalty_of(values)
-        training = Training(**picked(values, Training))
+        training = Training(**select_values(values, Training))
         if training.batches == "auto":
-            training = Training(**flat(training) | {"batches": default_batches(penalty)})
-        encoder, network = _network(values, given)
+            training = Training(**field_values(training) | {"batches": default_batches(penalty)})
+        encoder, network = _make_network(values, keywords)
         augmentation = augmentation_of(values)
         if network.closed_form:
             _check_closed_form(encoder, penalty, augmentation)
             training = CLOSED_FORM
         preprocessing = Preprocessing.from_values(values)
-        _check_signals_left(preprocessing, augmentation)
+        _check_augmentation(preprocessing, augmentation)
         fields = (penalty, encoder, network, preprocessing, augmentation, training)
         for field, value in zip(fields_of(type(self)), fields, strict=True):
             object.__setattr__(self, field.name, value)
@@ -104,13 +104,13 @@ class Setting:
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_") or "training" not in self.__dict__ or name not in field_names():
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            off = TRANSFORMS[name].default if name in TRANSFORMS else WITHOUT_PENALTY.get(name)
-            return self.to_dict().get(name, off)
+            default = TRANSFORMS[name].default if name in TRANSFORMS else WITHOUT_PENALTY.get(name)
+            return self.to_dict().get(name, default)
 
     def __repr__(self) -> str:
-        usual = Setting().to_dict()
-        changed = [f"{name}={value!r}" for name, value in self.to_dict().items() if usual.get(name) != value]
-        return f"Setting({', '.join(changed)})"
+        defaults = Setting().to_dict()
+        words = [f"{name}={value!r}" for name, value in self.to_dict().items() if defaults.get(name) != value]
+        return f"Setting({', '.join(words)})"
 
     @property
     def name(self) -> str:
@@ -133,7 +133,7 @@ class Setting:
         return head + (f" with {', '.join(words)}" if words else "")
 
     def _relative_to(self, reference: Setting) -> tuple[str | None, dict[str, Any]]:
-        """Return the model family if it differs from the reference, and differences that it does not imply."""
+        """Return the model family if it differs from the reference, and differences that the family does not imply."""
         differences = self._differences(reference)
         if "represent" in differences:  # sfreq and constants are then equal in all settings of a run
             differences = {k: value for k, value in differences.items() if k not in ("sfreq", "constants")}
@@ -142,7 +142,7 @@ class Setting:
         del differences["encoder"]
         if self.family != self.encoder:
             differences.pop("represent", None)
-        if self.network.closed_form:  # it standardizes its features, so standardizing windows is the exception
+        if self.network.closed_form:  # linear models standardize features, so windows usually are not
             differences["standardize"] = self.preprocessing.to_values()["standardize"]
             if differences["standardize"] == "none":
                 del differences["standardize"]
@@ -150,27 +150,28 @@ class Setting:
 
     def _differences(self, reference: Setting) -> dict[str, Any]:
         """Return keywords outside the penalty that differ from a reference, or from an encoder's defaults."""
-        usual_network = reference.network if type(reference.network) is type(self.network) else type(self.network)()
-        values, usual = (
+        has_same_type = type(reference.network) is type(self.network)
+        reference_network = reference.network if has_same_type else type(self.network)()
+        values, reference_values = (
             values_of(**_parts(setting) | {"penalty": None, "network": network}) | {"encoder": setting.encoder}
-            for setting, network in ((self, self.network), (reference, usual_network))
+            for setting, network in ((self, self.network), (reference, reference_network))
         )
-        usual["batches"] = default_batches(self.penalty)
-        unread = [field.name for field in fields_of(Training)] if self.network.closed_form else []
-        names = dict.fromkeys(name for name in [*values, *usual] if name not in unread)
-        return {name: values.get(name, "none") for name in names if values.get(name) != usual.get(name)}
+        reference_values["batches"] = default_batches(self.penalty)
+        unused = [field.name for field in fields_of(Training)] if self.network.closed_form else []
+        names = dict.fromkeys(name for name in [*values, *reference_values] if name not in unused)
+        return {name: values.get(name, "none") for name in names if values.get(name) != reference_values.get(name)}
 
     def replace(self, **changes: Any) -> Setting:
-        """Return a copy with some keywords, or whole parts, changed."""
-        return Setting(**flat(self) | changes)
+        """Return a copy with other values of some keywords or parts."""
+        return Setting(**field_values(self) | changes)
 
     def uncensored(self, batches: str) -> Setting:
-        """Return a copy without the penalty, with these batches."""
+        """Return a copy without the penalty and with another value of `batches`."""
         return Setting(**self.to_dict() | {"method": None, "batches": batches})
 
     @property
     def code_path(self) -> tuple[object, ...]:
-        """Return a key that is equal for members whose penalties differ in numbers alone: one censor runs them."""
+        """Return a key that settings share if their penalties differ only in numbers, so that one censor has all."""
         penalty = self.penalty
         if penalty is None:
             return ()
@@ -187,9 +188,9 @@ class Setting:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Setting:
-        known = field_names()
+        names = field_names()
         for name in values:
-            if name not in known:
+            if name not in names:
                 raise UserError(f"a stored setting has the unknown field {shown(name)}")
         return cls(**values)
 
@@ -201,7 +202,7 @@ class Setting:
     def from_json(cls, text: str) -> Setting:
         if not isinstance(text, str):
             raise UserError(NOT_JSON)
-        return _parsed(text)
+        return _parse(text)
 
     @property
     def key(self) -> str:
@@ -215,7 +216,7 @@ def _key(setting: Setting) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _parsed(text: str) -> Setting:
+def _parse(text: str) -> Setting:
     try:
         values = json.loads(text)
     except (ValueError, TypeError, RecursionError):
@@ -225,19 +226,20 @@ def _parsed(text: str) -> Setting:
     return Setting.from_dict(values)
 
 
-def _network(values: dict[str, Any], given: dict[str, Any]) -> tuple[str, EncoderOptions]:
+def _make_network(values: dict[str, Any], keywords: dict[str, Any]) -> tuple[str, EncoderOptions]:
+    """Return the encoder's name and options; raise if a keyword is an option of another encoder."""
     encoder = values.get("encoder", "eegnet")
     if not isinstance(encoder, str):
         raise UserError(f"encoder is {shown(encoder)}; it must be of type str")
-    kind = ENCODERS.get(encoder, CustomEncoderOptions)
-    read = {field.name for field in fields_of(kind)} - {"factory"}
-    for name, other in ENCODERS.items():
-        for field in fields_of(other):
-            if field.name in given and field.name not in read and given[field.name] not in (None, field.default):
+    cls = ENCODERS.get(encoder, CustomEncoderOptions)
+    names = {field.name for field in fields_of(cls)} - {"factory"}
+    for name, other_cls in ENCODERS.items():
+        for field in fields_of(other_cls):
+            if field.name not in names and keywords.get(field.name) not in (None, field.default):
                 raise UserError(
                     f"{field.name} has no effect with encoder {shown(encoder)}; remove it, or choose {name!r}"
                 )
-    return encoder, kind(**{name: value for name, value in picked(values, kind).items() if name != "factory"})
+    return encoder, cls(**{name: value for name, value in select_values(values, cls).items() if name != "factory"})
 
 
 def _check_closed_form(encoder: str, penalty: Penalty | None, augmentation: tuple[Augmentation, ...]) -> None:
@@ -249,13 +251,14 @@ def _check_closed_form(encoder: str, penalty: Penalty | None, augmentation: tupl
         )
 
 
-def _check_signals_left(preprocessing: Preprocessing, augmentation: tuple[Augmentation, ...]) -> None:
+def _check_augmentation(preprocessing: Preprocessing, augmentation: tuple[Augmentation, ...]) -> None:
+    """Raise if an augmentation needs signals, but the preprocessing replaces them by features."""
     if not any(isinstance(transform, Represent) for transform in preprocessing.transforms):
         return
-    for name, kind in AUGMENTATIONS.items():
-        if kind.of_signals and any(type(step) is kind for step in augmentation):
+    for name, cls in AUGMENTATIONS.items():
+        if cls.needs_signals and any(type(step) is cls for step in augmentation):
             raise UserError(f"{name} changes signals, and represent replaces signals by features; remove one of them")
 
 
 def _parts(setting: Setting) -> dict[str, Any]:
-    return {name: part for name, part in flat(setting).items() if name != "encoder"}
+    return {name: part for name, part in field_values(setting).items() if name != "encoder"}

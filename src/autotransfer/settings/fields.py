@@ -9,13 +9,13 @@ from ..model.encoder import EncoderOptions
 from ..schema import fields_of
 
 
-def flat(record: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass with their values, which `asdict` would copy."""
+def field_values(record: Any) -> dict[str, Any]:
+    """Return the values of a dataclass by field, without the copies that `asdict` makes."""
     return {field.name: getattr(record, field.name) for field in fields_of(type(record))}
 
 
-def picked(values: dict[str, Any], kind: type) -> dict[str, Any]:
-    """Return the values that a dataclass has fields for, without None for options of a method or encoder."""
-    optional = issubclass(kind, (MethodOptions, EncoderOptions))
-    names = [field.name for field in fields_of(kind) if field.name in values and field.name != "options"]
-    return {name: values[name] for name in names if values[name] is not None or not optional}
+def select_values(values: dict[str, Any], cls: type) -> dict[str, Any]:
+    """Return the values for the fields of a dataclass, without None for options of a method or encoder."""
+    skips_none = issubclass(cls, (MethodOptions, EncoderOptions))
+    names = [field.name for field in fields_of(cls) if field.name in values and field.name != "options"]
+    return {name: values[name] for name in names if values[name] is not None or not skips_none}

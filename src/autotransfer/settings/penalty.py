@@ -1,4 +1,4 @@
-"""The part of a setting about the penalty on latents."""
+"""Penalty: the part of a setting that describes the penalty on latents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from ..censoring import CENSORS, MODES, MethodOptions
 from ..errors import UserError, check_at_most, check_choice, check_types, shown
-from .fields import picked
+from .fields import select_values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +47,9 @@ def penalty_of(values: dict[str, Any]) -> Penalty | None:
     check_choice("method", method, CENSORS)
     if strength == 0:
         return None
-    options = CENSORS[method].Options(**picked(values, CENSORS[method].Options))
-    given = {name: value for name, value in picked(values, Penalty).items() if value is not None}
-    return Penalty(**given, options=options)
+    options = CENSORS[method].Options(**select_values(values, CENSORS[method].Options))
+    fields = {name: value for name, value in select_values(values, Penalty).items() if value is not None}
+    return Penalty(**fields, options=options)
 
 
 def default_batches(penalty: Penalty | None) -> str:

@@ -1,4 +1,4 @@
-"""The part of a setting about the training of a network."""
+"""Training: the part of a setting that describes the training of a network."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ CHECKPOINTS = ("best", "last", "averaged")
 class Training:
     """Hyperparameters of the training of a network."""
 
-    # auto: shuffled without a penalty, balanced over classes and subjects with a conditional one, else over subjects
+    # auto: shuffled without a penalty, balanced (by class and subject) if the penalty is conditional, people otherwise
     batches: str = "auto"
     batch_size: int = 128
     lr: float = 1e-3
     schedule: str = "inverse_sqrt"  # learning rate: lr/√epoch, as in the paper, or constant
     weight_decay: float = 0.01
     max_epochs: int = 500
-    # weights that are kept: lowest validation loss, as in the paper; last epoch; mean over the second half of training
+    # weights to keep: of the lowest validation loss, as in the paper; of the last epoch; or averaged over the last half
     checkpoint: str = "best"
     patience: int | None = None  # epochs without a lower validation loss after which training stops
 
@@ -38,10 +38,9 @@ class Training:
             raise UserError(f"batch_size is {self.batch_size}; it must be at least 2")
         if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
             raise UserError(f"weight_decay is {self.weight_decay}; it must be a finite number of at least 0")
-        if self.checkpoint != "best":  # there is no best epoch to wait for
+        if self.checkpoint != "best":  # patience refers to the best epoch
             object.__setattr__(self, "patience", None)
 
 
-CLOSED_FORM = Training(
-    batches="shuffled", max_epochs=1, checkpoint="last"
-)  # values for linear models and trees, which have no training steps
+# Values for linear models and trees, which are fitted without training steps
+CLOSED_FORM = Training(batches="shuffled", max_epochs=1, checkpoint="last")

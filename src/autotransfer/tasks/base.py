@@ -1,4 +1,4 @@
-"""The interface of a task and of the metrics that score its predictions."""
+"""Interfaces of tasks, and of metrics that score predictions."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ class Metric:
 
     label: str  # name in a sentence
     measure: Callable[[NDArray[Any], Floats, Weights], float]
-    # shares of classes by subject (S, C) -> mean score of guessing; NaN if it is computed by subject
-    guessing: Callable[[Floats], float] = lambda _: math.nan
+    # shares of classes by subject (S, C) -> mean score of guessing; NaN for regression
+    guessing_score: Callable[[Floats], float] = lambda _: math.nan
     lowest: float = 0.0  # the lowest possible score
     highest: float = 1.0
-    one_value: bool = False  # whether windows of only one class, or one number, can be scored
+    allows_one_value: bool = False  # whether y may have one class or one value only
     short: str | None = None  # short name for the command line
 
     def score(self, y: NDArray[Any], predicted: Floats, weight: Weights = None) -> float:
         """Return the score of probabilities (N, C) or numbers (N,) for y (N,); NaN if y has only one value."""
-        if not self.one_value and len(np.unique(y)) < 2:
+        if not self.allows_one_value and len(np.unique(y)) < 2:
             return math.nan
         return self.measure(y, predicted, weight)
 
     def chance(self, classes: Sequence[NDArray[np.int64]], n_classes: int) -> float:
-        """Return the mean score of guessing classes with equal probability. classes: (N,) of each subject."""
-        return self.guessing(np.stack([np.bincount(y, minlength=n_classes) / max(len(y), 1) for y in classes]))
+        """Return the mean score of guessing classes with equal probability. classes: true classes (N,) by subject."""
+        return self.guessing_score(np.stack([np.bincount(y, minlength=n_classes) / max(len(y), 1) for y in classes]))
 
 
 class Task:
@@ -50,17 +50,17 @@ class Task:
 
     metrics: Mapping[str, Metric]  # by scikit-learn's names; the first is the default
     guess: str  # name of the trivial prediction in a sentence, such as "guessing"
-    chance_name: str  # name of its score
-    one_value = "there is one class"  # reason why windows cannot be scored, in a sentence
-    notes: tuple[str, ...] = ()  # sentences in the report about its scores
+    chance_name: str  # name of the score of the trivial prediction
+    one_value_reason = "there is one class"  # reason why subjects have no score, in a sentence
+    notes: tuple[str, ...] = ()  # sentences about scores in the report
     row_loss: RowLoss | None = None  # loss of networks; None if there are only linear models and trees
     is_numeric = False  # whether numbers are predicted; otherwise probabilities of classes
     has_columns = False  # whether a target may name a column or a channel, such as continuous:force
     options: tuple[str, ...] | None = None  # fields of RunOptions that have an effect; None for all
 
-    def load(self, source: str, column: str | None, **how: Any) -> Recordings:
-        """Load recordings with classes or targets. column: name of the target; how: keywords of `at.load`."""
-        return load(source, **how)
+    def load(self, source: str, column: str | None, **options: Any) -> Recordings:
+        """Load recordings with classes or targets. column: name of the target; options: keywords of `at.load`."""
+        return load(source, **options)
 
     def n_outputs(self, n_classes: int) -> int:
         """Return the number of outputs of a model for n_classes."""
@@ -70,21 +70,21 @@ class Task:
     def default_metric(self) -> str:
         return next(iter(self.metrics))
 
-    def metric(self, name: object, what: str = "metric") -> Metric:
-        """Return a metric by its name; raise for an unknown one. what: name of the option in the message."""
-        return self.metrics[self.metric_name(name, what)]
+    def metric(self, name: object, option: str = "metric") -> Metric:
+        """Return a metric by its name. option: name of the option in the error for an unknown metric."""
+        return self.metrics[self.metric_name(name, option)]
 
-    def metric_name(self, name: object, what: str = "metric") -> str:
-        """Return scikit-learn's name of a metric from that name or the short one."""
+    def metric_name(self, name: object, option: str = "metric") -> str:
+        """Return scikit-learn's name of a metric from this name or from the short name."""
         if isinstance(name, str):
-            known = next((long for long, metric in self.metrics.items() if metric.short == name), name)
-            if known in self.metrics:
-                return known
-        listed = ", ".join(repr(metric.short or known) for known, metric in self.metrics.items())
-        raise UserError(f"unknown {what} {shown(name)}; choose from {listed}")
+            full_name = next((full for full, metric in self.metrics.items() if metric.short == name), name)
+            if full_name in self.metrics:
+                return full_name
+        names = ", ".join(repr(metric.short or full_name) for full_name, metric in self.metrics.items())
+        raise UserError(f"unknown {option} {shown(name)}; choose from {names}")
 
     def metric_of_card(self, scores: Mapping[str, object]) -> str:
-        """Return the metric of a model card; the default if this version does not know it."""
+        """Return the metric of a model card, or the default metric if this version does not know the card's metric."""
         name = scores.get("metric")
         return name if isinstance(name, str) and name in self.metrics else self.default_metric
 

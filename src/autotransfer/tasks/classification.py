@@ -18,7 +18,7 @@ BALANCED_ACCURACY = "balanced_accuracy"  # default metric
 
 
 def _macro(name: str) -> Callable[[Classes, Floats, Weights], float]:
-    """Return a measure: the mean over occurring classes of a scikit-learn score."""
+    """Return a function that computes the mean of a scikit-learn score over the classes in y."""
 
     def measure(y: Classes, probability: Floats, weight: Weights) -> float:
         from sklearn import metrics
@@ -30,7 +30,7 @@ def _macro(name: str) -> Callable[[Classes, Floats, Weights], float]:
 
 
 def _roc_auc(y: Classes, probability: Floats, weight: Weights) -> float:
-    """Return the mean AUC of each occurring class versus the rest."""
+    """Return the mean AUC over the classes in y, each versus the rest."""
     from sklearn.metrics import roc_auc_score
 
     return float(np.mean([roc_auc_score(y == k, probability[:, k], sample_weight=weight) for k in np.unique(y)]))
@@ -62,7 +62,7 @@ METRICS = {
     "roc_auc": Metric("AUC", _roc_auc, lambda _: 0.5, short="auc"),
     "cohen_kappa": Metric("Cohen's kappa", _cohen_kappa, lambda _: 0.0, lowest=-1.0, short="kappa"),
     "f1_macro": Metric("macro F1", _macro("f1_score"), _guessed_f1, short="f1"),
-    "accuracy": Metric("accuracy", _accuracy, _uniform_chance, one_value=True),
+    "accuracy": Metric("accuracy", _accuracy, _uniform_chance, allows_one_value=True),
 }
 
 

@@ -20,15 +20,15 @@ def _mean(values: Floats, weight: Weights) -> float:
 
 
 def r2(y: Floats, predicted: Floats, weight: Weights = None) -> float:
-    """Return R² = 1 − Σ(y − ŷ)² / Σ(y − ȳ)²; 0 is the score of the subject's own mean, which is unknown in use."""
+    """Return R² = 1 − Σ(y − ŷ)² / Σ(y − ȳ)², which is 0 if ŷ is the mean of the true y."""
     return 1 - _mean(np.square(y - predicted), weight) / _mean(np.square(y - _mean(y, weight)), weight)
 
 
 def correlation(y: Floats, predicted: Floats, weight: Weights = None) -> float:
     """Return Pearson's correlation; 0 for constant predictions."""
     a, b = y - _mean(y, weight), predicted - _mean(predicted, weight)
-    size = math.sqrt(_mean(a * a, weight) * _mean(b * b, weight))
-    return max(-1.0, min(1.0, _mean(a * b, weight) / size)) if size > 0 else 0.0  # rounding errors may exceed 1
+    norm = math.sqrt(_mean(a * a, weight) * _mean(b * b, weight))
+    return max(-1.0, min(1.0, _mean(a * b, weight) / norm)) if norm > 0 else 0.0  # rounding errors may exceed 1
 
 
 def negative_rmse(y: Floats, predicted: Floats, weight: Weights = None) -> float:
@@ -40,7 +40,7 @@ METRICS = {
     R2: Metric("R²", r2, lowest=-math.inf),
     "correlation": Metric("correlation", correlation, lowest=-1.0),
     "neg_root_mean_squared_error": Metric(
-        "negative RMSE", negative_rmse, lowest=-math.inf, highest=0.0, one_value=True, short="rmse"
+        "negative RMSE", negative_rmse, lowest=-math.inf, highest=0.0, allows_one_value=True, short="rmse"
     ),
 }
 
@@ -51,7 +51,7 @@ class Regression(Task):
     metrics = METRICS
     guess = "a constant"  # mean target of the training subjects
     chance_name = "that of a constant"
-    one_value = "the target is the same"
+    one_value_reason = "the target is the same"
     notes = (
         "R² of a subject is relative to the subject's own mean, so an offset lowers it even if changes are predicted "
         "well. Correlation does not depend on offsets.",
@@ -63,8 +63,8 @@ class Regression(Task):
     def chance_words(self, chance: float) -> str:
         return f"a constant scores {score(chance)}"
 
-    def load(self, source: str, column: str | None, **how: Any) -> Recordings:
-        return load_with_targets(source, column, **how)
+    def load(self, source: str, column: str | None, **options: Any) -> Recordings:
+        return load_with_targets(source, column, **options)
 
     options = ("target", "metric", "hold_out", "adaptation", "device", "kinds", "folds", "at_least", "time")
 
