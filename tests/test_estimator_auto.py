@@ -75,7 +75,7 @@ def test_an_unknown_sampling_rate_warns_once_with_the_remedy(monkeypatch: pytest
     def stop(*_: object) -> None:
         raise UserError("enough")
 
-    monkeypatch.setattr(module, "begin", stop)
+    monkeypatch.setattr(module, "start_run", stop)
     with pytest.warns(UserWarning, match=r"AutoTransferClassifier\(sfreq=200\)") as told, pytest.raises(UserError):
         small(sfreq=None).fit(X, Y, subjects=SUBJECTS)
     assert [warning.filename for warning in told] == [__file__], "once, and where fit was called"

@@ -61,7 +61,7 @@ def test_results_are_tidy_and_complete(finished: tuple[Run, Choice]) -> None:
     assert len(table) == settings * 4
     assert not table.duplicated(["setting", "test_subject", "seed"]).any()
     assert (table.loc[table["method"] == "none", "mode"] == "none").all()
-    assert len(table) == make_plan(run.prepared).fits
+    assert len(table) == make_plan(run.prepared).n_network_fits
     assert [e.starts for e in run.database.entries()] == [1] * len(table)
 
 

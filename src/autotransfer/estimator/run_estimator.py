@@ -28,7 +28,7 @@ from ..runs.lock import Lock
 from ..runs.options import RunOptions
 from ..runs.run import Run, Tell, check_unused, is_run
 from ..search.plan import start_run
-from ..search.procedure import perform_plan, results_of
+from ..search.procedure import perform_plan, read_results
 from .window_classifier import WindowEstimator
 
 DATA = "recordings.npz"  # arguments of fit, so that a run can be resumed from its folder alone
@@ -71,7 +71,7 @@ class RunEstimator(WindowEstimator):
                     write(self.summary_, folder / "report.html")
                 except Exception as error:  # the fit itself succeeded
                     warnings.warn(f"the report could not be drawn ({one_line(error)})", stacklevel=3)
-            self.results_ = results_of(run)
+            self.results_ = read_results(run)
             self._set_attributes(run, choice)
         self.choice_, self.verdict_ = schema.to_values(choice), choice.headline
         metric, expected = choice.task.metric(choice.metric), choice.next_subject

@@ -224,7 +224,7 @@ class RunDatabase:
                 )
                 self._n_added += 1
 
-    def set_aside(self, keys: Sequence[str]) -> None:
+    def hide(self, keys: Sequence[str]) -> None:
         """Hide jobs of a stage that was not completed, until they are added again."""
         with self.transaction() as connection:
             connection.executemany("UPDATE jobs SET stage = ? WHERE key = ?", [(UNDELIVERED, key) for key in keys])

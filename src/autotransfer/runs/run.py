@@ -150,7 +150,7 @@ class Run:
         """Return groups of subjects that are held out together, as positions in recordings.subjects."""
         return held_out_groups(len(self.data.subjects), self.data.units, self.options.n_folds)
 
-    def by_person(self, scores: Scores) -> Scores:
+    def average_units(self, scores: Scores) -> Scores:
         """Return scores by whole subject: the mean over units if sessions or values of a column are held out."""
         return scores if self.data.units is None else self.data.units.average_by_person(scores)
 

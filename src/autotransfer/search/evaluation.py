@@ -26,11 +26,11 @@ def evaluate(run: Run, selection: Selection, evidence: Evidence, entries: Sequen
     options, metric, delivered = run.options, run.options.scoring, delivered_predictions(selection, evidence)
 
     def score(predictions: Predictions, metric: Metric = metric) -> Scores:
-        return run.by_person(evidence.score(metric, predictions))
+        return run.average_units(evidence.score(metric, predictions))
 
     guessing = Scores()
     if isinstance(evidence, RegressionEvidence):
-        candidate_scores, guessing = evidence.candidate_scores, run.by_person(evidence.target_mean_scores)
+        candidate_scores, guessing = evidence.candidate_scores, run.average_units(evidence.target_mean_scores)
         chance = float(np.mean(list(guessing.values())))
     else:
         candidate_scores = scores_on_test(run, entries)
@@ -39,7 +39,7 @@ def evaluate(run: Run, selection: Selection, evidence: Evidence, entries: Sequen
     def single_scores(names: Mapping[str, str]) -> Scores:
         """Return the score of one candidate for each subject. names: name of the candidate by subject."""
         scores = {subject: candidate_scores[name].get(subject) for subject, name in names.items()}
-        return run.by_person({subject: value for subject, value in scores.items() if value is not None})
+        return run.average_units({subject: value for subject, value in scores.items() if value is not None})
 
     nested, subjects = selection.nested_choices, list(selection.nested_choices)
     roles = {"chosen": selection.chosen, "best_uncensored": selection.best_uncensored}

@@ -1,6 +1,6 @@
-"""Perform the plan of a run stage by stage. Each stage ends in an interim result that can be used.
+"""Perform the plan of a run stage by stage. Each stage ends with an interim result that can be used.
 
-Time decides only how far a run gets. A stage that is stopped at the deadline is not delivered.
+The time limit determines only the number of stages. A stage that is stopped at the time limit is not delivered.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from .replay import replay_subjects
 from .selection import OnlineWeights, find_online_weights, select
 
 RESERVED = 0.1  # share of the time limit for the last result
-RECENT = 2  # stages whose gains predict the gain of the next one
-MIN_GAIN = 0.002  # of the score: a smaller gain is not worth another stage
-LEVEL = 0.9  # of the upper end of the 80 % interval
+RECENT = 2  # number of stages whose gains predict the gain of the next stage
+MIN_GAIN = 0.002  # gain of the score that is worth another stage
+LEVEL = 0.9  # quantile at the upper end of the 80 % interval
 
 Callback = Callable[[Run, Choice], None]
 
@@ -82,27 +82,27 @@ def search_settings(run: Run, tell: Tell, *, progress: bool | None) -> list[Sett
     else:
         scores = validation_scores(entries, run.groups, swapped=False)
     by_key = {setting.key: setting for setting in settings}
-    competing: dict[object, dict[str, str | None]] = {}  # methods by key of a setting; each network has a shortlist
+    shortlists: dict[object, dict[str, str | None]] = {}  # by key of a shortlist: methods by key of a setting
     for key, setting in by_key.items():
-        competing.setdefault(shortlist_key(setting, by_network=options.has_stages), {})[key] = setting.method
-    return [by_key[key] for methods in competing.values() for key in shortlist(scores, methods)]
+        shortlists.setdefault(shortlist_key(setting, by_network=options.has_stages), {})[key] = setting.method
+    return [by_key[key] for methods in shortlists.values() for key in shortlist(scores, methods)]
 
 
 class PlanRunner:
-    """Runner of a plan, with its state: delivered stages, their interim results and the time that was spent."""
+    """Runner of a plan. Its state is the delivered stages, their interim results and the time spent."""
 
     def __init__(self, run: Run, plan: Plan, tell: Tell, *, progress: bool | None, on_result: Callback | None) -> None:
         self.run, self.plan, self.tell, self.progress, self.on_result = run, plan, tell, progress, on_result
-        known = run.database.recall
-        self.start = time.monotonic() - (known("seconds_spent", float) or 0.0)
+        recall = run.database.recall
+        self.start = time.monotonic() - (recall("seconds_spent", float) or 0.0)
         limit = None if plan.is_repeated else run.options.seconds
-        self.seconds_allowed = known("seconds_allowed", float) or limit or math.inf
+        self.seconds_allowed = recall("seconds_allowed", float) or limit or math.inf
         self.may_stop_early = run.options.has_stages and math.isfinite(self.seconds_allowed)  # if no gain is expected
-        self.n_delivered = known("delivered_stages", int) or 0
-        self.stage_scores = known("stage_scores", list[StageScore]) or []
-        self.nested_weights = known("nested_weights", list[dict[str, dict[str, float]]]) or []  # after each stage
-        self.result_seconds = 0.0  # that the slowest interim result took
-        self.selected: tuple[Choice, Predictions] | None = None  # after the last completed stage
+        self.n_delivered = recall("delivered_stages", int) or 0
+        self.stage_scores = recall("stage_scores", list[StageScore]) or []
+        self.nested_weights = recall("nested_weights", list[dict[str, dict[str, float]]]) or []  # after each stage
+        self.result_seconds = 0.0  # seconds that the slowest interim result took
+        self.selected: tuple[Choice, Predictions] | None = None  # result of `_select` after the last completed stage
         run.database.remember(plan=plan)
 
     @property
@@ -111,7 +111,7 @@ class PlanRunner:
 
     @property
     def seconds_left(self) -> float:
-        """Return the seconds until the last result must be begun."""
+        """Return the seconds until the computation of the last result must start."""
         reserved = RESERVED * self.seconds_allowed if math.isfinite(self.seconds_allowed) else 0.0
         return self.seconds_allowed - self.seconds_spent - max(reserved, self.result_seconds)
 
@@ -140,10 +140,10 @@ class PlanRunner:
         ]
 
     def _train(self, number: int) -> bool:
-        """Train a stage on all folds. Return whether it was completed."""
+        """Train a stage on all folds, and return whether the stage was completed."""
         run, stage, entries = self.run, self.plan.stages[number], self._entries(number)
         if not self._has_time(number):
-            self._set_aside(number)
+            self._hide_fits(number)
             return False
         run.database.add(entries)
         seconds = math.inf if number == 0 or stage.ignores_time_limit else self.seconds_left
@@ -155,7 +155,7 @@ class PlanRunner:
         try:
             run.train(progress=self.progress, label=stage.name, counted=entries)
         except TimeLimitReached:
-            self._set_aside(number)
+            self._hide_fits(number)
             spent = clock(time.monotonic() - start)
             self.tell(f"{stage.name}: stopped at the time limit after {spent}, and not part of the result")
             return False
@@ -164,32 +164,32 @@ class PlanRunner:
         return True
 
     def _has_time(self, number: int) -> bool:
-        """Return whether the time left suffices for a stage, if fits take as long as finished fits of their family."""
-        # families without finished fits, and stages that were begun before, are assumed to take no time
+        """Return whether the time left suffices for a stage, estimated from finished fits of the same families."""
+        # Families without finished fits, and stages that have started before, are assumed to take no time.
         statuses, entries = self.run.database.statuses(), self._entries(number)
-        of_stage = {statuses.get(entry.key) for entry in entries}
-        if number == 0 or self.plan.stages[number].ignores_time_limit or of_stage <= {*FINISHED}:
+        stage_statuses = {statuses.get(entry.key) for entry in entries}
+        if number == 0 or self.plan.stages[number].ignores_time_limit or stage_statuses <= {*FINISHED}:
             return True
         seconds: dict[str, list[float]] = {}
-        if not of_stage & {"running", *FINISHED}:
+        if not stage_statuses & {"running", *FINISHED}:
             for entry in self.run.database.entries():
                 if entry.record is not None:
                     seconds.setdefault(entry.setting.family, []).append(entry.record.seconds)
         return self.seconds_left > sum(fmean(seconds.get(entry.setting.family, [0.0])) for entry in entries)
 
-    def _set_aside(self, number: int) -> None:
-        """Hide the fits of a stage that was not completed. They stay in the run database for `resume`."""
+    def _hide_fits(self, number: int) -> None:
+        """Hide the fits of a stage that was not completed. The run database keeps these fits for `resume`."""
         delivered = {entry.key for n in range(self.n_delivered) for entry in self._entries(n)}
         keys = [entry.key for entry in self._entries(number) if entry.key not in delivered]
-        self.run.database.set_aside(keys)
+        self.run.database.hide(keys)
 
-    def _fits_baselines(self, *, is_last: bool) -> bool:
-        """Return whether baselines that need fits of their own are scored: from the first network on, or at the end."""
+    def _should_fit_baselines(self, *, is_last: bool) -> bool:
+        """Return whether baselines are fitted: after the first stage with networks or, without networks, at the end."""
         has_network = [any(not s.network.closed_form for s in stage.settings) for stage in self.plan.stages]
         return any(has_network[: self.n_delivered]) or (is_last and not any(has_network))
 
     def _deliver(self, *, is_last: bool = False) -> Choice:
-        """Return the result of all delivered stages after writing it. is_last: no stage follows."""
+        """Compute, write and return the result of all delivered stages. is_last: whether no stage follows."""
         start = time.monotonic()
         with threads(min(FEW, cores())):
             choice, online = self._make_choice(is_last=is_last)
@@ -203,7 +203,7 @@ class PlanRunner:
         return choice
 
     def _make_choice(self, *, is_last: bool) -> tuple[Choice, OnlineWeights | None]:
-        """Select, evaluate and diagnose; with the last result also replay held-out subjects."""
+        """Select, evaluate and diagnose, and replay held-out subjects for the last result."""
         run, has_stages = self.run, self.run.options.has_stages
         check_same_data(run.database, run.options, run.recordings)  # a mapped file may have been written to
         stages = self.plan.stages[: self.n_delivered]
@@ -216,8 +216,8 @@ class PlanRunner:
         is_last |= end_reason is not None
         write_results(run)
         with show_work("scoring baselines", progress=self.progress):
-            scored, skipped = baseline_scores(run, fit_missing=self._fits_baselines(is_last=is_last))
-        baselines = {name: run.by_person(scores) for name, scores in scored.items()}
+            scores, skipped = baseline_scores(run, fit_missing=self._should_fit_baselines(is_last=is_last))
+        baselines = {name: run.average_units(by_unit) for name, by_unit in scores.items()}
         choice = replace(
             choice, baselines=baselines, skipped_baselines=skipped, fingerprint=run.database.require("fingerprint", str)
         )
@@ -252,7 +252,7 @@ class PlanRunner:
             self.tell(f"interim result after {clock(stage.seconds)}: {result}; predict can use it")
 
     def _end_reason(self, *, is_last: bool) -> str | None:
-        """Return why no other stage follows; None if one may."""
+        """Return why no other stage follows; None if a stage may follow."""
         if self.n_delivered == len(self.plan.stages):
             return "everything in its plan was trained"
         if is_last:
@@ -262,10 +262,10 @@ class PlanRunner:
         return None
 
     def _select(self, candidates: Sequence[Setting], *, is_last: bool) -> tuple[Choice, Predictions]:
-        """Select from the candidates, then evaluate and diagnose the selection. Return its predictions, too."""
+        """Select from the candidates, evaluate and diagnose, and return the choice with its predictions."""
         run, name_of = self.run, self.run.options.name_of
         named = [NamedSetting(name_of(setting), setting) for setting in candidates]
-        paper = next((one for one in named if one.setting == run.options.reference), None)
+        paper_network = next((pair for pair in named if pair.setting == run.options.reference), None)
         entries = finished_entries(run, candidates, run.folds())
         evidence: Evidence
         if run.options.task.is_numeric:
@@ -273,25 +273,25 @@ class PlanRunner:
             run.database.remember(candidate_scores=evidence.candidate_scores)
         else:
             evidence = ClassificationEvidence.from_run(run, named, entries)
-        selection = select(evidence, paper)
+        selection = select(evidence, paper_network)
         if run.options.has_stages and selection.ensemble is not None:
             scores = evidence.score(run.options.scoring, delivered_predictions(selection, evidence))
             number = self.n_delivered - 1
             seconds = self.stage_scores[-1].seconds if is_last else self.seconds_spent
             score = StageScore.from_scores(
-                self.plan.stages[number].name, number, seconds, scores, run.by_person(scores)
+                self.plan.stages[number].name, number, seconds, scores, run.average_units(scores)
             )
             self.stage_scores = [*self.stage_scores[:number], score]
             self.nested_weights = [*self.nested_weights[:number], selection.ensemble.nested]
             if self.may_stop_early:
-                selection = self._with_earlier_weights(selection, selection.ensemble)
+                selection = self._use_earlier_weights(selection, selection.ensemble)
         evaluation = evaluate(run, selection, evidence, entries)
         facts = {name: getattr(run.options, name) for name in ("target", "at_least", "hold_out")}
         choice = Choice.combine(selection, evaluation, diagnose(run, selection, evidence), **facts)
         return choice, delivered_predictions(selection, evidence)
 
-    def _with_earlier_weights(self, selection: Selection, ensemble: Ensemble) -> Selection:
-        """Give each subject the weights of the stage after which the run would have stopped without the subject."""
+    def _use_earlier_weights(self, selection: Selection, ensemble: Ensemble) -> Selection:
+        """Set the nested weights of each subject to those after the last stage of a run without the subject."""
         names, nested = list(map(str, self.run.recordings.subjects)), dict(ensemble.nested)
         for group in self.run.groups:
             subjects = {names[subject] for subject in group} & set(nested)
@@ -301,7 +301,7 @@ class PlanRunner:
 
 
 def expects_gain(scores: Sequence[Scores], without: Collection[str] = ()) -> bool:
-    """Return whether the 80 % interval of a stage's mean gain reaches MIN_GAIN. scores: by subject after each stage."""
+    """Return whether the 80 % interval of the mean gain reaches MIN_GAIN. scores: by subject after each stage."""
     if len(scores) <= RECENT:
         return True
     subjects = [name for name in scores[-1] if name not in without]
@@ -319,8 +319,8 @@ def stages_without(stage_scores: Sequence[StageScore], subjects: Collection[str]
     return next((n for n in range(1, len(scores)) if not expects_gain(scores[:n], subjects)), len(scores))
 
 
-def results_of(run: Run) -> pd.DataFrame:
-    """Return results.csv: a row for each finished job and test subject."""
+def read_results(run: Run) -> pd.DataFrame:
+    """Return the table of results.csv, with a row for each finished job and test subject."""
     table = results_table(finished_fits(run.database.entries(), run.data.subjects, run.options.name_of, run.groups))
     scores = run.database.recall("candidate_scores", dict[str, Scores])
     if scores is not None:  # records of regressions have no scores
@@ -330,4 +330,4 @@ def results_of(run: Run) -> pd.DataFrame:
 
 
 def write_results(run: Run) -> None:
-    write_atomically(run.folder / "results.csv", csv_text(results_of(run)))
+    write_atomically(run.folder / "results.csv", csv_text(read_results(run)))

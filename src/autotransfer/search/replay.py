@@ -96,12 +96,12 @@ def replay_subjects(
             tables.setdefault("calibrated", {}).setdefault(labels, {})[name] = float(trust_score.score[share])
     best = {labels: best_trust(list(by_subject.values())) for labels, by_subject in trust.items()}
     with_labels: dict[str, Any] = {
-        table: {labels: run.by_person(scores) for labels, scores in tables.get(table, {}).items()}
+        table: {labels: run.average_units(scores) for labels, scores in tables.get(table, {}).items()}
         for table in ("before_calibration", "calibrated", "personal")
     }
     return ReplayResult(
         **with_labels,
-        **adaptation_results(adaptation, run.by_person),
+        **adaptation_results(adaptation, run.average_units),
         calibrates_with=helpful_label_numbers(tables.get("before_calibration", {}), tables.get("calibrated", {})),
         trust={str(labels): [SHARES[k], SHARPNESS[n]] for labels, (k, n) in fill_label_numbers(best).items()},
     )
@@ -117,16 +117,16 @@ def fill_label_numbers(values: Mapping[str, T]) -> dict[int, T]:
 
 
 def adaptation_results(
-    subjects: Mapping[str, AdaptationScores], by_person: Callable[[Scores], Scores]
+    subjects: Mapping[str, AdaptationScores], average_units: Callable[[Scores], Scores]
 ) -> dict[str, Any]:
-    """Return the fields of `ReplayResult` about adaptation. by_person: averages scores over the units of a subject."""
+    """Return the fields of `ReplayResult` about adaptation. average_units: averages scores over units of a subject."""
     stacked = AdaptationScores.stack(list(subjects.values()))
 
     def by_order(methods: Sequence[str]) -> dict[str, Scores]:
         """Return scores by order of windows. methods: method of each subject."""
         scores = {name: subjects[name].by_method[method][0] for name, method in zip(subjects, methods, strict=True)}
         return {
-            order: by_person({name: float(row[k]) for name, row in scores.items()}) for k, order in enumerate(ORDERS)
+            order: average_units({name: float(s[k]) for name, s in scores.items()}) for k, order in enumerate(ORDERS)
         }
 
     methods = select_without_each(stacked, delivered_method)
@@ -149,7 +149,7 @@ def adaptation_results(
     gains = [at_once[name] - stacked.by_method[NO_ADAPTATION][k, 0] for k, name in enumerate(subjects)]
     return results | {
         "online": by_order(rules),
-        "all_windows": by_person(at_once),
+        "all_windows": average_units(at_once),
         "rule": RULES[best_rule(stacked)],
         "online_session": method in RULES,
         "online_all_windows": float(np.mean(gains)) >= 0,
