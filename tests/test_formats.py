@@ -18,7 +18,7 @@ import torch
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.person.stream.source import open_source
-from autotransfer.recordings import Cutting, Raw, absolute, read
+from autotransfer.recordings import Cutting, Raw, make_absolute, read
 from autotransfer.recordings.cutting import Continuous, Event, cut, parse_events
 from autotransfer.recordings.pattern import compile_pattern
 from autotransfer.recordings.timestamps import Clock, measure_rate
@@ -391,13 +391,13 @@ def test_a_bids_folder(bids: Path) -> None:
 def test_the_absolute_source_works_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x.xdf").write_bytes(b"")
     monkeypatch.chdir(tmp_path)
-    assert absolute("bids:here?task=a/b") == f"bids:{tmp_path}/here?task=a/b"
-    assert absolute("x.xdf?stream=EEG") == f"{tmp_path}/x.xdf?stream=EEG"
+    assert make_absolute("bids:here?task=a/b") == f"bids:{tmp_path}/here?task=a/b"
+    assert make_absolute("x.xdf?stream=EEG") == f"{tmp_path}/x.xdf?stream=EEG"
     (tmp_path / "watch").mkdir()
     for same in ("synthetic", "watch", "moabb:BNCI2014_001", "b.npz"):
-        assert absolute(same) == same
+        assert make_absolute(same) == same
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert absolute("bids:~/letters") == f"bids:{tmp_path / 'home' / 'letters'}"
+    assert make_absolute("bids:~/letters") == f"bids:{tmp_path / 'home' / 'letters'}"
 
 
 # --- XDF -------------------------------------------------------------------------------------------------------------

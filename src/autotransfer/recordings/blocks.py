@@ -44,24 +44,23 @@ def concatenate(blocks: Iterable[Raw], *, name: str, hints: Mapping[str, str] | 
 
 
 def _match(block: Raw, first: Raw, slack: int) -> None:
-    """Reorder the channels of a block as in the first one; refuse other differences."""
+    """Reorder the channels of a block as in the first block; raise if the blocks differ otherwise."""
     if sorted(block.channels) == sorted(first.channels):
         block.X = block.X[:, [block.channels.index(name) for name in first.channels]]
         block.channels = first.channels
-    for having, lacking in ((first, block), (block, first)):
-        if extra := [name for name in having.channels if name not in lacking.channels]:
+    for one, other in ((first, block), (block, first)):
+        if extra := [name for name in one.channels if name not in other.channels]:
             raise UserError(
-                f"{having.name} has the channel {shown(extra[0])}, {lacking.name} has not; keep equal channels in all"
+                f"{one.name} has the channel {shown(extra[0])}, {other.name} has not; keep equal channels in all"
             )
     for what, words, remedy in (
         ("sfreq", "sampled at {} Hz", "resample all of them to the same rate"),
         ("start", "cut from {} s", "cut the same windows from all of them"),
     ):
-        own, other = getattr(block, what), getattr(first, what)
-        pair = np.array([own, other], dtype=np.float64)  # NaN for None
-        if not np.isclose(pair[0], pair[1], atol=1e-9, rtol=1e-6, equal_nan=True):
-            own, other = (words.format("an unknown number of" if n is None else f"{n:g}") for n in (own, other))
-            raise UserError(f"{block.name} is {own}, {first.name} is {other}; {remedy}")
+        values = np.array([getattr(block, what), getattr(first, what)], dtype=np.float64)  # NaN for None
+        if not np.isclose(values[0], values[1], atol=1e-9, rtol=1e-6, equal_nan=True):
+            texts = [words.format("an unknown number of" if np.isnan(n) else f"{n:g}") for n in values]
+            raise UserError(f"{block.name} is {texts[0]}, {first.name} is {texts[1]}; {remedy}")
     if None not in (block.unit, first.unit) and block.unit != first.unit:
         raise UserError(f"{block.name} has the unit {shown(block.unit)}, {first.name} {shown(first.unit)}; convert one")
     if abs(block.X.shape[2] - first.X.shape[2]) > slack:
@@ -87,6 +86,6 @@ def _join_windows(parts: list[Raw]) -> Array:
 
 
 def _join(lists: list[list[Label] | None]) -> list[Label] | None:
-    """Concatenate lists; None if one of them is unknown."""
+    """Concatenate lists of labels; None if one list is unknown."""
     known = [labels for labels in lists if labels is not None]
     return [label for labels in known for label in labels] if len(known) == len(lists) else None

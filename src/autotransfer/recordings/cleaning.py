@@ -20,7 +20,7 @@ from .signal import channel_names
 from .statistics import signal_statistics
 from .windows import as_window_array
 
-MANY = 0.25  # share of subjects with the same dead channel, from which the channel is left out and not the subjects
+MAX_SUBJECTS = 0.25  # share of subjects with the same dead channel from which the channel is left out, not the subjects
 
 
 def clean(raw: Raw) -> tuple[Raw, list[str]]:
@@ -51,7 +51,7 @@ def _drop_dead_channels(raw: Raw) -> tuple[Raw, list[str]]:
     subject, subjects = encode_optional(raw.subject, len(raw.X), "subject", raw.subjects)
     dead = signal_statistics(raw.X, subject, len(subjects)).flat > FLAT  # (S, C)
     names, notes = raw.channels, []
-    gone = dead.mean(0) >= MANY if len(subjects) > 1 else dead.all(0)
+    gone = dead.mean(0) >= MAX_SUBJECTS if len(subjects) > 1 else dead.all(0)
     if gone.all():
         raise UserError("no channel is left to train on: all are constant in many subjects")
     if gone.any():

@@ -21,12 +21,12 @@ from .signal import channel_names
 from .statistics import Ints, find_extremes, signal_statistics
 from .windows import as_window_array
 
-FAR = 30.0  # times: the amplitudes of 262 people of thirteen sets lie within 3.4 times the median, units seldom do
-TELLING = 0.15  # share of windows by which a group must predict the class better than chance
-SHUFFLES = 20
-MOST_PAIRS = 3  # of subjects with shared samples that are named
-FEW = 2  # subjects that a fold holds out
-CLIPPED = 0.05  # share of samples at the end of a device's range: the 428 people of 21 sets stay below
+UNIT_RATIO = 30.0  # of amplitudes in two units; those of 262 subjects are below 3.4 times the median of their set
+MIN_CONFOUNDING = 0.15  # difference in accuracy by which a group must predict the class better than chance
+SHUFFLES = 20  # permutations of labels that estimate chance
+MOST_PAIRS = 3  # pairs of subjects that are named
+HELD_OUT = 2  # subjects that a fold holds out
+MAX_CLIPPED = 0.05  # share of samples at the end of a device's range; it is lower for all of 428 subjects of 21 sets
 FLAT = 0.5  # share of windows in which a channel is constant
 SAME = 0.5  # share of windows with another subject's samples, from which two subjects are one recording
 CLEAN = "or run with --clean"
@@ -63,7 +63,7 @@ class Study(NamedTuple):
 
 
 def find_concerns(study: Study) -> list[str]:
-    """Return a line for each concern, the gravest first; `Recordings` itself warns of others."""
+    """Return a line for each concern, the most serious first, except those that `Recordings` warns of."""
     lines: list[str] = []
     if study.raw.subject is not None:
         n_subjects, n = len(study.subjects), len(study.X)
@@ -102,7 +102,7 @@ def _name_concerns(study: Study) -> Iterator[str]:
 
 
 def _simplify(name: str) -> str:
-    """Return a name without case, invisible characters, and separators except between digits or before them."""
+    """Return a name in lower case without invisible characters and separators, except separators next to digits."""
     text = unicodedata.normalize("NFKC", name).casefold()
     marks = {"Pd": "-", "Pc": "-", "Zs": "-", "Cc": "-", "Cf": ""}
     text = "".join(marks.get(unicodedata.category(letter), letter) for letter in text)
@@ -112,13 +112,13 @@ def _simplify(name: str) -> str:
 def _class_concerns(study: Study) -> Iterator[str]:
     """Yield rare classes, subjects that cannot be scored, and confounded classes."""
     subject, subjects, label, session = study.subject, study.subjects, study.label, study.raw.session
-    rare = np.flatnonzero((study.counts > 0).sum(0) <= min(FEW, len(subjects) - 1)).tolist()
+    rare = np.flatnonzero((study.counts > 0).sum(0) <= min(HELD_OUT, len(subjects) - 1)).tolist()
     if rare:
         having = [str(subjects[s]) for s in np.flatnonzero(study.counts[:, rare].any(1)).tolist()]
         names = shorten(", ".join(shown(study.classes[k]) for k in rare), 100)
         yield (
-            f"{count(len(rare), 'rare class', 'rare classes')} ({names}): at most {FEW} of {len(subjects)} subjects "
-            f"have such windows ({_list_names(having)}); when they are held out, none is left for training"
+            f"{count(len(rare), 'rare class', 'rare classes')} ({names}): at most {HELD_OUT} of {len(subjects)} "
+            f"subjects have such windows ({_list_names(having)}); when they are held out, none is left for training"
         )
     one_class = [str(subjects[s]) for s in np.flatnonzero((study.counts > 0).sum(1) < 2).tolist()]
     if one_class:
@@ -128,8 +128,8 @@ def _class_concerns(study: Study) -> Iterator[str]:
         )
     if share := _confounded(subject, label, np.zeros_like(subject)):
         yield (
-            f"the subject of a window predicts the class of {share}: classes are confounded with subjects, so prefer "
-            "penalties of the mode conditional"
+            f"the subject of a window predicts the class of {share}: classes are confounded with subjects; use "
+            "conditional penalties"
         )
     if session is not None and (share := _confounded(_code_sessions(subject, session), label, subject)):
         yield (
@@ -146,11 +146,11 @@ def _code_sessions(subject: Ints, session: object) -> Ints:
 
 def _confounded(groups: Ints, label: Ints, within: Ints) -> str | None:
     """Describe how well groups (N,) predict labels (N,); None if not better than labels shuffled `within` (N,)."""
-    known, place = np.unique(groups, return_inverse=True)
+    unique_groups, group = np.unique(groups, return_inverse=True)
 
     def accuracy(y: Ints) -> float:
-        counts = np.zeros((len(known), int(label.max()) + 1), np.int64)
-        np.add.at(counts, (place, y), 1)
+        counts = np.zeros((len(unique_groups), int(label.max()) + 1), np.int64)
+        np.add.at(counts, (group, y), 1)
         return float(counts.max(1).sum() / len(y))
 
     draw = np.random.default_rng(0)
@@ -161,7 +161,7 @@ def _confounded(groups: Ints, label: Ints, within: Ints) -> str | None:
         mixed[order] = label[np.lexsort((draw.random(len(label)), within))]
         chance.append(accuracy(mixed))
     share, expected = accuracy(label), float(np.mean(chance))
-    if share <= max(chance) or share - expected < TELLING:
+    if share <= max(chance) or share - expected < MIN_CONFOUNDING:
         return None
     return f"{share:.0%} of the windows, where {expected:.0%} would be chance"
 
@@ -185,7 +185,7 @@ def _copy_concerns(study: Study) -> Iterator[str]:
             )
     for near in find_near_copies(study.X, subject):
         if near not in {(pair.first, pair.second) for pair in between}:
-            first, second = (shown(subjects[place]) for place in near)
+            first, second = (shown(subjects[index]) for index in near)
             yield (
                 f"{first} and {second} are probably one recording, rounded, rescaled or with other channels: a test "
                 "subject would be among the training subjects; leave one of them out"
@@ -213,7 +213,7 @@ def _signal_concerns(study: Study) -> Iterator[str]:
         yield f"X has NaN or infinite values {where}: drop or interpolate them, {CLEAN}"
     scales = signals.scales
     middle = float(np.nanmedian(scales)) if np.isfinite(scales).sum() > 1 else math.nan
-    for s in np.flatnonzero((scales > FAR * middle) | (scales * FAR < middle)).tolist():
+    for s in np.flatnonzero((scales > UNIT_RATIO * middle) | (scales * UNIT_RATIO < middle)).tolist():
         yield (
             f"the signals of {shown(subjects[s])} vary by {scales[s]:.2g}, the others by {middle:.2g}, a factor of "
             f"about {write_factor(scales[s] / middle)}: convert all to the same unit"
@@ -222,15 +222,13 @@ def _signal_concerns(study: Study) -> Iterator[str]:
     for share, least, what in (
         (isolated, 0.0, f"is {{1:g}} in {{0:.2%}} of the samples, far from others; if it marks lost ones, {LOST}"),
         (signals.flat, FLAT, f"is constant in {{:.0%}} of the windows; leave subjects or channels out, {CLEAN}"),
-        (clipped, CLIPPED, "has {:.0%} clipped samples; record with less gain, or leave these windows out"),
+        (clipped, MAX_CLIPPED, "has {:.0%} clipped samples; record with less gain, or leave these windows out"),
     ):
         known = np.nan_to_num(share)
-        places = np.argwhere(known > least)
-        if len(places):
+        found = np.argwhere(known > least)  # (n, 2) subject and channel
+        if len(found):
             s, c = divmod(int(np.argmax(known)), known.shape[1])
-            more = (
-                f" (the worst of {len(places)} in {len(np.unique(places[:, 0]))} subjects)" if len(places) > 1 else ""
-            )
+            more = f" (the worst of {len(found)} in {len(np.unique(found[:, 0]))} subjects)" if len(found) > 1 else ""
             yield f"channel {shown(names[c])} of {shown(subjects[s])}{more} {what.format(known[s, c], values[s, c])}"
 
 
@@ -251,7 +249,8 @@ def compare_with_training(
         which = f"channels {_list_names(constant)} are" if len(constant) > 1 else f"channel {constant[0]} is"
         lines.append(f"{which} constant in these windows: check the electrodes")
     scales = {name: s for name, s in zip(subjects, signals.scales, strict=True) if math.isfinite(s)}
-    far = {} if scale is None else {name: s for name, s in scales.items() if not 1 / FAR < s / scale < FAR}
+    low, high = (0.0, math.inf) if scale is None else (scale / UNIT_RATIO, scale * UNIT_RATIO)
+    far = {name: s for name, s in scales.items() if not low < s < high}
     if far and scale is not None:
         first, spread = next(iter(far.items()))
         more = f" and {len(far) - 1} more" if len(far) > 1 else ""

@@ -37,7 +37,7 @@ Options = dict[str, str]
 
 
 class Format(NamedTuple):
-    """A file format; exceptions from `open` become one line."""
+    """Reader of a file format; an exception of `open` becomes an error of one line."""
 
     open: Callable[[Path, Cutting, Options], Continuous | Raw]
     options: tuple[str, ...] = ()  # that may follow the path
@@ -45,7 +45,7 @@ class Format(NamedTuple):
 
 
 def _fif(*kinds: str) -> list[str]:
-    """Return the endings of FIF files as MNE and BIDS name them."""
+    """Return the endings of FIF files of these kinds, in the conventions of MNE and BIDS."""
     return [f"{mark}{kind}.fif{packed}" for mark in "-_" for kind in kinds for packed in ("", ".gz")]
 
 
@@ -65,7 +65,7 @@ FORMATS = {
     **dict.fromkeys(EPOCHS, Format(open_epochs)),
 }
 UNCUT = "each file is one window; if it is longer than one, cut it: --window SECONDS"
-MOST_SHOWN = 8  # names of events in a message
+MOST_EVENTS = 8  # names of events in a message
 
 
 def list_endings() -> list[str]:
@@ -120,7 +120,7 @@ def _stem(path: Path) -> str:
 
 
 def recordings_in(folder: Path) -> list[Path]:
-    """Return the files of known formats in and below a folder; files that end in .fif alone are the last choice."""
+    """Return files of known formats in and below a folder; other .fif files only if there are no such files."""
     files = [path for path in files_below(folder) if get_ending(path) is not None and not _is_later_part(path)]
     return [path for path in files if get_ending(path) not in ANY_FIF] or files
 
@@ -132,7 +132,7 @@ def _is_later_part(path: Path) -> bool:
 
 
 def _check_names(folder: Path, paths: list[Path], cutting: Cutting) -> None:
-    """Refuse files that need a pattern: in folders, of several formats, or CSV files."""
+    """Raise if names of files do not state the subject, or if files have several formats."""
     for path in paths:
         if (path.parent != folder and not path.name.startswith("sub-")) or get_format(path).needs_pattern:
             name = path.relative_to(folder).as_posix()
@@ -149,7 +149,7 @@ def _check_names(folder: Path, paths: list[Path], cutting: Cutting) -> None:
 
 
 def open_recording(path: Path, files: Files, cutting: Cutting) -> Continuous | Raw:
-    """Open one of the files; refuse a rate that contradicts the file, and options of cutting for epochs."""
+    """Open a file; raise if the user gives another rate than the file, or options of cutting for epochs."""
     found = open_bids(path) if files.is_bids else get_format(path).open(path, cutting, files.options)
     found.sfreq = agree_on_rate(found.sfreq, cutting.sfreq, str(path))
     if cutting.sfreq is not None:
@@ -170,10 +170,10 @@ def state_filter(raw: Raw, given: dict[str, Any] | None) -> None:
 
 
 def check_uncut(what: str, cutting: Cutting) -> None:
-    """Refuse options that only continuous recordings have."""
-    if cutting.given:
+    """Raise if options of continuous recordings are given for windows."""
+    if cutting.given_options:
         raise UserError(
-            f"{shown(what, 400)} holds windows that are cut already; leave out {', '.join(cutting.given)}, for "
+            f"{shown(what, 400)} holds windows that are cut already; leave out {', '.join(cutting.given_options)}, for "
             f"continuous recordings only (BIDS folders, {', '.join(list_endings())})"
         )
 
@@ -230,9 +230,9 @@ def _list_events(events: Counter[str]) -> str:
     """List events with their counts, and options that cut windows at them."""
     if not events:
         return "there are no events"
-    names = [name for name, _ in events.most_common(MOST_SHOWN)]
+    names = [name for name, _ in events.most_common(MOST_EVENTS)]
     listed = ", ".join(f"{shown(name)} ({events[name]})" for name in names)
-    more = f" and {len(events) - MOST_SHOWN} more" if len(events) > MOST_SHOWN else ""
+    more = f" and {len(events) - MOST_EVENTS} more" if len(events) > MOST_EVENTS else ""
     is_plain = not any(set(name) & set(",={") for name in names)
     text = ",".join(sorted(names)) if is_plain else json.dumps({name: name for name in sorted(names)})
     return f"there are {listed}{more}; for example --window 1 --events {shlex.quote(text)}"

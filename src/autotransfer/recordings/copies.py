@@ -1,10 +1,8 @@
-"""Samples that windows share.
+"""Detection of samples that two subjects or sessions share, and of subjects that are copies.
 
-If two subjects share samples, they are one recording under two names. If two sessions share samples, test windows hold
-samples of training windows. Overlapping windows may begin at different samples, so every stretch of LENGTH samples has
-a fingerprint that does not depend on its position; one in KEPT is kept, chosen by its value. 64 bits do not coincide by
-chance in a million windows. Copies in another unit or with another offset share no sample; `find_near_copies` finds
-most of them.
+Windows may overlap from any sample on, so every stretch of LENGTH samples gets a fingerprint of 64 bits that does not
+depend on its position in a window. Copies in another unit or with another offset have no fingerprint in common;
+`find_near_copies` finds most of them.
 """
 
 from __future__ import annotations
@@ -19,14 +17,15 @@ from torch import Tensor
 from .chunks import row_chunks
 from .raw import Array
 
-LENGTH = 16  # samples of a stretch, or half of a shorter window
-KEPT = 8
-VARIED = 4  # different values that a stretch must have: resting or lost signals are equal in all subjects
-PRODUCTS = 128  # of samples that describe a window
+LENGTH = 16  # samples of a stretch; half a window if windows are shorter
+KEPT = 8  # one of this many stretches is kept
+MIN_CHANGES = 4  # changes of value within a stretch, because resting and lost signals are equal in all subjects
+PRODUCTS = 128  # products of samples that describe a window
 STRONGEST = 16  # windows of a group that are compared
-MOST_WINDOWS = 2000  # of a group that are used
-RANK = 1e-4  # share of the largest eigenvalue below which a channel mixture is noise
-# These limits find no pair among 681 subjects of 30 data sets, but rounded, inverted and most re-referenced copies.
+MOST_WINDOWS = 2000  # windows of a group that are whitened
+RANK = 1e-4  # share of the largest eigenvalue below which a mixture of channels is noise
+# With these limits no pair is found among 681 subjects of 30 data sets, but rounded, inverted and most re-referenced
+# copies are found.
 LEAST_CORRELATION = 0.8  # of a pair
 MOST_DISTANCE = 0.3  # of the correlation of a pair from 1, relative to other groups
 
@@ -57,13 +56,13 @@ def find_shared_samples(
         return []
     _, key = np.unique(fingerprints.keys, return_inverse=True)
     present = np.ones(len(key), np.int64)
-    of_window = csr_matrix((present, (fingerprints.rows, key)), shape=(len(group), len(key)))
-    of_group = csr_matrix((present, (group[fingerprints.rows], key)), shape=(int(group.max()) + 1, len(key)))
-    window, other = (of_window @ of_group.T).nonzero()  # windows, and groups that share a stretch with them
+    window_keys = csr_matrix((present, (fingerprints.rows, key)), shape=(len(group), len(key)))
+    group_keys = csr_matrix((present, (group[fingerprints.rows], key)), shape=(int(group.max()) + 1, len(key)))
+    window, other = (window_keys @ group_keys.T).nonzero()  # windows, and groups that share a stretch with them
     own = group[window]
     is_shared = own != other
     if within is not None:
-        owner = np.zeros(len(of_group.indptr) - 1, np.int64)
+        owner = np.zeros(len(group_keys.indptr) - 1, np.int64)
         owner[group] = within
         is_shared &= owner[own] == owner[other]
     n_windows = Counter(zip(own[is_shared].tolist(), other[is_shared].tolist(), strict=True))
@@ -95,7 +94,7 @@ def fingerprint_windows(X: Array | Tensor) -> Fingerprints:
             prints = prints[:, :-span] + _mix(prints[:, span:] * odd[n_channels + step])
             span, step = 2 * span, step + 1
         changes = np.cumsum(np.pad(varied, ((0, 0), (1, 0))), axis=1)  # number of changed values so far
-        has_enough = changes[:, length - 1 :] - changes[:, : prints.shape[1]] >= VARIED - 1
+        has_enough = changes[:, length - 1 :] - changes[:, : prints.shape[1]] >= MIN_CHANGES - 1
         kept = has_enough & ((prints >> np.uint64(40)) % np.uint64(KEPT) == 0)
         where, _ = np.nonzero(kept)
         keys.append(prints[kept])
@@ -125,9 +124,8 @@ def find_near_copies(X: Array | Tensor, group: NDArray[np.int64]) -> list[tuple[
     described /= np.linalg.norm(described, axis=1, keepdims=True) + 1e-30
     sizes = np.array([len(part) for part in parts])
     known, starts = np.flatnonzero(sizes), np.concatenate([[0], np.cumsum(sizes)])
-    similarity = np.zeros(
-        (n_groups, n_groups), np.float32
-    )  # median over windows of the best correlation in another group
+    # Median over windows of the highest correlation with a window of another group.
+    similarity = np.zeros((n_groups, n_groups), np.float32)
     for g in known:
         correlation = described[starts[g] : starts[g + 1]] @ described.T
         similarity[g, known] = np.median(np.maximum.reduceat(correlation, starts[known], axis=1), axis=0)

@@ -1,7 +1,7 @@
-"""CSV files of samples: a row for each sample, a column for each channel; pandas reads the numbers.
+"""Reader of CSV files with a row for each sample and a column for each channel.
 
-Names of columns and options determine the roles of columns, which one note lists. A file that can be read in two ways
-is refused, and the error names the option to give.
+Names of columns and options determine which column holds times, labels or a channel; a note lists the result. A file
+that can be read in two ways is refused, and the error names the option to give.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ UNIT = re.compile(r"(?:^|[\s_\[(])(s|sec|seconds|ms|us|µs|ns|min|h)[\])]?$", re
 SECONDS = {
     "s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0,
 }  # fmt: skip
-SLOWEST, FASTEST = 10.0, 2e4  # Hz: between them, times of unknown unit are seconds
+SLOWEST, FASTEST = 10.0, 2e4  # Hz: if the rate is between them, times of unknown unit are taken as seconds
 AGREE_IN_UNIT = 0.05  # relative difference to the user's rate at which a unit of times is meant
-JITTER = 0.5  # of the median step: nine in ten steps differ from it by less
-STEADY = 0.01  # of a step: the steps of clocks and counters differ by less
-LONG = 0.05  # largest share of rows in which labels change
+MAX_JITTER = 0.5  # nine of ten steps differ from the median step by less than this share of it
+STEADY = 0.01  # steps of clocks and counters differ by less than this share of a step
+MAX_CHANGES = 0.05  # largest share of rows in which a column of labels changes
 DECIMALS = re.compile(r"\.(?!\d{3}(?!\d))|\b0+\.|\d{4}\.")  # points that cannot separate thousands
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None")
 OPTIONS = ("label", "channels")
@@ -43,22 +43,22 @@ Floats = NDArray[np.float64]
 
 
 class Table(NamedTuple):
-    """Text of a file, and how to read it."""
+    """Text of a CSV file, with its separator and decimal mark."""
 
-    path: str  # as in messages
-    names: list[str]
-    values: str  # the text below the names
+    path: str  # quoted, for messages
+    names: list[str]  # of columns
+    values: str  # the text below the row of names
     sep: str
     decimal: str
 
-    def place(self, name: str, option: str) -> int:
+    def find_column(self, name: str, option: str) -> int:
         """Return the index of a column that an option names."""
         if name not in self.names:
             raise UserError(f"{self.path} has no column {shown(name)} for {option}; there are {self.list_names()}")
         return self.names.index(name)
 
-    def list_names(self, places: list[int] | None = None) -> str:
-        names = self.names if places is None else [self.names[n] for n in places]
+    def list_names(self, columns: list[int] | None = None) -> str:
+        names = self.names if columns is None else [self.names[n] for n in columns]
         return shown(", ".join(name or "(no name)" for name in names), 200)
 
 
@@ -107,7 +107,7 @@ def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
 
 
 def _read_table(path: Path, cutting: Cutting) -> Table:
-    """Find names, separator and the first row of values."""
+    """Return the text of a file with the names of its columns and its separator."""
     where, lines = repr(str(path)), list(io.StringIO(_text(path), newline=None))
     begin = next((n for n, line in enumerate(lines) if line.strip() and line.lstrip()[0] not in "#%"), None)
     if begin is None:
@@ -141,12 +141,12 @@ def _read_table(path: Path, cutting: Cutting) -> Table:
 
 
 def _text(path: Path) -> str:
-    """Decode UTF-8, UTF-16 with its mark, or else Latin-1."""
+    """Return the text of a file in UTF-8, in UTF-16 with a byte order mark, or otherwise in Latin-1."""
     data = path.read_bytes()
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", errors="replace")
     if b"\0" in data:
-        raise UserError(f"{str(path)!r} is no text in UTF-8, nor in UTF-16 with its mark; export it as UTF-8")
+        raise UserError(f"{str(path)!r} is not text in UTF-8; export it as UTF-8")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -154,7 +154,7 @@ def _text(path: Path) -> str:
 
 
 def _separator(line: str, decimal: str, where: str) -> str:
-    """Return the only comma, semicolon or tab of the first row."""
+    """Return the separator: a comma, semicolon or tab in the first row, the only one that occurs there."""
     plain = re.sub(r'"[^"]*"', "", line)
     found = [mark for mark in ",;\t" if mark in plain and mark != decimal]
     if len(found) > 1:
@@ -172,13 +172,13 @@ def _is_number(cell: str) -> bool:
 
 def _find_roles(table: Table, cutting: Cutting, options: dict[str, str]) -> Roles:
     names, listed = table.names, options.get("channels", "")
-    stated = [table.place(name, "?channels=") for name in listed.split(",") if listed]
+    stated = [table.find_column(name, "?channels=") for name in listed.split(",") if listed]
     free = [n for n, name in enumerate(names) if name and n not in stated]
     times = [n for n in free if TIME.fullmatch(names[n])]
     if cutting.time_column is not None:
-        times = [table.place(cutting.time_column, "--time-column")]
+        times = [table.find_column(cutting.time_column, "--time-column")]
     by_name = [n for n in free if names[n].lower() in LABELS]
-    labels = [table.place(options["label"], "?label=")] if "label" in options else by_name
+    labels = [table.find_column(options["label"], "?label=")] if "label" in options else by_name
     for found, option in ((times, "--time-column NAME"), (labels, "?label=NAME after the path")):
         if len(found) > 1:
             raise UserError(f"{table.path} has the columns {table.list_names(found)}; choose one with {option}")
@@ -189,7 +189,7 @@ def _find_roles(table: Table, cutting: Cutting, options: dict[str, str]) -> Role
 
 
 def _read_columns(table: Table, roles: Roles) -> dict[int, Any]:
-    """Read the columns that are used, by their index: text (n,) of labels, and numbers (n,)."""
+    """Return the columns that have a role by their index, labels as text (n,) and the others as numbers (n,)."""
     import pandas as pd
 
     missing: dict[Any, tuple[str, ...]] = {n: MISSING for n in range(len(table.names)) if n != roles.label}
@@ -230,23 +230,23 @@ def _check_channels(table: Table, roles: Roles, columns: dict[int, Any]) -> None
 
 
 def _is_ramp(values: Floats) -> bool:
-    """Return whether values rise in equal steps, which no signal does."""
+    """Return whether values rise in equal steps, as those of clocks and counters do."""
     steps = np.diff(values)
     middle = float(np.median(steps)) if len(steps) else 0.0
     return middle > 0 and bool(np.mean(np.abs(steps - middle) <= STEADY * middle) >= 0.95)
 
 
 def _is_label(values: Floats) -> bool:
-    """Return whether values are whole numbers, not all 0, that change in few rows."""
+    """Return whether values are whole numbers that change in few rows and are not all 0."""
     known = values[np.isfinite(values)]
-    return bool(known.any() and (known == np.rint(known)).all() and np.mean(np.diff(known) != 0) <= LONG)
+    return bool(known.any() and (known == np.rint(known)).all() and np.mean(np.diff(known) != 0) <= MAX_CHANGES)
 
 
 def _find_rate(stamps: Floats, name: str, sfreq: float | None, where: str) -> tuple[float, float]:
     """Return the rate in Hz and the unit of times in seconds, which `sfreq` determines if it is given."""
     steps = np.diff(stamps[np.isfinite(stamps)])
     middle = float(np.median(steps)) if len(steps) else 0.0
-    if not middle > 0 or np.mean(np.abs(steps - middle) > JITTER * middle) > 0.1:
+    if not middle > 0 or np.mean(np.abs(steps - middle) > MAX_JITTER * middle) > 0.1:
         raise UserError(
             f"times of {where} in {shown(name)} do not rise evenly; resample it, or give --sfreq and {LISTING}"
         )
@@ -268,7 +268,7 @@ def _find_rate(stamps: Floats, name: str, sfreq: float | None, where: str) -> tu
 
 
 def _describe_roles(table: Table, roles: Roles, sfreq: float | None, unit: float | None, cutting: Cutting) -> str:
-    """Write the roles of columns in one line."""
+    """Return one line that lists the columns of each role."""
     parts = [f"channels {table.list_names(roles.channels)}"]
     if roles.time is not None:
         units = next((known for known, seconds in SECONDS.items() if seconds == unit), "s")

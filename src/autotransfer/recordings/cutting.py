@@ -19,7 +19,7 @@ from .filters import CausalFilter, Filter, parse_filter
 from .raw import LARGEST, Array, Label, Raw
 
 HOW_TO_MAP = "give names of events and their classes, such as --events T1=left,T2=right (events={'T1': 'left', ...})"
-LATE = 0.501  # samples by which a window may begin late; if the next sample is later, the first one is lost
+MAX_DELAY = 0.501  # samples by which a window may begin later than its event; if it is more, a sample is missing
 
 
 class Event(NamedTuple):
@@ -40,7 +40,7 @@ class Continuous:
     sfreq: float | None  # Hz
     unit: str | None = None
     events: list[Event] = field(default_factory=list)
-    bad: list[Event] = field(default_factory=list)  # stretches that no window may touch
+    bad: list[Event] = field(default_factory=list)  # stretches that windows must not overlap
     times: Array | None = None  # (n_times,) s, if samples can be missing between two others
     breaks: tuple[int, ...] = ()  # samples before which others are missing, in order
     sources: dict[str, str] = field(default_factory=dict)  # of sfreq (see signal.py)
@@ -103,7 +103,7 @@ class Cutting:
         )  # fmt: skip
 
     @property
-    def given(self) -> list[str]:
+    def given_options(self) -> list[str]:
         """Return the names of options that differ from their defaults."""
         return [name for name, value in asdict(self).items() if value is not None and (name, value) != ("offset", 0.0)]
 
@@ -142,7 +142,7 @@ def _parse_text(text: str) -> dict[str, str]:
 
 
 def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None = None) -> Raw:
-    """Return the windows of one recording; y holds the classes of events, or `label`, or is unknown."""
+    """Return the windows of one recording, with the classes of events, or else `label`, as y."""
     band = parse_filter(cutting.filter) or Filter()
     about = {name: getattr(recording, name) for name in ("channels", "sfreq", "unit", "sources", "notes")}
     about |= {"filter": replace(band, is_causal=bool(band)), "has_gaps": bool(recording.breaks)}
@@ -152,12 +152,14 @@ def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None =
     length = _length(recording, cutting, path)
     if band:
         recording = _filtered(recording, band, path)
-    placed = [
-        (start, name) for start, name in _place(recording, cutting, label) if _is_usable(recording, start, length)
+    windows = [
+        (start, name)
+        for start, name in _find_windows(recording, cutting, label)
+        if _is_usable(recording, start, length)
     ]
     return Raw(
-        X=_read_windows(recording, [start for start, _ in placed], length),
-        y=[name for _, name in placed] if cutting.events is not None or label is not None else None,
+        X=_read_windows(recording, [start for start, _ in windows], length),
+        y=[name for _, name in windows] if cutting.events is not None or label is not None else None,
         start=cutting.offset if cutting.events is not None else None,
         **about,
     )
@@ -196,48 +198,48 @@ def require_rate(sfreq: float | None, path: Path) -> float:
     return sfreq
 
 
-def _place(recording: Continuous, cutting: Cutting, label: str | None) -> Iterator[tuple[int, Label]]:
-    """Yield the first sample and the class of every window, also of windows that are not complete."""
+def _find_windows(recording: Continuous, cutting: Cutting, label: str | None) -> Iterator[tuple[int, Label]]:
+    """Yield the first sample and the class of every window, including incomplete windows."""
     sfreq = recording.sfreq or 1.0
     end = recording.n_times / sfreq if recording.times is None else float(recording.times[-1] + 1 / sfreq)
     if cutting.window is None:
         yield 0, label
     elif cutting.events is None:
-        for begin in _every(cutting.offset, end, cutting.window, cutting.hop or cutting.window):
-            yield _sample(recording, begin), label
+        for begin in _window_starts(cutting.offset, end, cutting.window, cutting.hop or cutting.window):
+            yield _find_sample(recording, begin), label
     else:
-        chosen = sorted(event for event in recording.events if event.name in cutting.events)
-        for event, after in zip(chosen, [*(other.onset for other in chosen[1:]), end], strict=False):
+        events = sorted(event for event in recording.events if event.name in cutting.events)
+        for event, next_onset in zip(events, [*(event.onset for event in events[1:]), end], strict=False):
             name, begin = cutting.events[event.name], event.onset + cutting.offset
             if not name:
                 continue
             if cutting.hop is None:
-                yield _sample(recording, begin), name
+                yield _find_sample(recording, begin), name
                 continue
-            until = event.onset + event.duration if event.duration > 0 else after
-            for start in _every(begin, until, cutting.window, cutting.hop):
-                yield _sample(recording, start), name
+            until = event.onset + event.duration if event.duration > 0 else next_onset
+            for start in _window_starts(begin, until, cutting.window, cutting.hop):
+                yield _find_sample(recording, start), name
 
 
-def _every(begin: float, end: float, window: float, hop: float) -> Iterator[float]:
-    """Yield the seconds at which windows begin that end by `end`, a thousandth of a window more or less."""
+def _window_starts(begin: float, end: float, window: float, hop: float) -> Iterator[float]:
+    """Yield the seconds at which windows begin that end before `end`, with a tolerance of a thousandth of a window."""
     count = math.floor((end - begin - 0.999 * window) / hop) + 1
     for n in range(count):
         yield begin + n * hop
 
 
-def _sample(recording: Continuous, seconds: float) -> int:
+def _find_sample(recording: Continuous, seconds: float) -> int:
     """Return the sample at a time, -1 if there is none."""
     sfreq = recording.sfreq or 1.0
     if recording.times is None:
         return max(round(seconds * sfreq), -1)
     sample = int(np.searchsorted(recording.times, seconds - 0.5 / sfreq))
-    is_near = sample < recording.n_times and (recording.times[sample] - seconds) * sfreq <= LATE
+    is_near = sample < recording.n_times and (recording.times[sample] - seconds) * sfreq <= MAX_DELAY
     return sample if is_near else -1
 
 
 def _is_usable(recording: Continuous, start: int, length: int) -> bool:
-    """Return whether a window lies within the recording, has no gap, and touches no bad stretch."""
+    """Return whether a window lies within the recording, has no gap, and overlaps no bad stretch."""
     stop, sfreq = start + length, recording.sfreq or 1.0
     if start < 0 or stop > recording.n_times:
         return False

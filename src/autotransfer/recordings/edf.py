@@ -15,13 +15,14 @@ from .cutting import Continuous, Cutting, Event
 from .epochs import data_channels, find_unit, quiet
 from .optional import need
 
-EARLY = "annotations begin before the recording, and windows that would begin there are left out"
+EARLY_EVENTS = "annotations begin before the recording, and windows that would begin there are left out"
 Onsets = NDArray[np.float64]
 NO_RECORDS: Onsets = np.empty(0)
-BAD = ("bad", "edge")  # beginnings of annotations of unusable stretches, as in MNE
+BAD = ("bad", "edge")  # annotations that begin so mark unusable stretches, as in MNE
 
 
 def open_with_mne(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
+    """Open a recording that MNE reads."""
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
     mne = need("mne", f"reading {ending} files", "mne")
     with quiet(mne):
@@ -56,7 +57,7 @@ def from_mne(raw: Any, events: list[Event] | None = None, record_onsets: Onsets 
         bad=[event for event in events if event.name.lower().startswith(BAD)],
         times=times if breaks else None,
         breaks=breaks,
-        notes=(EARLY,) * is_early,
+        notes=(EARLY_EVENTS,) * is_early,
     )
 
 
@@ -97,6 +98,7 @@ def _sample_times(onsets: Onsets, n_times: int, sfreq: float) -> tuple[Onsets, t
 
 
 def _annotations(raw: Any) -> Iterator[Event]:
+    """Yield MNE's annotations as events."""
     notes = raw.annotations
     samples = raw.time_as_index(notes.onset, use_rounding=True, origin=notes.orig_time)
     for sample, duration, name in zip(samples, notes.duration, notes.description, strict=True):
@@ -108,5 +110,5 @@ def _triggers(mne: Any, raw: Any, times: Onsets | None) -> Iterator[Event]:
     if "stim" not in raw.get_channel_types():
         return
     for sample, _, code in mne.find_events(raw, shortest_event=1, initial_event=True):
-        place = int(sample - raw.first_samp)
-        yield Event(place / float(raw.info["sfreq"]) if times is None else float(times[place]), 0.0, str(int(code)))
+        index = int(sample - raw.first_samp)
+        yield Event(index / float(raw.info["sfreq"]) if times is None else float(times[index]), 0.0, str(int(code)))

@@ -25,7 +25,7 @@ Value = str | int | float | None
 class Column:
     """One value per window: labels of groups, or a continuous quantity if `labels` is None."""
 
-    values: Array  # (N,) int64 places in `labels`, -1: missing; without labels (N,) float64, NaN: missing
+    values: Array  # (N,) int64 indices into `labels`, -1 if missing; without labels (N,) float64, NaN if missing
     labels: tuple[Label, ...] | None = None
 
     @property
@@ -52,7 +52,7 @@ def is_column_name(name: object) -> bool:
 
 
 def plain_values(values: Iterable[Any]) -> list[Value] | None:
-    """Return values with None for missing ones; None unless the others are all numbers or all text."""
+    """Return values with None for missing values; None unless all known values are numbers, or all are text."""
     plain: list[Value] = []
     for value in map(_plain, values):
         missing = is_empty(value) or (isinstance(value, float) and math.isinf(value))
@@ -64,7 +64,7 @@ def plain_values(values: Iterable[Any]) -> list[Value] | None:
 
 
 def plain_columns(columns: Mapping[Any, Iterable[Any]]) -> dict[str, list[Value]]:
-    """Return the entries of a table that can be columns, without the others."""
+    """Return the entries of a table that can be columns."""
     named = {name: values for name, values in columns.items() if is_column_name(name)}
     return {name: plain for name, values in named.items() if (plain := plain_values(values)) is not None}
 
@@ -78,14 +78,14 @@ def is_empty(value: Any) -> bool:
 
 
 def encode(values: object, n_windows: int, what: str, names: object = None) -> tuple[Tensor, tuple[Label, ...]]:
-    """Return integers (N,) in 0..K-1 and the K labels that they stand for.
+    """Return the index (N,) of each value in a list of K labels, and these labels.
 
     Labels are sorted, or in the order of first appearance if numbers and text are mixed. `names` orders and names
     labels: values are names, or indices into them. Names that do not occur are dropped.
     """
     labels = as_list(values, what, n_windows)
-    strange = (n for n, label in enumerate(labels) if not isinstance(label, (str, int, float)) or label != label)
-    if (first := next(strange, None)) is not None:
+    invalid = (n for n, label in enumerate(labels) if not isinstance(label, (str, int, float)) or label != label)
+    if (first := next(invalid, None)) is not None:
         wrong = shown(labels[first])
         raise UserError(f"{what}[{first}] is {wrong}; drop windows without a label or give them a number or text")
     unique = list(dict.fromkeys(labels))
@@ -209,7 +209,7 @@ def check_distinct(values: list[Label], what: str) -> None:
 
 
 def without_unlabeled(raw: Raw) -> tuple[Raw, int]:
-    """Return the windows that have a label, and the number of the others; if y is unknown, all windows are kept."""
+    """Return the windows that have a label, and the number of windows without one; keep all if y is unknown."""
     missing = find_unlabeled(raw)
     if not missing.any():
         return raw, 0

@@ -65,7 +65,7 @@ def read_folder(path: str | os.PathLike[str]) -> Raw:
 
 
 def _headers(files: Iterable[str], read_header: Callable[[str], Header], path: Path) -> dict[str, Header]:
-    """Return the headers of the arrays of the layout and of columns, checked against X."""
+    """Return the headers of all arrays that are read; raise if their lengths differ from that of X."""
     names = {file.removesuffix(".npy") for file in files if file.endswith(".npy")}
     if "X" not in names:
         raise UserError(f"{str(path)!r} holds no X; {HOW_TO_SAVE}")
@@ -86,6 +86,7 @@ def _headers(files: Iterable[str], read_header: Callable[[str], Header], path: P
 
 
 def _raw(path: Path, arrays: dict[str, Array]) -> Raw:
+    """Return the windows of a file from its arrays."""
     meta = _parse_meta(str(as_list(arrays["meta"].reshape(-1), "meta")[0]), path) if "meta" in arrays else {}
     for name in ("channels", "sfreq"):
         if (array := arrays.get(name)) is not None:

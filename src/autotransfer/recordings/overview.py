@@ -25,7 +25,7 @@ def describe(recordings: Recordings) -> str:
 
 
 def summarize(raw: Raw) -> Iterator[str]:
-    """Yield lines about windows with or without labels; y with measurements counts as no labels."""
+    """Yield lines that describe windows; y that holds measurements is ignored."""
     study, missing = Study.from_raw(raw), []
     if raw.y is not None and raw.classes is None and measurement_in(study.classes) is not None:
         study, missing = Study.from_raw(replace(raw, y=None)), [MEASUREMENTS]

@@ -37,8 +37,8 @@ def match_files(folder: Path, pattern: str) -> list[tuple[Path, Labels]]:
     files = [(path, labels) for path in files_below(folder) if (labels := match(path.relative_to(folder).as_posix()))]
     if not files:
         first = next(files_below(folder), None)
-        there = "is empty" if first is None else f"holds {shown(first.relative_to(folder).as_posix(), 200)}"
-        raise UserError(f"{str(folder)!r} {there}, and no file matches the pattern {shown(pattern, 200)}; {EXAMPLE}")
+        content = "is empty" if first is None else f"holds {shown(first.relative_to(folder).as_posix(), 200)}"
+        raise UserError(f"{str(folder)!r} {content}, and no file matches the pattern {shown(pattern, 200)}; {EXAMPLE}")
     return files
 
 
@@ -77,10 +77,10 @@ def parse_name(stem: str) -> Labels:
 def files_below(folder: Path) -> Iterator[Path]:
     """Yield files in and below a folder, in order, except hidden ones; refuse links that lead out of it."""
     root = folder.resolve()
-    for place, folders, files in os.walk(folder):  # follows no link to a folder
+    for parent, folders, files in os.walk(folder):  # follows no link to a folder
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
-            path = Path(place, name)
+            path = Path(parent, name)
             if not name.startswith(".") and path.is_file():
                 if not path.resolve().is_relative_to(root):
                     raise UserError(f"{str(path)!r} leads out of {str(root)!r}; copy the file into the folder")

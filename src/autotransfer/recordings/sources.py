@@ -35,8 +35,22 @@ from .synthetic import synthetic
 from .targets import recordings_with_targets
 
 __all__ = [
-    "READERS", "SETS", "Cutting", "EmbeddedSet", "Raw", "Recordings", "absolute", "is_continuous", "load",
-    "load_with_targets", "read", "read_folder", "read_npz", "save_npz", "synthetic", "watch",
+    "READERS",
+    "SETS",
+    "Cutting",
+    "EmbeddedSet",
+    "Raw",
+    "Recordings",
+    "is_continuous",
+    "load",
+    "load_with_targets",
+    "make_absolute",
+    "read",
+    "read_folder",
+    "read_npz",
+    "save_npz",
+    "synthetic",
+    "watch",
 ]  # fmt: skip
 
 
@@ -68,8 +82,8 @@ READERS: dict[str, Callable[[str], Raw]] = {
 }
 
 BIDS = "bids:"  # before a folder, to choose a part of it
-PATH = 400  # letters of a path in a message
-COLUMN = 18  # letters of a name in `list_sets`
+MAX_PATH = 400  # letters of a path in a message
+NAME_WIDTH = 18  # letters of a name in `list_sets`
 
 
 def load(
@@ -148,9 +162,9 @@ def _load(
 
 
 def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:
-    """Read what `load` reads, not validated and perhaps without labels."""
+    """Read a source of `load` without validation; labels may be missing."""
     if not isinstance(source, (str, os.PathLike)):
-        raise UserError(f"cannot load {shown(source)}; give a path or the name of an embedded set: {_list(SETS)}")
+        raise UserError(f"cannot load {shown(source)}; give a path or the name of an embedded set: {_list_names(SETS)}")
     text, cutting = os.fspath(source), cutting or Cutting()
     if _has_format(text, cutting):
         return read_files(find_files(text, cutting), cutting)
@@ -173,14 +187,15 @@ def _read_windows(text: str) -> Raw:
             return reader(text)
     problem = "its ending is unknown" if os.path.exists(text) else "there is no such file, folder or set"
     raise UserError(
-        f"cannot load {shown(text, PATH)}: {problem}; choose a file or a collection "
-        f"({_list([*READERS, *list_endings(), BIDS])}), a folder of such files, or an embedded set ({_list(SETS)})"
+        f"cannot load {shown(text, MAX_PATH)}: {problem}; choose a file or a collection "
+        f"({_list_names([*READERS, *list_endings(), BIDS])}), a folder of such files, or an embedded set "
+        f"({_list_names(SETS)})"
     )
 
 
 def _has_format(text: str, cutting: Cutting) -> bool:
-    """Return whether a source is a file or folder of FORMATS."""
-    path = _split(text)[1]
+    """Return whether a source is a file, or a folder of files, in one of FORMATS."""
+    path = _split_source(text)[1]
     if text in SETS or any(key.endswith(":") and text.startswith(key) for key in READERS):
         return False
     if not os.path.isdir(path):
@@ -191,7 +206,7 @@ def _has_format(text: str, cutting: Cutting) -> bool:
 
 
 def find_files(text: str, cutting: Cutting) -> Files:
-    """Return the files of a source of FORMATS, with their labels."""
+    """Return the files of a source in one of FORMATS, with their labels."""
     path, options = (text, {}) if os.path.exists(text) else split_options(text)
     folder = Path(path)
     if text.startswith(BIDS) or (is_bids(folder) and not options and not holds_epochs(folder)):
@@ -201,22 +216,22 @@ def find_files(text: str, cutting: Cutting) -> Files:
 
 def is_continuous(source: str) -> bool:
     """Return whether a source holds continuous recordings."""
-    return _has_format(source, Cutting()) and not holds_epochs(_split(source)[1])
+    return _has_format(source, Cutting()) and not holds_epochs(_split_source(source)[1])
 
 
-def absolute(source: str) -> str:
+def make_absolute(source: str) -> str:
     """Return a source with an absolute path."""
-    prefix, path, options = _split(source)
+    prefix, path, options = _split_source(source)
     return prefix + str(path.resolve()) + options if prefix or find_path(source) is not None else source
 
 
 def find_path(source: str) -> Path | None:
     """Return the existing file or folder of a source; None for embedded sets and names."""
-    path = _split(source)[1]
+    path = _split_source(source)[1]
     return path if source not in SETS and os.path.exists(path) else None
 
 
-def _split(source: str) -> tuple[str, Path, str]:
+def _split_source(source: str) -> tuple[str, Path, str]:
     """Return the prefix of a source, its path, and its options from the question mark on."""
     prefix = BIDS if source.startswith(BIDS) else ""
     text = os.path.expanduser(source.removeprefix(BIDS)) if prefix else source
@@ -233,8 +248,8 @@ def list_sets() -> Iterator[str]:
     )
     for name, lines in entries.items():
         for n, line in enumerate(lines):
-            yield f"{'' if n else name:<{COLUMN}} {line}"
+            yield f"{'' if n else name:<{NAME_WIDTH}} {line}"
 
 
-def _list(names: Iterable[str]) -> str:
+def _list_names(names: Iterable[str]) -> str:
     return ", ".join(repr(name) for name in names)

@@ -15,13 +15,15 @@ from .raw import Array
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-NEAR = 0.05  # of the range: in an intact signal, values this near to the largest one are about as frequent as it
-REPEATED, ISOLATED = 3, 3.0  # samples of an isolated value, and its distance as a multiple of the range of others
-PILE = 3.0  # times as frequent as values near it: then the largest value is the limit of the device
+# The largest value of a channel is the limit of the device if it is this many times as frequent as all values whose
+# distance is below this share of the range.
+CLIPPING_RATIO, NEARBY = 3.0, 0.05
+# An isolated value occurs at least this often, at a distance of this multiple of the range of all other values.
+MIN_REPEATS, ISOLATION = 3, 3.0
 
 
 class Signals(NamedTuple):
-    """Statistics by subject (S) and channel (C)."""
+    """Statistics of the values of each subject (S) and channel (C)."""
 
     spread: Floats  # (S, C) root mean variance of windows; NaN without finite windows
     low: Floats  # (S, C) the smallest value; infinite without finite windows
@@ -77,7 +79,7 @@ def find_extremes(X: Array | Tensor, subject: Ints, signals: Signals) -> tuple[F
     """
     finite = np.isfinite(signals.low) & np.isfinite(signals.high)
     low, high = (np.where(finite, limit, 0.0) for limit in (signals.low, signals.high))
-    near = NEAR * (high - low)
+    near = NEARBY * (high - low)
     ends, about, count, gap = (np.zeros((2, *low.shape)) for _ in range(4))
     gap += np.inf  # from the end to the nearest other value
     for rows in window_chunks(X):
@@ -90,7 +92,7 @@ def find_extremes(X: Array | Tensor, subject: Ints, signals: Signals) -> tuple[F
             np.add.at(ends[side], owner, moving * np.count_nonzero(at_end, axis=-1))
             np.add.at(about[side], owner, moving * np.count_nonzero(distance < near[owner][..., None], axis=-1))
     others = high - low - gap.sum(0)  # range of all other values
-    is_isolated = (count >= REPEATED) & (others > 0) & (gap > ISOLATED * others)
-    piled = np.where(~is_isolated & (ends > PILE * np.maximum(about - ends, 1)), ends, 0.0)
+    is_isolated = (count >= MIN_REPEATS) & (others > 0) & (gap > ISOLATION * others)
+    piled = np.where(~is_isolated & (ends > CLIPPING_RATIO * np.maximum(about - ends, 1)), ends, 0.0)
     samples = np.bincount(subject, minlength=len(low))[:, None] * X.shape[2]
     return piled.sum(0) / samples, (is_isolated * count).sum(0) / samples, np.where(is_isolated[0], high, low)

@@ -22,7 +22,7 @@ from .windows import as_window_array
 
 Floats = NDArray[np.float64]
 
-BINS = 5  # quantiles that serve as classes
+BINS = 5  # groups of similar values that serve as classes
 
 
 def recordings_with_targets(raw: Raw, column: str | None = None) -> Recordings:
@@ -60,11 +60,11 @@ def split_target(raw: Raw, name: str | None = None) -> tuple[Raw, Floats | None]
         values = columns.pop(name)
         return replace(raw, columns=columns), parse_targets(values, n, f"the column {shown(name)}")
     if name in channels:
-        place = channels.index(name)
-        rest = [c for c in range(len(channels)) if c != place]
+        channel = channels.index(name)
+        rest = [c for c in range(len(channels)) if c != channel]
         if not rest:
             raise UserError(f"{shown(name)} is the only channel, and nothing is left to predict it from")
-        means = np.asarray(X[:, place], dtype=np.float64).mean(-1)
+        means = np.asarray(X[:, channel], dtype=np.float64).mean(-1)
         return replace(raw, X=X[:, rest], channels=[channels[c] for c in rest]), means
     there = ", ".join(map(shown, [*columns, *channels]))
     raise UserError(f"there is no column and no channel {shown(name)} for the target; there are {there[:400]}")
@@ -80,6 +80,7 @@ def parse_targets(y: object, n_windows: int, what: str = "y") -> Floats:
 
 
 def _parse_number(value: Any, row: int, what: str) -> float:
+    """Return a value as a float, NaN if it is missing."""
     if is_empty(value):
         return math.nan
     try:
@@ -92,7 +93,7 @@ def _parse_number(value: Any, row: int, what: str) -> float:
 
 
 def _bin(values: Floats) -> NDArray[np.int64]:
-    """Return places among quantiles (N,), at least two of which occur."""
+    """Return the bin of each value (N,); bins are separated by quantiles, and at least two bins hold values."""
     edges = np.unique(np.quantile(values, np.arange(1, BINS) / BINS))
     edges = edges[edges > values.min()]
     return np.searchsorted(edges if len(edges) else values.max(keepdims=True), values, "right")

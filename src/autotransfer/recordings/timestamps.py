@@ -18,18 +18,18 @@ from ..errors import UserError
 
 Floats = NDArray[np.float64]
 
-GAIN = 0.02  # share of a stamp's deviation by which the expected time follows: clocks drift
-LEAST = 0.75  # samples: stamps that are later by less are never a loss
-MARGIN = 1.25  # times the jitter
-LARGEST = 0.25  # seconds: a stamp later than that is a loss, and one that far back begins another recording
-MEMORY = 60.0  # seconds over which jitter is forgotten
-LATEST = 1e12  # seconds: float64 no longer resolves samples that far from 0
-MOST = 2**53  # samples that are counted as missing at once
-FEWEST = 200  # stamps that show a rate
-ROUND = 5e-4  # relative difference to a round rate, which is then meant
-AGREE = 5e-3  # relative difference between the rate that is stated and the one that stamps show
-BURST = 3  # samples with one stamp whose jitter is no loss
-MOST_IN_BURSTS = 0.1  # share of samples
+DRIFT_GAIN = 0.02  # share of a stamp's deviation by which the expected time is corrected, because clocks drift
+MIN_LATE_SAMPLES = 0.75  # a stamp that is later by fewer samples never counts as a loss
+JITTER_MARGIN = 1.25  # a stamp that is later by this multiple of the jitter counts as a loss
+MAX_JITTER = 0.25  # seconds: a stamp later than this is a loss, and one this far back begins another recording
+JITTER_MEMORY = 60.0  # seconds after which jitter is forgotten
+LATEST = 1e12  # seconds, beyond which float64 does not resolve single samples
+MOST_MISSING = 2**53  # samples that are counted as missing at once
+MIN_STEPS = 200  # steps between stamps that are needed to measure a rate
+ROUND = 5e-4  # relative difference below which a measured rate is rounded
+AGREE = 5e-3  # relative difference above which a measured rate replaces the stated one
+BURST = 3  # samples that may share a stamp
+MOST_IN_BURSTS = 0.1  # share of samples that may be in longer bursts
 PIECE = 256  # samples of a file that are processed together
 BACK = -1
 UNTIMED = -2
@@ -39,7 +39,7 @@ def measure_rate(stamps: Floats) -> float | None:
     """Return the rate in Hz that time stamps (n,) show, whatever samples are missing; None if there are too few."""
     stamps = stamps[has_time(stamps)]
     steps = np.diff(stamps)
-    if len(steps) < FEWEST:
+    if len(steps) < MIN_STEPS:
         return None
     middle = float(np.median(steps))
     is_even = np.abs(steps - middle) < 0.5 * middle
@@ -108,7 +108,7 @@ class GapDetector:
     def learn(self, times: Floats) -> None:
         """Estimate the jitter from the first stamps (n,)."""
         back = self.step - np.diff(times[has_time(times)])
-        back = back[(back > 0) & (back < LARGEST)]
+        back = back[(back > 0) & (back < MAX_JITTER)]
         self.jitter = float(back.max()) if len(back) else 0.0
 
     def count_missing(self, times: Floats) -> NDArray[np.int64]:
@@ -117,15 +117,15 @@ class GapDetector:
         if self.expected is not None:
             late = times - (self.expected + self.step * np.arange(len(times)))
             if np.abs(late).max() < 0.25 * self.step:  # the usual case, computed for all stamps at once
-                drawn = GAIN * (1 - GAIN) ** np.arange(len(times))[::-1]
-                self.expected += self.step * len(times) + float(drawn @ late)
+                weights = DRIFT_GAIN * (1 - DRIFT_GAIN) ** np.arange(len(times))[::-1]
+                self.expected += self.step * len(times) + float(weights @ late)
                 self.last = float(times[-1])
                 return missing
-        for place, (stamp, usable) in enumerate(zip(times.tolist(), has_time(times).tolist(), strict=True)):
+        for index, (stamp, usable) in enumerate(zip(times.tolist(), has_time(times).tolist(), strict=True)):
             if usable:
-                missing[place] = self._count_before(stamp)
+                missing[index] = self._count_before(stamp)
             else:
-                missing[place] = UNTIMED
+                missing[index] = UNTIMED
                 self.expected = None if self.expected is None else self.expected + self.step
         return missing
 
@@ -133,18 +133,18 @@ class GapDetector:
         if self.expected is None:
             self.expected, self.last = stamp, stamp - self.step
         back = self.last + self.step - stamp
-        if 0 < back < LARGEST:
+        if 0 < back < MAX_JITTER:
             self.jitter = max(self.jitter, back)
-        self.jitter *= 1 - self.step / MEMORY
+        self.jitter *= 1 - self.step / JITTER_MEMORY
         self.last = stamp
         late = stamp - self.expected
-        if late < -LARGEST:
+        if late < -MAX_JITTER:
             self.expected = stamp + self.step
             return BACK
-        if late > max(LEAST * self.step, min(MARGIN * self.jitter, LARGEST)):
+        if late > max(MIN_LATE_SAMPLES * self.step, min(JITTER_MARGIN * self.jitter, MAX_JITTER)):
             self.expected = stamp + self.step
-            return max(1, round(min(late * self.sfreq, MOST)))
-        self.expected += self.step + GAIN * late
+            return max(1, round(min(late * self.sfreq, MOST_MISSING)))
+        self.expected += self.step + DRIFT_GAIN * late
         return 0
 
 

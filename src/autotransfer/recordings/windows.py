@@ -158,14 +158,15 @@ def _as_float32(source: Array | Tensor) -> Tensor:
     return X
 
 
-def _unusable(places: Tensor, source: Array | Tensor, names: tuple[str, ...], cleaning: str) -> UserError:
-    """Describe NaN, infinite or too large values; places: (n, 2) window and channel."""
-    lost = [not np.isfinite(np.asarray(source[t, c], np.float64)).all() for t, c in places.tolist()]
-    places = places[torch.tensor(lost)] if any(lost) else places
+def _unusable(indices: Tensor, source: Array | Tensor, names: tuple[str, ...], cleaning: str) -> UserError:
+    """Describe NaN, infinite or too large values; indices: (n, 2) window and channel."""
+    lost = [not np.isfinite(np.asarray(source[t, c], np.float64)).all() for t, c in indices.tolist()]
+    indices = indices[torch.tensor(lost)] if any(lost) else indices
     problem = "NaN or infinite values" if any(lost) else f"values beyond ±{LARGEST:g}"
     remedy = f"drop or interpolate them{cleaning}" if any(lost) else "give X in another unit or drop them"
-    window, channel = places[0].tolist()
+    window, channel = indices[0].tolist()
+    n_windows = len(set(indices[:, 0].tolist()))
     return UserError(
-        f"X has {problem} in {len(set(places[:, 0].tolist()))} of {source.shape[0]} windows, first in window {window}, "
-        f"channel {names[channel]!r}; {remedy}"
+        f"X has {problem} in {n_windows} of {source.shape[0]} windows, first in window {window}, channel "
+        f"{names[channel]!r}; {remedy}"
     )

@@ -24,7 +24,7 @@ from ..files import sync_folder, writable, write_atomically
 from ..folds import held_out_groups, scorable_subjects, use_units, use_whole_subjects
 from ..jobs import Job
 from ..model.encoders import Encoders
-from ..recordings import Recordings, absolute
+from ..recordings import Recordings, make_absolute
 from ..recordings.concerns import Study, find_concerns
 from ..training.packing import pack
 from ..training.progress import Progress
@@ -79,7 +79,7 @@ class Run:
         """Create a run in a folder that `check_unused` has accepted."""
         options, recordings = prepared.options, prepared.recordings
         source = (
-            absolute(options.source) if options.source else ""
+            make_absolute(options.source) if options.source else ""
         )  # `resume` may be called in another working directory
         facts: dict[str, Any] = {
             "options": replace(options, source=source),
@@ -118,7 +118,7 @@ class Run:
         database = RunDatabase(folder / "run.sqlite", read_only=read_only)
         try:
             options = database.require("options", RunOptions)
-            options = options if source is None else replace(options, source=absolute(source))
+            options = options if source is None else replace(options, source=make_absolute(source))
             check_encoder(options, encoders)
 
             def find() -> Preparation:

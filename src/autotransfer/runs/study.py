@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import UserError, one_line
 from ..files import read_plain
-from ..recordings import absolute
+from ..recordings import make_absolute
 from .options import RunOptions
 
 NAME = "study.toml"
@@ -33,7 +33,7 @@ def read_study(path: Path) -> dict[str, Any]:
 def study_text(options: RunOptions) -> str:
     """Return options as the text of a file that `autotransfer run --config` reads."""
     values = options.to_dict()
-    listed = {"data": absolute(values.pop("source"))} | values
+    listed = {"data": make_absolute(values.pop("source"))} | values
     lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in listed.items() if value is not None]
     text = "\n".join([f"# autotransfer run --config {NAME} --out FOLDER", *lines, ""])
     return text.replace("\x7f", "\\u007f")  # DEL is allowed in strings of JSON but not of TOML
