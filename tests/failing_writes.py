@@ -114,7 +114,7 @@ def serve(folder: Path, library: ctypes.CDLL) -> None:
         done = call(*arguments)
         assert done.code == 0, done
     database = RunDatabase(layer.run / "run.sqlite")
-    known = database.recall("baselines", dict[str, dict[str, float]]) or {}
+    known = database.load_fact("baselines", dict[str, dict[str, float]]) or {}
     database.close()
     baselines._missing = lambda *_: [(name, partial(known.get, name)) for name in known]  # type: ignore[assignment]
     shutil.rmtree(layer.run)

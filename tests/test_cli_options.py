@@ -146,7 +146,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_a_run_leaves_its_options(home: Path, asked: list[RunOptions]) -> None:
     assert call("run", "--config", home / "run" / "study.toml", "--dry-run").exit_code == 0
     with closing(RunDatabase(home / "run" / "run.sqlite", read_only=True)) as database:
-        assert asked == [database.recall("options", RunOptions)]
+        assert asked == [database.load_fact("options", RunOptions)]
 
 
 def test_a_report_needs_no_recordings_and_resume_takes_them_from_elsewhere(home: Path) -> None:
@@ -176,7 +176,7 @@ def pretend(folder: Path, scores: list[float], *, windows: str = "abc", complete
     """A run that has scored subjects so."""
     folder.mkdir()
     with closing(RunDatabase(folder / "run.sqlite", create=True)) as database:
-        database.remember(fingerprint=windows, complete=complete)
+        database.store_facts(fingerprint=windows, complete=complete)
     nested = {str(person): value for person, value in enumerate(scores)}
     found = choice(nested_test_scores=nested, chance=0.5)
     (folder / "choice.json").write_text(json.dumps(schema.to_values(found)))

@@ -206,7 +206,7 @@ def test_a_run_is_begun_once(tmp_path: Path) -> None:
     first = create_run_database(path, {"options": "the first's"})
     with pytest.raises(UserError, match="already holds a run"):
         create_run_database(path, {"options": "the second's"})
-    assert first.recall("options", str) == RunDatabase(path).recall("options", str) == "the first's"
+    assert first.load_fact("options", str) == RunDatabase(path).load_fact("options", str) == "the first's"
     assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
 
 

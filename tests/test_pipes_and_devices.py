@@ -102,7 +102,7 @@ def test_a_run_that_cannot_begin_leaves_no_part_files(
             self.connection.execute("CREATE TABLE some (thing)")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(RunDatabase, "_prepare" if at_ == "tables" else "remember", full)
+    monkeypatch.setattr(RunDatabase, "_prepare" if at_ == "tables" else "store_facts", full)
     with pytest.raises(OSError, match="No space left"):
         create_run_database(tmp_path / "run.sqlite", {"started": "now"})
     assert list(tmp_path.iterdir()) == []

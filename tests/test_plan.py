@@ -98,7 +98,7 @@ def test_a_run_begins_with_its_plan(tmp_path: Path) -> None:
     told: list[str] = []
     own = options(source=str(tiny_file(tmp_path, n_subjects=6)), batch_size=8, max_epochs=8, time="3m")
     run = start_run(tmp_path / "run", own, tell=told.append)
-    plan = run.database.recall("plan", Plan)
+    plan = run.database.load_fact("plan", Plan)
     assert plan == make_plan(prepared(own, run.recordings)), "a dry run's"
     assert plan.options.source == own.source
     assert run.options == replace(plan.options, source=run.options.source)

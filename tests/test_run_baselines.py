@@ -75,8 +75,8 @@ def test_every_baseline_has_scores_or_a_reason(averaged: tuple[Run, Choice], mon
     assert choice.skipped_baselines == {}
     assert set(choice.baselines[PYRIEMANN]) == set(choice.baselines[LDA])
     summary, kept = collect(run), dict[str, object]()
-    monkeypatch.setattr(run.database, "recall", lambda *_: kept.get("baselines"))
-    monkeypatch.setattr(run.database, "remember", lambda **facts: kept.update(facts))
+    monkeypatch.setattr(run.database, "load_fact", lambda *_: kept.get("baselines"))
+    monkeypatch.setattr(run.database, "store_facts", lambda **facts: kept.update(facts))
 
     def fails(*_: object) -> None:
         raise ValueError("a matrix is singular")

@@ -60,11 +60,11 @@ def test_the_run_database_keeps_order_and_counts_starts(tmp_path: Path) -> None:
 
 def test_the_run_database_stores_facts_and_populations(tmp_path: Path) -> None:
     database = RunDatabase(tmp_path / "run.sqlite", create=True)
-    database.remember(a=[1, 2], b=None)
-    assert database.recall("a", list[int]) == [1, 2]
-    assert database.recall("c", int) is None
+    database.store_facts(a=[1, 2], b=None)
+    assert database.load_fact("a", list[int]) == [1, 2]
+    assert database.load_fact("c", int) is None
     with pytest.raises(UserError, match="has an invalid 'a'"):
-        database.recall("a", list[str])
+        database.load_fact("a", list[str])
     assert database.open_populations() == []
     database.add_populations([["x", "y"], ["z"]])
     assert database.open_populations() == [(1, ["x", "y"]), (2, ["z"])]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from autotransfer.runs.database import RunDatabase
-from autotransfer.runs.signals import StopSignal, raise_if_stop_requested, signals_stop, signals_wait
+from autotransfer.runs.signals import StopSignal, delay_signals, raise_if_stop_requested, stop_on_signals
 from faults import Command, assert_same_run, words_of
 from tiny import tiny_file
 
@@ -64,7 +64,7 @@ def test_what_is_ignored_stays_ignored() -> None:
     """As under nohup: whoever started the process wants it to go on."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with signals_stop():
+        with stop_on_signals():
             signal.raise_signal(signal.SIGHUP)
             assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -76,14 +76,14 @@ def test_a_signal_waits_for_an_epoch_and_a_second_one_does_not() -> None:
     reached: list[str] = []
 
     def epoch(*numbers: signal.Signals) -> None:
-        with signals_wait():
+        with delay_signals():
             for number in numbers:
                 signal.raise_signal(number)
                 reached.append(number.name)
             reached.append("end")
             raise_if_stop_requested()
 
-    with signals_stop():
+    with stop_on_signals():
         with pytest.raises(StopSignal, match="SIGTERM"):
             signal.raise_signal(signal.SIGTERM)
         with pytest.raises(StopSignal, match="SIGTERM") as stopped:

@@ -236,7 +236,7 @@ def test_a_stage_cut_by_time_is_completed_by_resume(tmp_path: Path, whole: Path)
 
     def late() -> float:
         """Return the time, two hours later once the first network is in training."""
-        return real() + 7200 * bool(run.database.recall("delivered_stages", int) == 2 and _running(run))
+        return real() + 7200 * bool(run.database.load_fact("delivered_stages", int) == 2 and _running(run))
 
     told_lines: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -309,7 +309,7 @@ def test_a_subject_whose_run_would_have_stopped_earlier_has_the_score_of_that_st
     assert not any("shallow" in name for name in choice.ensemble.nested["0"])
     folder = run.folder
     run.database.close()
-    assert Run.open(folder).database.recall("stage_scores", list[StageScore]) == choice.stages
+    assert Run.open(folder).database.load_fact("stage_scores", list[StageScore]) == choice.stages
 
 
 def test_a_run_stops_if_its_data_change_and_goes_on_when_they_are_restored(tmp_path: Path) -> None:

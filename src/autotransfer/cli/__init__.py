@@ -17,7 +17,7 @@ from typer import Option
 from autotransfer import __version__
 
 from ..errors import UserError, describe_system_error
-from ..runs.signals import StopSignal, signals_stop
+from ..runs.signals import StopSignal, stop_on_signals
 from .console import terminal_text
 from .data_commands import datasets, inspect, plan_study
 from .model_commands import calibrate, export, predict
@@ -108,7 +108,7 @@ def main() -> None:
     _open_streams()
     try:
         _check_arguments(sys.argv[1:])
-        with signals_stop():
+        with stop_on_signals():
             app()
     except UserError as error:
         print(f"autotransfer: {terminal_text(str(error))}", file=sys.stderr)

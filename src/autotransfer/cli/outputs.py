@@ -51,7 +51,7 @@ def _training_source(run: Path) -> str | None:
 
     try:
         with closing(RunDatabase(run / "run.sqlite", read_only=True)) as database:
-            return database.require("options", RunOptions).source
+            return database.require_fact("options", RunOptions).source
     except UserError:
         return None
 

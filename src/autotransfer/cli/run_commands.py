@@ -213,12 +213,12 @@ def resume(
         saved_run = Run.open(folder, import_encoder(encoder), source=data)
         if saved_run.options.task.is_numeric:
             _refuse_for_regression(cluster=cluster, tensorboard=tensorboard)
-        saved_choice = saved_run.database.recall("choice", Choice)
+        saved_choice = saved_run.database.load_fact("choice", Choice)
         if saved_choice is not None and not (folder / "choice.json").exists():
             write_choice(folder, saved_choice)
         if time is not None:
             extend_time(saved_run, additional_seconds)
-        if saved_run.database.recall("complete", bool):
+        if saved_run.database.load_fact("complete", bool):
             choice = read_choice(folder)
             with closing(saved_run.database):
                 if not (folder / "report.html").exists():  # interrupted after the last fit

@@ -58,7 +58,7 @@ class RunEstimator(WindowEstimator):
             Lock(folder),
             _open_run(folder, recordings, options, encoders, print if verbose else None, kept=kept) as run,
         ):
-            if run.database.recall("complete", bool):
+            if run.database.load_fact("complete", bool):
                 choice = read_choice(folder)
             else:
                 choice = perform_plan(run, print if verbose else lambda _: None, progress=verbose)
@@ -132,7 +132,7 @@ def _check_same_run(run: Run, recordings: Recordings, options: RunOptions) -> No
     known, asked = run.recordings, use_units(recordings, run.options.hold_out)
     same_names = (known.classes, known.subjects, known.sfreq) == (asked.classes, asked.subjects, asked.sfreq)
     digests = {name: digest for name, digest in column_digests(asked).items() if digest}  # of given columns
-    begun, wanted = run.database.require("requested_options", RunOptions).to_dict(), options.to_dict()
+    begun, wanted = run.database.require_fact("requested_options", RunOptions).to_dict(), options.to_dict()
     differing = [name for name in {**wanted, **begun} if name not in CHANGEABLE and begun.get(name) != wanted.get(name)]
     differing.sort(key=lambda name: name == "max_epochs")  # its default depends on other options
     if not same_names or fingerprint(known) != fingerprint(asked):

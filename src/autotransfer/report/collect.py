@@ -15,7 +15,7 @@ from ..runs.choice import read_choice
 from ..runs.database import FINISHED, Entry
 from ..runs.results import finished_fits
 from ..runs.run import Run
-from ..runs.study import command_of
+from ..runs.study import repeat_command
 from ..settings import Setting
 from ..training.latent import encode_states
 from ..training.leakage import leakage
@@ -38,15 +38,15 @@ def collect(run: Run, *, weights: bool = True, until: float = math.inf) -> Summa
     entries = database.entries()
     finished = [entry for entry in entries if entry.status in FINISHED]
     reported = [entry for entry in entries if entry.stage in REPORTED_STAGES]
-    complete = bool(database.recall("complete", bool))
+    complete = bool(database.load_fact("complete", bool))
     choice = read_choice(run.folder) if (run.folder / "choice.json").exists() else None
     summary = Summary(
         name=data.name,
         source=options.source,
-        command=command_of(run.folder),
+        command=repeat_command(run.folder),
         jobs_done=len(finished),
         jobs_total=len(entries),
-        started=database.recall("started", str) or "",
+        started=database.load_fact("started", str) or "",
         seconds=sum(entry.record.seconds for entry in finished if entry.record is not None),
         device=str(resolve_device(options.device)),
         versions=database.made_with(),
@@ -65,7 +65,7 @@ def _probe_networks(
     run: Run, networks: dict[str, Setting], entries: Sequence[Entry], until: float
 ) -> dict[str, list[ProbeResult]]:
     """Return the leakage of networks by role, from the run database or measured if the recordings are available."""
-    saved = run.database.recall("leakage", dict[str, list[ProbeResult]]) or {}
+    saved = run.database.load_fact("leakage", dict[str, list[ProbeResult]]) or {}
     probes = dict(saved)
     for role, setting in networks.items():
         # Failed fits have no weights.
@@ -85,7 +85,7 @@ def _probe_networks(
                 break
             probes[role] += _probe_fit(run, fits[i])
     if probes != saved:
-        run.database.remember(leakage=probes)
+        run.database.store_facts(leakage=probes)
     return probes
 
 

@@ -158,8 +158,8 @@ def comparison_lines(first: Path, second: Path) -> list[str]:
 def _read_finished(folder: Path) -> tuple[str, Choice]:
     """Return the fingerprint of a finished run's recordings, and its choice."""
     with closing(RunDatabase(folder / "run.sqlite", read_only=True)) as database:
-        fingerprint = database.recall("fingerprint", str) or ""
-        complete = database.recall("complete", bool)
+        fingerprint = database.load_fact("fingerprint", str) or ""
+        complete = database.load_fact("complete", bool)
     if not complete:
         raise UserError(f"{folder} is not finished; continue it with: autotransfer resume {folder}")
     return fingerprint, read_choice(folder)

@@ -184,20 +184,20 @@ class RunDatabase:
                     self.connection.execute("ROLLBACK")
                 raise
 
-    def remember(self, **facts: Any) -> None:
+    def store_facts(self, **facts: Any) -> None:
         """Store facts as JSON by name."""
         with self.transaction() as connection:
             for name, value in facts.items():
                 connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, schema.to_json(value)))
 
-    def recall(self, name: str, kind: type[T]) -> T | None:
+    def load_fact(self, name: str, kind: type[T]) -> T | None:
         """Return a stored fact of this type; None if it was never stored."""
         rows = self._ask("SELECT value FROM facts WHERE name = ?", (name,))
         return self._checked(name, kind, rows[0][0]) if rows else None
 
-    def require(self, name: str, kind: type[T]) -> T:
+    def require_fact(self, name: str, kind: type[T]) -> T:
         """Return a fact that is stored when a run is created."""
-        fact = self.recall(name, kind)
+        fact = self.load_fact(name, kind)
         if fact is None:
             raise DamagedDatabase(self.path, f"it has no {name}")
         return fact
@@ -281,7 +281,7 @@ class RunDatabase:
 
     def made_with(self) -> dict[str, str]:
         """Return the versions that most fits were made with, and as "other versions" how others differ, if any."""
-        known = self.require("versions", list[dict[str, str]])
+        known = self.require_fact("versions", list[dict[str, str]])
         fits = dict(self._ask("SELECT versions, count(*) FROM jobs WHERE status = 'done' GROUP BY versions"))
         place = max(range(len(known)), key=lambda k: fits.get(k, 0))
         changed = [

@@ -27,7 +27,7 @@ from ..training.windows import prepare_windows, release_windows
 from .checkpoint import restore, save_checkpoint
 from .database import FINISHED, Entry, OpenPopulation, RunDatabase
 from .options import RunOptions
-from .signals import is_stop_requested, raise_if_stop_requested, signals_wait
+from .signals import delay_signals, is_stop_requested, raise_if_stop_requested
 
 DTYPE = torch.float32
 PREDICTIONS = "predictions"  # tensor of a finished job: log-probabilities, or numbers, of held-out windows
@@ -112,7 +112,7 @@ class LocalExecutor:
                 raise TimeLimitReached
             in_checkpoint = listed.keys if path.exists() else todo  # some may have finished since
             jobs = {key: make_job(run.recordings, known[key], run.options.n_folds) for key in in_checkpoint}
-            with signals_wait():
+            with delay_signals():
                 self._train_members(run, jobs, todo, path, device, bar)
         path.unlink(missing_ok=True)
         run.database.end_population(listed.number)
@@ -132,7 +132,7 @@ class LocalExecutor:
             if population.jobs and due:
                 save_checkpoint(path, population, [members[id(job)] for job in population.jobs])
                 if math.isfinite(bar.seconds_left):
-                    run.database.remember(stage_seconds_left=[bar.seconds_left, time.time()])
+                    run.database.store_facts(stage_seconds_left=[bar.seconds_left, time.time()])
                 last = time.monotonic()
             if population.jobs and is_late:
                 raise TimeLimitReached

@@ -21,11 +21,11 @@ def resume_hint(end_reason: str | None, folder: Path) -> str:
 def status_lines(folder: Path) -> list[str]:
     """Return lines with the state of a run, its numbers of jobs, the time left of the stage, and failures."""
     with closing(RunDatabase(folder / "run.sqlite", read_only=True)) as database:
-        is_running, is_complete = in_use(folder), bool(database.recall("complete", bool))
-        n_stages = database.recall("delivered_stages", int) or 0
+        is_running, is_complete = in_use(folder), bool(database.load_fact("complete", bool))
+        n_stages = database.load_fact("delivered_stages", int) or 0
         done = f"{count(n_stages, 'stage')} done, predict can be used" if n_stages else ""
         if is_complete:
-            reason = database.recall("end_reason", str) or ""
+            reason = database.load_fact("end_reason", str) or ""
             state = printable("; ".join(filter(None, ["finished", reason]))) + resume_hint(reason, folder)
         elif is_running:
             state = "; ".join(filter(None, [f"running, {database.stage_words() or 'models and report'}", done]))
@@ -36,7 +36,7 @@ def status_lines(folder: Path) -> list[str]:
             _job_words(database.counts(), is_running=is_running, so_far=bool(n_stages) and not is_complete),
         ]
         if is_running:
-            started, seconds_left = database.recall("started", str) or "", _seconds_left(database)
+            started, seconds_left = database.load_fact("started", str) or "", _seconds_left(database)
             about = "" if seconds_left is None else f", about {clock(seconds_left)} left of this stage"
             lines.append(printable(f"started {started}{about}"))
         return lines + _failure_lines(database)
@@ -65,7 +65,7 @@ def _seconds_left(database: RunDatabase) -> float | None:
 
     def stored_seconds(name: str) -> float | None:
         """Return stored seconds less the time since they were stored."""
-        stored = database.recall(name, list[float])
+        stored = database.load_fact(name, list[float])
         if not stored or len(stored) != 2:
             return None
         left, moment = stored

@@ -127,7 +127,7 @@ class RunResults:
 def read_fits(folder: Path, known: Collection[str] = ()) -> RunResults:
     """Return the finished fits of a run that may still be running. known: keys of fits to leave out."""
     with closing(RunDatabase(folder / "run.sqlite", read_only=True)) as database:
-        options, data = database.require("options", RunOptions), database.require("data", Data)
+        options, data = database.require_fact("options", RunOptions), database.require_fact("data", Data)
         entries = [
             replace(entry, record=database.record(entry.key)) if entry.status in FINISHED else entry
             for entry in database.entries(records=False)
@@ -135,5 +135,5 @@ def read_fits(folder: Path, known: Collection[str] = ()) -> RunResults:
         ]
         groups = held_out_groups(len(data.subjects), data.units, options.n_folds)
         check_entries(database, entries, len(groups))
-        complete = bool(database.recall("complete", bool))
+        complete = bool(database.load_fact("complete", bool))
         return RunResults(complete, options, data, finished_fits(entries, data.subjects, options.name_of, groups))

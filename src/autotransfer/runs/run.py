@@ -72,7 +72,7 @@ class Run:
     @property
     def data(self) -> Data:
         """Return the facts about the recordings that the run database holds."""
-        return self.database.require("data", Data)
+        return self.database.require_fact("data", Data)
 
     @classmethod
     def start(cls, folder: Path, prepared: Preparation) -> Run:
@@ -117,7 +117,7 @@ class Run:
         """
         database = RunDatabase(folder / "run.sqlite", read_only=read_only)
         try:
-            options = database.require("options", RunOptions)
+            options = database.require_fact("options", RunOptions)
             options = options if source is None else replace(options, source=make_absolute(source))
             check_encoder(options, encoders)
 
@@ -134,7 +134,7 @@ class Run:
                 _ = run.prepared
             check_entries(database, database.entries(hidden=True), len(run.groups))
             if source is not None and not read_only:
-                database.remember(options=options)
+                database.store_facts(options=options)
         except BaseException:
             database.close()
             raise
@@ -199,7 +199,7 @@ class Run:
 
         label: title of the progress bar. counted: jobs that the progress bar counts; default: all jobs
         """
-        self.database.remember(stage_seconds_left=[])  # forgets the estimate of an earlier stage
+        self.database.store_facts(stage_seconds_left=[])  # forgets the estimate of an earlier stage
         self._note_versions()
         known = self.database.entries(records=False)
         left = [entry for entry in known if entry.status not in FINISHED]
@@ -217,7 +217,7 @@ class Run:
 
     def _note_versions(self) -> None:
         """Store the versions that fits are made with from now on; warn if earlier fits were made with others."""
-        known, now = self.database.require("versions", list[dict[str, str]]), versions()
+        known, now = self.database.require_fact("versions", list[dict[str, str]]), versions()
         if now not in known:
             before = known[-1]
             changed = [f"{name} {before.get(name)} → {now[name]}" for name in now if before.get(name) != now[name]]
@@ -227,7 +227,7 @@ class Run:
                     stacklevel=user_stacklevel(),
                 )
             known = [*known, now]
-            self.database.remember(versions=known)
+            self.database.store_facts(versions=known)
         self.database.versions = known.index(now)
 
     def _pack_waiting(self, unfinished: Sequence[Entry]) -> None:
@@ -258,10 +258,10 @@ def _load_again(folder: Path, options: RunOptions) -> Recordings:
 def check_same_data(database: RunDatabase, options: RunOptions, recordings: Recordings) -> None:
     """Raise unless the recordings are equal to those that a run was started with."""
     folder, where = database.path.parent, ""
-    same = fingerprint(recordings) == database.require("fingerprint", str)
-    if same and (column := changed_column(database.require("columns", dict[str, str]), recordings)) is not None:
+    same = fingerprint(recordings) == database.require_fact("fingerprint", str)
+    if same and (column := changed_column(database.require_fact("columns", dict[str, str]), recordings)) is not None:
         same, where = False, f" in the column {shown(column)}"
-    if not same or database.require("data", Data) != Data.from_recordings(recordings):
+    if not same or database.require_fact("data", Data) != Data.from_recordings(recordings):
         raise UserError(
             f"{options.source or 'the data'} differs{where} from the data that {folder} was started with; "
             "restore it, give --data FILE, or start a new run"
@@ -279,7 +279,7 @@ def create_run_database(path: Path, facts: dict[str, Any]) -> RunDatabase:
     remove_database(part)
     try:
         with closing(RunDatabase(part, create=True)) as fresh:
-            fresh.remember(**facts)
+            fresh.store_facts(**facts)
             fresh.empty_log()  # the log is a file of its own, which is not linked
         try:
             os.link(part, path)  # unlike a rename, it does not replace the database of another process

@@ -25,7 +25,7 @@ class _State:
 
 
 @contextmanager
-def signals_stop() -> Iterator[None]:
+def stop_on_signals() -> Iterator[None]:
     """Raise `StopSignal` on signals inside the block; ignored signals stay ignored, as nohup needs."""
     if threading.current_thread() is not threading.main_thread():  # Python handles signals in the main thread only
         yield
@@ -44,7 +44,7 @@ def signals_stop() -> Iterator[None]:
 
 
 @contextmanager
-def signals_wait() -> Iterator[None]:
+def delay_signals() -> Iterator[None]:
     """Let the first signal wait for `raise_if_stop_requested`, after an epoch; a second one stops at once."""
     _State.waiting = True
     try:

@@ -39,6 +39,6 @@ def study_text(options: RunOptions) -> str:
     return text.replace("\x7f", "\\u007f")  # DEL is allowed in strings of JSON but not of TOML
 
 
-def command_of(folder: Path) -> str:
+def repeat_command(folder: Path) -> str:
     """Return the command line that repeats the run of a folder."""
     return shlex.join(["autotransfer", "run", "--config", str(folder / NAME), "--out", "FOLDER"])

@@ -69,9 +69,9 @@ def baseline_scores(run: Run, *, fit_missing: bool = True) -> tuple[dict[str, Sc
     fit_missing: whether baselines without stored predictions are fitted.
     """
     if run.options.task.is_numeric:
-        by_candidate = run.database.require("candidate_scores", dict[str, Scores])
+        by_candidate = run.database.require_fact("candidate_scores", dict[str, Scores])
         return {RIDGE: next(iter(by_candidate.values()))}, {}
-    stored_scores = run.database.recall("baselines", dict[str, Scores]) or {}
+    stored_scores = run.database.load_fact("baselines", dict[str, Scores]) or {}
     statuses = run.database.statuses()
     predictors: dict[str, Predict] = {
         name: partial(_predict_linear, run, setting, statuses, fit_missing)
@@ -87,7 +87,7 @@ def baseline_scores(run: Run, *, fit_missing: bool = True) -> tuple[dict[str, Sc
         except Exception as error:
             skipped[name] = f"it failed: {one_line(error)}"
     run.recordings.derived.pop(COVARIANCES, None)
-    run.database.remember(baselines=scores)
+    run.database.store_facts(baselines=scores)
     return scores, skipped
 
 

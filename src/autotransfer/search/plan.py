@@ -294,15 +294,15 @@ def network_name(setting: Setting, seed: int, reference: Setting) -> str:
 
 def extend_time(run: Run, seconds: float | None) -> None:
     """Extend the time limit of a run by `seconds`; None: remove the limit."""
-    plan = run.database.recall("plan", Plan)
+    plan = run.database.load_fact("plan", Plan)
     if plan is None or not run.options.has_stages:
         raise UserError("the run has no interim results and therefore no time limit; leave --time out")
     if plan.is_repeated:
         raise UserError("the run performs the plan of another run and therefore has no time limit; leave --time out")
-    if run.database.recall("delivered_stages", int) == len(plan.stages):
+    if run.database.load_fact("delivered_stages", int) == len(plan.stages):
         raise UserError("everything in its plan was trained; leave --time out")
-    spent = run.database.recall("seconds_spent", float) or 0.0
-    run.database.remember(seconds_allowed=math.inf if seconds is None else spent + seconds, complete=False)
+    spent = run.database.load_fact("seconds_spent", float) or 0.0
+    run.database.store_facts(seconds_allowed=math.inf if seconds is None else spent + seconds, complete=False)
 
 
 def start_run(
@@ -329,5 +329,5 @@ def start_run(
         for line in lines:
             tell(line)
     run = Run.start(folder, prepared)
-    run.database.remember(plan=plan, requested_options=options, seconds_spent=time.monotonic() - start)
+    run.database.store_facts(plan=plan, requested_options=options, seconds_spent=time.monotonic() - start)
     return run

@@ -55,7 +55,7 @@ def perform_plan(run: Run, tell: Tell, *, progress: bool | None = None, on_resul
     """
     check_packages(run.options)
     with threads(cores()):
-        plan = run.database.recall("plan", Plan)
+        plan = run.database.load_fact("plan", Plan)
         plan = make_plan(run.prepared) if plan is None else plan
         if plan.n_searched:
             settings = search_settings(run, tell, progress=progress)
@@ -93,17 +93,17 @@ class PlanRunner:
 
     def __init__(self, run: Run, plan: Plan, tell: Tell, *, progress: bool | None, on_result: Callback | None) -> None:
         self.run, self.plan, self.tell, self.progress, self.on_result = run, plan, tell, progress, on_result
-        recall = run.database.recall
-        self.start = time.monotonic() - (recall("seconds_spent", float) or 0.0)
+        load_fact = run.database.load_fact
+        self.start = time.monotonic() - (load_fact("seconds_spent", float) or 0.0)
         limit = None if plan.is_repeated else run.options.seconds
-        self.seconds_allowed = recall("seconds_allowed", float) or limit or math.inf
+        self.seconds_allowed = load_fact("seconds_allowed", float) or limit or math.inf
         self.may_stop_early = run.options.has_stages and math.isfinite(self.seconds_allowed)  # if no gain is expected
-        self.n_delivered = recall("delivered_stages", int) or 0
-        self.stage_scores = recall("stage_scores", list[StageScore]) or []
-        self.nested_weights = recall("nested_weights", list[dict[str, dict[str, float]]]) or []  # after each stage
+        self.n_delivered = load_fact("delivered_stages", int) or 0
+        self.stage_scores = load_fact("stage_scores", list[StageScore]) or []
+        self.nested_weights = load_fact("nested_weights", list[dict[str, dict[str, float]]]) or []  # after each stage
         self.result_seconds = 0.0  # seconds that the slowest interim result took
         self.selected: tuple[Choice, Predictions] | None = None  # result of `_select` after the last completed stage
-        run.database.remember(plan=plan)
+        run.database.store_facts(plan=plan)
 
     @property
     def seconds_spent(self) -> float:
@@ -147,7 +147,7 @@ class PlanRunner:
             return False
         run.database.add(entries)
         seconds = math.inf if number == 0 or stage.ignores_time_limit else self.seconds_left
-        run.database.remember(limit=[seconds, time.time()] if math.isfinite(seconds) else [])
+        run.database.store_facts(limit=[seconds, time.time()] if math.isfinite(seconds) else [])
         self.tell(f"stage {number + 1} of {len(self.plan.stages)}, {stage.describe(len(run.folds()))}")
         start = time.monotonic()
         if isinstance(run.executor, LocalExecutor):
@@ -160,7 +160,7 @@ class PlanRunner:
             self.tell(f"{stage.name}: stopped at the time limit after {spent}, and not part of the result")
             return False
         finally:
-            run.database.remember(seconds_spent=self.seconds_spent)
+            run.database.store_facts(seconds_spent=self.seconds_spent)
         return True
 
     def _has_time(self, number: int) -> bool:
@@ -218,9 +218,8 @@ class PlanRunner:
         with show_work("scoring baselines", progress=self.progress):
             scores, skipped = baseline_scores(run, fit_missing=self._should_fit_baselines(is_last=is_last))
         baselines = {name: run.average_units(by_unit) for name, by_unit in scores.items()}
-        choice = replace(
-            choice, baselines=baselines, skipped_baselines=skipped, fingerprint=run.database.require("fingerprint", str)
-        )
+        fingerprint = run.database.require_fact("fingerprint", str)
+        choice = replace(choice, baselines=baselines, skipped_baselines=skipped, fingerprint=fingerprint)
         online = None
         if choice.ensemble is not None and is_last and not run.options.task.is_numeric:
             centered = list(dict.fromkeys(fit.setting for stage in stages for fit in stage.online_fits))
@@ -242,7 +241,7 @@ class PlanRunner:
         facts: dict[str, Any] = {"complete": True, "end_reason": choice.end_reason or ""} if is_last else {}
         facts |= {"stage_scores": self.stage_scores, "nested_weights": self.nested_weights}
         facts |= {"delivered_stages": self.n_delivered, "seconds_spent": self.seconds_spent}
-        run.database.remember(choice=choice, **facts)
+        run.database.store_facts(choice=choice, **facts)
         if self.on_result is not None:
             self.on_result(run, choice)
         if not is_last:
@@ -270,7 +269,7 @@ class PlanRunner:
         evidence: Evidence
         if run.options.task.is_numeric:
             evidence = RegressionEvidence.from_run(run, named)
-            run.database.remember(candidate_scores=evidence.candidate_scores)
+            run.database.store_facts(candidate_scores=evidence.candidate_scores)
         else:
             evidence = ClassificationEvidence.from_run(run, named, entries)
         selection = select(evidence, paper_network)
@@ -322,7 +321,7 @@ def stages_without(stage_scores: Sequence[StageScore], subjects: Collection[str]
 def read_results(run: Run) -> pd.DataFrame:
     """Return the table of results.csv, with a row for each finished job and test subject."""
     table = results_table(finished_fits(run.database.entries(), run.data.subjects, run.options.name_of, run.groups))
-    scores = run.database.recall("candidate_scores", dict[str, Scores])
+    scores = run.database.load_fact("candidate_scores", dict[str, Scores])
     if scores is not None:  # records of regressions have no scores
         pairs = zip(table["setting"], table["test_subject"].astype(str), strict=True)
         table["test_score"] = [scores.get(setting, {}).get(subject, math.nan) for setting, subject in pairs]
