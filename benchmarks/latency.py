@@ -46,11 +46,11 @@ def random_ensemble(channels: int, times: int, sfreq: float, adaptation: str = "
     networks = network_candidates(options.settings(), rec, adaptation)
     linear = linear_candidates(adaptation, rec)
     chosen = [*networks[: CANDIDATES - 3], *linear[::2]][:CANDIDATES]
-    members = fits_per_network(sum(not setting.network.closed_form for setting in chosen))
+    members = fits_per_network(sum(not setting.network.is_closed_form for setting in chosen))
     folds = at.leave_one_subject_out(rec)
     parts = []
     for place, setting in enumerate(chosen):
-        count = 1 if setting.network.closed_form else members
+        count = 1 if setting.network.is_closed_form else members
         training_folds = [folds[k % len(folds)] for k in range(count)]
         parts.append(CandidateFits(setting, random_states(setting, rec, count, place), training_folds, 1 / len(chosen)))
     return build_model(rec, parts, scores={})

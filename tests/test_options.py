@@ -132,7 +132,7 @@ def test_every_option_changes_what_it_names_and_nothing_else() -> None:
 
 def test_constants_reach_every_network_and_only_what_reads_them() -> None:
     every = [at.Setting(**values) for values in facts({"lr": 0.5, "shrinkage": 0.25})["settings"]]
-    assert {one.training.lr for one in every if not one.network.closed_form} == {0.5}
+    assert {one.training.lr for one in every if not one.network.is_closed_form} == {0.5}
     assert {one.shrinkage for one in every if one.encoder == "linear"} == {0.25}
 
 

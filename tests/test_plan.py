@@ -80,11 +80,11 @@ def test_an_encoder_of_the_users_is_trained_first_after_the_linear_models() -> N
     for changes in ({"networks": "none"}, {"kinds": "linear"}):
         with pytest.raises(UserError, match="encoder is 'shallow'"):
             planned(encoder="shallow", **changes)
-        assert not any(not stage.settings[0].network.closed_form for stage in planned(**changes).stages)
+        assert not any(not stage.settings[0].network.is_closed_form for stage in planned(**changes).stages)
 
 
 def closed(stage: Stage) -> bool:
-    return all(setting.network.closed_form for setting in stage.settings)
+    return all(setting.network.is_closed_form for setting in stage.settings)
 
 
 def test_a_plan_depends_on_what_is_asked_and_not_on_the_time() -> None:

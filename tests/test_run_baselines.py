@@ -60,7 +60,9 @@ def test_linear_candidates_are_the_baselines(averaged: tuple[Run, Choice]) -> No
 
 def test_other_linear_baselines_are_fitted_for_the_report(tmp_path: Path) -> None:
     run, choice = finished(tmp_path, rule="published", grid="uncensored")
-    assert {e.setting.network.closed_form for e in run.database.entries()} == {False}, "the database is the run's own"
+    assert {e.setting.network.is_closed_form for e in run.database.entries()} == {False}, (
+        "the database is the run's own"
+    )
     fold = at.leave_one_subject_out(run.recordings)[2]
     (outcome,) = at.train(run.recordings, [at.Job(linear_baselines(run)[LDA], fold)], "cpu")
     assert choice.baselines[LDA]["2"] == outcome.test_score

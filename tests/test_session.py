@@ -37,7 +37,7 @@ def model(seed: int = 0, **values: Any) -> Model:
     own = Members(setting, size_of(REC, setting), [seed, seed + 1]).tensors()
     tensors = {k: torch.rand(t.shape, generator=draw) + 0.5 if "norm" in k or "inv_std" in k
                else t.detach() + 0.1 * torch.randn(t.shape, generator=draw) for k, t in own.items()}  # fmt: skip
-    if not setting.network.closed_form:
+    if not setting.network.is_closed_form:
         tensors["classifier.weight"] *= 2 if "log_power" in values else 10  # so that it tells windows apart
     fitted = setting.preprocessing.fit(REC.X, REC.subject, TRAINING)
     tensors |= {f"preprocessing.{name}": tensor for name, tensor in fitted.state_dict().items()}

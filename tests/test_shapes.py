@@ -62,7 +62,7 @@ def test_a_network_sees_no_difference(masked: bool) -> None:
     torch.manual_seed(0)
     x = split_windows(torch.float64)
     if masked:
-        x = x.times((torch.rand(2, 5, 7) > 0.3).double())
+        x = x.scale((torch.rand(2, 5, 7) > 0.3).double())
     results: list[list[Tensor]] = []
     for windows in (x, drawn_out(x)):
         net = EEGNet(7, 40, 2, temporal_kernel=9, log_power=True, seeds=[1, 2]).double()
@@ -118,7 +118,7 @@ def test_a_training_is_the_same_without_shapes(options: dict[str, Any]) -> None:
     torch.testing.assert_close(tabulated.mean, exact.mean)
     found.prepared.standardized.tabulate_channels()
     factors = torch.rand(3, len(rows[0]), x.n_channels, dtype=torch.float64)
-    changed = x.times(factors)
+    changed = x.scale(factors)
     tabulated = found.prepared.moments_of_standardized(changed, rows, factors)
     exact = window_moments(drawn_out(changed), found.prepared.windows.kernel)
     torch.testing.assert_close(tabulated.covariance, exact.covariance)

@@ -201,7 +201,7 @@ def test_without_time_only_the_first_stage_is_performed(tmp_path: Path) -> None:
     assert [stage.name for stage in choice.stages] == STAGES[:1]
     assert choice.end_reason == OUT_OF_TIME
     assert choice.undelivered_stages == STAGES[1:]
-    assert {entry.setting.network.closed_form for entry in run.database.entries()} == {True}
+    assert {entry.setting.network.is_closed_form for entry in run.database.entries()} == {True}
     assert read_plan(run.folder).stages[0].name == STAGES[0]
     run.database.close()
     assert "finished" in status_lines(run.folder)[0]
@@ -247,7 +247,7 @@ def test_a_stage_cut_by_time_is_completed_by_resume(tmp_path: Path, whole: Path)
     assert choice.end_reason == OUT_OF_TIME
     assert choice.undelivered_stages == STAGES[2:]
     assert any(line.startswith(f"{STAGES[2]}: stopped at the time limit") for line in told_lines)
-    assert all(entry.setting.network.closed_form for entry in run.database.entries())
+    assert all(entry.setting.network.is_closed_form for entry in run.database.entries())
     hidden = [entry for entry in run.database.entries(hidden=True) if entry.stage == UNDELIVERED]
     assert {entry.setting.encoder for entry in hidden} == {"eegnet"}
     run.database.close()

@@ -1,4 +1,4 @@
-"""Stack of any torch.nn.Module: torch.func batches the members if it can, otherwise they run one after another.
+"""Stack of any torch.nn.Module: torch.func batches the members if it can, otherwise members run one by one.
 
 The module maps windows (B, channels, times) to a tensor with B on axis 0, which is flattened to latents (B, D).
 """
@@ -19,12 +19,12 @@ from torch.overrides import TorchFunctionMode
 
 from ..errors import UserError, one_line
 from ..randomness import fold_in, uniform
-from .norm_pool import random_keys
+from .norm_pool import draw_keys
 from .stack import Size, Stack
 
 Factory = Callable[..., nn.Module]
 
-# Names that braindecode, torcheeg and others give to these arguments of a network.
+# Names of these arguments of networks in braindecode, torcheeg and other libraries
 ARGUMENT_NAMES = {
     "n_channels": ("n_channels", "n_chans", "in_chans", "num_electrodes"),
     "n_times": ("n_times", "n_samples", "input_window_samples", "chunk_size"),
@@ -34,19 +34,19 @@ ARGUMENT_NAMES = {
 
 
 def build(factory: Factory, size: Size) -> nn.Module:
-    """Call a user's factory with the keywords that it has, otherwise as factory(n_channels, n_times).
+    """Call a user's factory with the arguments that it names, otherwise as factory(n_channels, n_times).
 
-    The `final_layer` of a module, as braindecode calls its classifier, is replaced by the identity.
+    The `final_layer` of a module, which is the classifier in braindecode, is replaced by the identity.
     """
     try:
         names = [n for n, p in inspect.signature(factory).parameters.items() if p.kind is not p.VAR_KEYWORD]
     except (TypeError, ValueError):
         names = []
-    known = {"n_channels": size.channels, "n_times": size.times, "n_outputs": size.classes, "sfreq": size.sfreq}
-    keywords = {name: known[what] for what, aliases in ARGUMENT_NAMES.items() for name in aliases if name in names}
-    by_keyword = any(name in keywords for name in ARGUMENT_NAMES["n_channels"])
+    values = {"n_channels": size.channels, "n_times": size.times, "n_outputs": size.classes, "sfreq": size.sfreq}
+    keywords = {name: values[key] for key, aliases in ARGUMENT_NAMES.items() for name in aliases if name in names}
+    has_keywords = any(name in keywords for name in ARGUMENT_NAMES["n_channels"])
     try:
-        module = factory(**keywords) if by_keyword else factory(size.channels, size.times)
+        module = factory(**keywords) if has_keywords else factory(size.channels, size.times)
     except TypeError as error:
         if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
             raise  # the error comes from inside the factory
@@ -78,48 +78,48 @@ class AnyModule(Stack):
         super().__init__()
         self.members = members
         window = torch.zeros(2, size.channels, size.times)
-        built: list[nn.Module] = []
+        modules: list[nn.Module] = []
         for seed in seeds:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
                 module = make()
-                if any(module is other for other in built):
+                if any(module is other for other in modules):
                     module = copy.deepcopy(module)
                 self.latent_dim = latent_dim(module, window)  # also initializes lazy modules
-            built.append(module)
-        self.module = _stack(built)
+            modules.append(module)
+        self.module = _stack(modules)
         self.stacked = self._can_stack(window) if stacked is None else stacked
 
     def forward(
         self, x: Tensor, *, group: Tensor | None = None, noise: Tensor | None = None, active: Tensor | None = None,
         **_: object,
     ) -> Tensor:  # fmt: skip
-        """Return latents (P, B, D). Keywords are those of EEGNet.forward; `moments` and `drop` are ignored."""
+        """Return latents (P, B, D). See `EEGNet.forward` for keywords; `moments` and `drop` are ignored."""
         if x.dim() == 3:
             x = x.expand(self.members, *x.shape)
         elif group is not None:
             x = x[group]
         if noise is None:
-            keys = random_keys(self.members, x.device)
+            keys = draw_keys(self.members, x.device)
         else:
             keys = noise[group] if group is not None else noise
-        z, moved = self._run(self.stacked, x, keys)
+        z, new_buffers = self._run(self.stacked, x, keys)
         if self.training:
             with torch.no_grad():
-                for name, new in moved.items():
+                for name, new in new_buffers.items():
                     old = self.module.get_buffer(name)
-                    stay = None if active is None else ~active.view(-1, *[1] * (new.dim() - 1))
-                    old.copy_(new if stay is None else torch.where(stay, old, new))
+                    is_new = None if active is None else active.view(-1, *[1] * (new.dim() - 1))
+                    old.copy_(new if is_new is None else torch.where(is_new, new, old))
         return z
 
     def _run(self, stacked: bool, x: Tensor, keys: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return z (P, B, D) and updated copies of the floating buffers, whose old values autograd may still need."""
+        """Return z (P, B, D) and copies of the updated floating buffers; autograd may need the old values."""
         parameters: dict[str, Tensor] = dict(self.module.named_parameters())
         buffers = {name: b for name, b in self.module.named_buffers() if b.is_floating_point()}
         if stacked:
             copies = {name: buffer.clone() for name, buffer in buffers.items()}
-            z, moved = vmap(self._run_member, randomness="error")(parameters, copies, x, keys)
-            return z, moved
+            z, new_buffers = vmap(self._run_member, randomness="error")(parameters, copies, x, keys)
+            return z, new_buffers
         devices = [x.device] if x.device.type == "cuda" else []
         seeds = keys.tolist() if self.training else [0] * self.members
         outputs = []
@@ -135,14 +135,14 @@ class AnyModule(Stack):
     def _run_member(
         self, parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, key: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return latents (B, D) of windows (B, channels, times) by one member, and its updated buffers."""
+        """Return one member's latents (B, D) of windows (B, channels, times), and the updated buffers."""
         constants = {n: b.clone() for n, b in self.module.named_buffers() if not b.is_floating_point()}
         with _KeyedDropout(key):
             z: Tensor = functional_call(self.module, (parameters, buffers, constants), (x,))
         return z.flatten(1), buffers
 
     def _can_stack(self, window: Tensor) -> bool:
-        """Tell whether torch.func batches the module with unchanged outputs and gradients."""
+        """Tell whether torch.func can batch the module without changing outputs and gradients."""
         if self.members == 1:
             return False
         x = torch.linspace(-1, 1, window.numel()).view(window.shape).sin().expand(self.members, *window.shape)
@@ -150,11 +150,11 @@ class AnyModule(Stack):
         outputs = []
         try:
             for stacked in (False, True):
-                z, moved = self._run(stacked, x, keys)
+                z, new_buffers = self._run(stacked, x, keys)
                 gradients = torch.autograd.grad(
                     z.square().sum(), list(self.module.parameters()), materialize_grads=True
                 )
-                outputs.append([z, *gradients, *moved.values()])
+                outputs.append([z, *gradients, *new_buffers.values()])
         except Exception:  # any error that a user's module raises under vmap means that it cannot be batched
             return False
         return all(torch.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in zip(*outputs, strict=True))
@@ -164,10 +164,10 @@ class AnyModule(Stack):
 
 
 def saved_bytes(make: Callable[[], nn.Module], size: Size, batch: int) -> int:
-    """Estimate the float32 bytes that a training step on `batch` windows saves, from steps on two and four windows."""
+    """Extrapolate the bytes of float32 tensors that autograd saves for `batch` windows, from two and four windows."""
     totals: list[int] = []
 
-    def count(tensor: Tensor) -> Tensor:
+    def add_size(tensor: Tensor) -> Tensor:
         totals[-1] += tensor.numel() * tensor.element_size()
         return tensor
 
@@ -176,10 +176,10 @@ def saved_bytes(make: Callable[[], nn.Module], size: Size, batch: int) -> int:
         latent_dim(module, windows)
         for n in (2, 4):
             totals.append(0)
-            with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            with torch.autograd.graph.saved_tensors_hooks(add_size, lambda tensor: tensor):
                 module.train()(windows[:n])
-    two, four = totals
-    return two + (batch - 2) * (four - two) // 2
+    bytes_of_two, bytes_of_four = totals
+    return bytes_of_two + (batch - 2) * (bytes_of_four - bytes_of_two) // 2
 
 
 def latent_dim(module: nn.Module, window: Tensor) -> int:
@@ -200,24 +200,24 @@ def latent_dim(module: nn.Module, window: Tensor) -> int:
 
 
 def _stack(modules: Sequence[nn.Module]) -> nn.Module:
-    """Return the first module with the parameters and floating buffers of all members (P, ...)."""
+    """Return a copy of the first module with the parameters and floating buffers of all members (P, ...)."""
     skeleton = copy.deepcopy(modules[0]).train()
     for name, layer in skeleton.named_modules():
         if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.momentum is None and layer.track_running_stats:
             raise UserError(f"layer {name!r} of the encoder has momentum=None; give it a number such as 0.1")
-        owners = [module.get_submodule(name) for module in modules]
+        layers = [module.get_submodule(name) for module in modules]
         for key, parameter in list(layer._parameters.items()):
             if parameter is not None:
-                stacked = torch.stack([_tensor(owner._parameters, name, key, parameter) for owner in owners])
+                stacked = torch.stack([_get_tensor(source._parameters, name, key, parameter) for source in layers])
                 if parameter.requires_grad:
                     layer._parameters[key] = nn.Parameter(stacked)
                 else:  # frozen weights become buffers, which no optimizer updates
                     del layer._parameters[key]
                     layer.register_buffer(key, stacked)
         for key, buffer in list(layer._buffers.items()):
-            if buffer is None or key in owners[0]._parameters:
+            if buffer is None or key in layers[0]._parameters:
                 continue
-            buffers = [_tensor(owner._buffers, name, key, buffer) for owner in owners]
+            buffers = [_get_tensor(source._buffers, name, key, buffer) for source in layers]
             if buffer.is_floating_point():
                 layer._buffers[key] = torch.stack(buffers)
             elif any(not torch.equal(tensor, buffers[0]) for tensor in buffers[1:]):
@@ -228,44 +228,44 @@ def _stack(modules: Sequence[nn.Module]) -> nn.Module:
     return skeleton
 
 
-def _tensor(slots: dict[str, Any], layer: str, key: str, like: Tensor) -> Tensor:
-    tensor = slots.get(key)
+def _get_tensor(tensors: dict[str, Any], layer: str, key: str, like: Tensor) -> Tensor:
+    tensor = tensors.get(key)
     if not isinstance(tensor, Tensor) or tensor.shape != like.shape:
         parameter = f"{layer}.{key}".strip(".")
         raise UserError(f"encoders of one factory have different shapes of {parameter!r}; return equal shapes")
     return tensor.detach()
 
 
-# Dropout functions and the number of trailing axes that are dropped together.
-_DROPPED_AXES: dict[Callable[..., Tensor], int] = {F.dropout: 0, F.dropout1d: 1, F.dropout2d: 2, F.dropout3d: 3}
+# Dropout functions, and the number of trailing axes over which a draw is shared
+_SHARED_AXES: dict[Callable[..., Tensor], int] = {F.dropout: 0, F.dropout1d: 1, F.dropout2d: 2, F.dropout3d: 3}
 
 
 class _KeyedDropout(TorchFunctionMode):
-    """Context in which dropout layers draw from `key` () and the number of the call, also under vmap."""
+    """Context in which dropout draws depend on `key` () and the number of the call, also under vmap."""
 
     def __init__(self, key: Tensor) -> None:
         super().__init__()
         self.key, self.calls = key, 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func not in _DROPPED_AXES:
+        if func not in _SHARED_AXES:
             return func(*args, **(kwargs or {}))
-        return self._dropout(*args, shared=_DROPPED_AXES[func], **(kwargs or {}))
+        return self._dropout(*args, shared_axes=_SHARED_AXES[func], **(kwargs or {}))
 
     def _dropout(
-        self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, shared: int
+        self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, shared_axes: int
     ) -> Tensor:
         self.calls += 1
         if not training or p == 0:
             return input
-        shape = (*input.shape[: input.dim() - shared], *[1] * shared)
+        shape = (*input.shape[: input.dim() - shared_axes], *[1] * shared_axes)
         is_kept = (uniform(fold_in(self.key, self.calls), math.prod(shape)).view(shape) >= p).to(input.dtype)
         scale = is_kept / (1 - p) if p < 1 else is_kept
         return input.mul_(scale) if inplace else input * scale
 
 
 class AnyModuleGraph(nn.Module):
-    """Graph for export with a copy of each member's module: windows (P or 1, N, C, T) -> latents (P, N, D)."""
+    """Graph for export with one module per member: windows (P or 1, N, C, T) -> latents (P, N, D)."""
 
     def __init__(self, stack: nn.Module, members: int) -> None:
         super().__init__()
@@ -278,12 +278,12 @@ class AnyModuleGraph(nn.Module):
 
 def _extract_member(stack: nn.Module, member: int) -> nn.Module:
     """Return a copy of a stacked module with the weights of one member."""
-    alone = copy.deepcopy(stack)
-    for layer in alone.modules():
+    module = copy.deepcopy(stack)
+    for layer in module.modules():
         for key, parameter in layer._parameters.items():
             if parameter is not None:
                 layer._parameters[key] = nn.Parameter(parameter.detach()[member].clone(), requires_grad=False)
         for key, buffer in layer._buffers.items():
             if buffer is not None and buffer.is_floating_point():
                 layer._buffers[key] = buffer[member].clone()
-    return alone
+    return module

@@ -1,8 +1,7 @@
-"""Network blocks for CPUs: one kernel each for the forward and for the backward pass.
+"""Network blocks for CPUs, with one kernel for the forward pass and one for the backward pass.
 
-A block equals mix_windows, filter_times, BatchNorm, elu_pool and drop_units in sequence, or the
-power of Shallow. That sequence is the path without kernels and the reference in tests. Only normalized signals are
-saved for the backward pass.
+A block computes mix_windows, filter_times, BatchNorm, elu_pool and drop_units, or the power of Shallow. These functions
+are called one after another if there are no kernels, and in tests.
 """
 
 from __future__ import annotations
@@ -43,17 +42,17 @@ class _Block(Function):
         units, power, saved = block_forward(windows, weights, options, dropout)
         ctx.save_for_backward(*weights, *saved)
         ctx.mark_non_differentiable(saved.mean, saved.variance)
-        ctx.rest, ctx.has_offset = (windows, options, dropout), offset is not None
+        ctx.arguments, ctx.has_offset = (windows, options, dropout), offset is not None
         return units, power, saved.mean, saved.variance
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor | None, grad_power: Tensor | None, *_: Tensor) -> tuple[Tensor | None, ...]:
-        windows, options, dropout = ctx.rest
+        windows, options, dropout = ctx.arguments
         weights, saved = Weights(*ctx.saved_tensors[:5]), SavedTensors(*ctx.saved_tensors[5:])
         grads = block_backward(grad, grad_power, windows, weights, options, dropout, saved)
-        no_offset = torch.zeros_like(saved.mean) if ctx.has_offset else None  # the offset cancels in the normalization
-        return None, None, None, no_offset, *grads
+        grad_offset = torch.zeros_like(saved.mean) if ctx.has_offset else None  # the normalization removes the offset
+        return None, None, None, grad_offset, *grads
 
 
 def first_block(
@@ -61,10 +60,10 @@ def first_block(
     dropout: DropoutDraws | None = None, offset: Tensor | None = None, active: Tensor | None = None,
     max_channels: int | None = None,
 ) -> tuple[Tensor, Tensor] | None:  # fmt: skip
-    """Map windows, mixed by `spatial` (P, F, C + L) and filtered by w (P, F / depth, K), to units and power.
+    """Mix windows by `spatial` (P, F, C + L), filter by w (P, F / depth, K), and return units and power.
 
-    Units are (P, F, B, T'), mean squares of segments (P, F, B, S). Return None if there are no kernels for these
-    windows, or if `norm` is frozen.
+    Units are (P, F, B, T'), power is mean squares of segments (P, F, B, S). Return None if there are no kernels for
+    these windows, or if `norm` is in evaluation mode.
     """
     signals = x if isinstance(x, Tensor) else x.signals
     channels = signals.shape[2]
@@ -82,8 +81,8 @@ def first_block(
     gamma, beta = norm.weight.reshape(size), norm.bias.reshape(size)
     arguments = windows, options, dropout, offset, spatial, constant, w, gamma, beta
     units, power, mean, variance = apply(_Block, *arguments)
-    used = windows.times if options.pool else options.segments * options.length
-    norm.update_running(mean, variance, windows.batch * used, active, offset)
+    n_used = windows.times if options.pool else options.segments * options.length
+    norm.update_running(mean, variance, windows.batch * n_used, active, offset)
     return units, power
 
 
@@ -93,7 +92,7 @@ class _SecondBlock(Function):
         ctx: Any, options: BlockOptions, dropout: DropoutDraws, x: Tensor, w: Tensor, spatial: Tensor, gamma: Tensor,
         beta: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        x, (w, spatial, gamma, beta) = x.contiguous(), (one.contiguous() for one in (w, spatial, gamma, beta))
+        x, (w, spatial, gamma, beta) = x.contiguous(), (tensor.contiguous() for tensor in (w, spatial, gamma, beta))
         units, saved = second_forward(x, Weights(spatial, None, w, gamma, beta), options, dropout)
         ctx.save_for_backward(x, w, spatial, gamma, beta, saved.v, saved.mean, saved.variance)
         ctx.mark_non_differentiable(saved.mean, saved.variance)
@@ -112,9 +111,9 @@ class _SecondBlock(Function):
 def second_block(
     norm: BatchNorm, x: Tensor, w: Tensor, spatial: Tensor, pool: int, dropout: DropoutDraws, active: Tensor | None
 ) -> Tensor | None:
-    """Map signals (P, C, B, T), filtered by w (P, C, K) and mixed by `spatial` (P, F, C), to units (P, B, F, T').
+    """Filter signals (P, C, B, T) by w (P, C, K), mix them by `spatial` (P, F, C), and return units (P, B, F, T').
 
-    Return None if there are no kernels for these signals, or if `norm` is frozen.
+    Return None if there are no kernels for these signals, or if `norm` is in evaluation mode.
     """
     if not norm.training or not cpu.is_available(x, pool=pool, taps=w.shape[-1]):
         return None

@@ -1,7 +1,7 @@
 """Encoders that are fitted in closed form, without an optimizer.
 
-Latents are a function of the window, standardized with the mean and standard deviation of the training windows.
-training/closed_form.py fits the linear classifier on them.
+Latents are a function of the window, standardized with the mean and standard deviation over training windows.
+training/closed_form.py fits the linear classifier on the latents.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Batches = Callable[[], Iterator[tuple[Tensor, Tensor]]]  # yields all training w
 class ClosedFormOptions(EncoderOptions):
     """Hyperparameters that all closed-form encoders share."""
 
-    shrinkage: float | str = "auto"  # of the pooled class covariance; "auto": Ledoit-Wolf
+    shrinkage: float | str = "auto"  # shrinkage of the pooled class covariance; "auto": Ledoit-Wolf
 
-    closed_form: ClassVar[bool] = True
+    is_closed_form: ClassVar[bool] = True
     per_member: ClassVar[tuple[str, ...]] = ("shrinkage",)
 
     def __post_init__(self) -> None:
@@ -65,27 +65,27 @@ class ClosedFormEncoder(Stack):
         return self.raw_latents(x)
 
     def fit(self, members: Sequence[int], batches: Batches) -> None:
-        """Fit the buffers that `raw_latents` reads to the training windows of these members."""
+        """Fit the buffers that `raw_latents` reads on the training windows of these members."""
 
     def fit_standardization(self, members: Sequence[int], raw: Tensor) -> Tensor:
-        """Fit shift and scale to raw latents (n, D) of training windows and return them standardized in float64."""
+        """Fit shift and scale to raw latents (n, D) of training windows; return standardized latents in float64."""
         exact = raw.double()
         shift = exact.mean(0)
         spread = (exact - shift).square().mean(0).sqrt()
-        varies = (exact.amin(0) < exact.amax(0)) & (spread > 0)
-        inv_std = torch.where(varies, 1 / spread, 0.0).clamp(max=torch.finfo(self.inv_std.dtype).max)
+        is_varying = (exact.amin(0) < exact.amax(0)) & (spread > 0)
+        inv_std = torch.where(is_varying, 1 / spread, 0.0).clamp(max=torch.finfo(self.inv_std.dtype).max)
         for member in members:
             self.shift[member], self.inv_std[member] = shift.to(self.shift), inv_std.to(self.inv_std)
-        # Use the stored values, so that training and prediction see equal latents.
+        # The stored values are used, so that latents are equal in training and prediction.
         first = members[0]
         return (exact - self.shift[first].double()) * self.inv_std[first].double()
 
     def head(self) -> Tensor | None:
-        """Return the classifier's weights (K, D) if the encoder fixes them, None if they are fitted."""
+        """Return the weights (K, D) of the classifier, or None if training fits the classifier."""
         return None
 
     def forward(self, x: Tensor, *, group: Tensor | None = None, **_: Any) -> Tensor:
-        """Return latents (P, B, D); the other keywords of EEGNet.forward are ignored."""
+        """Return latents (P, B, D); other keywords of `EEGNet.forward` are ignored."""
         if x.dim() == 3:
             x = x[None]
         elif group is not None:

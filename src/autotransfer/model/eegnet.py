@@ -1,8 +1,8 @@
 """EEGNet (Lawhern et al. 2018) for P stacked members, with the spatial filter applied first.
 
-The published order is temporal filter, normalization, spatial filter. All three are linear once the statistics of the
-normalization are known, and these follow from moments of the input (moments.py). Spatial filtering first gives equal
-outputs, running statistics and gradients with about a tenth of the arithmetic. Signals are (P, F1·D, B, times).
+The published order is temporal filter, normalization, spatial filter. With known statistics, which follow from moments
+of the input (moments.py), the normalization is linear like the filters. Spatial filtering first therefore gives equal
+outputs, running statistics and gradients, with about a tenth of the arithmetic. Signals are (P, F1·D, B, times).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..errors import UserError, check_at_most, check_positive
 from ..gpu import DropoutDraws
 from ..kernels import kernels_for
 from .blocks import first_block, second_block
-from .encoder import ConvolutionalOptions, temporal_kernel_for
+from .encoder import ConvolutionalOptions, default_temporal_kernel
 from .filtering import filter_times
 from .layers import BatchNorm, elu_pool, fill_uniform, mix_channels, mix_windows
 from .moments import Moments, SplitWindows, padding, window_moments
@@ -32,12 +32,12 @@ from .stack import Size, Stack
 MIN_TIMES = 8
 FIRST_POOL, SECOND_POOL = 4, 8
 SECOND_KERNEL = 16
-MAX_FUSED_CHANNELS = 40  # with more channels single kernels are faster, because a block mixes channels twice
+MAX_FUSED_CHANNELS = 40  # with more channels separate kernels are faster, because a block mixes channels twice
 
 
 @dataclass(frozen=True, kw_only=True)
 class EEGNetOptions(ConvolutionalOptions):
-    """Hyperparameters of `EEGNet`; the defaults are those of the published EEGNet-8,2."""
+    """Hyperparameters of `EEGNet`, by default as in the published EEGNet-8,2."""
 
     display_name = "EEGNet"
 
@@ -53,7 +53,7 @@ class EEGNetOptions(ConvolutionalOptions):
 
     def kernel(self, sfreq: float | None) -> int:
         """Return the length of the temporal filters in samples: by default half a second, within [3, 64]."""
-        return self.temporal_kernel or temporal_kernel_for(sfreq)
+        return self.temporal_kernel or default_temporal_kernel(sfreq)
 
     def moments_kernel(self, sfreq: float | None) -> int:
         return self.kernel(sfreq)
@@ -66,10 +66,10 @@ class EEGNetOptions(ConvolutionalOptions):
         )  # fmt: skip
 
     def member_bytes(self, size: Size, batch: int, itemsize: int) -> int:
-        wide = self.temporal_filters * self.spatial_depth
-        signals = batch * size.times * (size.channels + (7 if self.log_power else 6) * wide)
+        features = self.temporal_filters * self.spatial_depth
+        signals = batch * size.times * (size.channels + (7 if self.log_power else 6) * features)
         toeplitz = 4 * self.temporal_filters * min(size.times, 192) ** 2
-        weights = 12 * (self.temporal_filters * 64 + wide * (size.channels + 80) + wide * size.times)
+        weights = 12 * (self.temporal_filters * 64 + features * (size.channels + 80) + features * size.times)
         return itemsize * (signals + toeplitz + weights)
 
 
@@ -131,27 +131,27 @@ class EEGNet(Stack):
         if n_times < MIN_TIMES:
             raise UserError(f"windows of {n_times} samples are too short; EEGNet needs at least {MIN_TIMES}")
         self.n_channels, self.n_times, self.members = n_channels, n_times, members
-        self.kernel = temporal_kernel_for(sfreq) if temporal_kernel is None else temporal_kernel
+        self.kernel = default_temporal_kernel(sfreq) if temporal_kernel is None else temporal_kernel
         for name, size in (("n_channels", n_channels), ("temporal_kernel", self.kernel)):
             if size < 1:
                 raise UserError(f"{name} is {size}; EEGNet needs at least 1")
         self.filters, self.depth = temporal_filters, spatial_depth
         self.pools = (FIRST_POOL, min(SECOND_POOL, n_times // FIRST_POOL))
         self.dropout = dropout
-        wide = temporal_filters * spatial_depth
+        features = temporal_filters * spatial_depth
         steps = n_times // self.pools[0] // self.pools[1]
-        self.branches = tuple(width * steps for width in (latent_filters, wide if log_power else 0) if width)
+        self.branches = tuple(width * steps for width in (latent_filters, features if log_power else 0) if width)
         self.latent_dim = sum(self.branches)
 
         stack = () if members is None else (members,)
         self.temporal = nn.Parameter(torch.empty(*stack, temporal_filters, self.kernel))
         self.norm1 = BatchNorm(members, temporal_filters)
-        self.spatial = nn.Parameter(torch.empty(*stack, wide, n_channels))
-        self.norm2 = BatchNorm(members, wide)
-        self.depthwise = nn.Parameter(torch.empty(*stack, wide, SECOND_KERNEL))
-        self.pointwise = nn.Parameter(torch.empty(*stack, latent_filters, wide))
+        self.spatial = nn.Parameter(torch.empty(*stack, features, n_channels))
+        self.norm2 = BatchNorm(members, features)
+        self.depthwise = nn.Parameter(torch.empty(*stack, features, SECOND_KERNEL))
+        self.pointwise = nn.Parameter(torch.empty(*stack, latent_filters, features))
         self.norm3 = BatchNorm(members, latent_filters)
-        self.power_norm = BatchNorm(members, wide) if log_power else None
+        self.power_norm = BatchNorm(members, features) if log_power else None
         if seeds is None:
             seeds = torch.randint(2**62, (1 if members is None else members,)).tolist()
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
@@ -170,13 +170,13 @@ class EEGNet(Stack):
         drop: Tensor | None = None,
         active: Tensor | None = None,
     ) -> Tensor:
-        """Return latents (B, D), or (P, B, D) for a stack. The keywords are for stacked training.
+        """Return latents (B, D), or (P, B, D) for a stack. Only stacked training needs the keywords.
 
         Parameters
         ----------
         x : windows (B, C, T) for all members, (P, B, C, T), (G, B, C, T) with `group`, or SplitWindows
         group : (P,) index of the batch that a member reads
-        moments : moments of the windows with fields (G, ...); None: they are computed
+        moments : moments of the windows with fields (G, ...); None: moments are computed
         noise : (G,) int32 keys that determine dropout; None: keys are drawn from torch's generator
         drop : (P,) dropout probabilities; None: the `dropout` of the network
         active : (P,) bool, False for members whose running statistics are not updated
@@ -203,35 +203,35 @@ class EEGNet(Stack):
         """Map windows to units (P, F, B, T') and, with log_power, mean squares of segments (P, F, B, S)."""
         _, batch, _, times = (x.signals if isinstance(x, SplitWindows) else x).shape
         spatial = self.spatial.reshape(-1, *self.spatial.shape[-2:])
-        members, wide, _ = spatial.shape
+        members, features, _ = spatial.shape
         temporal = self.temporal.reshape(members, self.filters, self.kernel)
         scale, shift = self._first_norm(temporal, x, group, moments, active)
         offset = shift.repeat_interleave(self.depth, 1) * spatial.sum(-1)
         w = temporal * scale[..., None]
         pool, length = self.pools[0], math.prod(self.pools)
-        dropout = None if keys is None else keys.draw(1, wide * batch * (times // pool))
+        dropout = None if keys is None else keys.draw(1, features * batch * (times // pool))
         if dropout is not None:
             segments = 0 if self.power_norm is None else times // length
             options = BlockOptions(padding(self.kernel)[0], pool, segments, length, self.norm2.eps)
-            made = first_block(self.norm2, x, group, spatial, w, options, dropout, offset, active, MAX_FUSED_CHANNELS)
-            if made is not None:
-                return made
+            output = first_block(self.norm2, x, group, spatial, w, options, dropout, offset, active, MAX_FUSED_CHANNELS)
+            if output is not None:
+                return output
         u = mix_windows(spatial, x, group).view(members * self.filters, self.depth * batch, times)
-        v = filter_times(u, w.reshape(members * self.filters, self.kernel)).reshape(members, wide, batch * times)
+        v = filter_times(u, w.reshape(members * self.filters, self.kernel)).reshape(members, features, batch * times)
         h, squares = self._block(self.norm2, v, batch, pool, offset, dropout, active)
         return h, None if squares is None else pool_squares(squares, self.pools[1])
 
     def _second_block(self, h: Tensor, keys: DropoutKeys | None, active: Tensor | None) -> Tensor:
         """Map units (P, F, B, T') to latents (P, B, D)."""
-        members, wide, batch, times = h.shape
-        w, pointwise = self.depthwise.reshape(members, wide, -1), self.pointwise.reshape(members, -1, wide)
+        members, features, batch, times = h.shape
+        w, pointwise = self.depthwise.reshape(members, features, -1), self.pointwise.reshape(members, -1, features)
         dropout = None if keys is None else keys.draw(2, pointwise.shape[1] * batch * (times // self.pools[1]))
         if dropout is not None:
-            made = second_block(self.norm3, h, w, pointwise, self.pools[1], dropout, active)
-            if made is not None:
-                return made.flatten(2)
-        h = filter_times(h.reshape(members * wide, batch, times), w.reshape(members * wide, SECOND_KERNEL))
-        h = mix_channels(pointwise, h.reshape(members, wide, batch * times))
+            output = second_block(self.norm3, h, w, pointwise, self.pools[1], dropout, active)
+            if output is not None:
+                return output.flatten(2)
+        h = filter_times(h.reshape(members * features, batch, times), w.reshape(members * features, SECOND_KERNEL))
+        h = mix_channels(pointwise, h.reshape(members, features, batch * times))
         h, _ = self._block(self.norm3, h, batch, self.pools[1], None, dropout, active)
         return h.transpose(1, 2).flatten(2)
 
@@ -239,7 +239,7 @@ class EEGNet(Stack):
         self, norm: BatchNorm, v: Tensor, batch: int, pool: int, offset: Tensor | None, dropout: DropoutDraws | None,
         active: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-        """Map v (P, F, B·T) to units (P, F, B, T // pool) and, for log_power, the mean squares of v of that shape."""
+        """Map v (P, F, B·T) to units (P, F, B, T // pool) and, for log_power, mean squares of v of the same shape."""
         times = v.shape[-1] // batch
         squared = self.power_norm is not None and norm is self.norm2
         if dropout is not None and norm.training:
@@ -255,7 +255,7 @@ class EEGNet(Stack):
     def _first_norm(
         self, w: Tensor, x: Tensor | SplitWindows, group: Tensor | None, moments: Moments | None, active: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Return scale and shift (P, F1) of the normalization after the temporal filters w (P, F1, K)."""
+        """Return scale and shift (P, F1) of the normalization that follows the temporal filters w (P, F1, K)."""
         norm = self.norm1
         if not norm.training:
             return norm.running_affine(w.shape[:2])
@@ -296,20 +296,20 @@ class EEGNetGraph(nn.Module):
             self.register_buffer(name, tensor.to(torch.float32).contiguous())
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = self.spatial.shape[0]
+        features = self.spatial.shape[0]
         groups = x.shape[0]
         h = F.conv1d(x.transpose(0, 1).flatten(1, 2), self.spatial, groups=groups)
         h = F.pad(h, self.temporal_padding)
         power = None
         if self.power:
-            v = F.conv1d(h, self.temporal, groups=wide)
+            v = F.conv1d(h, self.temporal, groups=features)
             power = log_with_floor(pool_squares(F.avg_pool1d(v.square(), self.pools[0]), self.pools[1]))
             power = power * self.power_scale + self.power_shift
             h = v * self.scale + self.temporal_bias[:, None]
         else:
-            h = F.conv1d(h, self.temporal, self.temporal_bias, groups=wide)
+            h = F.conv1d(h, self.temporal, self.temporal_bias, groups=features)
         h = F.avg_pool1d(F.elu(h), self.pools[0])
-        h = F.conv1d(F.pad(h, self.depthwise_padding), self.depthwise, groups=wide)
+        h = F.conv1d(F.pad(h, self.depthwise_padding), self.depthwise, groups=features)
         h = F.conv1d(h, self.pointwise, self.pointwise_bias, groups=self.members)
         h = F.avg_pool1d(F.elu(h), self.pools[1])
         parts = [h] if power is None else [h, power]
@@ -319,29 +319,30 @@ class EEGNetGraph(nn.Module):
 
 @torch.no_grad()
 def fold_normalization(net: EEGNet) -> dict[str, Tensor]:
-    """Return the tensors of the graph in float64, with the normalizations folded into the filters."""
-    members, wide, channels = net.spatial.reshape(-1, *net.spatial.shape[-2:]).shape
-    spatial = net.spatial.double().reshape(members, wide, channels)
+    """Return the tensors of `EEGNetGraph` in float64."""
+    members, features, channels = net.spatial.reshape(-1, *net.spatial.shape[-2:]).shape
+    spatial = net.spatial.double().reshape(members, features, channels)
     size = members, -1
     scale1, shift1 = net.norm1.running_affine(size, dtype=torch.float64)  # (P, F1)
     scale2, shift2 = net.norm2.running_affine(size, dtype=torch.float64)
     scale3, shift3 = net.norm3.running_affine(size, dtype=torch.float64)
     temporal = net.temporal.double().reshape(members, -1, net.kernel) * scale1[..., None]
     temporal = temporal.repeat_interleave(net.depth, 1)
-    powers = {}
+    power_tensors = {}
     if net.power_norm is None:
         temporal = temporal * scale2[..., None]
     else:  # power is computed before the normalization
         names = ("scale", "power_scale", "power_shift")
         affine = net.power_norm.running_affine(size, dtype=torch.float64)
-        powers = dict(zip(names, (t.reshape(-1, 1) for t in (scale2, *affine)), strict=True))
+        power_tensors = dict(zip(names, (t.reshape(-1, 1) for t in (scale2, *affine)), strict=True))
     offset = shift1.repeat_interleave(net.depth, 1) * spatial.sum(-1)
+    pointwise = net.pointwise.double().reshape(members, -1, features)
     return {
-        "spatial": spatial.reshape(members * wide, channels, 1),
-        "temporal": temporal.reshape(members * wide, 1, net.kernel),
+        "spatial": spatial.reshape(members * features, channels, 1),
+        "temporal": temporal.reshape(members * features, 1, net.kernel),
         "temporal_bias": (offset * scale2 + shift2).flatten(),
-        **powers,
-        "depthwise": net.depthwise.double().reshape(members * wide, 1, -1),
-        "pointwise": (net.pointwise.double().reshape(members, -1, wide) * scale3[..., None]).reshape(-1, wide, 1),
+        **power_tensors,
+        "depthwise": net.depthwise.double().reshape(members * features, 1, -1),
+        "pointwise": (pointwise * scale3[..., None]).reshape(-1, features, 1),
         "pointwise_bias": shift3.flatten(),
     }

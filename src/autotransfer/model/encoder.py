@@ -1,4 +1,4 @@
-"""Base classes for the hyperparameters of encoders, which build the stacked network."""
+"""Base classes for the hyperparameters of encoders; the subclasses build stacked networks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class EncoderOptions:
     """Hyperparameters of an encoder; a subclass adds fields with defaults and defines `module` or `stack`."""
 
     display_name: ClassVar[str | None] = None  # name in sentences of reports; None: the name in the registry
-    closed_form: ClassVar[bool] = False  # whether `stack` returns a `ClosedFormEncoder`
+    is_closed_form: ClassVar[bool] = False  # whether `stack` returns a `ClosedFormEncoder`
     per_member: ClassVar[tuple[str, ...]] = ()  # fields that may differ between stacked members
 
     def __post_init__(self) -> None:
@@ -30,11 +30,11 @@ class EncoderOptions:
         raise NotImplementedError(f"{type(self).__name__} has neither module nor stack")
 
     def stack(self, size: Size, members: int, seeds: Sequence[int]) -> Stack:
-        """Return P stacked members, each initialized from its own seed."""
+        """Return P stacked members, initialized from one seed per member."""
         return AnyModule(lambda: self.module(size), size, members, seeds=seeds)
 
     def moments_kernel(self, sfreq: float | None) -> int:
-        """Return the filter length for which window moments are tabulated, 0 if the encoder uses none."""
+        """Return the filter length for which moments of windows are computed, 0 if the encoder needs no moments."""
         return 0
 
     def program(self, sfreq: float | None) -> tuple[object, ...]:
@@ -42,18 +42,18 @@ class EncoderOptions:
         return tuple((name, value) for name, value in asdict(self).items() if name not in self.per_member)
 
     def member_bytes(self, size: Size, batch: int, itemsize: int) -> int:
-        """Estimate the bytes that one member adds to a training step, mostly saved signals."""
+        """Estimate the memory of one member in a training step in bytes, most of which is saved signals."""
         return 2 * saved_bytes(lambda: self.module(size), size, max(batch, 2)) * itemsize // 4
 
 
-def temporal_kernel_for(sfreq: float | None, parts: int = 2, unknown: int = 64) -> int:
-    """Return the number of samples in 1 / parts seconds, within [3, 64], or `unknown` if sfreq is None."""
-    return unknown if sfreq is None else int(min(max(round(sfreq / parts), 3), 64))
+def default_temporal_kernel(sfreq: float | None, divisor: int = 2, fallback: int = 64) -> int:
+    """Return the number of samples in 1 / divisor seconds, within [3, 64], or the fallback if sfreq is None."""
+    return fallback if sfreq is None else int(min(max(round(sfreq / divisor), 3), 64))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvolutionalOptions(EncoderOptions):
-    """Hyperparameters that all networks with temporal filters share."""
+    """Hyperparameters of all networks with temporal filters."""
 
     temporal_kernel: int | None = None  # samples; None: the default of `kernel`
     dropout: float = 0.25

@@ -1,4 +1,4 @@
-"""Registry of encoders by name, and encoders from a user's factory."""
+"""Registry of encoders by name, and encoders that a user's factory builds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CustomEncoderOptions(EncoderOptions):
     factory: Callable[..., nn.Module] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Skip the check of types, which has no rule for a factory."""
+        """Skip the check of types, because there is no rule for a factory."""
 
     def module(self, size: Size) -> nn.Module:
         assert self.factory is not None
@@ -48,15 +48,15 @@ class CustomEncoderOptions(EncoderOptions):
 
 
 def encoder_options(name: str, options: EncoderOptions, encoders: Encoders | None) -> EncoderOptions:
-    """Return the options of a registered encoder, or new ones with the factory of a user's encoder."""
+    """Return the options if the encoder is registered, otherwise options with the user's factory."""
     return options if name in ENCODERS else CustomEncoderOptions(factory=find_factory(name, encoders))
 
 
 def find_factory(name: str, encoders: Encoders | None) -> Factory:
     if encoders is None or name not in encoders:
-        known = ", ".join(repr(known) for known in (*ENCODERS, *(encoders or ())))
+        names = ", ".join(map(repr, (*ENCODERS, *(encoders or ()))))
         raise UserError(
             f"the encoder {shown(name)} is not known here; give its factory (encoders={{{shown(name)}: …}}, or "
-            f"--encoder module:function on the command line), or choose from {known}"
+            f"--encoder module:function on the command line), or choose from {names}"
         )
     return encoders[name]

@@ -1,7 +1,7 @@
 """Encoder with tangent vectors of the covariance between filtered windows and class mean responses.
 
-It suits signals that are locked to an event. Filters and mean responses are those of Templates. Latents are the matrix
-logarithm of the covariance of filtered window and responses (Barachant and Congedo 2014).
+The encoder is meant for signals that are locked to an event. Filters and mean responses are fitted as in `Templates`.
+Latents are the matrix logarithm of the covariance of filtered window and responses (Barachant and Congedo 2014).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Evoked(Templates):
         return self.latents(x, members, logarithm)
 
     def latents(self, x: Tensor, members: slice, matrix_log: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return raw latents (M, B, D); matrix_log maps matrices (..., 2F, 2F) to their logarithms."""
+        """Return raw latents (M, B, D); matrix_log maps matrices (..., 2F, 2F) to logarithms."""
         signals, _ = subtract_means(self.filters[members, None].to(torch.float64) @ x.to(torch.float64))  # (M, B, F, T)
         responses = self.templates[members, None].to(torch.float64).expand_as(signals)
-        both = torch.cat([responses, signals], -2)
-        return tangent_vectors(both, int(x.shape[-1]), matrix_log)[..., 0, :].to(x.dtype)
+        channels = torch.cat([responses, signals], -2)
+        return tangent_vectors(channels, int(x.shape[-1]), matrix_log)[..., 0, :].to(x.dtype)
 
     def raw_latents_for_export(self, x: Tensor) -> Tensor:
         return self.latents(x, slice(None), logarithm_by_roots)

@@ -1,4 +1,4 @@
-"""Filters along time, one per member and signal, as matrix products or by compiled kernels."""
+"""Filters along time, one per member and signal, computed by matrix products or compiled kernels."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class _ToeplitzProduct(Function):
 def _sum_diagonals(full: Tensor, taps: int, offset: int) -> Tensor:
     """Map (N, rows, times) to sums (N, taps) with entries Σ_t full[t + k - offset, t]."""
     rows, times = full.shape[1:]
-    below = max(times + taps - 1 - offset - rows, 0)
-    full = F.pad(full, (0, 0, offset, below))
+    bottom = max(times + taps - 1 - offset - rows, 0)
+    full = F.pad(full, (0, 0, offset, bottom))
     return full.as_strided((full.shape[0], taps, times), (full.stride(0), times, times + 1)).sum(-1)
 
 
 class _Correlate(Function):
-    """Computation of `filter_times` by compiled kernels."""
+    """Implementation of `filter_times` by compiled kernels."""
 
     @staticmethod
     def forward(ctx: Any, kernels: ModuleType, x: Tensor, w: Tensor) -> Tensor:
@@ -85,7 +85,7 @@ def filter_times(x: Tensor, w: Tensor) -> Tensor:
     """
     times, taps = x.shape[-1], w.shape[-1]
     left, _ = padding(taps)
-    tile = max(TILE, -(-(taps - 1) // 16) * 16)  # at least the overlap; a multiple of 16 makes products faster
+    tile = max(TILE, -(-(taps - 1) // 16) * 16)  # at least the overlap, and divisible by 16 for faster products
     kernels = kernels_for(x, taps=taps)
     if kernels is not None:
         return apply_one(_Correlate, kernels, x, w)

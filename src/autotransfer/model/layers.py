@@ -24,12 +24,12 @@ from .moments import SplitWindows
 
 
 def copy_transposed(matrix: Tensor) -> Tensor:
-    """Transpose (N, i, j) to (N, j, i), on CPUs as a copy: there, products with transposed views are slow."""
-    turned = matrix.transpose(1, 2)
-    return turned.contiguous() if turned.device.type == "cpu" else turned
+    """Transpose (N, i, j) to (N, j, i); on CPUs the result is a copy, because products with views are slow."""
+    transposed = matrix.transpose(1, 2)
+    return transposed.contiguous() if transposed.device.type == "cpu" else transposed
 
 
-# On ARM, libraries multiply thin matrices several times more slowly than the kernel; on x86 they are as fast.
+# On ARM, libraries multiply thin matrices several times more slowly than the kernel; on x86 both are equally fast.
 USE_PRODUCT_KERNEL = platform.machine() not in ("x86_64", "AMD64")
 
 
@@ -40,15 +40,15 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
     return cpu.product(a, b) if USE_PRODUCT_KERNEL and cpu.is_available(a) else torch.bmm(a, b)
 
 
-def _product_along(a: Tensor, b: Tensor) -> Tensor:
-    """Multiply (P, i, n) × (P, j, n)ᵀ to (P, i, j), summed over many n."""
+def _product_transposed(a: Tensor, b: Tensor) -> Tensor:
+    """Multiply (P, i, n) × (P, j, n)ᵀ to (P, i, j), with long sides n."""
     if gpu.is_available(a):
         return gpu.product(a, b.transpose(1, 2))
     return cpu.product(a, b.transpose(1, 2)) if cpu.is_available(a) else torch.bmm(a, copy_transposed(b))
 
 
 class _Product(Function):
-    """torch.bmm of small matrices by the fastest implementation for the device."""
+    """Product of thin matrices by the fastest implementation for the device."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class _Product(Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         a, b = ctx.saved_tensors
-        grad_a = _product_along(grad, b) if ctx.needs_input_grad[0] else None
+        grad_a = _product_transposed(grad, b) if ctx.needs_input_grad[0] else None
         grad_b = _product(copy_transposed(a), grad) if ctx.needs_input_grad[1] else None
         return grad_a, grad_b
 
@@ -70,7 +70,7 @@ def mix_channels(w: Tensor, h: Tensor) -> Tensor:
 
 
 class _SharedProduct(Function):
-    """Product (P, out, in) × (G, in, n)[group] -> (P, out, n) without a gradient for the signals."""
+    """Product (P, out, in) × (G, in, n)[group] -> (P, out, n), without a gradient for the second factor."""
 
     @staticmethod
     def forward(ctx: Any, kernels: ModuleType, w: Tensor, x: Tensor, group: Tensor | None) -> Tensor:
@@ -88,7 +88,7 @@ class _SharedProduct(Function):
 
 
 def mix_windows(w: Tensor, x: Tensor | SplitWindows, group: Tensor | None) -> Tensor:
-    """Mix windows (G, B, C, T) by weights (P, out, C) to (P, out, B·T); group: (P,), or None if G = P."""
+    """Mix the channels of windows (G, B, C, T) by weights (P, out, C) to (P, out, B·T); group: (P,), None if G = P."""
     if isinstance(x, Tensor):
         signals = x.transpose(1, 2).flatten(2)
         kernels = None if x.requires_grad else kernels_for(signals)
@@ -98,12 +98,12 @@ def mix_windows(w: Tensor, x: Tensor | SplitWindows, group: Tensor | None) -> Te
     channels = x.signals.shape[2]
     mixed = mix_windows(w[..., :channels], x.signals, group)
     constants = x.constants if group is None else x.constants[group]
-    level = torch.bmm(w[..., channels:], copy_transposed(constants))  # (P, out, B)
-    return (mixed.view(*level.shape, -1) + level[..., None]).flatten(2)
+    mixed_constants = torch.bmm(w[..., channels:], copy_transposed(constants))  # (P, out, B)
+    return (mixed.view(*mixed_constants.shape, -1) + mixed_constants[..., None]).flatten(2)
 
 
 class _Normalize(Function):
-    """Batch normalization of (P, F, n); a constant `offset` (P, F) of v cancels, so its gradient is 0."""
+    """Batch normalization of v (P, F, n); adding `offset` (P, F) to v has no effect, so its gradient is 0."""
 
     @staticmethod
     def forward(
@@ -124,13 +124,13 @@ class _Normalize(Function):
         centered, inverse, gamma = ctx.saved_tensors
         n = centered.shape[-1]
         grad_beta = grad.sum(-1)
-        along = (grad * centered).sum(-1)
+        grad_dot = (grad * centered).sum(-1)
         scale = gamma * inverse
-        # gv = scale * (g - mean(g) - centered / (var + eps) * mean(g * centered))
+        # grad_v = scale * (grad - mean(grad) - centered / (var + eps) * mean(grad * centered))
         grad_v = torch.addcmul((scale * grad_beta / -n)[..., None], grad, scale[..., None])
-        grad_v.addcmul_(centered, (scale * inverse * inverse * along / -n)[..., None])
-        no_offset = torch.zeros_like(grad_beta) if ctx.has_offset else None
-        return grad_v, along * inverse, grad_beta, no_offset, None
+        grad_v.addcmul_(centered, (scale * inverse * inverse * grad_dot / -n)[..., None])
+        grad_offset = torch.zeros_like(grad_beta) if ctx.has_offset else None
+        return grad_v, grad_dot * inverse, grad_beta, grad_offset, None
 
 
 class _EluPool(Function):
@@ -139,11 +139,11 @@ class _EluPool(Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, pool: int) -> Tensor:
         times = h.shape[-1]
-        # The slope of ELU is exp(min(h, 0)) on both sides of 0: one exponential serves both passes.
+        # The slope of ELU is exp(min(h, 0)) on both sides of 0, so both passes need only one exponential.
         slope = h.clamp(max=0.0).exp_()
         value = h.clamp(min=0.0).add_(slope).view(*h.shape[:-1], times // pool, pool)
         out = value[..., 0] + value[..., 1] if pool > 1 else value[..., 0].clone()
-        for i in range(2, pool):  # slices add faster than a strided reduction of so few elements
+        for i in range(2, pool):  # adding slices is faster than summing over a short axis
             out += value[..., i]
         ctx.save_for_backward(slope)
         ctx.pool = pool
@@ -159,13 +159,13 @@ class _EluPool(Function):
 
 
 def elu_pool(h: Tensor, pool: int) -> Tensor:
-    """Apply ELU, then average pooling: (..., times) -> (..., times // pool); a remainder of times is dropped."""
+    """Apply ELU, then average pooling: (..., times) -> (..., times // pool); remaining samples are dropped."""
     times = h.shape[-1] // pool * pool
     return apply_one(_EluPool, h[..., :times], pool)
 
 
 class BatchNorm(nn.Module):
-    """Batch normalization per member and feature of signals (P, F, n); members=None: parameters without member axis."""
+    """Batch normalization of signals (P, F, n) per member and feature; members=None: parameters have no axis P."""
 
     running_mean: Tensor
     running_var: Tensor
@@ -183,7 +183,7 @@ class BatchNorm(nn.Module):
     def update_running(
         self, mean: Tensor, var: Tensor, count: int, active: Tensor | None, offset: Tensor | None = None
     ) -> None:
-        """Update the running statistics of active members by batch statistics (P, F), the mean plus `offset`."""
+        """Update running statistics of active members from batch statistics (P, F); `offset` is added to the mean."""
         with torch.no_grad():
             mean = mean if offset is None else mean + offset
             rate = self.momentum if active is None else self.momentum * active.to(mean.dtype)[:, None]
@@ -191,7 +191,7 @@ class BatchNorm(nn.Module):
             self.running_var.view(mean.shape).lerp_(var * (count / max(count - 1, 1)), rate)
 
     def affine(self, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
-        """Return scale and shift of the normalization by statistics (P, F)."""
+        """Return the scale and shift (P, F) that normalize signals with this mean and variance."""
         scale = self.weight.reshape(mean.shape) * (var + self.eps).rsqrt()
         return scale, self.bias.reshape(mean.shape) - mean * scale
 
@@ -209,14 +209,14 @@ class BatchNorm(nn.Module):
     def running_affine(
         self, size: Sequence[int], offset: Tensor | None = None, dtype: torch.dtype | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return scale and shift (P, F) of the normalization of v + offset by running statistics, applied to v."""
+        """Return the scale and shift (P, F) of v that normalize v + offset by running statistics."""
         dtype = dtype or self.running_mean.dtype
         scale, shift = self.affine(self.running_mean.view(size).to(dtype), self.running_var.view(size).to(dtype))
         return scale, shift if offset is None else shift + offset * scale
 
 
 class Linear(nn.Module):
-    """Linear layer per member, (P, B, n_in) -> (P, B, n_out), initialized as in torch."""
+    """Linear layer per member, (P, B, n_in) -> (P, B, n_out), initialized like torch.nn.Linear."""
 
     def __init__(self, members: int, n_in: int, n_out: int, *, seeds: Sequence[int]) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""First and second moments of the samples under a temporal filter, from which its batch normalization follows.
+"""First and second moments of the samples under a temporal filter, which determine the batch normalization after it.
 
-A filter w of length K slides over a zero-padded signal ("same", left pad (K-1)//2). Over rows and times its output has
+A filter w of length K slides over a zero-padded signal ("same", left pad (K-1)//2). Over rows and times the output has
 the mean  w·m  and the variance  wᵀ R w - (w·m)², where m (K,) and R (K, K) are moments of the padded windows, so the
 filtered signal is not needed. R follows from K autocorrelation lags and products of the samples near the two edges.
 """
@@ -18,12 +18,12 @@ from torch import Tensor
 
 from .. import cpu
 
-ROWS_PER_SUM = 64  # rows that a kernel sums in float32
+ROWS_PER_SUM = 64  # number of rows that a kernel sums in float32
 MIN_PRODUCTS = 1024  # number of small matrix products that keeps a GPU busy
 
 
 class SplitWindows(NamedTuple):
-    """Windows split into varying channels and last channels that are constant within a window."""
+    """Windows split into varying channels, and the last channels, which are constant within a window."""
 
     signals: Tensor  # (G, B, C, T), channel-major in memory
     constants: Tensor  # (G, B, L) values of the constant channels
@@ -32,7 +32,7 @@ class SplitWindows(NamedTuple):
     def n_channels(self) -> int:
         return self.signals.shape[2] + self.constants.shape[2]
 
-    def times(self, factors: Tensor) -> SplitWindows:
+    def scale(self, factors: Tensor) -> SplitWindows:
         """Multiply the channels by factors (G, B, C + L)."""
         channels = self.signals.shape[2]
         return SplitWindows(self.signals * factors[..., :channels, None], self.constants * factors[..., channels:])
@@ -53,7 +53,7 @@ def padding(kernel: int) -> tuple[int, int]:
 
 
 def lag_sums(x: Tensor, kernel: int) -> Tensor:
-    """Map x (..., rows, times) to sums (..., 1 + K) of x[t] and of x[t] x[t + lag], by a kernel or by FFT."""
+    """Map x (..., rows, times) to sums (..., 1 + K) of x[t] and of x[t] x[t + lag] for K lags."""
     times = x.shape[-1]
     if not x.requires_grad and cpu.is_available(x, taps=kernel):
         pieces = x.reshape(-1, math.gcd(x.shape[-2], ROWS_PER_SUM), times)
@@ -65,7 +65,7 @@ def lag_sums(x: Tensor, kernel: int) -> Tensor:
 
 
 def edge_sums(x: Tensor, kernel: int) -> Tensor:
-    """Map x (..., rows, times) to sums and products (..., E) that windows overlapping the padding lack."""
+    """Map x (..., rows, times) to sums and products (..., E) of the first and last samples, which some taps miss."""
     left, right = padding(kernel)
     if not x.requires_grad and cpu.is_available(x, taps=kernel):
         return cpu.edge_sums(x, left, right, n_sums(kernel) - 1 - kernel)
@@ -77,20 +77,20 @@ def edge_sums(x: Tensor, kernel: int) -> Tensor:
 
 
 def window_sums(x: Tensor, kernel: int) -> Tensor:
-    """Map x (..., rows, times) to sums (..., n_sums), which determine the moments and add up over windows."""
+    """Map x (..., rows, times) to sums (..., n_sums), which determine the moments and can be added over windows."""
     return torch.cat([lag_sums(x, kernel), edge_sums(x, kernel)], -1)
 
 
 def constant_sums(constants: Tensor, times: int, kernel: int) -> Tensor:
-    """Return the sums (..., n_sums) of L rows with constant values (..., L)."""
-    one, linear = _sums_of_ones(times, kernel, constants.dtype, constants.device)
+    """Return the `window_sums` of L rows with constant values (..., L)."""
+    row_sums, is_linear = _sums_of_ones(times, kernel, constants.dtype, constants.device)
     total, squares = constants.sum(-1, keepdim=True), constants.square().sum(-1, keepdim=True)
-    return torch.where(linear, total, squares) * one
+    return torch.where(is_linear, total, squares) * row_sums
 
 
 @cache
 def _sums_of_ones(times: int, kernel: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the sums (n_sums,) of a row of ones, and a mask of the sums that are linear in the samples."""
+    """Return the `window_sums` of a row of ones, and a mask of the sums that are linear in the samples."""
     sums = window_sums(torch.ones(1, times, dtype=torch.float64), kernel).round()
     return sums.to(device, dtype), find_linear_sums(kernel, device)
 
@@ -98,39 +98,39 @@ def _sums_of_ones(times: int, kernel: int, dtype: torch.dtype, device: torch.dev
 @cache
 def find_linear_sums(kernel: int, device: torch.device) -> Tensor:
     """Return a mask (n_sums,) of the sums that are linear in the samples."""
-    place = torch.arange(n_sums(kernel))
-    return ((place == 0) | ((place > kernel) & (place < 2 * kernel))).to(device)
+    index = torch.arange(n_sums(kernel))
+    return ((index == 0) | ((index > kernel) & (index < 2 * kernel))).to(device)
 
 
 def n_sums(kernel: int) -> int:
-    """Return the number of sums of a window, a multiple of 16 that leaves a zero at the end."""
+    """Return the number of sums of a window, padded with at least one 0 to a multiple of 16."""
     left, right = padding(kernel)
-    used = kernel + kernel + (left * (left + 1) + right * (right + 1)) // 2  # total and lags, edge sums, products
-    return used // 16 * 16 + 16
+    n = kernel + kernel + (left * (left + 1) + right * (right + 1)) // 2  # total and lags, edge sums, products
+    return n // 16 * 16 + 16
 
 
 @cache
 def _moment_indices(kernel: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Return indices into the sums: the missing sum of each tap (K,), lags and missing products of pairs (K, K)."""
+    """Return indices of window sums: the edge sum of each tap (K,), lags and edge products of two taps (K, K)."""
     left, right = padding(kernel)
     zero, k = n_sums(kernel) - 1, torch.arange(kernel)  # the last sum is 0
     lags = 1 + (k[:, None] - k).abs()
-    missed, products = torch.full((kernel,), zero), torch.full((kernel, kernel), zero)
+    edges, products = torch.full((kernel,), zero), torch.full((kernel, kernel), zero)
     begin = 1 + kernel
-    missed[left + 1 :] = begin + torch.arange(right)  # taps right of the middle miss the first samples
-    missed[:left] = begin + right + torch.arange(left).flip(0)  # taps left of the middle miss the last samples
+    edges[left + 1 :] = begin + torch.arange(right)  # taps right of the middle miss the first samples
+    edges[:left] = begin + right + torch.arange(left).flip(0)  # taps left of the middle miss the last samples
     begin += right + left
     products[left + 1 :, left + 1 :] = _triangle_indices(right, begin)
     products[:left, :left] = _triangle_indices(left, begin + right * (right + 1) // 2).flip(0, 1)
-    return missed.to(device), lags.to(device), products.to(device)
+    return edges.to(device), lags.to(device), products.to(device)
 
 
 def _triangle_indices(n: int, begin: int) -> Tensor:
-    """Return indices (n, n), from `begin` on, into the upper triangle of a symmetric matrix."""
+    """Return the indices (n, n) of a symmetric matrix whose upper triangle is stored from index `begin` on."""
     i, j = torch.triu_indices(n, n)
-    places = torch.empty(n, n, dtype=torch.long)
-    places[i, j] = places[j, i] = begin + torch.arange(len(i))
-    return places
+    indices = torch.empty(n, n, dtype=torch.long)
+    indices[i, j] = indices[j, i] = begin + torch.arange(len(i))
+    return indices
 
 
 def _cumulate_diagonals(a: Tensor) -> Tensor:
@@ -153,16 +153,16 @@ def _sum_edge(x: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
 
 def split_rows(x: Tensor) -> Tensor:
-    """Split (..., rows, n) into (..., pieces, rows / pieces, n); one piece on a CPU, enough to fill a GPU."""
+    """Split (..., rows, n) into (..., pieces, rows / pieces, n); a GPU needs many pieces, a CPU one."""
     pieces, rows = 1, x.shape[-2]
     if x.device.type == "cuda":
-        several = max(MIN_PRODUCTS // max(math.prod(x.shape[:-2]), 1), 1)
-        pieces = math.gcd(rows, 1 << (several.bit_length() - 1))
+        min_pieces = max(MIN_PRODUCTS // max(math.prod(x.shape[:-2]), 1), 1)
+        pieces = math.gcd(rows, 1 << (min_pieces.bit_length() - 1))
     return x.reshape(*x.shape[:-2], pieces, rows // pieces, x.shape[-1])
 
 
 def window_moments(x: Tensor | SplitWindows, kernel: int) -> Moments:
-    """Return the moments of the padded windows (G, B, C, T) of each of G groups."""
+    """Return the moments of padded windows (G, B, C, T) for each of G groups."""
     signals, channels = (x.signals, x.n_channels) if isinstance(x, SplitWindows) else (x, x.shape[2])
     _, batch, _, times = signals.shape
     sums = window_sums(signals.transpose(1, 2).flatten(1, 2), kernel)
@@ -172,8 +172,8 @@ def window_moments(x: Tensor | SplitWindows, kernel: int) -> Moments:
 
 
 def moments_from_sums(sums: Tensor, kernel: int, positions: int) -> Moments:
-    """Return the moments of windows with sums (..., n_sums) and a number of rows × times."""
-    missed, lags, products = _moment_indices(kernel, sums.device)
-    mean = (sums[..., :1] - sums[..., missed]) / positions
+    """Return the moments of windows from sums (..., n_sums); positions: rows × times."""
+    edges, lags, products = _moment_indices(kernel, sums.device)
+    mean = (sums[..., :1] - sums[..., edges]) / positions
     second = (sums[..., lags] - sums[..., products]) / positions
     return Moments(mean, second - mean[..., :, None] * mean[..., None, :], positions)

@@ -1,7 +1,7 @@
 """Log power of filtered signals as latents of EEGNet (log_power=True) and Shallow.
 
-Power is the mean square over a segment, so an offset counts as power: standardize the windows. The logarithm turns a
-factor between subjects into a constant.
+Power is the mean square over a segment. Windows should be standardized, because an offset contributes to the power. The
+logarithm turns a factor between subjects into a constant.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ FLOOR = 1e-3  # added to the power of a normalized signal, so that the logarithm
 class _SquarePool(Function):
     @staticmethod
     def forward(ctx: Any, v: Tensor, pool: int) -> Tensor:
-        used = v[..., : v.shape[-1] // pool * pool]
-        out = used[..., ::pool].square()
-        for i in range(1, pool):  # slices add faster than a strided reduction of so few elements
-            out.addcmul_(used[..., i::pool], used[..., i::pool])
+        pooled = v[..., : v.shape[-1] // pool * pool]
+        out = pooled[..., ::pool].square()
+        for i in range(1, pool):  # adding slices is faster than summing over a short axis
+            out.addcmul_(pooled[..., i::pool], pooled[..., i::pool])
         ctx.save_for_backward(v)
         ctx.pool = pool
         return out.div_(pool)
@@ -38,22 +38,22 @@ class _SquarePool(Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (v,) = ctx.saved_tensors
-        used = grad.shape[-1] * ctx.pool
+        n_pooled = grad.shape[-1] * ctx.pool
         slope = (grad * (2.0 / ctx.pool))[..., None].expand(*grad.shape, ctx.pool)
-        if used == v.shape[-1]:
+        if n_pooled == v.shape[-1]:
             return v * slope.flatten(-2), None
         grad_v = torch.zeros_like(v)
-        torch.mul(v[..., :used], slope.flatten(-2), out=grad_v[..., :used])
+        torch.mul(v[..., :n_pooled], slope.flatten(-2), out=grad_v[..., :n_pooled])
         return grad_v, None
 
 
 def square_pool(v: Tensor, pool: int) -> Tensor:
-    """Average the squares of `pool` neighbors: (..., times) -> (..., times // pool)."""
+    """Average the squares of `pool` neighboring samples: (..., times) -> (..., times // pool)."""
     return apply_one(_SquarePool, v, pool)
 
 
 def pool_squares(squares: Tensor, pool: int) -> Tensor:
-    """Average mean squares of `pool` neighbors: (..., times) -> (..., times // pool)."""
+    """Average `pool` neighboring mean squares: (..., times) -> (..., times // pool)."""
     steps = squares.shape[-1] // pool
     segments = squares[..., : steps * pool].reshape(*squares.shape[:-1], steps, pool)
     return segments.mean(-1)

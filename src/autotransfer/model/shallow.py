@@ -24,7 +24,7 @@ from ..cpu.blocks import BlockOptions
 from ..errors import UserError, check_at_most, check_positive
 from ..gpu.autograd import apply
 from .blocks import first_block
-from .encoder import ConvolutionalOptions, temporal_kernel_for
+from .encoder import ConvolutionalOptions, default_temporal_kernel
 from .filtering import filter_times
 from .layers import BatchNorm, fill_uniform, mix_windows
 from .moments import padding
@@ -33,7 +33,7 @@ from .power import FLOOR, compute_power_latents
 from .stack import Size, Stack
 
 MIN_TIMES = 8
-MIN_SEGMENTS = 8  # windows of fewer than 16 samples have one segment per sample
+MIN_SEGMENTS = 8  # per window; in windows of fewer than 16 samples every sample is a segment
 PUBLISHED_KERNEL = 25
 
 
@@ -43,7 +43,7 @@ class ShallowOptions(ConvolutionalOptions):
 
     display_name = "the shallow network"
 
-    power_filters: int = 32  # pairs of a spatial and a temporal filter
+    power_filters: int = 32  # number of pairs of a spatial and a temporal filter
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,7 +52,7 @@ class ShallowOptions(ConvolutionalOptions):
 
     def kernel(self, sfreq: float | None) -> int:
         """Return the length of the temporal filters in samples: by default a fifth of a second, within [3, 64]."""
-        return self.temporal_kernel or temporal_kernel_for(sfreq, 5, PUBLISHED_KERNEL)
+        return self.temporal_kernel or default_temporal_kernel(sfreq, 5, PUBLISHED_KERNEL)
 
     def stack(self, size: Size, members: int, seeds: Sequence[int]) -> Shallow:
         return Shallow(
@@ -69,7 +69,7 @@ class ShallowOptions(ConvolutionalOptions):
 
 
 class _Segments(Function):
-    """Mean and mean square (N, B, S) of the segments of centered signals (N, B, S, L), and the signals' means (N,)."""
+    """Mean and mean square (N, B, S) of segments (N, B, S, L) of centered signals, and means (N,) of the signals."""
 
     @staticmethod
     def forward(ctx: Any, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -94,7 +94,7 @@ class _Segments(Function):
 
 
 class _KernelSegments(Function):
-    """`_Segments` of signals (N, B, T) by kernels for GPUs, which need no copy of the signals."""
+    """`_Segments` by GPU kernels, which read signals (N, B, T) without a copy."""
 
     @staticmethod
     def forward(ctx: Any, v: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -114,8 +114,8 @@ class _KernelSegments(Function):
 class Shallow(Stack):
     """Stack of P shallow networks for windows of at least 8 samples.
 
-    A segment has times // 8 samples, so a window has 8 to 15 segments; remaining samples are not used. D is the number
-    of filters times the number of segments.
+    A segment has times // 8 samples, so a window has 8 to 15 segments; remaining samples are not used. The length D of
+    latents is the number of filters times the number of segments.
     """
 
     def __init__(
@@ -150,40 +150,40 @@ class Shallow(Stack):
         self, x: Tensor, *, group: Tensor | None = None, noise: Tensor | None = None, drop: Tensor | None = None,
         active: Tensor | None = None, **_: object,
     ) -> Tensor:  # fmt: skip
-        """Return latents (P, B, D). Keywords are those of EEGNet.forward; `moments` is ignored."""
+        """Return latents (P, B, D). See `EEGNet.forward` for keywords; `moments` is ignored."""
         members = self.spatial.shape[0]
         if x.dim() == 3:
             x, group = x[None], torch.zeros(members, dtype=torch.long, device=x.device)
         options = BlockOptions(padding(self.kernel)[0], 0, self.segments, self.length, self.norm.eps)
-        made = first_block(self.norm, x, group, self.spatial, self.temporal, options, active=active)
-        power = self._plain_power(x, group, active) if made is None else made[1]
+        output = first_block(self.norm, x, group, self.spatial, self.temporal, options, active=active)
+        power = self._compute_power(x, group, active) if output is None else output[1]
         keys = make_dropout_keys(noise, group, drop, power, self.dropout) if self.training else None
         return compute_power_latents(self.power_norm, power, 1, keys, active)
 
-    def _plain_power(self, x: Tensor, group: Tensor | None, active: Tensor | None) -> Tensor:
-        """Map windows (G, B, C, T) to mean squares (P, F, B, S) of the normalized signals."""
+    def _compute_power(self, x: Tensor, group: Tensor | None, active: Tensor | None) -> Tensor:
+        """Map windows (G, B, C, T) to mean squares (P, F, B, S) of segments of the normalized signals."""
         members, batch, times = self.spatial.shape[0], x.shape[1], x.shape[3]
         u = mix_windows(self.spatial, x, group).view(members * self.filters, batch, times)
         v = filter_times(u, self.temporal.reshape(members * self.filters, self.kernel))
         norm, shape = self.norm, (-1, self.filters, v.shape[1], self.segments)
         if not self.training:
             scale, shift = norm.running_affine(norm.running_mean.shape)
-            normalized = torch.addcmul(shift.view(-1, 1, 1, 1), self._cut(v), scale.view(-1, 1, 1, 1))
+            normalized = torch.addcmul(shift.view(-1, 1, 1, 1), self._cut_segments(v), scale.view(-1, 1, 1, 1))
             return normalized.square().mean(-1).view(shape)
         if gpu.is_available(v):
             level, square, mean = apply(_KernelSegments, v, self.length)
         else:
-            level, square, mean = apply(_Segments, self._cut(v))
+            level, square, mean = apply(_Segments, self._cut_segments(v))
         level, square = level.view(shape), square.view(shape)
         var = square.mean((2, 3))
         norm.update_running(mean.view(var.shape), var, v.shape[1] * self.segments * self.length, active)
         scale, shift = norm.affine(torch.zeros_like(var), var)
-        # Power is the variance in the segment plus the squared mean; neither is a small difference of large numbers.
-        spread = torch.addcmul(square, level, level, value=-1.0)
+        # Power is the variance in the segment plus the squared mean. No term is a small difference of large numbers.
+        segment_var = torch.addcmul(square, level, level, value=-1.0)
         level = torch.addcmul(shift[..., None, None], level, scale[..., None, None])
-        return torch.addcmul(level.square(), spread, scale.square()[..., None, None])
+        return torch.addcmul(level.square(), segment_var, scale.square()[..., None, None])
 
-    def _cut(self, v: Tensor) -> Tensor:
+    def _cut_segments(self, v: Tensor) -> Tensor:
         """Cut signals (N, B, T) into segments (N, B, S, L)."""
         return v[..., : self.segments * self.length].reshape(*v.shape[:2], self.segments, self.length)
 

@@ -1,4 +1,4 @@
-"""Interface of a stack of P encoders for training, prediction and export."""
+"""Interface of stacks of P encoders, for training, prediction and export."""
 
 from __future__ import annotations
 

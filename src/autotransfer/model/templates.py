@@ -1,8 +1,8 @@
 """Encoder that compares spatially filtered windows with the mean response of each class.
 
-It suits signals that are locked to an event. xDAWN filters (Rivet et al. 2009) maximize the power of a class's mean
-response relative to the power of all windows. Latents are 16 time averages of every filtered signal and its correlation
-with the filtered mean response.
+The encoder is meant for signals that are locked to an event. xDAWN filters (Rivet et al. 2009) maximize the power of a
+class's mean response relative to the power of all windows. Latents are 16 time averages of every filtered signal, and
+the correlation of the signal with the filtered mean response.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..preprocessing.represent.base import LOG_FLOOR, N_SEGMENTS, segment_means,
 from .closed_form import Batches, ClosedFormEncoder, ClosedFormOptions
 from .stack import Size
 
-FLAT = 1e-6  # a standard deviation below this share of the mean absolute value counts as 0
+MIN_DEVIATION = 1e-6  # ratio to the mean absolute value below which a standard deviation is a rounding error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class TemplatesOptions(ClosedFormOptions):
 
     display_name = "templates"
 
-    max_filters: ClassVar[int] = 32  # for all classes together, but at least one per class
+    max_filters: ClassVar[int] = 32  # maximum for all classes together; every class has at least one
 
     template_filters: int = 4  # spatial filters per class, at most the number of channels
 
@@ -56,24 +56,24 @@ class Templates(ClosedFormEncoder):
     filters: Tensor  # (P, F, C) ordered by class
     templates: Tensor  # (P, F, T) filtered mean responses with mean 0 and standard deviation 1
 
-    def __init__(self, size: Size, members: int, per_class: int, latent_dim: int) -> None:
+    def __init__(self, size: Size, members: int, class_filters: int, latent_dim: int) -> None:
         super().__init__(members, latent_dim)
-        self.classes, self.per_class = size.classes, per_class
-        total = per_class * size.classes
-        self.register_buffer("filters", torch.zeros(members, total, size.channels))
-        self.register_buffer("templates", torch.zeros(members, total, size.times))
+        self.classes, self.class_filters = size.classes, class_filters
+        n_filters = class_filters * size.classes
+        self.register_buffer("filters", torch.zeros(members, n_filters, size.channels))
+        self.register_buffer("templates", torch.zeros(members, n_filters, size.times))
 
     def raw_latents(self, x: Tensor, members: slice = slice(None)) -> Tensor:
         signals = self.filters[members, None].to(torch.float64) @ x.to(torch.float64)  # (M, B, F, T)
         deviations, _ = subtract_means(signals)
-        spread = deviations.square().mean(-1).sqrt() + FLAT * signals.abs().mean(-1)
+        spread = deviations.square().mean(-1).sqrt() + MIN_DEVIATION * signals.abs().mean(-1)
         product = (deviations * self.templates[members, None].to(torch.float64)).mean(-1)
         correlation = product / spread.clamp(min=LOG_FLOOR)
         return torch.cat([segment_means(signals).flatten(2), correlation], -1).to(x.dtype)
 
     def fit(self, members: Sequence[int], batches: Batches) -> None:
         response, covariance, samples = class_statistics(batches, self.classes)
-        filters = xdawn(response, covariance, samples, self.per_class)  # (K, f, C)
+        filters = xdawn(response, covariance, samples, self.class_filters)  # (K, f, C)
         templates, _ = subtract_means((filters @ response).flatten(0, 1))
         templates = templates / templates.square().mean(-1, keepdim=True).sqrt().clamp(min=LOG_FLOOR)
         for member in members:
@@ -103,22 +103,22 @@ def class_statistics(batches: Batches, classes: int) -> tuple[Tensor, Tensor, in
 
 
 def xdawn(response: Tensor, covariance: Tensor, samples: int, n_filters: int) -> Tensor:
-    """Return unit-length filters (K, f, C): eigenvectors of S w = λ Σ w with the largest λ, S from mean responses."""
+    """Return unit-length filters (K, f, C): eigenvectors of S w = λ Σ w with the largest λ, S from a class mean."""
     deviation, _ = subtract_means(response)
     signal = shrink_covariance(deviation @ deviation.mT / response.shape[-1], response.shape[-1])
-    # Whitening by Σ, or by the identity if all samples are 0, leaves an ordinary eigenvalue problem.
+    # Whitening by Σ, or by the identity if all samples are 0, gives an ordinary eigenvalue problem.
     total = shrink_covariance(covariance, samples)
     scale = total.diagonal().mean()
     identity = torch.eye(len(total), dtype=total.dtype, device=total.device)
     total = torch.where(scale > 0, total + 1e-12 * scale * identity, identity)
-    white = torch.linalg.inv(torch.linalg.cholesky(total))
-    vectors = torch.linalg.eigh(white @ signal @ white.T)[1].flip(-1)[..., :n_filters]
-    filters = (white.T @ vectors).mT
+    whitening = torch.linalg.inv(torch.linalg.cholesky(total))
+    vectors = torch.linalg.eigh(whitening @ signal @ whitening.T)[1].flip(-1)[..., :n_filters]
+    filters = (whitening.T @ vectors).mT
     filters = filters / filters.norm(dim=-1, keepdim=True)
     # The sign of an eigenvector is arbitrary: make the largest entry positive.
     largest = filters.gather(-1, filters.abs().argmax(-1, keepdim=True))
-    signed: Tensor = filters * largest.sign()
-    return signed
+    result: Tensor = filters * largest.sign()
+    return result
 
 
 def shrink_covariance(covariance: Tensor, samples: int) -> Tensor:
@@ -126,7 +126,7 @@ def shrink_covariance(covariance: Tensor, samples: int) -> Tensor:
     channels = covariance.shape[-1]
     square = covariance.square().mean((-2, -1))
     average = covariance.diagonal(dim1=-2, dim2=-1).mean(-1)
-    below = (samples + 1) * (square - average**2 / channels)
-    share = torch.where(below > 0, ((square + average**2) / below).clamp(max=1.0), 1.0)[..., None, None]
+    denominator = (samples + 1) * (square - average**2 / channels)
+    shrinkage = torch.where(denominator > 0, ((square + average**2) / denominator).clamp(max=1.0), 1.0)[..., None, None]
     identity = torch.eye(channels, dtype=covariance.dtype, device=covariance.device)
-    return (1 - share) * covariance + share * average[..., None, None] * identity
+    return (1 - shrinkage) * covariance + shrinkage * average[..., None, None] * identity

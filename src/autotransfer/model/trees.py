@@ -1,10 +1,10 @@
 """Extremely randomized trees (Geurts et al. 2006) as an encoder: latents are log probabilities of the classes.
 
-Trees suit hand-made features of different units, such as statistics of wearables. scikit-learn fits the trees. They are
-stored as tables of one shape, so that members can be stacked, saved and exported as in other encoders.
+Trees suit hand-made features of different units, such as statistics of wearables. scikit-learn fits the trees. Their
+tables have one shape, so that members can be stacked, saved and exported as in other encoders.
 
 Every stored tree is complete: node i leads to node 2i + 1 if the feature is at most the threshold, otherwise to 2i + 2.
-Below a leaf of scikit-learn's tree all windows go left.
+A leaf of scikit-learn's tree at a smaller depth is continued by nodes that always lead to 2i + 1.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class TreesOptions(ClosedFormOptions):
 
 
 class Trees(ClosedFormEncoder):
-    feature: Tensor  # (P, T, 2^d − 1) index of the feature that a node compares; floating, so that members are stacked
-    threshold: Tensor  # (P, T, 2^d − 1)
-    votes: Tensor  # (P, T, 2^d, K) shares of the classes in a leaf
+    feature: Tensor  # (P, T, 2^d − 1) index of each node's feature, float because integer buffers are not stacked
+    threshold: Tensor  # (P, T, 2^d − 1) threshold of each node
+    votes: Tensor  # (P, T, 2^d, K) shares of the classes in each leaf
 
     def __init__(self, size: Size, members: int, trees: int, depth: int) -> None:
         super().__init__(members, size.classes)
@@ -73,10 +73,10 @@ class Trees(ClosedFormEncoder):
         tree = torch.arange(self.trees, device=x.device)
         node = torch.zeros(count, values.shape[1], self.trees, dtype=torch.int64, device=x.device)
         for _ in range(self.depth):
-            place = (tree * (2**self.depth - 1) + node).flatten(1)
-            feature = features.gather(1, place).view_as(node).long()
-            right = values.gather(2, feature) > thresholds.gather(1, place).view_as(node)
-            node = 2 * node + 1 + right.long()
+            index = (tree * (2**self.depth - 1) + node).flatten(1)
+            feature = features.gather(1, index).view_as(node).long()
+            is_above = values.gather(2, feature) > thresholds.gather(1, index).view_as(node)
+            node = 2 * node + 1 + is_above.long()
         leaf = (tree * 2**self.depth + node - (2**self.depth - 1)).flatten(1)[..., None].expand(-1, -1, classes)
         shares = votes.flatten(1, 2).gather(1, leaf).view(*node.shape, classes).mean(2)  # (M, B, K)
         return ((1 - UNIFORM_SHARE) * shares + UNIFORM_SHARE / classes).log()
@@ -106,25 +106,25 @@ class Trees(ClosedFormEncoder):
 
 
 def tabulate_tree(tree: Any, depth: int) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float64]]:
-    """Return a tree of scikit-learn as features and thresholds (2^d − 1,) of nodes and votes (2^d, K) of leaves."""
+    """Return the features and thresholds (2^d − 1,) of the nodes of a tree, and the votes (2^d, K) of its leaves."""
     nodes = 2**depth - 1
     feature, threshold = np.zeros(nodes, np.int64), np.full(nodes, np.finfo(np.float32).max, np.float32)
     votes = np.zeros((nodes + 1, tree.value.shape[2]))
-    waiting = [(0, 0)]  # pairs of a node in scikit-learn's tree and its index in the complete tree
-    while waiting:
-        node, place = waiting.pop()
+    queue = [(0, 0)]  # pairs of a node in scikit-learn's tree and its index in the complete tree
+    while queue:
+        node, index = queue.pop()
         left, right = tree.children_left[node], tree.children_right[node]
         if left == right:  # a leaf
-            while place < nodes:
-                place = 2 * place + 1
-            votes[place - nodes] = tree.value[node, 0] / tree.value[node, 0].sum()
+            while index < nodes:
+                index = 2 * index + 1
+            votes[index - nodes] = tree.value[node, 0] / tree.value[node, 0].sum()
             continue
-        feature[place], threshold[place] = tree.feature[node], round_down(float(tree.threshold[node]))
-        waiting += [(left, 2 * place + 1), (right, 2 * place + 2)]
+        feature[index], threshold[index] = tree.feature[node], round_down(float(tree.threshold[node]))
+        queue += [(left, 2 * index + 1), (right, 2 * index + 2)]
     return feature, threshold, votes
 
 
 def round_down(value: float) -> np.float32:
-    """Round down to float32, so that a float32 feature is at most the rounded threshold if it is at most `value`."""
-    near = np.float32(value)
-    return near if float(near) <= value else np.nextafter(near, np.float32(-math.inf))
+    """Return the largest float32 number ≤ value, so that comparisons with float32 features have equal results."""
+    rounded = np.float32(value)
+    return rounded if float(rounded) <= value else np.nextafter(rounded, np.float32(-math.inf))

@@ -224,7 +224,7 @@ class CandidateStack:
             members.load_stacked(tensors)
             self.network = members.net.eval()
         # Folding normalizations into the filters halves the time of prediction.
-        self.is_folded = self.setting.encoder in ENCODERS and not self.setting.network.closed_form
+        self.is_folded = self.setting.encoder in ENCODERS and not self.setting.network.is_closed_form
         self.encoder = self.network.graph() if self.is_folded else self.network
         statistics = _concatenate([candidate.preprocessing.state_dict() for candidate in candidates])
         is_user_module = self.setting.encoder not in ENCODERS  # such a module needs the windows of each member

@@ -57,7 +57,7 @@ class Transform(ABC):
         return False
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
-        """Return channels and times of the output; if all channels are copied, a copy follows the copy before."""
+        """Return channels and times of the output; if channels are repeated, the channels of one copy are adjacent."""
         return channels, times
 
     def n_signal_channels(self, channels: int, times: int) -> int:
@@ -79,7 +79,7 @@ class Transform(ABC):
 
 @dataclass(frozen=True)
 class AdaptiveTransform(Transform):
-    """Transform with statistics of a scope; "online" and "transductive" use windows of a new subject."""
+    """Transform with statistics; `scope` names the windows over which statistics are computed."""
 
     scope: str = "online"
 

@@ -45,7 +45,7 @@ def _describe_classification(summary: Summary, choice: Choice) -> dict[str, str]
     """Return the sentences on target, split, candidates and model of a classification."""
     classes = summary.data.classes
     class_names = ", ".join(classes[:MOST_CLASSES]) + (", …" if len(classes) > MOST_CLASSES else "")
-    networks = (fit for fit in summary.fits if fit.stage == "folds" and not fit.setting.network.closed_form)
+    networks = (fit for fit in summary.fits if fit.stage == "folds" and not fit.setting.network.is_closed_form)
     seeds = sorted({fit.seed for fit in networks})
     trained = "no network was trained"
     if seeds:

@@ -99,4 +99,4 @@ class Summary:
             uncensored = (chosen.uncensored(batches) for batches in (chosen.training.batches, "shuffled"))
             setting = next((s for s in uncensored if folds.get(chosen, set()) <= folds.get(s, set())), paper)
             settings |= {"uncensored": setting} if setting is not None and setting != paper else {}
-        return {role: setting for role, setting in settings.items() if not setting.network.closed_form}
+        return {role: setting for role, setting in settings.items() if not setting.network.is_closed_form}

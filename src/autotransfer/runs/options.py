@@ -182,7 +182,7 @@ class RunOptions:
         own = set(ENCODERS[setting.encoder].__dataclass_fields__) if setting.encoder in ENCODERS else set()
         others = {name for kind in ENCODERS.values() for name in kind.__dataclass_fields__} - own
         known = {name: value for name, value in self.constants.items() if name not in others}
-        if setting.network.closed_form:
+        if setting.network.is_closed_form:
             known = {name: value for name, value in known.items() if name in own}
         elif known.get("as_printed") and setting.method in PUBLISHED:
             known = {"batches": "auto"} | known
@@ -203,7 +203,7 @@ class RunOptions:
         settings = grid("core" if self.grid == "quick" and self.has_stages else self.grid)
         if self.encoder not in ENCODERS:  # options of our encoders are not varied for a user's own
             settings = [s for s in settings if s.network == ENCODERS[s.encoder]()]
-        elif ENCODERS[self.encoder].closed_form:  # penalties have no effect on linear models
+        elif ENCODERS[self.encoder].is_closed_form:  # penalties have no effect on linear models
             settings = settings[:1]
         if self.grid == "paper" and len(settings) > 1 and not self.constants.get("as_printed"):
             settings += [

@@ -34,7 +34,7 @@ def save_delivered_model(run: Run, choice: Choice, online: Mapping[Setting, floa
         fits = [(choice.settings[c.name], c.strength or 1.0, c.weight) for c in choice.ensemble.candidates]
         candidates = [CandidateFits(s, *_fit_ridge_on_all(run, s, strength), w) for s, strength, w in fits]
     else:
-        n_networks = sum(not setting.network.closed_form for setting in weights)
+        n_networks = sum(not setting.network.is_closed_form for setting in weights)
         max_fits = None if choice.ensemble is None else fits_per_network(n_networks)
         candidates = [CandidateFits(s, *_find_fits(run, s, max_fits), weight) for s, weight in weights.items()]
     model = build_model(rec, candidates, scores=card_scores(choice), encoders=run.encoders, target=choice.target)
@@ -83,7 +83,7 @@ def fits_per_network(n_networks: int) -> int:
 
 def _find_fits(run: Run, setting: Setting, max_fits: int | None) -> tuple[list[State], list[Fold]]:
     """Return weights and folds of at most max_fits fits of a network, or of a linear model fitted on all subjects."""
-    if setting.network.closed_form:
+    if setting.network.is_closed_form:
         return _fit_linear_on_all(run, setting)
     entries = [e for e in run.database.entries(records=False) if e.status == "done" and e.setting == setting]
     if not entries:

@@ -59,7 +59,7 @@ class Stage:
     def from_settings(cls, name: str, settings: Iterable[Setting], seeds: Sequence[int]) -> Stage:
         """Return a stage of these settings with every seed, but of linear models only with the first seed."""
         settings = list(settings)
-        pairs = [(s, seed) for seed in seeds for s in settings if seed == seeds[0] or not s.network.closed_form]
+        pairs = [(s, seed) for seed in seeds for s in settings if seed == seeds[0] or not s.network.is_closed_form]
         return cls(name, [PlannedFit(*pair) for pair in pairs])
 
     @property
@@ -88,7 +88,7 @@ class Plan:
         """Return the largest possible number of fits of networks."""
         if self.n_searched:
             return self.n_searched + self.n_candidates * (self.n_folds * self.options.seeds - 1)
-        return self.n_folds * sum(not fit.setting.network.closed_form for stage in self.stages for fit in stage.fits)
+        return self.n_folds * sum(not fit.setting.network.is_closed_form for stage in self.stages for fit in stage.fits)
 
     def as_performed(self, n_stages: int) -> Plan:
         """Return the plan that repeats the first n_stages stages without a time limit."""
@@ -172,7 +172,7 @@ def work_words(plan: Plan) -> str:
         )
     settings = list(dict.fromkeys(s for stage in plan.stages for s in stage.settings))
     n_trees = sum(s.encoder == "trees" for s in settings)
-    n_linear = sum(s.network.closed_form for s in settings) - n_trees
+    n_linear = sum(s.network.is_closed_form for s in settings) - n_trees
     numbers = ((n_linear, "linear model"), (n_trees, "tree ensemble"))
     linear = " and ".join(count(n, noun) for n, noun in numbers if n)
     n_online = len({fit.setting for stage in plan.stages for fit in stage.online_fits})
@@ -188,7 +188,7 @@ def work_words(plan: Plan) -> str:
 def unread_options(options: RunOptions, plan: Plan) -> list[str]:
     """Return a line about the user's options that have no effect, because the plan has no network."""
     settings = [setting for stage in plan.stages for setting in stage.settings]
-    if not settings or not all(setting.network.closed_form for setting in settings):
+    if not settings or not all(setting.network.is_closed_form for setting in settings):
         return []
     names = {name for setting in settings for name in type(setting.network).__dataclass_fields__}
     unread = [name for name in options.constants if name not in names] + ["seeds"] * (options.seeds != RunOptions.seeds)
@@ -241,7 +241,7 @@ def _add_stages(plan: Plan, candidates: Candidates) -> Plan:
     main_networks = [s for k, s in enumerate(unpenalized) if k and families.index(s.family, 1) == k]
     main_networks = main_networks or unpenalized[len(user_networks) :]
     other_networks = [setting for setting in unpenalized if setting not in (*user_networks, *main_networks)]
-    networks = [s for s in (*user_networks, *main_networks, *other_networks) if not s.network.closed_form]
+    networks = [s for s in (*user_networks, *main_networks, *other_networks) if not s.network.is_closed_form]
 
     def network_stage(setting: Setting, seed: int) -> Stage:
         return Stage.from_settings(network_name(setting, seed, options.reference), [setting], [seed])
@@ -274,7 +274,7 @@ def _linear_stage(name: str, settings: Sequence[Setting], options: RunOptions) -
 def add_candidate_stages(plan: Plan, candidates: Sequence[Setting]) -> Plan:
     """Return the plan of a run without interim results: a stage for each seed, with all candidates on every fold."""
     first, *further = plan.options.all_seeds
-    networks = [setting for setting in candidates if not setting.network.closed_form]
+    networks = [setting for setting in candidates if not setting.network.is_closed_form]
     stages = [Stage.from_settings(f"all models, seed {first}" if networks else "all models", candidates, [first])]
     stages += [Stage.from_settings(f"seed {seed}", networks, [seed]) for seed in further if networks]
     return replace(plan, stages=stages)

@@ -185,7 +185,7 @@ class PlanRunner:
 
     def _should_fit_baselines(self, *, is_last: bool) -> bool:
         """Return whether baselines are fitted: after the first stage with networks or, without networks, at the end."""
-        has_network = [any(not s.network.closed_form for s in stage.settings) for stage in self.plan.stages]
+        has_network = [any(not s.network.is_closed_form for s in stage.settings) for stage in self.plan.stages]
         return any(has_network[: self.n_delivered]) or (is_last and not any(has_network))
 
     def _deliver(self, *, is_last: bool = False) -> Choice:

@@ -186,7 +186,7 @@ def _tested_fits(run: Run, weights: Mapping[Setting, float], subject: int) -> li
     fits = []
     for setting, weight in weights.items():
         by_seed = {e.seed: e for e in entries if e.setting == setting}
-        selected = list(by_seed.values())[: 1 if setting.network.closed_form else MAX_SEEDS]
+        selected = list(by_seed.values())[: 1 if setting.network.is_closed_form else MAX_SEEDS]
         if selected:
             fits.append(CandidateFits(setting, *states_and_folds(run, selected), weight))
     return fits

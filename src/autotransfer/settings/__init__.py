@@ -59,7 +59,7 @@ class Setting:
             training = Training(**field_values(training) | {"batches": default_batches(penalty)})
         encoder, network = _make_network(values, keywords)
         augmentation = augmentation_of(values)
-        if network.closed_form:
+        if network.is_closed_form:
             _check_closed_form(encoder, penalty, augmentation)
             training = CLOSED_FORM
         preprocessing = Preprocessing.from_values(values)
@@ -142,7 +142,7 @@ class Setting:
         del differences["encoder"]
         if self.family != self.encoder:
             differences.pop("represent", None)
-        if self.network.closed_form:  # linear models standardize features, so windows usually are not
+        if self.network.is_closed_form:  # linear models standardize features, so windows usually are not
             differences["standardize"] = self.preprocessing.to_values()["standardize"]
             if differences["standardize"] == "none":
                 del differences["standardize"]
@@ -157,7 +157,7 @@ class Setting:
             for setting, network in ((self, self.network), (reference, reference_network))
         )
         reference_values["batches"] = default_batches(self.penalty)
-        unused = [field.name for field in fields_of(Training)] if self.network.closed_form else []
+        unused = [field.name for field in fields_of(Training)] if self.network.is_closed_form else []
         names = dict.fromkeys(name for name in [*values, *reference_values] if name not in unused)
         return {name: values.get(name, "none") for name in names if values.get(name) != reference_values.get(name)}
 

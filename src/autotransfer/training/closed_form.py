@@ -30,7 +30,7 @@ ABSENT_LOGIT = -1e4  # logit of a class without training windows
 
 def make_population(jobs: Sequence[Job], windows: Windows, encoders: Encoders | None = None) -> Trainer:
     """Return the untrained population of jobs of one program (see `program_of`)."""
-    trainer = ClosedFormTrainer if jobs[0].setting.network.closed_form else Trainer
+    trainer = ClosedFormTrainer if jobs[0].setting.network.is_closed_form else Trainer
     return trainer(jobs, windows, encoders)
 
 

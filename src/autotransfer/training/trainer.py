@@ -186,7 +186,7 @@ class Trainer:
                 factors = more if factors is None else factors * more
         if isinstance(x, Tensor) or factors is None:
             return x, None  # the encoder computes the moments
-        x = x.times(factors)
+        x = x.scale(factors)
         return x, self.prepared.moments_of_standardized(x, rows, factors)
 
     def _step(self, rows: Tensor, x: Tensor | SplitWindows) -> None:
