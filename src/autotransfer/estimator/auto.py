@@ -15,7 +15,7 @@ from ..runs.preparation import check_packages
 from ..settings import Setting
 from ..training.packing import resolve_device
 from .inputs import resolve_encoder, resolve_seed
-from .run_estimator import DATA, RunEstimator
+from .run_estimator import DATA_FILE, RunEstimator
 from .window_classifier import WindowClassifier
 
 
@@ -35,8 +35,8 @@ class AutoTransferClassifier(RunEstimator, WindowClassifier):
     encoder : str, class or function, optional
         "eegnet", "shallow", or a factory (n_channels, n_times) -> nn.Module that maps windows to latent features.
     adaptation : str, optional
-        Data of a new subject that the model uses: "zero-shot" none, "online" earlier windows, "transductive" all
-        windows, unlabeled; "none": the settings of the grid are not changed.
+        Unlabeled windows of a new subject that the model uses: "zero-shot" no windows, "online" earlier windows,
+        "transductive" all windows; "none": the settings of the grid are not changed.
     metric : str, optional
         Metric of the run and of `score`: "balanced_accuracy", "f1", "auc", "kappa" or "accuracy".
     folds : int or "all", optional
@@ -54,7 +54,7 @@ class AutoTransferClassifier(RunEstimator, WindowClassifier):
     random_state : int, RandomState or None
         Random seed.
     run_folder : str or path, optional
-        Folder of the run; by default it is not kept. A run with the same data and options is continued.
+        Folder of the run; by default a temporary folder. A run with the same data and options is continued.
     options : dict, optional
         Other options of `autotransfer run` and fields of `Setting` by name, such as
         {"kinds": "linear", "hold_out": "session", "lr": 3e-4, "verbose": True}.
@@ -68,13 +68,13 @@ class AutoTransferClassifier(RunEstimator, WindowClassifier):
     classes_ : array of shape (classes,)
         Classes in the order of the columns of `predict_proba`.
     n_features_in_, feature_names_in_ : int, array
-        Number of channels, and their names if X has them.
+        Number of channels, and channel names if X has names.
     choice_, results_ : dict, DataFrame
         Contents of choice.json and results.csv.
     best_setting_ : Setting
         Setting of the candidate with the largest weight.
     summary_, model_ : Summary, Model
-        Content of the report, and the model.
+        Content of the report, and the fitted model.
 
     Examples
     --------
@@ -120,16 +120,18 @@ class AutoTransferClassifier(RunEstimator, WindowClassifier):
         if self.grid is not None and self.settings is not None:
             raise UserError("grid and settings are both given, and each of them lists the candidates; give one of them")
         names = ("adaptation", "metric", "folds", "seeds", "max_epochs", "time", "device")
-        given = {name: getattr(self, name) for name in names}
-        given |= {"source": DATA, "seed": resolve_seed(self.random_state), "encoder": resolve_encoder(self.encoder)[0]}
-        given["grid"] = self.grid if self.settings is None else self.settings
-        other = {name: value for name, value in self._other_options().items() if name != "verbose"}
-        own = {"source", "seed", *self.get_params(deep=False)}
-        if twice := [name for name in other if name in own]:
-            raise UserError(f"options has {twice[0]!r}, which is a parameter; give {twice[0]}=...")
-        if unread := [name for name in other if name in (*CUTTING, "clean")]:
-            raise UserError(f"options has {unread[0]!r}, which applies to files only; give it to at.load")
-        options = build_options(given | other)
+        values = {name: getattr(self, name) for name in names}
+        values |= {"source": DATA_FILE, "grid": self.grid if self.settings is None else self.settings}
+        values |= {"seed": resolve_seed(self.random_state), "encoder": resolve_encoder(self.encoder)[0]}
+        parameters = {"source", "seed", *self.get_params(deep=False)}
+        for name, value in self._other_options().items():
+            if name in parameters:
+                raise UserError(f"options has {name!r}, which is a parameter; give {name}=...")
+            if name in (*CUTTING, "clean"):
+                raise UserError(f"options has {name!r}, which applies to files only; give it to at.load")
+            if name != "verbose":
+                values[name] = value
+        options = build_options(values)
         resolve_device(options.device)
         check_packages(options)
         return options

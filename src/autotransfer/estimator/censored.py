@@ -21,7 +21,7 @@ from ..models.outcome import train
 from ..recordings import Recordings
 from ..recordings.labels import as_list
 from ..runs.options import DEFAULT_ENCODER
-from ..search.candidates import AVERAGED_CHECKPOINT, EEGNET, PENALIZED_NETWORKS
+from ..search.candidates import AVERAGED_CHECKPOINT, PENALIZED_NETWORKS
 from ..settings import Setting
 from ..training.batches import epochs_for
 from ..training.conformal import MIN_SUBJECTS, Thresholds
@@ -29,12 +29,10 @@ from ..training.packing import resolve_device
 from .inputs import resolve_encoder, resolve_seed
 from .window_classifier import WindowClassifier
 
-PRESETS = ("recommended", "paper")
-# This penalty does not lower scores on held-out subjects (docs/results.md).
-RECOMMENDED = ("mmd", "marginal")
-PUBLISHED = ("adversary", "marginal")
+# Penalty of each preset, if the user gives none. MMD does not lower scores on held-out subjects (docs/results.md).
+PRESETS = {"recommended": "mmd", "paper": "adversary"}
 # Masked channels raise scores if many electrodes carry similar signals.
-CHANNEL_MASK, ENOUGH_CHANNELS = 0.1, 8
+CHANNEL_MASK, MIN_MASKED_CHANNELS = 0.1, 8
 NOT_IN_SETTING = {
     "_", "setting", "preset", "encoder", "sfreq", "validation_subjects", "random_state", "device", "scoring", "verbose",
 }  # fmt: skip
@@ -143,16 +141,18 @@ class CensoredClassifier(WindowClassifier):
         seed, encoders = resolve_seed(self.random_state), resolve_encoder(self.encoder)[1]
         fold = validation_fold(recordings, self.validation_subjects, seed)
         setting = self.setting_for(len(fold.train), recordings.n_channels)
-        job, shown = Job(setting, fold, seed), bool(self.verbose)
-        (outcome,) = train(recordings, [job], self.device or "auto", progress=shown, encoders=encoders)
+        progress = bool(self.verbose)
+        (outcome,) = train(
+            recordings, [Job(setting, fold, seed)], self.device or "auto", progress=progress, encoders=encoders
+        )
         model = outcome.model()
         if outcome.failure is not None:
-            kept = f"the weights of epoch {outcome.best_epoch} are kept; try a lower lr or strength"
-            warnings.warn(f"{outcome.failure}: {kept}", ConvergenceWarning, stacklevel=3)
-        model.card = replace(model.card, thresholds=_thresholds(model, recordings, fold))
+            advice = f"the weights of epoch {outcome.best_epoch} are kept; try a lower lr or strength"
+            warnings.warn(f"{outcome.failure}: {advice}", ConvergenceWarning, stacklevel=3)
+        model.card = replace(model.card, thresholds=_fit_thresholds(model, recordings, fold))
         self.setting_, self.subjects_ = setting, list(recordings.subjects)
         held_out = np.unique(recordings.subject.numpy()[fold.validation])
-        self.validation_subjects_ = [recordings.subjects[number] for number in held_out]
+        self.validation_subjects_ = [recordings.subjects[index] for index in held_out]
         self.best_epoch_, self.history_ = outcome.best_epoch, outcome.history
         self.validation_score_ = outcome.validation_score
         return model
@@ -160,104 +160,89 @@ class CensoredClassifier(WindowClassifier):
     def _setting(self, encoder: str) -> Setting:
         """Return the setting without values that depend on the data."""
         names = [field.name for field in fields(self) if field.name not in NOT_IN_SETTING]
-        asked = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        parameters = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if self.setting is not None:
-            return self._user_setting(encoder, asked)
-        preset = PRESETS[0] if self.preset is None else self.preset
+            return self._user_setting(encoder, parameters)
+        preset = "recommended" if self.preset is None else self.preset
         check_choice("preset", preset, PRESETS)
-        if "patience" in asked:
-            asked.setdefault("checkpoint", "best")  # other checkpoints have no patience
-        usual = preset_training(preset, encoder)
-        if asked.get("standardize", usual["standardize"]) == "trial":
-            usual["append_scale"] = False  # the scale of a standardized window is constant
+        # The preset "paper" has the defaults of Setting.
+        values = _recommended_values(encoder) | parameters if preset == "recommended" else dict(parameters)
+        if "patience" in parameters:
+            values["checkpoint"] = parameters.get("checkpoint", "best")  # other checkpoints have no patience
+        if values.get("standardize") == "trial":  # the scale of a standardized window is constant
+            values["append_scale"] = parameters.get("append_scale", False)
         # Parameters that an encoder does not have are left out, except log_power=True, which is refused.
-        read = ENCODERS[encoder].__dataclass_fields__ if encoder in ENCODERS else {}
-        unread = {name for name in ("dropout", "log_power") if name not in read}
-        if asked.get("log_power"):
-            unread.discard("log_power")
-        given = usual | asked | penalty_from_preset(preset, self.method, self.mode, self.strength)
-        given |= {"encoder": encoder, "channel_mask": self.channel_mask or None}
-        return Setting(**{name: value for name, value in given.items() if name not in unread})
+        options = ENCODERS[encoder].__dataclass_fields__ if encoder in ENCODERS else {}
+        for name in ("dropout", "log_power"):
+            if name not in options and not (name == "log_power" and parameters.get(name)):
+                values.pop(name, None)
+        method = values.setdefault("method", PRESETS[preset])
+        if "strength" not in values and method != "none":
+            check_choice("method", method, CENSORS)
+            values["strength"] = CENSORS[method].useful_strengths[-1]
+        return Setting(**values | {"encoder": encoder, "channel_mask": self.channel_mask or None})
 
-    def _user_setting(self, encoder: str, asked: dict[str, Any]) -> Setting:
+    def _user_setting(self, encoder: str, parameters: dict[str, Any]) -> Setting:
         """Return the parameter `setting`; refuse other training parameters, which would be ignored."""
         if not isinstance(self.setting, Setting):
             raise UserError(f"setting is {shown(self.setting)}; give an at.Setting(...), or None")
         if self.preset is not None:
             raise UserError(f"preset={self.preset!r} and setting are both given; leave one of them out")
-        if asked:
-            name = next(iter(asked))
+        if parameters:
+            name = next(iter(parameters))
             raise UserError(f"{name} and setting are both given; use setting.replace({name}=...)")
         if encoder == DEFAULT_ENCODER:
             return self.setting
         return self.setting.replace(encoder=encoder, network=None)
 
-    def setting_for(self, windows: int, channels: int) -> Setting:
-        """Return the setting for a number of training windows, which determines epochs, and of channels."""
+    def setting_for(self, n_windows: int, n_channels: int) -> Setting:
+        """Return the setting for a number of training windows, which determines epochs, and a number of channels."""
         setting = self._setting(resolve_encoder(self.encoder)[0])
         if self.preset == "paper" or self.setting is not None:
             return setting
-        if self.channel_mask is None and channels >= ENOUGH_CHANNELS:
+        if self.channel_mask is None and n_channels >= MIN_MASKED_CHANNELS:
             setting = setting.replace(channel_mask=CHANNEL_MASK)
         if self.max_epochs is not None:
             return setting
-        return setting.replace(max_epochs=epochs_for(windows, setting.training.batch_size))
+        return setting.replace(max_epochs=epochs_for(n_windows, setting.training.batch_size))
 
 
-def penalty_from_preset(preset: str, method: str | None, mode: str | None, strength: float | None) -> dict[str, Any]:
-    """Return method, mode and strength; None: the value of the preset, and the method's largest useful strength."""
-    usual, usual_mode = RECOMMENDED if preset == "recommended" else PUBLISHED
-    method = usual if method is None else method
-    if strength is None and method != "none":
-        check_choice("method", method, CENSORS)
-        strength = CENSORS[method].useful_strengths[-1]
-    penalty = {"method": method, "mode": usual_mode if mode is None else mode}
-    return penalty if strength is None else penalty | {"strength": strength}
+def _recommended_values(encoder: str) -> dict[str, Any]:
+    """Return fields of `Setting` for an encoder; user-defined encoders get no additional channels."""
+    networks = {network["encoder"]: network for network in PENALIZED_NETWORKS["zero-shot"]}
+    return AVERAGED_CHECKPOINT | networks.get(encoder, {"standardize": "train"})
 
 
-def preset_training(preset: str, encoder: str) -> dict[str, Any]:
-    """Return fields of `Setting` for preprocessing and training; a user-defined encoder gets no additional channels."""
-    plain = Setting()
-    if preset == "paper":
-        return {
-            "max_epochs": plain.max_epochs, "standardize": "trial", "append_scale": False, "log_power": False,
-            "schedule": plain.training.schedule, "checkpoint": plain.training.checkpoint,
-        }  # fmt: skip
-    networks = {network["encoder"]: network for network in reversed(PENALIZED_NETWORKS["zero-shot"])}
-    usual = dict.fromkeys(EEGNET, False) | AVERAGED_CHECKPOINT | networks.get(encoder, {"standardize": "train"})
-    return {name: value for name, value in usual.items() if name != "encoder"}
-
-
-def _thresholds(model: Model, recordings: Recordings, fold: Fold) -> Thresholds | None:
-    """Return thresholds of sets and abstention from the validation subjects; None if there are too few."""
+def _fit_thresholds(model: Model, recordings: Recordings, fold: Fold) -> Thresholds | None:
+    """Fit thresholds of sets and abstention to the validation subjects; None for too few subjects."""
     rows = fold.validation
     subject, y = recordings.subject[rows], recordings.y.numpy()[rows]
     subjects = subject.unique()  # type: ignore[no-untyped-call]  # torch's
     if len(subjects) < MIN_SUBJECTS:
         return None
     probability = model.predict_checked(recordings.X[rows], subject)
-    masks = [(subject == one).numpy() for one in subjects]
+    masks = [(subject == label).numpy() for label in subjects]
     return Thresholds.fit([y[mask] for mask in masks], [probability[mask] for mask in masks])
 
 
 def validation_fold(recordings: Recordings, subjects: object, seed: int) -> Fold:
-    """Return a fold with validation subjects and without a test subject; all other subjects train."""
-    known = recordings.subjects
+    """Return a fold that validates on some subjects and trains on all other subjects, without a test subject."""
+    names = recordings.subjects
     subjects = "last" if subjects is None else subjects
     if isinstance(subjects, str):
         check_choice("validation_subjects", subjects, ("last", "random"))
-        drawn = int(np.random.default_rng(seed).integers(len(known)))
-        chosen = {len(known) - 1 if subjects == "last" else drawn}
+        random_index = int(np.random.default_rng(seed).integers(len(names)))
+        indices = [len(names) - 1 if subjects == "last" else random_index]
     else:
-        listed = as_list(subjects, "validation_subjects")
-        if strange := [subject for subject in listed if subject not in known]:
-            raise UserError(f"validation_subjects names {shown(strange[0])}; the data hold {shown(list(known))}")
-        chosen = set(map(known.index, listed))
-    if not chosen or len(known) - len(chosen) < 2:
+        user_names = as_list(subjects, "validation_subjects")
+        if unknown := [name for name in user_names if name not in names]:
+            raise UserError(f"validation_subjects names {shown(unknown[0])}; the data hold {shown(list(names))}")
+        indices = sorted(set(map(names.index, user_names)))
+    if not indices or len(names) - len(indices) < 2:
         raise UserError(
-            f"validation_subjects names {len(chosen)} of {len(known)} subjects; name at least 1, and leave at least 2 "
+            f"validation_subjects names {len(indices)} of {len(names)} subjects; name at least 1, and leave at least 2 "
             "for training"
         )
-    validates = np.isin(recordings.subject.numpy(), sorted(chosen))
-    validation, names = np.flatnonzero(validates), tuple(known[place] for place in sorted(chosen))
-    return Fold(np.flatnonzero(~validates), validation, validation_subject=names)
+    validates = np.isin(recordings.subject.numpy(), indices)
+    validation_names = tuple(names[index] for index in indices)
+    return Fold(np.flatnonzero(~validates), np.flatnonzero(validates), validation_subject=validation_names)

@@ -1,4 +1,4 @@
-"""Checks of the inputs of fit and predict: windows, labels, subjects, columns, encoders and seeds."""
+"""Conversion and checks of the inputs of fit and predict."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..recordings.windows import as_window_array
 from ..runs.options import DEFAULT_ENCODER
 
 
-def raw_windows(X: object) -> Raw:
+def read_windows(X: object) -> Raw:
     """Return windows (N, channels, times), with channels, sampling rate and subjects if X are MNE epochs."""
     if hasattr(X, "get_data") and hasattr(X, "info"):
         from ..recordings.epochs import raw_from_epochs
@@ -34,22 +34,22 @@ def raw_windows(X: object) -> Raw:
 def training_recordings(
     X: object, y: object, *, subjects: object, groups: object, sfreq: float | None, columns: object = None
 ) -> tuple[Recordings, NDArray[Any], bool]:
-    """Return recordings, the classes in the dtype of y, and whether X has names of channels."""
-    raw = raw_windows(X)
+    """Return recordings, the classes in the dtype of y, and whether X has channel names."""
+    raw = read_windows(X)
     n_windows = raw.X.shape[0]
-    ids = subject_ids(subjects, groups, raw.subject, n_windows)
+    ids = resolve_subjects(subjects, groups, raw.subject, n_windows)
     if y is None:
         raise UserError("fit requires y to be passed, but the target y is None; give one class per window")
     labels = label_column(y)
     check_length(len(labels), n_windows, "y")
-    session, others = _columns(columns, raw, n_windows)
+    session, other_columns = _merge_columns(columns, raw, n_windows)
     if any(label is None for label in labels):  # scikit-learn's check fails on None
         raise UserError("y has no label for some windows (None, or masked); drop these windows or label them")
     _check_type(labels)
     check_classification_targets(labels)
     rate = agree_on_rate(raw.sfreq, sfreq, "X")
     recordings = Recordings.from_raw(
-        replace(raw, y=labels, subject=ids, session=session, columns=others, sfreq=rate, name="recordings")
+        replace(raw, y=labels, subject=ids, session=session, columns=other_columns, sfreq=rate, name="recordings")
     )
     check_subjects(recordings)
     return recordings, np.array(recordings.classes, dtype=labels.dtype), raw.channels is not None
@@ -64,7 +64,7 @@ def label_column(y: object) -> NDArray[Any]:
 
 
 def _check_type(labels: NDArray[Any]) -> None:
-    """Raise if labels (N,) are times, which have no value for unanswered windows, or cannot be sorted."""
+    """Raise if labels (N,) are times, which have no value for abstention, or cannot be sorted."""
     if labels.dtype.kind in "mM":
         raise UserError(f"y holds times ({labels.dtype}); give numbers or text, such as y.astype(str)")
     if labels.dtype == object:
@@ -74,14 +74,14 @@ def _check_type(labels: NDArray[Any]) -> None:
             raise UserError(f"y holds {shown(labels.tolist())}; give numbers alone or text alone") from None
 
 
-def _columns(of_user: object, raw: Raw, n_windows: int) -> tuple[list[Any] | None, dict[str, list[Any]]]:
-    """Return the session of each window, if known, and other columns, from the epochs' metadata and the user."""
+def _merge_columns(user_columns: object, raw: Raw, n_windows: int) -> tuple[list[Any] | None, dict[str, list[Any]]]:
+    """Return the session of each window, if known, and other columns; columns of the user replace epochs' metadata."""
     columns: dict[Any, object] = dict(raw.columns) if isinstance(raw.columns, dict) else {}
     columns |= {} if raw.session is None else {"session": raw.session}
-    if of_user is not None:
-        items = getattr(of_user, "items", None)
+    if user_columns is not None:
+        items = getattr(user_columns, "items", None)
         if not callable(items):
-            raise UserError(f"columns are {shown(of_user)}; give a dict or a DataFrame with one value per window")
+            raise UserError(f"columns are {shown(user_columns)}; give a dict or a DataFrame with one value per window")
         columns |= dict(items())
     lists = {name: as_list(values, f"the column {shown(name)}") for name, values in columns.items()}
     for name, values in lists.items():
@@ -89,18 +89,18 @@ def _columns(of_user: object, raw: Raw, n_windows: int) -> tuple[list[Any] | Non
     return lists.pop("session", None), lists
 
 
-def subject_ids(subjects: object, groups: object, of_epochs: object, n_windows: int) -> list[Any]:
-    """Return the subject of each window, from the argument that is given or from the metadata of the epochs."""
+def resolve_subjects(subjects: object, groups: object, epoch_subjects: object, n_windows: int) -> list[Any]:
+    """Return the subject of each window, from one of the arguments or from the metadata of the epochs."""
     if subjects is not None and groups is not None:
         raise UserError("subjects and groups are both given, and both name the subjects; pass one of them")
-    known = {"subjects": subjects, "groups": groups, "the column 'subject' of the epochs' metadata": of_epochs}
-    name = next((name for name, ids in known.items() if ids is not None), None)
+    sources = {"subjects": subjects, "groups": groups, "the column 'subject' of the epochs' metadata": epoch_subjects}
+    name = next((name for name, ids in sources.items() if ids is not None), None)
     if name is None:
         raise UserError(
             "subject ids are missing; pass fit(X, y, subjects=ids) with one id per window (in cross_val_score: "
             "params={'subjects': ids}, in a pipeline: STEP__subjects=ids)"
         )
-    ids = as_list(known[name], name)
+    ids = as_list(sources[name], name)
     check_length(len(ids), n_windows, name)
     if n_windows == 1:
         raise UserError("X holds 1 sample, a single window; training needs windows of at least two subjects")
@@ -108,7 +108,7 @@ def subject_ids(subjects: object, groups: object, of_epochs: object, n_windows: 
 
 
 def resolve_encoder(encoder: object) -> tuple[str, Encoders | None]:
-    """Return the name of an encoder in a setting, and the factory of a user-defined encoder by that name."""
+    """Return the name of an encoder in a setting, and the factory by this name if the encoder is user-defined."""
     encoder = DEFAULT_ENCODER if encoder is None else encoder
     if isinstance(encoder, str) and encoder in ENCODERS:
         return encoder, None
@@ -117,7 +117,7 @@ def resolve_encoder(encoder: object) -> tuple[str, Encoders | None]:
             f"encoder is {shown(encoder)}; give {', '.join(map(repr, ENCODERS))}, or a class or function "
             "(n_channels, n_times) -> nn.Module"
         )
-    # The name is that of --encoder on the command line.
+    # The same name as in the option --encoder
     name = f"{getattr(encoder, '__module__', '')}:{getattr(encoder, '__qualname__', type(encoder).__qualname__)}"
     return name, {name: encoder}
 

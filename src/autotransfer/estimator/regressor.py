@@ -21,8 +21,8 @@ from ..search.evaluation import delivered_predictions
 from ..search.evidence import RegressionEvidence
 from ..tasks.regression import REGRESSION
 from ..training.conformal import interval_radius, make_intervals
-from .inputs import label_column, raw_windows, subject_ids
-from .run_estimator import DATA, RunEstimator
+from .inputs import label_column, read_windows, resolve_subjects
+from .run_estimator import DATA_FILE, RunEstimator
 
 Floats = NDArray[np.float64]
 
@@ -53,7 +53,7 @@ class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]
     next_subject_ : tuple of float
         90 % prediction interval (low, high) of the R² of one more subject.
     held_out_ : array of shape (N,)
-        Predictions of the training windows by models that were not trained on their subject.
+        Prediction of each training window by models that were not trained on its subject.
     n_features_in_, choice_, results_, model_
         See `AutoTransferClassifier`.
 
@@ -80,22 +80,22 @@ class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]
 
         X, subjects and groups: see `AutoTransferClassifier.fit`.
         """
-        asked = {name: getattr(self, name) for name in ("adaptation", "kinds", "folds", "at_least")}
-        options = build_options({"source": DATA, "target": REGRESSION} | asked)
-        raw = raw_windows(X)
+        parameters = {name: getattr(self, name) for name in ("adaptation", "kinds", "folds", "at_least")}
+        options = build_options({"source": DATA_FILE, "target": REGRESSION} | parameters)
+        raw = read_windows(X)
         n_windows = raw.X.shape[0]
         if y is None:
             raise UserError("fit requires y to be passed, but the target y is None; give one number per window")
         values = parse_targets(label_column(y), n_windows)
-        ids = subject_ids(subjects, groups, raw.subject, n_windows)
+        ids = resolve_subjects(subjects, groups, raw.subject, n_windows)
         rate = agree_on_rate(raw.sfreq, self.sfreq, "X")
         recordings = recordings_with_targets(
             replace(raw, y=values, classes=None, subject=ids, subjects=None, sfreq=rate)
         )
         self.model_ = self._perform_run(recordings, options, None, verbose=self.verbose)
-        predicted: Floats = self.held_out_
+        predictions: Floats = self.held_out_
         self.held_out_: Floats = np.full(n_windows, np.nan)
-        self.held_out_[np.isfinite(values)] = predicted
+        self.held_out_[np.isfinite(values)] = predictions
         self._keep_features(recordings, raw.channels is not None)
         return self
 
@@ -107,11 +107,11 @@ class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]
 
     def predict(self, X: object, subjects: object = None) -> Floats:
         """Return the predicted target of each window (N,); X may be MNE epochs, otherwise see `Model.predict_proba`."""
-        windows, subject = self._windows_and_subjects(X, subjects)
+        windows, subject = self._check_inputs(X, subjects)
         return self.model_.predict_checked(windows, subject)
 
     def predict_interval(self, X: object, coverage: float = 0.9, subjects: object = None) -> Floats:
-        """Return a prediction interval (N, 2) of each window, low and high end; see `Model.predict_interval`."""
+        """Return the ends (N, 2) of a prediction interval of each window; see `Model.predict_interval`."""
         check_is_fitted(self)
         radius = interval_radius(self.model_.card.intervals, coverage)
         return make_intervals(self.predict(X, subjects), radius)

@@ -31,8 +31,8 @@ from ..search.plan import start_run
 from ..search.procedure import perform_plan, read_results
 from .window_classifier import WindowEstimator
 
-DATA = "recordings.npz"  # arguments of fit, so that a run can be resumed from its folder alone
-CHANGEABLE = {"source", "device", "at_least"}  # options that may differ when a run is continued
+DATA_FILE = "recordings.npz"  # stores the arrays given to fit, so that a run can be resumed from its folder alone
+VARIABLE_OPTIONS = {"source", "device", "at_least"}  # options that may differ if a run is continued
 
 
 class RunEstimator(WindowEstimator):
@@ -43,20 +43,20 @@ class RunEstimator(WindowEstimator):
     def _perform_run(
         self, recordings: Recordings, options: RunOptions, encoders: Encoders | None, *, verbose: bool
     ) -> Model:
-        """Begin or continue the run, set the fitted attributes of its results, and return the model."""
+        """Start or continue a run, set fitted attributes from the results, and return the model."""
         if recordings.sfreq is None:
             warnings.warn(
                 "the sampling rate is unknown: features of rhythms, bands and beats are left out, and networks filter "
                 f"over 64 samples; give it in Hz, as {type(self).__name__}(sfreq=200)",
                 stacklevel=user_stacklevel(),
             )
-        kept = self.run_folder is not None
-        if kept:
+        is_kept = self.run_folder is not None
+        if is_kept:
             import_plotly()  # raises before training if the report cannot be drawn
         with (
             _open_folder(self.run_folder) as folder,
             Lock(folder),
-            _open_run(folder, recordings, options, encoders, print if verbose else None, kept=kept) as run,
+            _open_run(folder, recordings, options, encoders, print if verbose else None, is_kept=is_kept) as run,
         ):
             if run.database.load_fact("complete", bool):
                 choice = read_choice(folder)
@@ -66,7 +66,7 @@ class RunEstimator(WindowEstimator):
             self.summary_ = replace(
                 collect(run), source="arrays given to fit", command=f"{self!r}.fit(X, y, subjects=subjects)"
             )
-            if kept:
+            if is_kept:
                 try:
                     write(self.summary_, folder / "report.html")
                 except Exception as error:  # the fit itself succeeded
@@ -91,7 +91,7 @@ class RunEstimator(WindowEstimator):
 
 @contextmanager
 def _open_folder(run_folder: str | os.PathLike[str] | None) -> Iterator[Path]:
-    """Yield the folder, or a temporary one if it is None."""
+    """Create and yield the run folder, or a temporary folder if `run_folder` is None."""
     if run_folder is None:
         with TemporaryDirectory(prefix="autotransfer-") as name:
             yield Path(name)
@@ -109,17 +109,17 @@ def _open_folder(run_folder: str | os.PathLike[str] | None) -> Iterator[Path]:
 @contextmanager
 def _open_run(
     folder: Path, recordings: Recordings, options: RunOptions, encoders: Encoders | None, tell: Tell | None, *,
-    kept: bool,
+    is_kept: bool,
 ) -> Iterator[Run]:  # fmt: skip
-    """Yield the run of a folder, begun if there is none; kept: save the arrays for `autotransfer resume`."""
+    """Yield the run of a folder, or a new run. is_kept: whether to save the arrays for `autotransfer resume`."""
     if is_run(folder):
         run = Run.open(folder, encoders)
         _check_same_run(run, recordings, options)
     else:
         check_unused(folder)
-        if kept:
-            save_npz(folder / DATA, recordings)
-        run = start_run(folder, replace(options, source=str(folder / DATA)), encoders, recordings, tell)
+        if is_kept:
+            save_npz(folder / DATA_FILE, recordings)
+        run = start_run(folder, replace(options, source=str(folder / DATA_FILE)), encoders, recordings, tell)
         run.warn_of_recordings()
     try:
         yield run
@@ -129,19 +129,18 @@ def _open_run(
 
 def _check_same_run(run: Run, recordings: Recordings, options: RunOptions) -> None:
     """Raise if the folder holds a run on other data or with other options."""
-    known, asked = run.recordings, use_units(recordings, run.options.hold_out)
-    same_names = (known.classes, known.subjects, known.sfreq) == (asked.classes, asked.subjects, asked.sfreq)
-    digests = {name: digest for name, digest in column_digests(asked).items() if digest}  # of given columns
-    begun, wanted = run.database.require_fact("requested_options", RunOptions).to_dict(), options.to_dict()
-    differing = [name for name in {**wanted, **begun} if name not in CHANGEABLE and begun.get(name) != wanted.get(name)]
-    differing.sort(key=lambda name: name == "max_epochs")  # its default depends on other options
-    if not same_names or fingerprint(known) != fingerprint(asked):
-        what = "on other data"
-    elif (column := changed_column(digests, known)) is not None:
-        what = f"on data with another column {shown(column)}"
-    elif differing:
-        name = differing[0]
-        what = f"with {name}={begun.get(name)!r}, not {wanted.get(name)!r}"
+    stored, given = run.recordings, use_units(recordings, run.options.hold_out)
+    has_same_names = (stored.classes, stored.subjects, stored.sfreq) == (given.classes, given.subjects, given.sfreq)
+    digests = {name: digest for name, digest in column_digests(given).items() if digest}
+    old, new = run.database.require_fact("requested_options", RunOptions).to_dict(), options.to_dict()
+    changed = [name for name in {**new, **old} if name not in VARIABLE_OPTIONS and old.get(name) != new.get(name)]
+    changed.sort(key=lambda name: name == "max_epochs")  # last, because its default depends on other options
+    if not has_same_names or fingerprint(stored) != fingerprint(given):
+        difference = "on other data"
+    elif (column := changed_column(digests, stored)) is not None:
+        difference = f"on data with another column {shown(column)}"
+    elif changed:
+        difference = f"with {changed[0]}={old.get(changed[0])!r}, not {new.get(changed[0])!r}"
     else:
         return
-    raise UserError(f"{run.folder} holds a run {what}; choose another run_folder (None in cross-validation)")
+    raise UserError(f"{run.folder} holds a run {difference}; choose another run_folder (None in cross-validation)")

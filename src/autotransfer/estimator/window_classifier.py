@@ -26,13 +26,13 @@ from ..recordings.windows import encode_subjects
 from ..tasks import Metric
 from ..tasks.classification import CLASSIFICATION_TASK
 from ..training.conformal import decide_classes, least_confidence, least_probability, make_sets, unanswered_value
-from .inputs import raw_windows, training_recordings
+from .inputs import read_windows, training_recordings
 
 Array = NDArray[Any]
 
 
 class WindowEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Estimator of raw windows (N, channels, times) with a fitted `model_`; its features are the channels."""
+    """Estimator for raw windows (N, channels, times) with a fitted `model_`. Features are channels."""
 
     model_: Model
 
@@ -42,37 +42,35 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
         tags.input_tags.three_d_array = True
         return tags
 
-    def _keep_features(self, recordings: Recordings, named: bool) -> None:
-        """Set the fitted attributes of the features. named: whether X has names of channels."""
+    def _keep_features(self, recordings: Recordings, has_names: bool) -> None:
+        """Set the fitted attributes of features, which are channels. has_names: whether X has channel names."""
         self.n_features_in_ = recordings.n_channels
-        if named:
+        if has_names:
             self.feature_names_in_ = np.array(recordings.channels, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_  # from an earlier fit
 
-    def _windows(self, X: object) -> tuple[Tensor, object]:
-        """Return checked windows (N, channels, times), and the subject of each (N,) if X has them."""
+    def _check_windows(self, X: object) -> tuple[Tensor, object]:
+        """Return checked windows (N, channels, times), and subjects (N,) if X names the subjects."""
         check_is_fitted(self)
-        raw = raw_windows(X)
-        signal = None if raw.sfreq is None else Signal.from_raw(raw)  # arrays state nothing
+        raw = read_windows(X)
+        signal = None if raw.sfreq is None else Signal.from_raw(raw)  # arrays have no sampling rate
         return self.model_.check(raw.X, signal=signal, subject=raw.subject), raw.subject
 
-    def _windows_and_subjects(
-        self, X: object, subjects: object, adapt: str | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return checked windows, and the subject of each (N,) if the model adapts and it is known."""
-        windows, known = self._windows(X)
+    def _check_inputs(self, X: object, subjects: object, adapt: str | None = None) -> tuple[Tensor, Tensor | None]:
+        """Return checked windows, and their subjects (N,) if the model adapts and the subjects are known."""
+        windows, epoch_subjects = self._check_windows(X)
         if subjects is None and (adapt is not None or self.model_.adaptation != "none"):
-            subjects = known
+            subjects = epoch_subjects
         return windows, encode_subjects(subjects, len(windows))
 
 
 class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, WindowEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Classifier of raw windows (N, channels, times), or MNE epochs, with a fitted `model_`.
 
-    If a model adapts ("online" or "transductive"), the windows of one call belong to one subject, in the order of
-    recording, unless `subjects` (N,) or the metadata of epochs name the subject of each window. Each call starts with
-    new subjects. `at.Session` predicts windows that arrive one by one.
+    If a model adapts ("online" or "transductive"), the windows of a call belong to one subject and are in the order of
+    recording, unless `subjects` (N,) or the metadata of epochs name the subject of each window. Subjects of a call are
+    new to the model. `at.Session` predicts windows that arrive one by one.
     """
 
     # Under metadata routing, fit requests `subjects`, and `groups` belong to the splitter. MOABB passes the X_target
@@ -93,17 +91,9 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         return tags
 
     def fit(
-        self,
-        X: object,
-        y: object,
-        *,
-        subjects: object = None,
-        groups: object = None,
-        columns: object = None,
-        X_target_unlabeled: object = None,
-        X_target_labeled: object = None,
-        y_target_labeled: object = None,
-    ) -> Self:
+        self, X: object, y: object, *, subjects: object = None, groups: object = None, columns: object = None,
+        X_target_unlabeled: object = None, X_target_labeled: object = None, y_target_labeled: object = None,
+    ) -> Self:  # fmt: skip
         """Fit the model to labeled windows of several subjects.
 
         Parameters
@@ -129,13 +119,13 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         """
         self._check_options()
         self._metric()
-        recordings, classes, named = training_recordings(
+        recordings, classes, has_names = training_recordings(
             X, y, subjects=subjects, groups=groups, sfreq=self.sfreq, columns=columns
         )
         if (X_target_labeled is None) != (y_target_labeled is None):
             raise UserError("X_target_labeled or y_target_labeled is missing; give both of them, or neither")
         self.model_, self.classes_ = self._train(recordings), classes
-        self._keep_features(recordings, named)
+        self._keep_features(recordings, has_names)
         if X_target_labeled is not None:
             self.model_ = self.calibrate(X_target_labeled, y_target_labeled).model_
         if X_target_unlabeled is not None:
@@ -152,7 +142,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
 
     def predict_proba(self, X: object, subjects: object = None, *, adapt: str | None = None) -> NDArray[np.float64]:
         """Return the probability of each class for each window (N, classes); see `Model.predict_proba`."""
-        windows, subject = self._windows_and_subjects(X, subjects, adapt)
+        windows, subject = self._check_inputs(X, subjects, adapt)
         return self.model_.predict_checked(windows, subject, adapt)
 
     def predict(
@@ -160,19 +150,19 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
     ) -> Array:
         """Return the most probable class of each window (N,), or `unanswered_`; see `Model.predict`."""
         check_is_fitted(self)
-        least = least_confidence(self.model_.card.thresholds, abstain)
-        predicted: Array = decide_classes(self.predict_proba(X, subjects, adapt=adapt), self.classes_, least)
+        threshold = least_confidence(self.model_.card.thresholds, abstain)
+        predicted: Array = decide_classes(self.predict_proba(X, subjects, adapt=adapt), self.classes_, threshold)
         return predicted
 
     def predict_set(self, X: object, coverage: float = 0.9, subjects: object = None) -> NDArray[np.bool_]:
         """Return whether each class is in the prediction set of each window (N, classes); see `Model.predict_set`."""
         check_is_fitted(self)
-        least = least_probability(self.model_.card.thresholds, coverage)
-        return make_sets(self.predict_proba(X, subjects), least)
+        threshold = least_probability(self.model_.card.thresholds, coverage)
+        return make_sets(self.predict_proba(X, subjects), threshold)
 
     @property
     def unanswered_(self) -> Any:
-        """Return the prediction if the model abstains: "unanswered", or a negative number if classes are numbers."""
+        """Return the value that `predict` returns for abstention: "unanswered", or a negative number."""
         check_is_fitted(self)
         return unanswered_value(self.classes_.tolist())
 
@@ -197,12 +187,12 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
 
     def transform(self, X: object, subjects: object = None) -> NDArray[np.float32]:
         """Return the latent features (N, members · D) of all members; X and subjects as in `predict_proba`."""
-        windows, subject = self._windows_and_subjects(X, subjects)
+        windows, subject = self._check_inputs(X, subjects)
         return self.model_.features(windows, subject).numpy()
 
     def calibrate(self, X: object, y: object) -> Self:
         """Return a classifier for one subject, calibrated with a few labeled windows; see `Model.calibrate`."""
-        windows = self._own_windows(X)
+        windows = self._check_windows_of_one_subject(X)
         labels = encode_labels(self.classes_.tolist(), y, len(windows))
         for warning in describe_training_overlap(self.model_.card.seen, window_digests(windows), None):
             warnings.warn(warning, stacklevel=2)
@@ -210,12 +200,12 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
 
     def adapt(self, X: object) -> Self:
         """Return a classifier for one subject, adapted to its unlabeled windows (n, channels, times)."""
-        return self._with_model(adapt_model(self.model_, self._own_windows(X)))
+        return self._with_model(adapt_model(self.model_, self._check_windows_of_one_subject(X)))
 
-    def _own_windows(self, X: object) -> Tensor:
-        """Return checked windows of one subject."""
-        windows, known = self._windows(X)
-        check_single_subject(known, len(windows))
+    def _check_windows_of_one_subject(self, X: object) -> Tensor:
+        """Return checked windows; raise if X names several subjects."""
+        windows, subjects = self._check_windows(X)
+        check_single_subject(subjects, len(windows))
         return windows
 
     def _with_model(self, model: Model) -> Self:
