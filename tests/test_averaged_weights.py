@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import autotransfer as at
-from autotransfer.runs.checkpoint import restore, save_checkpoint
-from autotransfer.runs.executor import tensors_of
+from autotransfer.runs.checkpoint import restore_population, save_checkpoint
+from autotransfer.runs.executor import serialize_outcome
 from autotransfer.training.averaging import WeightAverage
 from autotransfer.training.train import run
 from autotransfer.training.trainer import Trainer
@@ -88,9 +88,9 @@ def test_a_checkpoint_keeps_the_average(tmp_path: Path) -> None:
             population.evaluate()
     save_checkpoint(tmp_path / "checkpoint", broken, keys)
     windows = prepare_windows(rec, jobs[0], device=CPU, dtype=torch.float32)
-    found = restore(dict(zip(keys, jobs, strict=True)), windows, tmp_path / "checkpoint")
+    found = restore_population(dict(zip(keys, jobs, strict=True)), windows, tmp_path / "checkpoint")
     assert found is not None
-    ended = [{o.job.fold.key: tensors_of(o) for o in run(population)} for population in (whole, found[0])]
+    ended = [{o.job.fold.key: serialize_outcome(o) for o in run(population)} for population in (whole, found[0])]
     assert ended[0] == ended[1]
 
 

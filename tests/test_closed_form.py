@@ -13,8 +13,8 @@ from sklearn.covariance import ledoit_wolf
 
 import autotransfer as at
 from autotransfer.folds import Fold
-from autotransfer.runs.checkpoint import restore, save_checkpoint
-from autotransfer.runs.executor import tensors_of
+from autotransfer.runs.checkpoint import restore_population, save_checkpoint
+from autotransfer.runs.executor import serialize_outcome
 from autotransfer.training.closed_form import ABSENT_LOGIT, ClassMoments, ClosedFormTrainer, make_population
 from autotransfer.training.outcomes import make_outcome
 from autotransfer.training.windows import prepare_windows
@@ -166,8 +166,10 @@ def test_a_checkpoint_restores_a_linear_population(tmp_path: Path) -> None:
     population.evaluate()
     keys = [str(place) for place in range(len(jobs))]
     save_checkpoint(tmp_path / "checkpoint", population, keys)
-    again = restore(dict(zip(keys, jobs, strict=True)), windows, tmp_path / "checkpoint")
+    again = restore_population(dict(zip(keys, jobs, strict=True)), windows, tmp_path / "checkpoint")
     assert again is not None
     assert type(again[0]) is ClosedFormTrainer
     for member in range(len(jobs)):
-        assert tensors_of(make_outcome(again[0], member, None)) == tensors_of(make_outcome(population, member, None))
+        assert serialize_outcome(make_outcome(again[0], member, None)) == serialize_outcome(
+            make_outcome(population, member, None)
+        )

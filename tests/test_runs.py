@@ -23,7 +23,7 @@ from autotransfer.errors import UserError
 from autotransfer.folds import make_fold
 from autotransfer.jobs import Outcome
 from autotransfer.recordings import save_npz
-from autotransfer.runs.checkpoint import load_checkpoint, restore, save_checkpoint
+from autotransfer.runs.checkpoint import load_checkpoint, restore_population, save_checkpoint
 from autotransfer.runs.database import Entry, RunDatabase
 from autotransfer.runs.lock import Lock, in_use
 from autotransfer.runs.options import resolve_options
@@ -151,7 +151,7 @@ def test_a_checkpoint_continues_bit_for_bit(tmp_path: Path, stop: int) -> None:
     first = Trainer(jobs, windows)
     with pytest.raises(Killed):
         finished.extend(train_population(first, after_epoch=after_epoch))
-    restored = restore({name: job for job, name in names.items()}, windows, path)
+    restored = restore_population({name: job for job, name in names.items()}, windows, path)
     assert restored is not None
     population, keys = restored
     assert len(keys) + len(finished) == len(jobs)

@@ -15,7 +15,7 @@ from ..model.encoders import Encoders
 from ..recordings import Recordings
 from ..recordings.optional import pip_install
 from ..runs.database import FINISHED, Entry, OpenPopulation
-from ..runs.executor import DTYPE, TrainableRun, make_job, split_population, tensors_of
+from ..runs.executor import DTYPE, TrainableRun, make_job, serialize_outcome, split_population
 from ..training.closed_form import make_population
 from ..training.memory import first_line, is_out_of_memory
 from ..training.packing import resolve_device
@@ -51,7 +51,7 @@ def train_task(
         windows = prepare_windows(recordings, jobs[0], device=resolve_device(device), dtype=DTYPE)
         population = make_population(jobs, windows, encoders)
         for outcome in train_population(population):
-            results.append((keys[id(outcome.job)], outcome.record(), tensors_of(outcome)))
+            results.append((keys[id(outcome.job)], outcome.record(), serialize_outcome(outcome)))
     finally:
         release_windows(recordings)
     return results

@@ -24,7 +24,7 @@ from ..training.windows import Windows
 
 @dataclass(frozen=True)
 class CheckpointInfo:
-    """Facts about the population of a checkpoint."""
+    """Facts about the population in a checkpoint."""
 
     keys: list[str]  # job keys of its members, in order
     epoch: int
@@ -33,7 +33,7 @@ class CheckpointInfo:
 
 
 def save_checkpoint(path: Path, population: Trainer, keys: list[str]) -> None:
-    """Write a population in training. keys: job keys of its members, in order."""
+    """Write a population in training to a file. keys: job keys of its members, in order."""
     info = schema.to_json(CheckpointInfo(keys, population.epoch, population.seconds, population.size))
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in population.state().items()}
     body = save(tensors, metadata={"population": info})
@@ -41,7 +41,7 @@ def save_checkpoint(path: Path, population: Trainer, keys: list[str]) -> None:
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], CheckpointInfo] | None:
-    """Return tensors and facts of a checkpoint; None if there is none or it is damaged, so that training restarts."""
+    """Return tensors and facts of a checkpoint; None if the file is missing or damaged, so that training restarts."""
     try:
         content = read_plain(path)
     except OSError:
@@ -57,17 +57,17 @@ def load_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], CheckpointInfo
         return None
 
 
-def restore(
+def restore_population(
     jobs: dict[str, Job], windows: Windows, path: Path, encoders: Encoders | None = None
 ) -> tuple[Trainer, list[str]] | None:
-    """Return the population of a checkpoint and its members' keys; None if it does not fit the jobs."""
+    """Return the population of a checkpoint and its job keys; None if the checkpoint does not fit the jobs."""
     checkpoint = load_checkpoint(path)
     if checkpoint is None:
         return None
     tensors, info = checkpoint
     if not info.keys or not set(info.keys) <= set(jobs) or len(info.keys) > info.size:
         return None
-    if len(info.seconds) != len(info.keys) or not all(0 <= spent < math.inf for spent in info.seconds):
+    if len(info.seconds) != len(info.keys) or not all(0 <= seconds < math.inf for seconds in info.seconds):
         return None
     population = make_population([jobs[key] for key in info.keys], windows, encoders)
     if not _fits(population, tensors, info.epoch):
@@ -78,16 +78,16 @@ def restore(
 
 
 def _fits(population: Trainer, tensors: dict[str, torch.Tensor], epoch: int) -> bool:
-    """Return whether tensors have the shapes and types of the population's state; copying would broadcast others."""
+    """Return whether tensors have the shapes and types of the state of a population; copying would broadcast them."""
     expected = population.state()
     if set(tensors) != set(expected):
         return False
-    longest = max(job.setting.max_epochs for job in population.jobs)
+    max_epochs = max(job.setting.max_epochs for job in population.jobs)
     for name, tensor in expected.items():
         restored = tensors[name]
         shape = list(tensor.shape)
-        if name == "snapshots.history":  # members that have finished may have needed more epochs
-            shape[1] = max(longest, restored.shape[1] if restored.ndim > 1 else 0)
+        if name == "snapshots.history":  # finished members may have had more epochs
+            shape[1] = max(max_epochs, restored.shape[1] if restored.ndim > 1 else 0)
         if list(restored.shape) != shape or restored.dtype != tensor.dtype:
             return False
-    return 1 <= epoch <= longest
+    return 1 <= epoch <= max_epochs

@@ -10,28 +10,28 @@ from ..tasks import Task, label_of
 from ..training.intervals import MIN_SUBJECTS_TO_TEST, bootstrap_interval
 from ..words import count, printable, range_words, score, signed
 
-SAME = 1e-9  # smaller differences of scores are rounding errors
-MOST_NAMES = 10  # names of subjects in a sentence
-LETTERS = 40  # longest name that is not shortened
-BASELINE_LETTERS = 100  # longest name of a baseline that is not shortened
+ROUNDING = 1e-9  # rounding error of a difference of scores
+MOST_NAMES = 10  # largest number of names of subjects in a sentence
+LETTERS = 40  # length of the longest name that is not shortened
+BASELINE_LETTERS = 100  # length of the longest name of a baseline that is not shortened
 
 
 @dataclass(frozen=True)
 class BestBaseline:
-    """Baseline with the highest mean test score, and the difference of the delivered model to it.
+    """Baseline with the highest mean test score, compared with the delivered model.
 
-    The baseline is selected by its test scores, which favors it.
+    The selection of the best baseline by test scores favors the baseline.
     """
 
     name: str
     mean: float
-    n_subjects: int  # number of subjects that both models have scores of
-    difference: float  # delivered model minus baseline, mean over these subjects
+    n_subjects: int  # number of subjects with scores of both models
+    difference: float  # mean score of the delivered model minus the baseline
     interval: tuple[float, ...] | None  # 95 % interval of the difference; None for a single subject
 
     @property
     def comparison(self) -> str:
-        """Return "better", "worse", "similar" or "too few" subjects: the delivered model versus the baseline."""
+        """Return whether the delivered model is "better", "worse" or "similar", or subjects are "too few"."""
         if self.interval is None or self.n_subjects < MIN_SUBJECTS_TO_TEST:
             return "too few"
         low, high = self.interval
@@ -39,28 +39,28 @@ class BestBaseline:
 
 
 def best_baseline(estimate: Mapping[str, float], baselines: Mapping[str, Mapping[str, float]]) -> BestBaseline | None:
-    """Return the baseline with the highest mean, compared with the delivered model; None without common subjects.
+    """Return the best baseline; None if no baseline has scores of the same subjects as the delivered model.
 
-    estimate: scores of the delivered model by subject; baselines: scores by name and subject
+    estimate: scores of the delivered model by subject; baselines: scores by baseline and subject
     """
-    common = {
+    subjects = {
         name: [subject for subject in estimate if math.isfinite(scores.get(subject, math.nan))]
         for name, scores in baselines.items()
     }
-    means = {name: sum(baselines[name][who] for who in both) / len(both) for name, both in common.items() if both}
+    means = {name: sum(baselines[name][s] for s in common) / len(common) for name, common in subjects.items() if common}
     if not means:
         return None
     name = max(means, key=means.__getitem__)
-    differences = [estimate[subject] - baselines[name][subject] for subject in common[name]]
-    differences = [0.0 if abs(difference) <= SAME else difference for difference in differences]
+    differences = [estimate[subject] - baselines[name][subject] for subject in subjects[name]]
+    differences = [0.0 if abs(difference) <= ROUNDING else difference for difference in differences]
     n, interval = len(differences), bootstrap_interval(differences, seed=0)
     return BestBaseline(name, means[name], n, sum(differences) / n, interval)
 
 
 def mean(scores: Mapping[str, float]) -> float | None:
     """Return the mean of the finite scores."""
-    known = [value for value in scores.values() if math.isfinite(value)]
-    return sum(known) / len(known) if known else None
+    finite = [value for value in scores.values() if math.isfinite(value)]
+    return sum(finite) / len(finite) if finite else None
 
 
 def headline(
@@ -69,17 +69,17 @@ def headline(
 ) -> str:  # fmt: skip
     """Return one sentence with the score on held-out subjects, its interval and the difference to the best baseline.
 
-    scores: by subject. interval: 95 % interval of their mean. is_guessing: whether the model is not clearly better than
-    guessing, which scores `chance`. skipped: whether some baselines were not scored because there was no time.
+    scores: scores by subject. interval: 95 % interval of the mean score. is_guessing: whether the model is not clearly
+    better than guessing, which scores `chance`. skipped: whether some baselines have no scores yet.
     """
     start = f"Not clearly better than {task.guess}: the" if is_guessing else "The"
-    where = _describe_subjects(hold_out, count(len(scores), "subject"))
-    limits = [] if interval is None else [f"95 % interval {score(interval[0])} to {score(interval[1])}"]
-    facts = "; ".join(limits + ([] if chance is None else [task.chance_words(chance)]))
-    sure = f" ({facts})" if facts else ""
+    subjects = _describe_subjects(hold_out, count(len(scores), "subject"))
+    facts = [] if interval is None else [f"95 % interval {score(interval[0])} to {score(interval[1])}"]
+    facts += [] if chance is None else [task.chance_words(chance)]
+    details = f" ({'; '.join(facts)})" if facts else ""
     so_far = " so far" * skipped
-    rest = _compare(baseline, so_far, ", and is " if is_guessing else ": ")  # a sentence has at most one colon
-    return f"{start} model scores {score(mean(scores))} {label_of(metric)} {where}{sure}{rest}."
+    comparison = _compare(baseline, so_far, ", and is " if is_guessing else ": ")  # a sentence has at most one colon
+    return f"{start} model scores {score(mean(scores))} {label_of(metric)} {subjects}{details}{comparison}."
 
 
 def _compare(baseline: BestBaseline | None, so_far: str, joint: str) -> str:
@@ -101,11 +101,11 @@ def _describe_subjects(hold_out: str, subjects: str) -> str:
     if hold_out == "session":
         return f"on held-out sessions of {subjects}"
     if hold_out != "subject":
-        return f"on held-out values of {short_name(hold_out)} of {subjects}"
+        return f"on {subjects} with held-out values of {short_name(hold_out)}"
     return f"on {subjects.replace(' ', ' held-out ')}"
 
 
-def short_name(text: str, most: int = LETTERS) -> str:
-    """Return a name of the user's on one line, shortened to at most `most` letters."""
+def short_name(text: str, max_letters: int = LETTERS) -> str:
+    """Return a name from user data on one line, shortened to at most max_letters letters."""
     name = printable(text)
-    return name if len(name) <= most else name[: most - 1] + "…"
+    return name if len(name) <= max_letters else name[: max_letters - 1] + "…"

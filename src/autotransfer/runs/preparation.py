@@ -1,4 +1,4 @@
-"""Preparation of a run: options and recordings are loaded, resolved and checked together, before planning."""
+"""Preparation of a run: options and recordings are loaded, resolved and checked before the run is planned."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from .options import RunOptions, resolve_options
 class Preparation:
     """Options, recordings and encoders of a run, checked together."""
 
-    options: RunOptions  # with folds and epochs for the recordings
+    options: RunOptions  # options with folds and epochs for the recordings
     recordings: Recordings  # `subject` is the held-out unit
     encoders: Encoders | None = None
 
     @property
     def groups(self) -> list[list[int]]:
-        """Return groups of subjects that are held out together, as positions in recordings.subjects."""
+        """Return groups of subjects that are held out together, as indices into recordings.subjects."""
         return groups_of(self.recordings, self.options.n_folds)
 
     @property
@@ -37,7 +37,7 @@ class Preparation:
         return leave_groups_out(self.recordings, self.options.n_folds)
 
     def check_settings(self, settings: Sequence[Setting]) -> None:
-        """Raise if a setting cannot be trained on the windows: length, sampling rate, or a user's encoder."""
+        """Raise if a setting does not fit the windows: their length, sampling rate, or shape for a custom encoder."""
         for setting in settings:
             check_rate(self.recordings.sfreq, setting.preprocessing.sfreq, "setting")
         sizes = {setting.encoder: (setting, size_of(self.recordings, setting)) for setting in reversed(settings)}
@@ -61,7 +61,7 @@ def prepare(options: RunOptions, encoders: Encoders | None = None, recordings: R
 
 
 def check_packages(options: RunOptions) -> None:
-    """Raise if an optional package is missing."""
+    """Raise if an optional package that the options require is missing."""
     if options.search == "tpe":
         need("optuna", "search tpe", "optuna")
 

@@ -19,7 +19,7 @@ def resume_hint(end_reason: str | None, folder: Path) -> str:
 
 
 def status_lines(folder: Path) -> list[str]:
-    """Return lines with the state of a run, its numbers of jobs, the time left of the stage, and failures."""
+    """Return lines with the state of a run, numbers of jobs, the remaining time of the stage, and failures."""
     with closing(RunDatabase(folder / "run.sqlite", read_only=True)) as database:
         is_running, is_complete = in_use(folder), bool(database.load_fact("complete", bool))
         n_stages = database.load_fact("delivered_stages", int) or 0
@@ -37,8 +37,8 @@ def status_lines(folder: Path) -> list[str]:
         ]
         if is_running:
             started, seconds_left = database.load_fact("started", str) or "", _seconds_left(database)
-            about = "" if seconds_left is None else f", about {clock(seconds_left)} left of this stage"
-            lines.append(printable(f"started {started}{about}"))
+            remaining = "" if seconds_left is None else f", about {clock(seconds_left)} left of this stage"
+            lines.append(printable(f"started {started}{remaining}"))
         return lines + _failure_lines(database)
 
 
@@ -61,15 +61,15 @@ def _job_words(counts: dict[str, int], *, is_running: bool, so_far: bool) -> str
 
 
 def _seconds_left(database: RunDatabase) -> float | None:
-    """Return the estimated seconds left of the stage, at most those left of the run; None if unknown."""
+    """Return the estimated seconds left of the stage, at most the seconds left of the run; None if unknown."""
 
     def stored_seconds(name: str) -> float | None:
-        """Return stored seconds less the time since they were stored."""
+        """Return a stored number of seconds minus the time since it was stored."""
         stored = database.load_fact(name, list[float])
         if not stored or len(stored) != 2:
             return None
-        left, moment = stored
-        return max(0.0, left - max(0.0, time.time() - moment))  # the clock may have been set back
+        seconds, store_time = stored
+        return max(0.0, seconds - max(0.0, time.time() - store_time))  # the clock may have been set back
 
-    left, limit = stored_seconds("stage_seconds_left"), stored_seconds("limit")
-    return left if left is None or limit is None else min(left, limit)
+    stage, run = stored_seconds("stage_seconds_left"), stored_seconds("limit")
+    return stage if stage is None or run is None else min(stage, run)

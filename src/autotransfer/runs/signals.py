@@ -12,7 +12,7 @@ NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # Ctrl-C, a scheduler, a terminal that 
 
 
 class StopSignal(BaseException):
-    """Raised when a signal stops a run. It is no `Exception`, so that it is not handled as a failed fit."""
+    """Raised when a signal stops a run. The base class is not `Exception`, which is handled as a failed fit."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name}")
@@ -20,8 +20,8 @@ class StopSignal(BaseException):
 
 
 class _State:
-    asked: int | None = None  # signal that arrived during an epoch
-    waiting = False  # whether signals wait for the end of the epoch
+    pending: int | None = None  # signal that arrived during an epoch
+    is_delayed = False  # whether signals wait for the end of the epoch
 
 
 @contextmanager
@@ -30,42 +30,42 @@ def stop_on_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # Python handles signals in the main thread only
         yield
         return
-    before = {}
+    handlers = {}
     for name in NAMES:
         number = getattr(signal, name, None)  # Windows has no SIGHUP
         if number is not None and signal.getsignal(number) not in (signal.SIG_IGN, None):
-            before[number] = signal.signal(number, _stop)
+            handlers[number] = signal.signal(number, _stop)
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
-        _State.asked, _State.waiting = None, False
+        _State.pending, _State.is_delayed = None, False
 
 
 @contextmanager
 def delay_signals() -> Iterator[None]:
-    """Let the first signal wait for `raise_if_stop_requested`, after an epoch; a second one stops at once."""
-    _State.waiting = True
+    """Delay the first signal until the end of the epoch (`raise_if_stop_requested`); a second signal stops at once."""
+    _State.is_delayed = True
     try:
         yield
     finally:
-        _State.waiting = False
+        _State.is_delayed = False
     raise_if_stop_requested()
 
 
 def is_stop_requested() -> bool:
-    return _State.asked is not None
+    return _State.pending is not None
 
 
 def raise_if_stop_requested() -> None:
-    if _State.asked is not None:
-        number, _State.asked = _State.asked, None
+    if _State.pending is not None:
+        number, _State.pending = _State.pending, None
         raise StopSignal(number)
 
 
 def _stop(number: int, _: FrameType | None) -> None:
     raise_if_stop_requested()
-    if not _State.waiting:
+    if not _State.is_delayed:
         raise StopSignal(number)
-    _State.asked = number
+    _State.pending = number

@@ -1,4 +1,4 @@
-"""study.toml: the options of a run as a file that users can write and every run stores."""
+"""Read and write study.toml, the file with the options of a run. Every run stores it, and users can write it."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def read_study(path: Path) -> dict[str, Any]:
 def study_text(options: RunOptions) -> str:
     """Return options as the text of a file that `autotransfer run --config` reads."""
     values = options.to_dict()
-    listed = {"data": make_absolute(values.pop("source"))} | values
-    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in listed.items() if value is not None]
+    items = ({"data": make_absolute(values.pop("source"))} | values).items()
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in items if value is not None]
     text = "\n".join([f"# autotransfer run --config {NAME} --out FOLDER", *lines, ""])
-    return text.replace("\x7f", "\\u007f")  # DEL is allowed in strings of JSON but not of TOML
+    return text.replace("\x7f", "\\u007f")  # JSON strings may contain DEL, TOML strings may not
 
 
 def repeat_command(folder: Path) -> str:
