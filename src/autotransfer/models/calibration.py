@@ -41,7 +41,7 @@ def _evaluated_count(labels: int) -> int:
 def encode_labels(classes: Sequence[Any], y: object, n_windows: int, names: object = None) -> Tensor:
     """Return labels y (n,) as indices of a model's classes; refuse other classes. names: as in `Recordings`."""
     indices, labels = encode(y, n_windows, "y", names)
-    known = {label: place for place, label in enumerate(classes)}
+    known = {label: index for index, label in enumerate(classes)}
     for label in labels:
         if label not in known:
             raise _unknown_class(label, known)
@@ -53,11 +53,13 @@ def encode_with_unknown_classes(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return class indices of y (N,), and probabilities with a column of zeros for each class that the model lacks."""
     indices, labels = encode(y, len(probability), "y")
-    known = {value: place for place, value in enumerate(classes)}
+    known = {value: index for index, value in enumerate(classes)}
     if labels and known.keys().isdisjoint(labels):
         raise _unknown_class(labels[0], known)
-    places = np.array([known.setdefault(value, len(known)) for value in labels], dtype=np.int64)[indices.numpy()]
-    return places, np.hstack([probability, np.zeros((len(probability), len(known) - len(classes)))])
+    class_indices = np.array([known.setdefault(value, len(known)) for value in labels], dtype=np.int64)
+    return class_indices[indices.numpy()], np.hstack(
+        [probability, np.zeros((len(probability), len(known) - len(classes)))]
+    )
 
 
 def _unknown_class(label: object, known: Iterable[object]) -> UserError:

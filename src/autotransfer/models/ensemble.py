@@ -39,16 +39,16 @@ class Ensemble:
     def __init__(
         self, candidates: Sequence[Candidate], weights: Sequence[float], constant: float | None = None
     ) -> None:
-        places_by_key: dict[object, list[int]] = {}
-        for place, candidate in enumerate(candidates):
-            places_by_key.setdefault(_stacking_key(candidate), []).append(place)
-        self.stacks = [CandidateStack([candidates[place] for place in places]) for places in places_by_key.values()]
-        self.places = [place for places in places_by_key.values() for place in places]  # candidates in stack order
-        in_order = [weights[place] for place in self.places]
+        indices_by_key: dict[object, list[int]] = {}
+        for index, candidate in enumerate(candidates):
+            indices_by_key.setdefault(_stacking_key(candidate), []).append(index)
+        self.stacks = [CandidateStack([candidates[index] for index in indices]) for indices in indices_by_key.values()]
+        self.stack_order = [index for indices in indices_by_key.values() for index in indices]  # of the candidates
+        ordered_weights = [weights[index] for index in self.stack_order]
         self.combination = (
-            Combination(self.stacks, in_order)
+            Combination(self.stacks, ordered_weights)
             if constant is None
-            else RegressionCombination(self.stacks, in_order, constant)
+            else RegressionCombination(self.stacks, ordered_weights, constant)
         )
         self.adaptation = strongest_adaptation(candidate.setting.adaptation for candidate in candidates)
         self.shared_transforms = _number_shared_keys([stack.preprocessing.cache_keys() for stack in self.stacks])
@@ -73,10 +73,10 @@ class Ensemble:
         """Return the latents of each stack (P, N, D); X and subject as in `predict`, start as in `start_subject`."""
         latents = [torch.empty(0) for _ in self.stacks]
         for rows, piece in self._latents_of_subjects(X, subject, start):
-            for place, z in enumerate(piece):
-                if not len(latents[place]):
-                    latents[place] = z.new_empty(z.shape[0], len(X), z.shape[2])
-                latents[place][:, rows] = z
+            for stack, z in enumerate(piece):
+                if not len(latents[stack]):
+                    latents[stack] = z.new_empty(z.shape[0], len(X), z.shape[2])
+                latents[stack][:, rows] = z
         return latents
 
     @torch.inference_mode()
@@ -116,7 +116,7 @@ class Ensemble:
     def correct(self, X: Tensor, fit: FitCorrection, share: float = 1.0) -> list[Candidate]:
         """Return the candidates, in their order, with `share` times the correction that `fit` gives for raw windows."""
         corrected = {}
-        places = iter(self.places)
+        indices = iter(self.stack_order)
         for stack, latents in zip(self.stacks, self.latents(X), strict=True):
             assert stack.effects is not None, "checked"
             posterior, weight, bias = fit(stack.effects, stack.effects.project(latents))
@@ -126,25 +126,26 @@ class Ensemble:
             start = 0
             for candidate in stack.candidates:
                 rows = slice(start, start := start + len(candidate.members))
-                corrected[next(places)] = replace(
+                corrected[next(indices)] = replace(
                     candidate,
                     effects=Effects(*(tensor[rows] for tensor in posterior)),
                     correction=Correction(*(tensor[rows] for tensor in correction)),
                 )
-        return [corrected[place] for place in range(len(corrected))]
+        return [corrected[index] for index in range(len(corrected))]
 
     @cached_property
     def effects(self) -> tuple[list[Effects], list[Tensor]]:
         """Return the effects of each stack, padded to one number of directions, and weights (P,) of its members."""
         weights = torch.split(self.combination.member_weights.float(), [len(stack) for stack in self.stacks])
         effects = [stack.effects for stack in self.stacks if stack.effects is not None]
-        directions = max(of_stack.means.shape[-1] for of_stack in effects)
-        return [of_stack.pad(directions) for of_stack in effects], list(weights)
+        directions = max(stack_effects.means.shape[-1] for stack_effects in effects)
+        return [stack_effects.pad(directions) for stack_effects in effects], list(weights)
 
     def project(self, latents: Sequence[Tensor]) -> Tensor:
         """Project latents (P, n, D) of each stack to (n, P of all stacks, R)."""
         effects, _ = self.effects
-        return torch.cat([of_stack.project(z) for of_stack, z in zip(effects, latents, strict=True)]).transpose(0, 1)
+        projected = [stack_effects.project(z) for stack_effects, z in zip(effects, latents, strict=True)]
+        return torch.cat(projected).transpose(0, 1)
 
 
 class Combination(nn.Module):
@@ -161,9 +162,9 @@ class Combination(nn.Module):
     def __init__(self, stacks: Sequence[CandidateStack], weights: Sequence[float]) -> None:
         super().__init__()
         self.is_corrected = any(stack.correction is not None for stack in stacks)
-        for place, (weight, bias) in enumerate(stack.head(self.is_corrected) for stack in stacks):
-            self.register_buffer(f"weight{place}", weight)
-            self.register_buffer(f"bias{place}", bias)
+        for index, (weight, bias) in enumerate(stack.head(self.is_corrected) for stack in stacks):
+            self.register_buffer(f"weight{index}", weight)
+            self.register_buffer(f"bias{index}", bias)
         self.n_classes = stacks[0].bias.shape[-1]
         sizes = torch.tensor([len(candidate.members) for stack in stacks for candidate in stack.candidates])
         members = torch.arange(len(sizes)).repeat_interleave(sizes)
@@ -183,7 +184,7 @@ class Combination(nn.Module):
 
     def logits(self, latents: Sequence[Tensor]) -> Tensor:
         """Map latents of each stack (P, n, D) to logits (P of all, n, classes), and to corrections after them."""
-        heads = [(getattr(self, f"bias{place}"), getattr(self, f"weight{place}")) for place in range(len(latents))]
+        heads = [(getattr(self, f"bias{index}"), getattr(self, f"weight{index}")) for index in range(len(latents))]
         parts = [torch.baddbmm(bias, z, weight) for z, (bias, weight) in zip(latents, heads, strict=True)]
         return torch.cat(parts).double()
 
@@ -249,11 +250,12 @@ class CandidateStack:
         return z
 
     def head(self, with_correction: bool) -> tuple[Tensor, Tensor]:
-        """Return weight (P, D, classes) and bias (P, 1, classes), followed by those of the correction if asked for."""
+        """Return weight (P, D, classes) and bias (P, 1, classes), followed by the correction's weight and bias."""
         if not with_correction:
             return self.weight, self.bias
-        own = self.correction
-        weight, bias = (0 * self.weight, 0 * self.bias) if own is None else (own.weight, own.bias[:, None])
+        weight, bias = 0 * self.weight, 0 * self.bias
+        if self.correction is not None:
+            weight, bias = self.correction.weight, self.correction.bias[:, None]
         return torch.cat([self.weight, weight], -1), torch.cat([self.bias, bias], -1)
 
 

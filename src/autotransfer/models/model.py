@@ -311,8 +311,8 @@ class Model:
         if task.is_numeric:
             predicted = self.predict(X, subjects)
             return task.metric(task.default_metric).score(parse_targets(y, len(predicted)), predicted)
-        places, probability = encode_with_unknown_classes(self.card.classes, y, self.predict_proba(X, subjects))
-        return task.metric(task.default_metric).measure(places, probability, None)
+        labels, probability = encode_with_unknown_classes(self.card.classes, y, self.predict_proba(X, subjects))
+        return task.metric(task.default_metric).measure(labels, probability, None)
 
     def features(self, X: object, subjects: object = None) -> Tensor:
         """Return the latent features of all members (N, n_features); X and subjects as in `predict_proba`."""

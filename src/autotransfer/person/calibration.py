@@ -28,7 +28,7 @@ def calibrate_model(model: Model, raw: Raw, X: Tensor) -> tuple[Model, dict[Any,
     check_single_subject(raw.subject, len(X))
     classes = model.card.classes
     y = encode_labels(classes, raw.y, len(X), raw.classes)
-    return model.calibrate_checked(X, y), {classes[place]: n for place, n in sorted(Counter(y.tolist()).items())}
+    return model.calibrate_checked(X, y), {classes[index]: n for index, n in sorted(Counter(y.tolist()).items())}
 
 
 def find_calibration_warnings(model: Model, raw: Raw, X: Tensor) -> list[str]:

@@ -27,18 +27,20 @@ class Chunk(NamedTuple):
 
 
 class Window(NamedTuple):
+    """A window that was cut from a stream."""
+
     time: float  # of the last sample
-    number: int  # including missed windows
+    number: int  # counted from 0, with missed windows
     values: NDArray[np.float32]  # (channels, times)
-    is_first: bool  # of a recording session or after a restart
+    is_first: bool  # whether it is the first window of a recording session or after a restart
 
 
 class Gap(NamedTuple):
     """A gap in a stream: samples that were lost, are not numbers or have no time."""
 
     time: float  # of the first sample after the gap
-    samples: int
-    windows: int  # missed windows
+    samples: int  # number of unusable samples
+    windows: int  # number of missed windows
 
 
 class Restart(NamedTuple):
@@ -101,22 +103,22 @@ class Cutter:
     def _process(self, chunk: Chunk) -> Iterator[Event]:
         before = self.gaps.last
         missing = self.gaps.count_missing(chunk.times)
-        # also False for NaN
+        # NaN is not usable.
         usable = (missing != UNTIMED) & np.all(np.abs(chunk.values) <= LARGEST, axis=1)
         breaks = np.flatnonzero((missing != 0) | ~usable)
         start = 0
-        for place in breaks.tolist():
-            if place > start:
-                yield from self._append(chunk, slice(start, place))
-            if missing[place] == BACK:
+        for index in breaks.tolist():
+            if index > start:
+                yield from self._append(chunk, slice(start, index))
+            if missing[index] == BACK:
                 if self.lost:
                     yield self._close_gap(before)
                 self._begin()
-                yield Restart(float(chunk.times[place]))
-            elif missing[place] > 0:
-                self.lost += int(missing[place])
-            start = place
-            if not usable[place]:
+                yield Restart(float(chunk.times[index]))
+            elif missing[index] > 0:
+                self.lost += int(missing[index])
+            start = index
+            if not usable[index]:
                 self.lost += 1
                 start += 1
         if start < len(missing):
@@ -130,8 +132,8 @@ class Cutter:
         self.times = np.concatenate([self.times, chunk.times[rows]])
         self.end += len(chunk.times[rows])
         while self.start + self.n_times <= self.end:
-            place = self.start - (self.end - len(self.times))
-            columns = slice(place, place + self.n_times)
+            first = self.start - (self.end - len(self.times))
+            columns = slice(first, first + self.n_times)
             yield Window(float(self.times[columns][-1]), self.number, self.values[:, columns].copy(), self.is_first)
             self.is_first = False
             self.number += 1

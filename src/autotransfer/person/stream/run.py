@@ -123,8 +123,8 @@ class Stream:
         every = f"every {self.hop:g} s"
         if self.source.stored_times is not None:
             seconds = self.source.stored_times / self.sfreq
-            place = "one per" if self.hop == seconds else "within each"
-            every = f"{every}, {place} window of the file ({seconds:g} s)"
+            relation = "one per" if self.hop == seconds else "within each"
+            every = f"{every}, {relation} window of the file ({seconds:g} s)"
             lines.append(
                 "the windows of the file follow each other without pauses: filters start again in each, "
                 "votes for events continue within a session"
