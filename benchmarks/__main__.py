@@ -10,14 +10,13 @@ from pathlib import Path
 
 import torch
 
-from . import candidates, censors, encoder, floor
+from . import censors, encoder, floor
 from .tables import Table, describe_machine, find_load_warning, write
 from .timing import Options
 
 SECTIONS: dict[str, Callable[[Options], Iterator[Table]]] = {
     "floor": floor.build_tables,
     "encoder": encoder.build_tables,
-    "candidates": candidates.build_tables,
     "censors": censors.build_tables,
 }
 

@@ -19,8 +19,9 @@ from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.words import score
 
 from .csv_rows import replace_rows
-from .evidence import compare_pooled, read_scores
-from .markdown import format_interval, markdown
+from .evidence import read_scores
+from .inference import mean_over_subjects
+from .markdown import markdown
 
 EARLY = 180  # seconds
 LIMITED, FULL = "two cores", "H200, shared"  # machines of the runs with and without a time limit
@@ -60,8 +61,8 @@ def limit_costs(folder: Path) -> str:
         early = limited[limited["seconds"] <= EARLY]["score"]
         cells = [_format_result(limited.iloc[0]), score(early.iloc[-1]) if len(early) else "–"]
         cells += [_format_result(limited.iloc[-1]), _format_result(full.iloc[-1])]
-        lines.append([data, *cells, format_interval(compare_pooled({data: gaps}))])
-    lines.append([f"**all {len(differences)} subjects**", "", "", "", "", format_interval(compare_pooled(by_set))])
+        lines.append([data, *cells, str(mean_over_subjects({data: gaps}))])
+    lines.append([f"**all {len(differences)} subjects**", "", "", "", "", str(mean_over_subjects(by_set))])
     heads = ["data set", "first interim result", "after 3 min", f"last, {LIMITED}", f"last, {FULL}", "difference"]
     return markdown(heads, lines)
 

@@ -1,12 +1,14 @@
-"""Tables of docs/results.md on the confirmation: one run of version 0.1.0 on eight data sets that were not used before.
+"""Tables, figure and sentences of README and docs/results.md on the confirmations: single runs on unused data sets.
 
-FOLDER/confirmation has a score for every subject in zero_shot.csv, all_windows.csv, replay.csv and baselines.csv
-(`python -m benchmarks.run_baselines` on the eight sets), and means of baselines in set_means.csv and feature_sets.csv.
+FOLDER/confirmation and FOLDER/confirmation2 have a score for every subject in zero_shot.csv and replay.csv, the first
+also in all_windows.csv. The best of all committed baselines is collected by benchmarks.evidence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -17,154 +19,356 @@ from autotransfer.report.wording import probability, share
 from autotransfer.words import score, signed
 
 from .drawing import Gain, draw_gains, write_figure
-from .evidence import Scores, differences, read_scores, scores_by, select_best, set_means
+from .evidence import (
+    ENSEMBLE,
+    Baseline,
+    Scores,
+    collect_baselines,
+    data_sheets,
+    differences,
+    read_scores,
+    scores_by,
+    select_best,
+    set_means,
+)
 from .inference import (
     HARM,
     Differences,
+    all_values,
     equivalence_table,
     format_sets_ahead,
     harm_rates,
     harm_table,
     mean_over_both,
+    mean_over_data,
     mean_over_sets,
     mean_over_subjects,
 )
-from .markdown import bold_best, by_set_table, markdown
+from .markdown import bold_best, join_words, markdown
 
-RUN_BASELINES = ("shrinkage LDA", "tangent space, LDA")  # baselines that every run of version 0.1.0 fitted
-ZERO_SHOT_BASELINES = ("lda", "log_power", "riemann", "log_euclidean", "riemann_templates", "hudgins", "hudgins_ar")
-ALL_WINDOWS_BASELINES = (
-    "riemann_recentered", "log_euclidean_recentered", "riemann_templates_recentered", "hudgins_by_subject",
-    "hudgins_ar_by_subject",
-)  # fmt: skip
-ENSEMBLE = "weighted ensemble"
-ORDERS = {"recorded": "as recorded", "balanced": "shuffled", "one-sided": "class after class"}
+LABELS = 5  # of each class
 SELECTED = "\\*"  # marks rows whose baseline was selected on the same scores, which favors the baseline
 
-Claim = tuple[Scores, Scores, str]  # scores, the scores that they are compared with, mark
 
+@dataclass(frozen=True)
+class Confirmation:
+    """Scores of one version on data sets that had not been used in its development."""
 
-class ConfirmationScores:
-    """Scores of the confirmation."""
+    results: Path
+    name: str  # folder
+    version: str
+    commit: str
+    seeds: int
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "confirmation"
-        self.zero_shot = self._pipelines("zero_shot")
-        self.all_windows = self._pipelines("all_windows")
-        self.baselines = self._pipelines("baselines")
-        self.replay = scores_by(read_scores(self.folder, "replay"), "method", "case", "dataset", "subject")
+    @cached_property
+    def zero_shot(self) -> dict[str, Scores]:
+        return self._pipelines("zero_shot")
+
+    @cached_property
+    def all_windows(self) -> dict[str, Scores]:
+        """Return scores with all unlabeled windows of a subject; empty without complete transductive runs."""
+        return self._pipelines("all_windows") if (self.results / self.name / "all_windows.csv").exists() else {}
+
+    @cached_property
+    def replay(self) -> dict[str, dict[str, Scores]]:
+        return scores_by(read_scores(self.results / self.name, "replay"), "method", "case", "dataset", "subject")
+
+    @property
+    def ours(self) -> Scores:
+        return self.zero_shot[ENSEMBLE]
 
     def _pipelines(self, name: str) -> dict[str, Scores]:
-        return scores_by(read_scores(self.folder, name), "pipeline", "dataset", "subject")
+        return scores_by(read_scores(self.results / self.name, name), "pipeline", "dataset", "subject")
 
-    def baseline_means(self) -> dict[str, dict[str, float]]:
-        """Return baseline -> data set -> mean over subjects, as measured outside of the run."""
-        return scores_by(read_scores(self.folder, "set_means"), "pipeline", "dataset")
+    def baselines(self, dataset: str, adaptation: str = "zero-shot") -> tuple[Baseline, ...]:
+        return collect_baselines(self.results, dataset, adaptation)
 
-    def best_feature_sets(self, column: str) -> dict[str, float]:
-        """Return data set -> mean score of the best feature set, which is selected on these scores."""
-        best = read_scores(self.folder, "feature_sets").groupby("dataset")[column].max()
-        return {str(dataset): float(score) for dataset, score in best.items()}
+    def is_own(self, baseline: Baseline) -> bool:
+        """Return whether the confirmation itself fitted the baseline, on the folds of the run."""
+        return baseline.source == f"run {self.name}"
 
-    def best_run_baseline(self) -> Scores:
-        """Return the better of the run's two baselines on each data set."""
-        return select_best(self.zero_shot, RUN_BASELINES)
+    def minus_best(
+        self, keep: Callable[[Baseline], bool] = lambda _: True, adaptation: str = "zero-shot"
+    ) -> Differences:
+        """Return AutoTransfer minus the best of these baselines on each data set."""
+        ours = self.ours if adaptation == "zero-shot" else self.all_windows.get(ENSEMBLE, {})
+        best = {dataset: select_best(filter(keep, self.baselines(dataset, adaptation))) for dataset in ours}
+        return {dataset: baseline.subtract_from(ours[dataset]) for dataset, baseline in best.items() if baseline}
 
-    def best_baseline(self, names: tuple[str, ...]) -> Scores:
-        """Return the best baseline of each data set among those with a score for every subject."""
-        if names == ZERO_SHOT_BASELINES:
-            return select_best({**self.baselines, **self.zero_shot}, (*names, *RUN_BASELINES))
-        return select_best(self.baselines, names)
+    def minus_pipeline(self, name: str, transductive: bool = False) -> Differences:
+        run = self.all_windows if transductive else self.zero_shot
+        return differences(run[ENSEMBLE], run[name]) if name in run else {}
 
-    def labels(self, number: int) -> tuple[Scores, Scores, Scores]:
-        """Return scores on the windows after these labels: zero-shot, calibrated, own classifier of the subject."""
-        before, calibrated, own = (self.replay[method][str(number)] for method in ("before", "calibrated", "own"))
-        return before, calibrated, own
+    def minus_zero_shot(self) -> Differences:
+        return differences(self.all_windows.get(ENSEMBLE, {}), self.ours)
 
-    def online(self, order: str) -> tuple[Scores, Scores]:
-        """Return scores without and with online adaptation on the same windows."""
-        return self.replay["zero_shot"][order], self.replay["adapted"][order]
+    def online_gain(self, order: str) -> Differences:
+        return differences(self.replay["adapted"][order], self.replay["zero_shot"][order])
+
+    def label_gain(self, over: str, number: int = LABELS) -> Differences:
+        """Return calibrated scores minus scores without labels (before) or of the subject's own classifier (own)."""
+        return differences(self.replay["calibrated"][str(number)], self.replay[over][str(number)])
 
 
-def zero_shot(folder: Path) -> str:
-    """Return mean scores without data of the subject."""
-    scores = ConfirmationScores(folder)
-    shown = {
-        "EEGNet (paper)": "EEGNet (paper)", "LDA on features": "shrinkage LDA", "tangent space": "tangent space, LDA",
-        "best single candidate": "best single candidate", "AutoTransfer": ENSEMBLE,
-    }  # fmt: skip
-    columns = {head: set_means(scores.zero_shot[name]) for head, name in shown.items()}
-    n_subjects = {dataset: len(subjects) for dataset, subjects in scores.zero_shot[ENSEMBLE].items()}
-    return by_set_table(columns, n_subjects)
+@cache
+def read_confirmations(folder: Path) -> tuple[Confirmation, Confirmation]:
+    return (
+        Confirmation(folder, "confirmation", "0.1.0", "ddfcb1d", 1),
+        Confirmation(folder, "confirmation2", "0.2.0.dev0", "b5a1b112", 3),
+    )
+
+
+Claim = Callable[[Confirmation], Differences]  # empty if the confirmation did not measure it
+VERSUS_RUN = f"zero-shot, versus the best baseline of the run{SELECTED}"
+VERSUS_ALL = f"zero-shot, versus the best of all committed baselines{SELECTED}"
+ONLINE = "online session as recorded, versus zero-shot"
+ALL_WINDOWS = "all windows, versus zero-shot"
+FIVE_LABELS = "five labels of each class, versus zero-shot"
+PENALTIES: dict[str, Claim] = {
+    f"penalties among the candidates, versus none, {name}": partial(
+        Confirmation.minus_pipeline, name=f"{ENSEMBLE} without penalties", transductive=transductive
+    )
+    for name, transductive in {"zero-shot": False, "all windows": True}.items()
+}
+CLAIMS: dict[str, Claim] = {
+    VERSUS_RUN: lambda c: c.minus_best(c.is_own),
+    VERSUS_ALL: Confirmation.minus_best,
+    "zero-shot, versus EEGNet (paper)": partial(Confirmation.minus_pipeline, name="EEGNet (paper)"),
+    f"all windows, versus the best of all committed baselines{SELECTED}": partial(
+        Confirmation.minus_best, adaptation="transductive"
+    ),
+    "weighted ensemble, versus the best single candidate": partial(
+        Confirmation.minus_pipeline, name="best single candidate"
+    ),
+    "fitted weights, versus equal weights": partial(Confirmation.minus_pipeline, name="equal weights"),
+    ALL_WINDOWS: Confirmation.minus_zero_shot,
+    ONLINE: partial(Confirmation.online_gain, order="recorded"),
+    "online session class after class, versus zero-shot": partial(Confirmation.online_gain, order="one-sided"),
+    FIVE_LABELS: partial(Confirmation.label_gain, over="before"),
+    "five labels of each class, versus the subject's own classifier": partial(Confirmation.label_gain, over="own"),
+    **PENALTIES,
+}
+
+
+def both(folder: Path, claim: str) -> Differences:
+    """Return the differences of a claim on the data sets of all confirmations."""
+    return {dataset: gaps for c in read_confirmations(folder) for dataset, gaps in CLAIMS[claim](c).items()}
+
+
+# ---- sentences -------------------------------------------------------------------------------------------------------
+
+
+def list_ahead(folder: Path) -> list[str]:
+    """Return each data set of the confirmations on which a baseline is ahead, with the best baseline."""
+    found = []
+    for confirmation in read_confirmations(folder):
+        for dataset, ours in sorted(confirmation.ours.items()):
+            best = select_best(confirmation.baselines(dataset))
+            mean = set_means({dataset: ours})[dataset]
+            if best is not None and best.mean > mean:
+                found.append(f"{best.name} on {dataset} ({score(best.mean)}, AutoTransfer {score(mean)})")
+    return found
+
+
+def describe_runs(folder: Path) -> str:
+    runs = [
+        f"version {c.version} (commit {c.commit}) on {len(c.ours)} data sets with "
+        f"{sum(map(len, c.ours.values()))} subjects"
+        for c in read_confirmations(folder)
+    ]
+    return f"Two versions ran once each on data sets that had not been used before: {' and '.join(runs)}."
+
+
+def describe_signals(folder: Path) -> str:
+    sheets = data_sheets(folder)
+    sheets = sheets[sheets["used"] != "development"]
+    counts = sheets["signal"].value_counts()
+    parts = [f"{n} {signal}" for signal, n in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+    myo = int((sheets["myo"] == "yes").sum())
+    words = f"By type of signal the {len(sheets)} data sets are {join_words(parts)}."
+    return f"{words} {myo} were recorded with the same armband (Myo)."
+
+
+def summary(folder: Path) -> str:
+    """Return the first sentences of docs/results.md."""
+    run, every = both(folder, VERSUS_RUN), both(folder, VERSUS_ALL)
+    lines = [
+        describe_runs(folder),
+        f"Zero-shot scores are above the best baseline of the same run on {format_sets_ahead(run)} data sets, by "
+        f"{mean_over_both(run)} over data sets and then subjects.",
+        f"They are above the best of all committed baselines on {format_sets_ahead(every)} data sets, by "
+        f"{mean_over_both(every)}.",
+        f"A baseline scores higher in {len(list_ahead(folder))} cases: {'; '.join(list_ahead(folder))}.",
+        describe_signals(folder),
+    ]
+    return " ".join(lines) + "\n"
+
+
+def readme(folder: Path) -> str:
+    """Return the numbers of README."""
+    run, every, ahead = both(folder, VERSUS_RUN), both(folder, VERSUS_ALL), list_ahead(folder)
+    online, labels = both(folder, ONLINE), both(folder, FIVE_LABELS)
+    rates = {c.version: harm_rates(c.online_gain("recorded"))[0] for c in read_confirmations(folder)}
+    losing = join_words([f"{share(rate)} of the subjects with version {version}" for version, rate in rates.items()])
+    lines = [
+        f"{describe_runs(folder)} The numbers are mean differences over these data sets, with 95 % intervals over "
+        "data sets and then subjects.",
+        "",
+        f"- Without any data of the new subject, the difference to the best baseline of the same run is "
+        f"{mean_over_both(run)}. The score is higher on {format_sets_ahead(run)} data sets.",
+        f"- The difference to the best of all committed baselines of each data set, which is selected on these scores, "
+        f"is {mean_over_both(every)}. A baseline scores higher on {len(ahead)} data sets: "
+        f"{'; '.join(ahead)}.",
+        f"- An online session without labels adds {mean_over_both(online)} on {len(online)} data "
+        f"sets. It lowers the score by more than {score(HARM)} in {losing}.",
+        f"- Five labeled windows per class add {mean_over_both(labels)} on {len(labels)} data sets.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def limits(folder: Path) -> str:
+    """Return limitations that follow from the tables."""
+    first, second = read_confirmations(folder)
+    sheets = data_sheets(folder)
+    one = [d for d in sorted({**first.ours, **second.ours}) if sheets.loc[d, "one_recording"]]
+    missing = sorted(set(second.ours) - set(second.replay["zero_shot"]["recorded"]))
+    lines = [
+        f"Runs of version {first.version} have {first.seeds} seed, those of version {second.version} {second.seeds}.",
+        describe_signals(folder),
+        f"On {', '.join(one)}, labeled and scored windows of a class are from one uninterrupted recording.",
+        f"No transductive result is claimed for version {second.version}, because one transductive run of "
+        f"{len(second.ours)} ended in time, and {', '.join(missing)} was not replayed.",
+    ]
+    return "\n".join(f"- {line}" for line in lines) + "\n"
+
+
+def readme_limits(folder: Path) -> str:
+    """Return the limitations that README names."""
+    first, name = read_confirmations(folder)[0], next(iter(PENALTIES))
+    return (
+        f"{describe_signals(folder)} Intervals do not include the variation between training sets. The difference "
+        f"between penalties among the candidates and none is {mean_over_both(PENALTIES[name](first))} (version "
+        f"{first.version}). Both versions have changed since; newer scores are from data sets that were used in "
+        "development.\n"
+    )
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+
+def by_signal(folder: Path) -> str:
+    """Return zero-shot differences by type of signal."""
+    run, every = both(folder, VERSUS_RUN), both(folder, VERSUS_ALL)
+    groups = {**_sets_by_signal(folder, list(run)), "all": sorted(run)}
+    rows = []
+    for signal, datasets in groups.items():
+        cells = [signal, str(len(datasets)), str(sum(len(run[dataset]) for dataset in datasets))]
+        for gaps in (run, every):
+            chosen = {dataset: gaps[dataset] for dataset in datasets}
+            cells += [format_sets_ahead(chosen), str(mean_over_data(chosen))]
+        rows.append(cells)
+    heads = ["sets ahead", f"best baseline of the run{SELECTED}", "sets ahead", f"best of all baselines{SELECTED}"]
+    return markdown(["signal", "sets", "subjects", *heads], rows)
+
+
+def _sets_by_signal(folder: Path, datasets: list[str]) -> dict[str, list[str]]:
+    """Return signal -> data sets, signals with most data sets first."""
+    signals = data_sheets(folder).loc[sorted(datasets), "signal"]
+    return {str(signal): list(signals.index[signals == signal]) for signal in signals.value_counts().index}
+
+
+def by_set(folder: Path) -> str:
+    """Return mean zero-shot scores by data set: the best baselines and AutoTransfer."""
+    rows = []
+    confirmations = {dataset: c for c in read_confirmations(folder) for dataset in c.ours}
+    for datasets in _sets_by_signal(folder, list(confirmations)).values():
+        for dataset in datasets:
+            c = confirmations[dataset]
+            all_baselines = c.baselines(dataset)
+            kinds: list[Callable[[Baseline], bool]] = [
+                c.is_own, lambda b: b.kind == "generic", lambda b: b.kind == "specialist"
+            ]  # fmt: skip
+            best = [select_best(filter(keep, all_baselines)) for keep in kinds]
+            ours = set_means(c.ours)[dataset]
+            cells = bold_best([*(b.mean if b else None for b in best), ours])
+            named = [f"{cell} {b.name}" if b else cell for cell, b in zip(cells[1:3], best[1:], strict=True)]
+            n_names = len({b.name for b in all_baselines})
+            rows.append([dataset, c.version, str(len(c.ours[dataset])), str(n_names), cells[0], *named, cells[-1]])
+    heads = ["", "version", "subjects", "baselines", "best of the run", "best generic baseline", "best specialist"]
+    return markdown([*heads, "AutoTransfer"], rows)
+
+
+COUNTED = {  # adaptation -> which baselines are counted -> sources, and whether all of them use all windows
+    "zero-shot": {
+        "of the same run": ("{run}",),
+        "and LDA, pyRiemann and features of the signal": ("{run}", "libraries", "set_means"),
+        "and baselines of the field": ("{run}", "libraries", "set_means", "field"),
+        "and those of later runs: all": (),
+    },
+    "transductive": {
+        "LDA, pyRiemann and features of the signal": ("libraries", "set_means"),
+        "and baselines of the field": ("libraries", "set_means", "field"),
+        "and those of later runs and zero-shot: all": (),
+    },
+}
+
+
+def counted(folder: Path) -> str:
+    """Return how the difference to the best baseline depends on the baselines that are counted."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for c in read_confirmations(folder):
+        for adaptation, steps in COUNTED.items():
+            for name, sources in steps.items():
+                gaps = c.minus_best(_keep(c, adaptation, sources), adaptation)
+                if gaps:
+                    cells = [format_sets_ahead(gaps), str(mean_over_sets(gaps)), str(mean_over_both(gaps))]
+                    rows.setdefault((c.version, *cells), [c.version, adaptation, name, *cells])
+    heads = ["version", "adaptation", "baselines counted", "sets ahead", "over sets", "sets, then subjects"]
+    return markdown(heads, list(rows.values()))
+
+
+def _keep(c: Confirmation, adaptation: str, sources: tuple[str, ...]) -> Callable[[Baseline], bool]:
+    """Return whether a baseline is counted: all if there are no sources."""
+    kept = {source.format(run=f"run {c.name}") for source in sources}
+    return lambda b: not kept or (b.source in kept and b.is_transductive == (adaptation == "transductive"))
 
 
 def with_subject_data(folder: Path) -> str:
     """Return mean scores without and with unlabeled windows or labels of the subject."""
-    scores = ConfirmationScores(folder)
-    ensemble = scores.zero_shot[ENSEMBLE]
-    before, after, own = scores.labels(5)
-    blocks = [
-        [ensemble, scores.all_windows[ENSEMBLE]],
-        list(scores.online("recorded")),
-        [before, own, after],
-    ]
-    means = [[set_means(means) for means in block] for block in blocks]
-    rows = [[dataset, *(_arrows([m[dataset] for m in block]) for block in means)] for dataset in sorted(ensemble)]
-    rows.append(["mean over sets", *(_arrows([float(np.mean(list(m.values()))) for m in block]) for block in means)])
-    heads = ["", "zero-shot → all unlabeled windows at once", "zero-shot → online session, as recorded",
+    rows = []
+    for c in read_confirmations(folder):
+        replay, number = c.replay, str(LABELS)
+        blocks: list[list[Scores]] = [
+            [c.ours, c.all_windows.get(ENSEMBLE, {})],
+            [replay["zero_shot"]["recorded"], replay["adapted"]["recorded"]],
+            [replay[method][number] for method in ("before", "own", "calibrated")],
+        ]
+        means = [[set_means(scores) for scores in block] for block in blocks]
+        for dataset in sorted(c.ours):
+            rows.append([dataset, c.version, *(_arrows([m.get(dataset) for m in block]) for block in means)])
+    heads = ["", "version", "zero-shot → all unlabeled windows at once", "zero-shot → online session, as recorded",
              "zero-shot → own classifier → calibrated with five labels of each class"]  # fmt: skip
     return markdown(heads, rows)
 
 
-def _arrows(means: list[float]) -> str:
-    return " → ".join(bold_best(means))
-
-
-def _claims(scores: ConfirmationScores) -> dict[str, Claim]:
-    ensemble, all_windows = scores.zero_shot[ENSEMBLE], scores.all_windows[ENSEMBLE]
-    before, after, own = scores.labels(5)
-    return {
-        "zero-shot, versus the better of the run's two baselines": (ensemble, scores.best_run_baseline(), SELECTED),
-        "zero-shot, versus EEGNet (paper)": (ensemble, scores.zero_shot["EEGNet (paper)"], ""),
-        "zero-shot, versus the best of all baselines": (ensemble, scores.best_baseline(ZERO_SHOT_BASELINES), SELECTED),
-        "all windows, versus the best baseline with all windows": (
-            all_windows, scores.best_baseline(ALL_WINDOWS_BASELINES), SELECTED
-        ),
-        "weighted ensemble, versus the best single candidate": (
-            ensemble, scores.zero_shot["best single candidate"], ""),
-        "fitted weights, versus equal weights": (ensemble, scores.zero_shot["equal weights"], ""),
-        "all windows, versus zero-shot": (all_windows, ensemble, ""),
-        **{
-            f"online session {name}, versus zero-shot": (*scores.online(order)[::-1], "")
-            for order, name in ORDERS.items()
-        },
-        "five labels of each class, versus zero-shot": (after, before, ""),
-        "five labels of each class, versus the subject's own classifier": (after, own, ""),
-        **_penalties(scores),
-    }  # fmt: skip
-
-
-def _penalties(scores: ConfirmationScores) -> dict[str, Claim]:
-    runs = {"zero-shot": scores.zero_shot, "all windows": scores.all_windows}
-    return {
-        f"penalties among the candidates, versus none, {mode}": (
-            run[ENSEMBLE],
-            run[f"{ENSEMBLE} without penalties"],
-            "",
-        )
-        for mode, run in runs.items()
-    }
+def _arrows(means: list[float | None]) -> str:
+    return "–" if None in means else " → ".join(bold_best(means))
 
 
 def claims(folder: Path) -> str:
-    """Return every difference with its intervals over subjects and over data sets."""
-    compared = {name: (differences(a, b), mark) for name, (a, b, mark) in _claims(ConfirmationScores(folder)).items()}
-    p = holm({name: _p_of_sets(gaps) for name, (gaps, _) in compared.items()})
-    rows = [
-        [name + mark, format_sets_ahead(g), str(mean_over_subjects(g)), str(mean_over_both(g)), probability(p[name])]
-        for name, (g, mark) in compared.items()
-    ]
-    return markdown(["", "sets above 0", "over subjects", "sets, then subjects", "p, Holm"], rows)
+    """Return every difference by version, with its intervals over subjects and over data sets."""
+    compared: dict[tuple[str, str], Differences] = {}
+    for name, claim in CLAIMS.items():
+        measured = {c.version: gaps for c in read_confirmations(folder) if (gaps := claim(c))}
+        compared |= {(name, version): gaps for version, gaps in measured.items()}
+        if len(measured) > 1:
+            compared[name, "both"] = both(folder, name)
+    p = holm({" ".join(key): _p_of_sets(gaps) for key, gaps in compared.items() if key[1] != "both"})
+    rows = []
+    for key, gaps in compared.items():
+        means = [str(mean_over_subjects(gaps)), str(mean_over_both(gaps))]
+        rows.append([*key, format_sets_ahead(gaps), *means, probability(p.get(" ".join(key)))])
+    return markdown(["", "version", "sets above 0", "over subjects", "sets, then subjects", "p, Holm"], rows)
 
 
 def _p_of_sets(gaps: Differences) -> float:
@@ -173,102 +377,108 @@ def _p_of_sets(gaps: Differences) -> float:
 
 def equivalent(folder: Path) -> str:
     """Return equivalence tests of penalties versus none."""
-    claims = _penalties(ConfirmationScores(folder))
-    return equivalence_table({name: differences(first, second) for name, (first, second, _) in claims.items()})
+    first = read_confirmations(folder)[0]
+    return equivalence_table({name: claim(first) for name, claim in PENALTIES.items()})
 
 
 def harmed(folder: Path) -> str:
     """Return the shares of subjects who lose or gain by each step."""
-    scores = ConfirmationScores(folder)
-    ensemble = scores.zero_shot[ENSEMBLE]
-    steps: dict[str, tuple[Scores, Scores]] = {
-        "AutoTransfer instead of the better baseline": (ensemble, scores.best_run_baseline()),
-        "all windows at once": (scores.all_windows[ENSEMBLE], ensemble),
-        **{f"online session {ORDERS[order]}": scores.online(order)[::-1] for order in ("recorded", "one-sided")},
-        **{f"{n} label{'s' * (n > 1)} of each class": scores.labels(n)[1::-1] for n in (1, 5)},
+    steps: dict[str, Claim] = {
+        "AutoTransfer instead of the best baseline of the run": CLAIMS[VERSUS_RUN],
+        "all windows at once": CLAIMS[ALL_WINDOWS],
+        "online session as recorded": CLAIMS[ONLINE],
+        "online session class after class": partial(Confirmation.online_gain, order="one-sided"),
+        "1 label of each class": partial(Confirmation.label_gain, over="before", number=1),
+        "5 labels of each class": CLAIMS[FIVE_LABELS],
     }
-    return harm_table({name: differences(after, before) for name, (after, before) in steps.items()})
+    gaps = {
+        f"{name}, {c.version}": found
+        for name, step in steps.items()
+        for c in read_confirmations(folder)
+        if (found := step(c))
+    }
+    return harm_table(gaps)
 
 
-def baselines(folder: Path) -> str:
-    """Return differences to baselines that were fitted outside of the run, over data sets."""
-    scores = ConfirmationScores(folder)
-    measured = scores.baseline_means()
-    blocks: list[tuple[str, dict[str, float], dict[str, dict[str, float]]]] = [
-        ("zero-shot", set_means(scores.zero_shot[ENSEMBLE]), {
-            "the better of the run's two baselines": set_means(scores.best_run_baseline()),
-            "LDA on log power": measured["LDA on log power"], "pyRiemann": measured["pyRiemann"],
-            "the best feature set": scores.best_feature_sets("zero_shot"),
-        }),
-        ("all windows", set_means(scores.all_windows[ENSEMBLE]), {
-            "pyRiemann, re-centered": measured["pyRiemann, re-centered"],
-            "the best feature set, z-scored by subject": scores.best_feature_sets("z_scored_by_subject"),
-        }),
-    ]  # fmt: skip
-    rows = []
-    for mode, ours, others in blocks:
-        best = {dataset: max(means[dataset] for means in others.values()) for dataset in ours}
-        for name, means in {**others, "the best of these on each set": best}.items():
-            gaps = {dataset: {"": ours[dataset] - value} for dataset, value in means.items()}
-            rows.append([mode, name, format_sets_ahead(gaps), str(mean_over_sets(gaps))])
-    return markdown(["", "AutoTransfer minus", "sets ahead", "over sets"], rows)
+def clear_losses(folder: Path) -> str:
+    """Return one sentence on sessions that lose clearly, beside those that lose more than HARM."""
+    second = read_confirmations(folder)[1]
+    rows = read_scores(folder / second.name, "replay")
+    tested = rows[(rows["method"] == "adapted") & (rows["loses"] != "")]
+    clear = (tested["loses"] == "True").mean()
+    values = np.concatenate([all_values(second.online_gain(order)) for order in tested["case"].unique()])
+    return (
+        f"In {len(tested)} replays of version {second.version} (every subject in {tested['case'].nunique()} orders), a "
+        f"bootstrap of the subject's windows finds a clear loss in {100 * clear:.1f} %, and "
+        f"{100 * (values < -HARM).mean():.1f} % lose more than {score(HARM)}. The bootstrap has little power, so the "
+        "second number is the one to expect.\n"
+    )
 
 
 # ---- the figure ------------------------------------------------------------------------------------------------------
 
-SETS = {
-    "eeg_sam40": "EEG, stress tasks", "emg_electrode_shift": "EMG, moved armband", "emg_intensity": "EMG, force levels",
-    "emg_limb_position": "EMG, arm positions", "emg_lowerlimb": "EMG, leg", "emg_minimal": "EMG, armband",
-    "emg_uci": "EMG, armband (UCI)", "imu_har": "phone and watch",
-}  # fmt: skip
 NOTES = ("mean gain", "95 % interval", f"gain / lose more than {score(HARM)}")
 ALT = (
-    "Balanced accuracy on unseen subjects of eight sets, as four pairs: the better of two baselines and "
+    "Balanced accuracy on unseen subjects of 17 data sets by type of signal: the best of all committed baselines and "
     "AutoTransfer; without and with online adaptation; without and with all unlabeled windows; without and with five "
     "labels of each class"
 )
 
 
 def picture(folder: Path) -> str:
-    """Draw the means of each data set without and with data of the subject."""
-    scores = ConfirmationScores(folder)
-    ensemble = scores.zero_shot[ENSEMBLE]
-    before, after, own = scores.labels(5)
+    """Draw the means of each data set without and with data of the subject, by type of signal."""
+    confirmations = read_confirmations(folder)
+    merged: dict[str, Scores] = {}
+    for c in confirmations:
+        shown = {
+            "ours": c.ours, "all": c.all_windows.get(ENSEMBLE, {}), "session": c.replay["adapted"]["recorded"],
+            "windows": c.replay["zero_shot"]["recorded"],
+            **{method: c.replay[method][str(LABELS)] for method in ("before", "calibrated", "own")},
+        }  # fmt: skip
+        for name, scores in shown.items():
+            merged.setdefault(name, {}).update(scores)
+    means = {name: set_means(scores) for name, scores in merged.items()}
+    ours = means["ours"]
+    every = both(folder, VERSUS_ALL)
+    best = {dataset: ours[dataset] - float(np.mean(list(gaps.values()))) for dataset, gaps in every.items()}
     panels = [
-        _panel("no data", ("better baseline", "AutoTransfer"), scores.best_run_baseline(), ensemble),
-        _panel("online session", ("zero-shot", "online"), *scores.online("recorded")),
-        _panel("all windows", ("zero-shot", "all windows"), ensemble, scores.all_windows[ENSEMBLE]),
-        _panel("five labels of each class", ("zero-shot", "calibrated"), before, after, own),
-    ]
-    names = {dataset: f"{SETS.get(dataset, dataset)} ({len(ensemble[dataset])})" for dataset in sorted(ensemble)}
-    n_subjects = sum(map(len, ensemble.values()))
+        _panel("no data", ("best of all baselines", "AutoTransfer"), best, ours, every, paired=False),
+        _panel("online session", ("zero-shot", "online"), means["windows"], means["session"],
+               both(folder, ONLINE)),
+        _panel("all windows", ("zero-shot", "all windows"), ours, means["all"],
+               both(folder, ALL_WINDOWS)),
+        _panel("five labels of each class", ("zero-shot", "calibrated"), means["before"], means["calibrated"],
+               both(folder, FIVE_LABELS), means["own"]),
+    ]  # fmt: skip
+    names: dict[str, str] = {}
+    for signal, datasets in _sets_by_signal(folder, list(ours)).items():
+        names[f"# {signal}"] = signal
+        names |= {dataset: f"{dataset} ({len(merged['ours'][dataset])})" for dataset in datasets}
+    n_subjects = sum(map(len, merged["ours"].values()))
     head = f"Balanced accuracy on {n_subjects} unseen subjects, by the data of the subject that are used"
     return write_figure(folder, "gained", draw_gains(panels, names, NOTES, head), ALT)
 
 
 def _panel(
-    title: str, ends: tuple[str, str], before: Scores, after: Scores, own: Mapping[str, dict[str, float]] | None = None
-) -> Gain:
-    gains = differences(after, before)
-    mean, (lose, gain) = mean_over_subjects(gains), harm_rates(gains)
+    title: str, ends: tuple[str, str], before: Mapping[str, float], after: Mapping[str, float], gains: Differences,
+    own: Mapping[str, float] | None = None, *, paired: bool = True,
+) -> Gain:  # fmt: skip
+    """Return a panel. Without paired differences of subjects it does not say how many lose."""
+    mean, (lose, gain) = mean_over_both(gains), harm_rates(gains)
     assert mean.interval is not None
     low, high = mean.interval
-    notes = [signed(mean.value), f"{signed(low)} to {signed(high)}", f"{share(gain)} / {share(lose)}"]
-    third = ("own classifier", set_means(dict(own))) if own else None
-    return Gain(title, ends, set_means(before), set_means(after), notes, third)
-
-
-def headline(folder: Path) -> str:
-    """Return the main difference with its interval, as README quotes it."""
-    scores = ConfirmationScores(folder)
-    mean = mean_over_subjects(differences(scores.zero_shot[ENSEMBLE], scores.best_run_baseline()))
-    assert mean.interval is not None
-    low, high = map(score, mean.interval)
-    return f"{score(mean.value)} balanced accuracy (95 % interval {low} to {high})"
+    notes = [
+        signed(mean.value),
+        f"{signed(low)} to {signed(high)}",
+        f"{share(gain)} / {share(lose)}" if paired else "–",
+    ]
+    return Gain(title, ends, before, after, notes, ("own classifier", own) if own else None)
 
 
 PARTS = {
-    "confirmed_zero_shot": zero_shot, "confirmed_person": with_subject_data, "confirmed_claims": claims,
-    "confirmed_equivalence": equivalent, "confirmed_harm": harmed, "confirmed_baselines": baselines,
-    "confirmed_picture": picture,
+    "confirmed_summary": summary, "confirmed_picture": picture, "confirmed_signals": by_signal,
+    "confirmed_sets": by_set, "confirmed_counted": counted, "confirmed_person": with_subject_data,
+    "confirmed_claims": claims, "confirmed_equivalence": equivalent, "confirmed_harm": harmed,
+    "confirmed_clear_losses": clear_losses, "confirmed_limits": limits,
+    "readme": readme, "readme_limits": readme_limits,
 }  # fmt: skip

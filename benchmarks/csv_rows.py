@@ -10,27 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 
 import autotransfer as at
 from autotransfer.csv_tables import csv_text, escape_formula, map_text
 from autotransfer.files import write_atomically
 
-COLUMNS = ("dataset", "pipeline", "subject", "seed", "score", "seconds")  # of baselines
 Rows = Sequence[Sequence[Any]]  # in the order of the columns
 KnownRow = dict[str, str]  # row of the CSV
 ESCAPED = re.compile(r"'+[=+\-@\t\r\n＝＋－＠]")  # text with the apostrophe of `escape_formula`
 TEXTS = dict.fromkeys(("data", "dataset", "subject", "test_subject", "case"), str)
 
 
-def build_parser(description: str | None, out: str | None, *names: str, files: str = "+") -> argparse.ArgumentParser:
+def build_parser(description: str | None, out: str | None, *names: str) -> argparse.ArgumentParser:
     """Return a parser of data sets, of --out (required if it has no default) and of the named options."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs=files, metavar="DATA", help=".npz files, or other sources of autotransfer.load")
+    parser.add_argument("files", nargs="+", metavar="DATA", help=".npz files, or other sources of autotransfer.load")
     parser.add_argument("--out", type=Path, required=out is None, default=None if out is None else Path(out))
     options: dict[str, dict[str, Any]] = {
         "seeds": {"type": int, "default": 1, "help": "seeds of random baselines"},
-        "epochs": {"type": int, "help": "epochs; default: those of a run"},
         "device": {"default": "auto", "help": "cpu, cuda or auto"},
     }
     for name in names:
@@ -100,25 +97,3 @@ def replace_rows(out: Path, rows: pd.DataFrame, *keys: str) -> pd.DataFrame:
         rows = pd.concat([table[~is_replaced], rows], ignore_index=True)
     write_atomically(out, csv_text(rows))
     return rows
-
-
-def measure_datasets(
-    options: argparse.Namespace,
-    columns: list[str] | tuple[str, ...],
-    measure: Callable[[at.Recordings, argparse.Namespace], Iterable[Any]],
-) -> pd.DataFrame:
-    """Measure each of `options.files` that is not in `options.out`, and return the table.
-
-    columns: of the CSV; the first has the name of the data set. measure: yields rows, as dictionaries or in the
-    order of the columns.
-    """
-    torch.set_num_threads(1)
-    table = read_table(options.out) if options.out.exists() else pd.DataFrame(columns=columns)
-    for source in options.files:
-        recordings = at.load(source)
-        if recordings.name in set(table[columns[0]]):
-            continue
-        rows = pd.DataFrame(list(measure(recordings, options)), columns=columns)
-        table = replace_rows(options.out, rows, columns[0])
-        print(f"{recordings.name}: {len(rows)} rows", flush=True)
-    return table

@@ -6,7 +6,8 @@ Each run has default options except those that are given here, and the CSV recor
 resumed and finished runs are only read, so an interrupted command can be repeated. Every score is nested: the subject
 contributes neither to the weights nor to the decision to stop. A row of the CSV is one subject: `score` of the
 delivered model, `first` of the first interim result, the score of each baseline by name, the number of stages of the
-run, and the seconds until its first and last interim result.
+run, the seconds until its first and last interim result, and the commit of the run (of older rows: the commit with
+which they were stored).
 
 To measure the cost of a time limit, run the same sets on two cores with a limit (`--device cpu --time 24m`) and on a
 GPU without one (`--device cuda --time none`), then use `benchmarks.anytime`.
@@ -27,11 +28,9 @@ from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.words import score
 
 from .csv_rows import build_parser, replace_rows
-from .evidence import read_scores
+from .evidence import RUN_COLUMNS, read_scores
 from .inference import estimate_mean
-from .markdown import markdown
-
-RUN_COLUMNS = ["data", "adaptation", "subject", "score", "first", "stages", "first_seconds", "seconds", "time", "seeds"]
+from .markdown import join_words, markdown
 
 
 def perform_run(folder: Path, arguments: Sequence[str]) -> Choice:
@@ -44,18 +43,29 @@ def perform_run(folder: Path, arguments: Sequence[str]) -> Choice:
 def build_rows(name: str, adaptation: str, time: str, seeds: int, choice: Choice) -> Iterator[dict[str, Any]]:
     """Yield a row for each subject."""
     first, last = choice.stages[0], choice.stages[-1]
+    version = subprocess.run(["git", "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True).stdout.strip()
     for subject, value in choice.estimate.items():
         yield {
-            "data": name, "adaptation": adaptation, "subject": subject, "score": round(value, 4),
+            "data": name, "adaptation": adaptation, "version": version, "subject": subject, "score": round(value, 4),
             "first": round(first.scores.get(subject, np.nan), 4), "stages": len(choice.stages),
             "first_seconds": round(first.seconds), "seconds": round(last.seconds), "time": time, "seeds": seeds,
             **{baseline: round(scores.get(subject, np.nan), 4) for baseline, scores in choice.baselines.items()},
         }  # fmt: skip
 
 
-def default_runs_table(folder: Path) -> str:
-    """Return the table of docs/results.md from default_runs.csv."""
-    return format_table(read_scores(folder, "default_runs"))
+def describe_versions(folder: Path) -> str:
+    """Return the commits and seeds of the runs in one sentence for each adaptation."""
+    table = read_scores(folder, "default_runs")
+    lines = []
+    for adaptation, runs in table.groupby("adaptation", sort=False):
+        parts = []
+        for (version, seeds), group in runs.groupby(["version", "seeds"]):
+            sets = sorted(group["data"].unique())
+            parts.append(
+                f"{len(sets)} have {seeds} seed{'s' * (str(seeds) != '1')} (commit {version}: {', '.join(sets)})"
+            )
+        lines.append(f"- Of {runs['data'].nunique()} {adaptation} runs, {join_words(parts)}.")
+    return "\n".join(sorted(lines, reverse=True)) + "\n"
 
 
 def format_table(table: pd.DataFrame) -> str:

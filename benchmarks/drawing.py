@@ -34,7 +34,8 @@ class Gain:
 def draw_gains(panels: Sequence[Gain], names: Mapping[str, str], notes: Sequence[str], head: str) -> str:
     """Draw panels side by side. A row is a data set: an open dot before, a filled dot after, a bar for the third.
 
-    names: data set -> label of its row. notes: labels of the numbers below the panels.
+    names: data set -> label of its row; a key that is in no panel has a heading. notes: labels of the numbers below
+    the panels.
     """
     left, gap, top, row = 178, 18, 88, 22
     wide = (WIDTH - left - 12 - gap * (len(panels) - 1)) / len(panels)
@@ -45,7 +46,9 @@ def draw_gains(panels: Sequence[Gain], names: Mapping[str, str], notes: Sequence
     low, high = math.floor(10 * min(values)) / 10, 1.0
     bottom = top + row * len(names) + 4
     parts = [_text(left, 18, head, "start", bold=True)]
-    parts += [_text(left - 14, top + row * (k + 0.5) + 4, name, "end") for k, name in enumerate(names.values())]
+    known = {dataset for panel in panels for dataset in panel.after}
+    for k, (key, name) in enumerate(names.items()):
+        parts.append(_text(left - 14, top + row * (k + 0.5) + 4, name, "end", bold=key not in known))
     parts += [_text(left - 14, bottom + 40 + 17 * k, note, "end", bold=not k) for k, note in enumerate(notes)]
     for place, panel in enumerate(panels):
         start = left + place * (wide + gap)
@@ -60,11 +63,13 @@ def draw_gains(panels: Sequence[Gain], names: Mapping[str, str], notes: Sequence
             parts += [_line(x(tick), top, x(tick), bottom, MIDDLE, 0.3)]
             parts += [_text(x(tick), bottom + 15, f"{tick:.1f}", "middle")]
         for k, dataset in enumerate(names):
+            if dataset not in panel.before or dataset not in panel.after:
+                continue
             y, first, last = top + row * (k + 0.5), panel.before[dataset], panel.after[dataset]
             color = SEA if last >= first else EMBER
             parts += [_line(x(first), y, x(last), y, color, 3)]
             parts += [_ring(x(first), y, MIDDLE), _dot(x(last), y, color)]
-            if panel.third:
+            if panel.third and dataset in panel.third[1]:
                 other = panel.third[1][dataset]
                 parts += [_line(x(other), y - 6, x(other), y + 6, EMBER, 2)]
         for k, note in enumerate(panel.notes):
@@ -75,6 +80,43 @@ def draw_gains(panels: Sequence[Gain], names: Mapping[str, str], notes: Sequence
             parts += [_text(start + 12, y, panel.third[0], "start")]
     height = bottom + 40 + 17 * (1 + len(notes))
     return _drawing(parts, height)
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """A labeled arrow from one point (x, y) to another."""
+
+    label: str
+    start: tuple[float, float]
+    end: tuple[float, float]
+
+
+def draw_arrows(panels: Mapping[str, Sequence[Arrow]], x_label: str, y_label: str) -> str:
+    """Draw panels side by side, each arrow from an open to a filled dot, all on the same axes."""
+    left, top, size, gap = 60, 34, 360, 50
+    points = [point for arrows in panels.values() for arrow in arrows for point in (arrow.start, arrow.end)]
+    ranges = [(min(values), max(values)) for values in zip(*points, strict=True)]
+    parts = [_text(left, top + size + 36, x_label, "start"), _text(left, 14, y_label, "start")]
+    for place, (title, arrows) in enumerate(panels.items()):
+        origin = left + place * (size + gap)
+
+        def at(point: tuple[float, float], origin: float = origin) -> tuple[float, float]:
+            shares = [(v - low) / (high - low) for v, (low, high) in zip(point, ranges, strict=True)]
+            return origin + shares[0] * (size - 60), top + (1 - shares[1]) * size
+
+        parts.append(_text(origin + size / 2, 14, title, "middle", bold=True, color=SEA))
+        (low_x, high_x), (low_y, high_y) = ranges
+        x0, base = at((0.0, 0.0))[0], top + size + 16
+        parts.append(_line(*at((low_x, 0.0)), *at((high_x, 0.0)), MIDDLE, 0.5))
+        parts.append(_line(x0, top, x0, top + size, MIDDLE, 0.5))
+        parts += [_text(at((low_x, 0.0))[0], base, f"{low_x:+.2f}", "start"), _text(x0, base, "0", "middle")]
+        for v in (low_y, 0.0, high_y):
+            parts.append(_text(origin - 6, at((0.0, v))[1] + 4, f"{v:+.2f}" if v else "0", "end"))
+        for arrow in arrows:
+            start, end = at(arrow.start), at(arrow.end)
+            parts += [_line(*start, *end, SEA, 1), _ring(*start, MIDDLE), _dot(*end, SEA)]
+            parts.append(_text(end[0] + 6, end[1] + 4, arrow.label, "start"))
+    return _drawing(parts, top + size + 46)
 
 
 def _text(x: float, y: float, text: str, anchor: str, *, bold: bool = False, color: str | None = None) -> str:

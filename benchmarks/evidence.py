@@ -1,19 +1,124 @@
-"""Read committed tables of scores and compare pipelines on their common subjects."""
+"""Read committed tables of scores, collect all baselines, and compare pipelines on their common subjects.
+
+A CSV in FOLDER/baselines has the columns dataset, baseline, adaptation, subject and score, and optionally seed and kind
+("generic", the default, or "specialist": built for one signal). An empty subject stands for the mean over all subjects
+of the data set. Every page counts each CSV in this folder, so adding a file is all that a new baseline needs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import pandas as pd
 
-from autotransfer.report.statistics import PairedComparison, compare_paired
+from autotransfer.report.statistics import compare_paired
 
 from .csv_rows import read_table
 
 Scores = dict[str, dict[str, float]]  # data set -> subject -> mean score over seeds
+
+ENSEMBLE = "weighted ensemble"  # pipeline of AutoTransfer in the confirmations
+RUN_COLUMNS = ["data", "adaptation", "version", "subject", "score", "first", "stages", "first_seconds", "seconds",
+               "time", "seeds"]  # fmt: skip
+OWN_CASES = ("zero_shot", "windows", "session", "all_windows", "before", "calibrated", "own")  # first words of cases
+FIRST_RUN_BASELINES = ("shrinkage LDA", "tangent space, LDA")  # baselines that every run of version 0.1.0 fitted
+USABLE = {  # adaptation -> adaptations of the baselines that may use as much of the subject
+    "zero-shot": ("zero-shot",),
+    "transductive": ("transductive", "zero-shot"),
+}
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Scores of a baseline on one data set."""
+
+    name: str
+    kind: str  # "generic" or "specialist"
+    source: str  # CSV of FOLDER/baselines, or "run" and the run that fitted it
+    is_transductive: bool
+    scores: Mapping[str, float]  # subject -> score, or "" -> mean over all subjects
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.scores.values())
+
+    def subtract_from(self, ours: Mapping[str, float]) -> dict[str, float]:
+        """Return scores of AutoTransfer minus those of the baseline.
+
+        If the baseline has a mean over subjects only, the mean is subtracted. Such differences are not paired, so they
+        vary more between subjects.
+        """
+        if "" in self.scores:
+            return {subject: value - self.scores[""] for subject, value in ours.items()}
+        pair = compare_paired(ours, self.scores)
+        return {} if pair is None else pair.differences
+
+
+@cache
+def collect_baselines(folder: Path, dataset: str, adaptation: str) -> tuple[Baseline, ...]:
+    """Return every committed baseline of a data set that uses no more of a subject than `adaptation`.
+
+    A baseline counts if it has a score for every subject of the data set, or a mean over all of them.
+    """
+    table = read_baseline_rows(folder)
+    table = table[(table["dataset"] == dataset) & table["adaptation"].isin(USABLE[adaptation])]
+    n_subjects = int(data_sheets(folder)["subjects"].to_dict()[dataset])
+    found = []
+    for (source, used, name, kind), rows in table.groupby(["source", "adaptation", "baseline", "kind"]):
+        scores = dict(zip(rows["subject"], rows["score"], strict=True))
+        if "" in scores or len(scores) == n_subjects:
+            label = str(name)
+            if used == "transductive" and "transductive" not in label:
+                label += ", all windows"
+            found.append(Baseline(label, str(kind), str(source), used == "transductive", scores))
+    return tuple(found)
+
+
+def select_best(baselines: Iterable[Baseline]) -> Baseline | None:
+    """Return the baseline with the highest mean, which is selected on these scores; None if there is none."""
+    return max(baselines, key=lambda baseline: baseline.mean, default=None)
+
+
+@cache
+def data_sheets(folder: Path) -> pd.DataFrame:
+    """Return datasets.csv by data set."""
+    return read_scores(folder, "datasets").set_index("dataset", drop=False)
+
+
+@cache
+def read_baseline_rows(folder: Path) -> pd.DataFrame:
+    """Return the scores of all baselines, of the CSVs in FOLDER/baselines and of the runs."""
+    paths = sorted((folder / "baselines").glob("*.csv"))
+    tables = [read_scores(path.parent, path.stem).assign(source=path.stem) for path in paths]
+    rows = pd.concat([*tables, *_rows_of_runs(folder)], ignore_index=True)
+    rows["kind"] = rows["kind"].where(rows["kind"] == "specialist", "generic")
+    keys = ["source", "adaptation", "baseline", "kind", "dataset", "subject"]
+    return rows.groupby(keys)["score"].mean().reset_index()  # over seeds
+
+
+def _rows_of_runs(folder: Path) -> Iterator[pd.DataFrame]:
+    """Yield the baselines that runs fitted on their own folds."""
+    names = {"pipeline": "baseline"}
+    first = read_scores(folder / "confirmation", "zero_shot").rename(columns=names)
+    yield first[first["baseline"].isin(FIRST_RUN_BASELINES)].assign(adaptation="zero-shot", source="run confirmation")
+    second = read_scores(folder / "confirmation2", "zero_shot").rename(columns=names)
+    yield second[second["baseline"] != ENSEMBLE].assign(adaptation="zero-shot", source="run confirmation2")
+    runs = read_scores(folder, "default_runs")
+    baselines = [name for name in runs if name not in RUN_COLUMNS]
+    keys = ["data", "adaptation", "subject"]
+    long = runs[[*keys, *baselines]].melt(
+        keys, var_name="baseline", value_name="score"
+    )  # a run has those of its signal
+    long["score"] = pd.to_numeric(long["score"], errors="coerce")
+    yield long.dropna(subset="score").rename(columns={"data": "dataset"}).assign(source="run default")
+    stages = read_scores(folder, "first_stage").rename(columns={"data": "dataset", "case": "baseline"})
+    own = stages["baseline"].str.split().str[0].isin(OWN_CASES)
+    yield stages[~own].assign(adaptation="zero-shot", source="run first stage")
 
 
 def read_scores(folder: Path, name: str) -> pd.DataFrame:
@@ -39,32 +144,7 @@ def set_means(scores: Scores) -> dict[str, float]:
     return {dataset: fmean(subjects.values()) for dataset, subjects in scores.items()}
 
 
-def select_best(baselines: Mapping[str, Scores], names: Sequence[str]) -> Scores:
-    """Return for each data set the scores of the pipeline with the highest mean."""
-    best: Scores = {}
-    for name in names:
-        for dataset, subjects in baselines.get(name, {}).items():
-            if dataset not in best or fmean(subjects.values()) > fmean(best[dataset].values()):
-                best[dataset] = subjects
-    return best
-
-
-def compare_by_set(first: Scores, second: Scores) -> dict[str, PairedComparison]:
-    """Compare two pipelines on each data set with common subjects."""
-    compared = {dataset: compare_paired(subjects, second.get(dataset, {})) for dataset, subjects in first.items()}
-    return {dataset: pair for dataset, pair in compared.items() if pair is not None}
-
-
 def differences(first: Scores, second: Scores) -> Scores:
-    """Return the score of the first pipeline minus the score of the second for every common subject."""
-    return {dataset: pair.differences for dataset, pair in compare_by_set(first, second).items()}
-
-
-def compare_pooled(differences: Mapping[str, Mapping[str, float]]) -> PairedComparison | None:
-    """Test differences over the subjects of all data sets, each counted once; return None without subjects.
-
-    differences: data set -> subject -> difference.
-    """
-    values = [value for subjects in differences.values() for value in subjects.values()]
-    numbered = {str(i): value for i, value in enumerate(values)}
-    return compare_paired(numbered, dict.fromkeys(numbered, 0.0))
+    """Return first minus second for every common subject."""
+    pairs = {dataset: compare_paired(subjects, second.get(dataset, {})) for dataset, subjects in first.items()}
+    return {dataset: pair.differences for dataset, pair in pairs.items() if pair is not None}

@@ -1,17 +1,17 @@
 """Score published baselines with their own libraries on the folds of default runs.
 
-    python -m benchmarks.field DATA.npz... --baselines catch22 libemg [--out docs/results/field.csv]
+    python -m benchmarks.field DATA.npz... --baselines catch22 libemg [--out docs/results/baselines/field.csv]
 
 The protocol was fixed before the first run. Folds are those of a run (`--folds auto`: single subjects up to 20
 subjects, otherwise ten groups), and baselines that select nothing are also fitted on the validation group. Scores are
 balanced accuracies of each subject with windows of two classes. Baselines have the constants of their libraries or of
-their publications; no other constants were tried on these sets. FBCCA was added later, with the published weights. TRCA
-is skipped if windows do not begin at one phase of their stimulus. Each baseline is scored zero-shot and, if it can use
-unlabeled windows, transductive (z-scored, standardized or aligned by subject). Random baselines have one seed unless
-`--seeds` is given; the tables average seeds.
+their publications; no other constants were tried on these sets. Each baseline is scored zero-shot and, if it can use
+unlabeled windows, transductive (z-scored, standardized, centered or aligned by subject) or online. Random baselines
+have one seed unless `--seeds` is given; the tables average seeds.
 
 A row of the CSV is one subject, baseline, adaptation and seed. Existing rows are not computed again, so an interrupted
-command can be repeated. A baseline for another signal is skipped, unless it is the only one requested.
+command can be repeated. A baseline for another signal is skipped, unless it is the only one requested. In
+baselines/libraries.csv, LDA, pyRiemann and networks hold out single subjects.
 
 Install `pip install '.[baselines]'`. LibEMG requires an older NumPy than aeon; install it with `pip install librosa
 PyWavelets` and `pip install --no-deps libemg`.
@@ -33,8 +33,8 @@ from .csv_rows import KnownRow, Rows, append_missing, build_parser
 from .field_baselines import BASELINES, make_folds
 from .shallow import make_task
 
-COLUMNS = ("dataset", "baseline", "adaptation", "subject", "score", "seed", "family", "seconds")
-OUT = "docs/results/field.csv"
+COLUMNS = ("dataset", "baseline", "adaptation", "kind", "subject", "score", "seed", "family", "seconds")
+OUT = "docs/results/baselines/field.csv"
 
 
 def evaluate(
@@ -48,6 +48,7 @@ def evaluate(
     if not folds:
         return
     predict = BASELINES[family].prepare(recordings, seed, device)
+    kind = "specialist" if BASELINES[family].signals else "generic"
     for fold in folds:
         start, rows = time.perf_counter(), []
         for baseline, adaptation, classes in predict(make_task(recordings, fold, seed)):
@@ -56,7 +57,7 @@ def evaluate(
                 is_subject = subject[fold.test] == k
                 truth = y[fold.test][is_subject]
                 score = balanced_accuracy_of(classes[is_subject], truth, recordings.n_classes)
-                keys = (recordings.name, baseline, adaptation, str(names[k]))
+                keys = (recordings.name, baseline, adaptation, kind, str(names[k]))
                 rows.append((*keys, round(score, 5), seed, family, round(seconds, 2)))
             start = time.perf_counter()
         yield rows

@@ -9,14 +9,12 @@ from __future__ import annotations
 import functools
 import importlib.util
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.linalg import eigh
 from scipy.signal import butter, sosfiltfilt
 from sklearn.preprocessing import StandardScaler
 
@@ -27,19 +25,16 @@ from autotransfer.jobs import Outcome
 from autotransfer.runs.options import RunOptions, build_options, resolve_options
 from autotransfer.search.candidates import HARMONICS, STIMULUS
 
-from .shallow import Array, Task, discriminant, standardize_by_subject
+from . import shallow
+from .shallow import TRANSDUCTIVE, ZERO_SHOT, Array, Classes, Predictions, Task, discriminant, standardize_by_subject
 
-Classes = NDArray[np.int64]
-Predictions = Iterator[tuple[str, str, Classes]]  # name, adaptation, classes (n,) of the test windows
 Predict = Callable[[Task], Predictions]
 
-ZERO_SHOT, TRANSDUCTIVE = "zero-shot", "transductive"
 GROUPS = ("HTD", "LS4", "LS9", "TDPSD", "TDAR")  # of LibEMG; its other groups score no higher or take minutes
 KERNELS = 10_000  # of MiniRocket, as published
 STRENGTHS = np.logspace(-3, 3, 10)  # of ridge regression, as published
 BANDS = ((6, 45), (12, 45), (18, 45))  # Hz, of the filter banks: a stimulus and its harmonics, from low to high
 WEIGHTS = [number**-1.25 + 0.25 for number in range(1, len(BANDS) + 1)]  # weights of the bands, as published
-MIN_LOCKING = 0.1  # least agreement of phases, from 0 (chance) to 1, at which averages of windows contain the response
 
 
 class FieldBaseline(NamedTuple):
@@ -249,66 +244,6 @@ def correlations(X: Array, rates: list[float], sfreq: float) -> Array:
     return np.stack(largest, 1)
 
 
-def task_related(recordings: at.Recordings, seed: int, device: str) -> Predict:
-    """Prepare ensemble task-related component analysis (Nakanishi et al. 2018) with a filter bank.
-
-    A window gets the class with the most similar mean over known subjects. Windows must begin at the same phase of
-    their stimulus.
-    """
-    rates, sfreq = stimuli(recordings)
-    bands = _filter_bank(recordings, sfreq)
-
-    def predict(task: Task) -> Predictions:
-        agreement = phase_locking(task, rates, sfreq)
-        if agreement < MIN_LOCKING:
-            raise UserError(
-                f"{recordings.name}: the phases of responses agree by {agreement:.2f} (0: chance, 1: equal), but TRCA "
-                f"needs {MIN_LOCKING}. Use windows that begin at one phase of the stimulus"
-            )
-        similarity = np.zeros((len(task.test), task.n_classes))
-        for weight, X in zip(WEIGHTS, bands, strict=True):
-            by_class = [X[task.known][task.y[task.known] == label] for label in range(task.n_classes)]
-            W = np.stack([component(x) for x in by_class], 1)  # (C, K)
-            tested = [(W.T @ window).reshape(-1) for window in X[task.test]]
-            known = [(W.T @ x.mean(0)).reshape(-1) for x in by_class]
-            rho = np.corrcoef(tested, known)[: len(tested), len(tested) :]
-            similarity += weight * np.sign(rho) * rho**2
-        yield "TRCA", ZERO_SHOT, similarity.argmax(1)
-
-    return predict
-
-
-def phase_locking(task: Task, rates: dict[int, float], sfreq: float) -> float:
-    """Return the agreement of the phases of a stimulus over windows of a known subject: 0 by chance, 1 if equal.
-
-    The agreement is the squared length of the mean phase vector minus its chance level, averaged over subjects and
-    stimuli. Phases are those of the component with the largest power at the stimulus frequency.
-    """
-    time = np.arange(task.X.shape[2]) / sfreq
-    agreement = []
-    for label, rate in rates.items():
-        rows = task.known[task.y[task.known] == label]
-        waves = task.X[rows] @ np.exp(-2j * math.pi * rate * time)  # (n, C)
-        for subject in np.unique(task.subject[rows]):
-            own = waves[task.subject[rows] == subject]
-            n = len(own)
-            if n > 1:
-                strongest = np.linalg.eigh((own.T @ own.conj()).real)[1][:, -1]
-                phases = np.exp(1j * np.angle(own @ strongest))
-                agreement.append((n * abs(phases.mean()) ** 2 - 1) / (n - 1))
-    return float(np.mean(agreement)) if agreement else 0.0
-
-
-def component(windows: Array) -> Array:
-    """Return the combination of channels (C,) that is most similar in all windows (n, C, T)."""
-    centered = windows - windows.mean(2, keepdims=True)
-    within = np.einsum("nct,ndt->cd", centered, centered)
-    total = centered.sum(0)
-    between = total @ total.T - within  # over all pairs of different windows
-    ridge = 1e-9 * np.trace(within) / len(within) * np.eye(len(within))
-    return np.asarray(eigh(between, within + ridge)[1][:, -1])
-
-
 # ---- networks --------------------------------------------------------------------------------------------------------
 
 
@@ -340,10 +275,16 @@ def _options(recordings: at.Recordings) -> RunOptions:
 BASELINES = {
     "cca": FieldBaseline(canonical_correlations, ("eeg",)),
     "fbcca": FieldBaseline(filter_bank_correlations, ("eeg",)),
-    "trca": FieldBaseline(task_related, ("eeg",)),
     "libemg": FieldBaseline(libemg, ("emg",)),
     "catch22": FieldBaseline(catch22),
     "minirocket": FieldBaseline(minirocket, random=True),
     "multirocket_hydra": FieldBaseline(multirocket_hydra, random=True),
     "eegnet_aligned": FieldBaseline(eegnet_aligned, random=True),
-}
+    **{
+        name: FieldBaseline(lambda *_, predict=predict: predict)
+        for name, predict in {
+            "lda": shallow.lda, "log_power": shallow.log_power, "riemann": shallow.riemann,
+            "riemann_templates": shallow.riemann_templates, "log_euclidean": shallow.log_euclidean,
+        }.items()
+    },
+}  # fmt: skip

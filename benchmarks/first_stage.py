@@ -26,6 +26,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pandas as pd
+import torch
 
 import autotransfer as at
 from autotransfer.runs.choice import Choice, Scores, read_choice
@@ -34,14 +35,13 @@ from autotransfer.search.plan import start_run
 from autotransfer.search.procedure import perform_plan
 from autotransfer.words import score
 
-from .csv_rows import build_parser, measure_datasets
-from .evidence import read_scores
+from .csv_rows import KnownRow, Rows, append_missing, build_parser
+from .evidence import OWN_CASES, data_sheets, read_scores
 from .inference import estimate_mean
-from .markdown import markdown
+from .markdown import join_words, markdown
 from .online import add_rows
 
 COLUMNS = ["data", "case", "subject", "score"]
-OWN_CASES = ("zero_shot", "windows", "session", "all_windows", "before", "calibrated", "own")  # first words of cases
 COMPARED = {  # case, and the case that it is compared with
     "best baseline → zero-shot": ("zero_shot", "baseline"),
     "zero-shot → online session": ("session", "windows"),
@@ -83,41 +83,64 @@ def build_rows(choice: Choice) -> Iterator[tuple[str, str, float]]:
             yield case, subject, round(value, 4)
 
 
-def first_stage_table(folder: Path) -> str:
-    """Return the table of docs/results.md from first_stage.csv, over data sets."""
+def read_means(folder: Path) -> pd.DataFrame:
+    """Return mean scores over subjects by data set (rows) and compared pair of cases, `ours` and `other`."""
     wide = []
     for data, cases in read_scores(folder, "first_stage").groupby("data", sort=True):
         scores = cases.pivot(index="subject", columns="case", values="score")
         baselines = scores.drop(columns=[case for case in scores if str(case).split()[0] in OWN_CASES])
         wide.append(scores.assign(data=data, baseline=baselines[baselines.mean().idxmax()]))
-    table, rows = pd.concat(wide), []
+    table, means = pd.concat(wide), {}
     for name, (ours, other) in COMPARED.items():
-        means = table.reindex(columns=["data", ours, other]).dropna().groupby("data").mean()
-        if not len(means):  # small sets have no ensemble for sessions
+        both = table.reindex(columns=["data", ours, other]).dropna().groupby("data").mean()
+        means[name] = both.set_axis(["ours", "other"], axis=1)
+    return pd.concat(means, axis=1)
+
+
+def first_stage_table(folder: Path) -> str:
+    """Return the table of docs/results.md from first_stage.csv, over data sets."""
+    means, rows = read_means(folder), []
+    for name in COMPARED:
+        both = means[name].dropna()
+        if not len(both):  # small sets have no ensemble for sessions
             rows.append([name, "–", "–", "–"])
             continue
-        gain = means[ours] - means[other]
-        both = f"{score(means[other].mean())} → {score(means[ours].mean())}"
-        rows.append([name, both, str(estimate_mean(gain)), f"{(gain > 0).sum()} of {len(gain)}"])
+        gain = both["ours"] - both["other"]
+        cells = f"{score(both['other'].mean())} → {score(both['ours'].mean())}"
+        rows.append([name, cells, str(estimate_mean(gain)), f"{(gain > 0).sum()} of {len(gain)}"])
     return markdown(["", "mean over sets", "difference (95 % interval)", "sets ahead"], rows)
 
 
-def measure(recordings: at.Recordings, options: argparse.Namespace) -> Iterator[tuple[object, ...]]:
+def five_label_outliers(folder: Path) -> str:
+    """Return the mean gain of five labels without the sets whose labels resemble the scored windows."""
+    both = read_means(folder)["zero-shot → calibrated with five labels"].dropna()
+    sheets = data_sheets(folder)
+    one = [data for data in both.index if sheets.loc[data, "one_recording"]]
+    named = [f"{data} ({score(both.loc[data, 'other'])} → {score(both.loc[data, 'ours'])})" for data in one]
+    rest = both.drop(index=one)
+    return (
+        f"The mean for five labels contains {join_words(named)}, where labeled and scored windows are from one "
+        f"uninterrupted recording. Without {'them' if len(one) > 1 else 'it'} five labels add "
+        f"{estimate_mean(rest['ours'] - rest['other'])} over {len(rest)} data sets.\n"
+    )
+
+
+def measure(recordings: at.Recordings, options: argparse.Namespace, known: list[KnownRow]) -> Iterator[Rows]:
+    if known:
+        return
     source = next(file for file in options.files if Path(file).stem == recordings.name)
     choice = run_first_stage(source, options.runs / recordings.name)
     if options.online is not None and choice.replay is not None:
         add_rows(options.online, recordings.name, choice.replay)
-    for row in build_rows(choice):
-        yield recordings.name, *row
+    yield [(recordings.name, *row) for row in build_rows(choice)]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = build_parser(__doc__, None)
     parser.add_argument("--runs", type=Path, required=True, help="folder for the runs")
     parser.add_argument("--online", type=Path, help="table of benchmarks.online to which the replay is added")
-    options = parser.parse_args(arguments)
-    measure_datasets(options, COLUMNS, measure)
-    print(first_stage_table(options.out.parent))
+    torch.set_num_threads(1)
+    append_missing(parser.parse_args(arguments), COLUMNS, measure, "data", "case", "subject")
 
 
 if __name__ == "__main__":

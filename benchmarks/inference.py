@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,14 +11,15 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from autotransfer.report.wording import probability, share
-from autotransfer.training.intervals import bootstrap_interval
+from autotransfer.training.intervals import bootstrap_interval, expanded_tail
 from autotransfer.words import range_words, score, signed
 
 from .markdown import markdown
 
 Differences = Mapping[str, Mapping[str, float]]  # data set -> subject -> difference
 
-HIERARCHICAL = 4_000  # resamples: each draws the subjects of every data set
+HIERARCHICAL = 20_000  # resamples: each draws data sets and then the subjects of each
+MIN_SETS = 5  # fewer data sets have no interval over data sets
 SIGNIFICANT = 0.05  # corrected p values below are significant
 MARGIN = 0.01  # balanced accuracy: smaller differences are negligible
 HARM = 0.02  # a subject with a larger loss is harmed
@@ -43,7 +43,7 @@ def estimate_mean(values: Sequence[float] | NDArray[np.float64] | pd.Series[floa
 
 def mean_over_subjects(differences: Differences, *, seed: int = 0) -> Mean:
     """Return the mean over all subjects, each counted once."""
-    return estimate_mean(_all_values(differences), seed=seed)
+    return estimate_mean(all_values(differences), seed=seed)
 
 
 def mean_over_sets(differences: Differences, *, seed: int = 0) -> Mean:
@@ -55,23 +55,45 @@ def mean_over_both(differences: Differences, *, seed: int = 0, resamples: int = 
     """Return the mean over data sets, with data sets and then the subjects of each resampled.
 
     The noise of a set's mean counts twice, because it also makes sets differ, so the interval is too wide rather than
-    too narrow. Percentiles follow Student's t for the number of sets, as in `bootstrap_interval`.
+    too narrow. Percentiles follow Student's t for the number of sets, as in `expanded_tail`.
     """
-    generator = np.random.default_rng(seed)
-    groups = [
-        np.sort(list(subjects.values())) for subjects in differences.values() if subjects
-    ]  # the result must not depend on the order of subjects
-    n = len(groups)
+    n = len(_means(differences))
     if n < 2:
-        return Mean(float(groups[0].mean()), None)
-    resampled = np.stack([
-        values[generator.integers(0, len(values), (resamples, n, len(values)))].mean(2) for values in groups
-    ])  # fmt: skip
-    drawn = generator.integers(0, n, (resamples, n))  # (resamples, n): the set at each place
-    means = resampled[drawn, np.arange(resamples)[:, None], np.arange(n)].mean(1)
-    tail = float(stats.norm.cdf(math.sqrt(n / (n - 1)) * stats.t.ppf(0.025, n - 1)))
+        return Mean(float(_means(differences).mean()), None)
+    generator = np.random.default_rng(seed)
+    means = _resample_subjects(differences, generator, generator.integers(0, n, (resamples, n)))
+    tail = expanded_tail(n, 0.95)
     low, high = np.quantile(means, (tail, 1 - tail))
     return Mean(float(_means(differences).mean()), (float(low), float(high)))
+
+
+def mean_over_fixed_sets(differences: Differences, *, seed: int = 0, resamples: int = HIERARCHICAL) -> Mean:
+    """Return the mean over data sets, with the subjects of each resampled: an interval for these sets only."""
+    drawn = np.tile(np.arange(len(_means(differences))), (resamples, 1))
+    means = _resample_subjects(differences, np.random.default_rng(seed), drawn)
+    low, high = np.quantile(means, (0.025, 0.975))
+    return Mean(float(_means(differences).mean()), (float(low), float(high)))
+
+
+def mean_over_data(differences: Differences) -> Mean:
+    """Return the mean over data sets, with an interval for new sets, or for these sets if there are few."""
+    return mean_over_both(differences) if len(differences) >= MIN_SETS else mean_over_fixed_sets(differences)
+
+
+def _resample_subjects(
+    differences: Differences, generator: np.random.Generator, drawn: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return means over drawn data sets (resamples,), with the subjects of each set resampled.
+
+    drawn: (resamples, n) the number of the set at each place.
+    """
+    means = np.empty(drawn.shape)
+    groups = [list(subjects.values()) for _, subjects in sorted(differences.items()) if subjects]
+    for number, values in enumerate(map(np.sort, groups)):  # so that the order of subjects changes nothing
+        places = drawn == number
+        rows = generator.integers(0, len(values), (int(places.sum()), len(values)))
+        means[places] = values[rows].mean(1)
+    return np.asarray(means.mean(1))
 
 
 def format_sets_ahead(differences: Differences) -> str:
@@ -102,7 +124,7 @@ def equivalence_table(claims: Mapping[str, Differences]) -> str:
     """Return a table of equivalence tests with a row for each claim."""
     rows = []
     for name, differences in claims.items():
-        units = (equivalence(_all_values(differences)), equivalence(_means(differences)))
+        units = (equivalence(all_values(differences)), equivalence(_means(differences)))
         within = all(unit.p < SIGNIFICANT for unit in units)
         rows.append([name, *map(str, units), f"less than {score(MARGIN)} either way" if within else "not shown"])
     margin = f"two one-sided tests against ± {score(MARGIN)}"
@@ -112,7 +134,7 @@ def equivalence_table(claims: Mapping[str, Differences]) -> str:
 
 def harm_rates(differences: Differences) -> tuple[float, float]:
     """Return the share of subjects who lose, and of those who gain, more than `HARM`."""
-    values = _all_values(differences)
+    values = all_values(differences)
     return float((values < -HARM).mean()), float((values > HARM).mean())
 
 
@@ -123,7 +145,7 @@ def harm_table(steps: Mapping[str, Differences]) -> str:
         lose, gain = harm_rates(differences)
         rates = {dataset: harm_rates({dataset: subjects})[0] for dataset, subjects in differences.items() if subjects}
         worst = max(rates, key=lambda dataset: rates[dataset])
-        values = _all_values(differences)
+        values = all_values(differences)
         most = f"{share(rates[worst])} ({worst})" if rates[worst] else "–"
         rows.append([name, str(len(values)), share(lose), share(gain), most, signed(float(values.min()))])
     limits = [f"lose more than {score(HARM)}", f"gain more than {score(HARM)}"]
@@ -131,7 +153,7 @@ def harm_table(steps: Mapping[str, Differences]) -> str:
     return markdown(heads, rows)
 
 
-def _all_values(differences: Differences) -> NDArray[np.float64]:
+def all_values(differences: Differences) -> NDArray[np.float64]:
     return np.array([value for subjects in differences.values() for value in subjects.values()], dtype=float)
 
 

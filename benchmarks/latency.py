@@ -4,7 +4,7 @@ Models are the weighted ensemble of a default run and that of --adaptation onlin
 networks. In rows with "adapt" the session adapts. Weights are random, because times do not depend on them.
 
 python -m benchmarks.latency RUN ... times the parts of delivered models, and then sessions without adaptation, with
-adaptation, and with adaptation and labels. --export also times a file of each format.
+adaptation, and with adaptation and labels.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import torch
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.export.formats import FORMATS
 from autotransfer.export.verification import sample_windows
 from autotransfer.models.building import CandidateFits, build_model
 from autotransfer.models.loading import load_classifier
@@ -141,7 +140,7 @@ def _short(setting: Setting) -> str:
     return ", ".join([setting.encoder, *words])[:60]
 
 
-def time_run(run: Path, timed: int, *, export: bool = False) -> Iterator[str]:
+def time_run(run: Path, timed: int) -> Iterator[str]:
     model = load_classifier(run)
     windows = sample_windows(model, 64, torch.Generator().manual_seed(0))
     channels, times = windows.shape[1:]
@@ -162,22 +161,15 @@ def time_run(run: Path, timed: int, *, export: bool = False) -> Iterator[str]:
         note = "" if not adapt or session.adapts else " (does not adapt)"
         times_ms = time_windows(session.predict_proba, arrays, timed)
         yield f"  {name + note:<60} {len(model.candidates):>3} {format_times(times_ms)}"
-    for name in ("onnx", "torch") if export else ():
-        predict = FORMATS[name].open(FORMATS[name].write(model), None)
-        times_ms = time_windows(predict, windows[:, None], timed)
-        yield f"  {name:<60} {len(model.candidates):>3} {format_times(times_ms)}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.latency", description=__doc__)
     parser.add_argument("runs", nargs="*", type=Path, help="folders of runs or models; default: random models")
     parser.add_argument("--windows", type=int, default=TIMED, help="number of timed windows")
-    parser.add_argument("--export", action="store_true", help="also time exported files, which takes minutes")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    tables = [time_run(run, options.windows, export=options.export) for run in options.runs] or [
-        time_sessions(timed=options.windows)
-    ]
+    tables = [time_run(run, options.windows) for run in options.runs] or [time_sessions(timed=options.windows)]
     for table in tables:
         for row in table:
             print(row, flush=True)

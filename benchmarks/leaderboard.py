@@ -2,7 +2,7 @@
 
     python -m benchmarks.leaderboard --check FILE.csv    prints the first error of a submission, if it has one
     python -m benchmarks.leaderboard FILE.csv            checks a submission and prints its rank
-    python -m benchmarks.leaderboard --write             updates leaderboard.csv from field.csv and default_runs.csv
+    python -m benchmarks.leaderboard --write             updates leaderboard.csv from the other committed tables
 
 leaderboard.csv has the columns dataset, mode, pipeline, subject and score (balanced accuracy, averaged over seeds). A
 submission has the further column trained_on: the names of all subjects, separated by ";", whose labels were used in
@@ -24,15 +24,25 @@ from autotransfer.errors import UserError
 from autotransfer.files import write_atomically
 from autotransfer.words import score
 
-from .confirmation import ENSEMBLE, ConfirmationScores
+from .confirmation import read_confirmations
 from .csv_rows import read_table
-from .evidence import Scores, differences, read_scores, scores_by, set_means
-from .inference import format_sets_ahead, mean_over_subjects
+from .evidence import (
+    ENSEMBLE,
+    Scores,
+    data_sheets,
+    differences,
+    read_baseline_rows,
+    read_scores,
+    scores_by,
+    set_means,
+)
+from .inference import format_sets_ahead, mean_over_data
 from .markdown import markdown
 
 FOLDER = Path(__file__).parent.parent / "docs" / "results"
 HEADS = ["", "sets", "subjects", "mean over its sets", "minus AutoTransfer, same subjects", "sets ahead"]
-DEFAULT_RUNS = "AutoTransfer, today's defaults"
+OURS, OWN, DEFAULT_RUNS = "AutoTransfer", "own classifier", "AutoTransfer, development runs"
+PAPER = "EEGNet (paper)"  # of the runs of version 0.1.0
 MAX_ROWS = 7  # rows of a table on the page
 COLUMNS = ["dataset", "mode", "pipeline", "subject", "score"]
 TEXTS = dict.fromkeys((*COLUMNS[:4], "trained_on"), str)
@@ -45,18 +55,37 @@ MODES = {
 
 
 def update(folder: Path) -> pd.DataFrame:
-    """Return the leaderboard with its rows of these pipelines replaced by field.csv and default_runs.csv."""
+    """Return the leaderboard with all rows but those of version 0.1.0 replaced by the committed tables."""
     board = read_table(folder / "leaderboard.csv", dtype=TEXTS)
-    field = read_scores(folder, "field")
+    kept = board[board["pipeline"].isin([OURS, OWN, PAPER]) & board["dataset"].isin(_first_sets(board, folder))]
     runs = read_scores(folder, "default_runs").rename(columns={"data": "dataset"}).assign(baseline=DEFAULT_RUNS)
-    rows = pd.concat([field, runs]).rename(columns={"adaptation": "mode", "baseline": "pipeline"})
-    rows = rows.groupby(COLUMNS[:4])["score"].mean().round(5).reset_index()
-    ours = board[(board["mode"] == "zero-shot") & (board["pipeline"] == "AutoTransfer")]
-    rows = rows.merge(ours[["dataset", "subject"]])
+    second = read_confirmations(folder)[1]
+    confirmed = read_scores(folder / second.name, "zero_shot").assign(adaptation="zero-shot")
+    confirmed["baseline"] = confirmed["pipeline"].replace({ENSEMBLE: OURS})
+    baselines = read_baseline_rows(folder)
+    baselines = baselines[~baselines["source"].str.startswith("run ")]  # a run fits its own on its own folds
+    rows = pd.concat([_second_labels(folder), runs, confirmed.drop(columns="pipeline"), baselines])
+    rows = rows.rename(columns={"adaptation": "mode", "baseline": "pipeline"})
+    rows = rows[rows["subject"] != ""].groupby(COLUMNS[:4])["score"].mean().round(5).reset_index()
+    n_subjects = rows["dataset"].map(data_sheets(folder)["subjects"])
     counts = rows.groupby(COLUMNS[:3])["subject"].transform("size")
-    rows = rows[counts == rows["dataset"].map(ours["dataset"].value_counts())]
-    kept = board[~board["pipeline"].isin(set(field["baseline"]) | {DEFAULT_RUNS})]
+    rows = rows[(counts == n_subjects) | rows["mode"].str.startswith("labels")]
     return pd.concat([kept, rows[COLUMNS]]).sort_values(COLUMNS[:4], kind="stable")
+
+
+def _first_sets(board: pd.DataFrame, folder: Path) -> set[str]:
+    """Return the data sets on which version 0.1.0 was run."""
+    return set(board["dataset"]) - set(read_confirmations(folder)[1].ours)
+
+
+def _second_labels(folder: Path) -> pd.DataFrame:
+    """Return the replays of the second confirmation as rows."""
+    replay = read_scores(folder / read_confirmations(folder)[1].name, "replay")
+    labels = replay[replay["method"].isin(["calibrated", "own"])]
+    names = labels["method"].map({"calibrated": OURS, "own": OWN})
+    labels = labels.assign(baseline=names, adaptation="labels-" + labels["case"])
+    online = replay[(replay["method"] == "adapted") & (replay["case"] == "recorded")]
+    return pd.concat([labels, online.assign(baseline=OURS, adaptation="online")])
 
 
 def check(submission: pd.DataFrame, board: pd.DataFrame) -> None:
@@ -92,26 +121,29 @@ def check(submission: pd.DataFrame, board: pd.DataFrame) -> None:
             raise UserError(f"{where}: {min(absent)!r} is missing; score every subject once")
 
 
-def format_standings(board: pd.DataFrame) -> str:
-    """Return a table of means by data set for each mode, sorted by mean."""
-    blocks = []
-    for mode, rows in board.groupby("mode", sort=False):
-        means = rows.groupby(["pipeline", "dataset"])["score"].mean().unstack("dataset")
-        means.insert(0, "mean over sets", means.mean(axis=1))
-        means.insert(0, "sets", rows.groupby("pipeline")["dataset"].nunique())
-        order = means.sort_values(["sets", "mean over sets"], ascending=False)
-        blocks.append(f"{mode}: uses {MODES[str(mode)]}\n{order.round(3).to_string(na_rep='–')}")
-    return "\n\n".join(blocks)
+def format_ranks(board: pd.DataFrame, submission: pd.DataFrame) -> str:
+    """Return the rank of each submitted pipeline among all pipelines with its data sets."""
+    lines = []
+    for (mode, pipeline), rows in submission.groupby(["mode", "pipeline"]):
+        known = pd.concat([board[board["mode"] == mode], rows])
+        means = known.pivot_table(index="pipeline", columns="dataset", values="score")[rows["dataset"].unique()]
+        ranks = means.dropna().mean(axis=1).rank(ascending=False)
+        lines.append(
+            f"{mode}: {pipeline} has rank {ranks[str(pipeline)]:.0f} of {len(ranks)} on {means.shape[1]} data sets"
+        )
+    return "\n".join(lines)
 
 
 def format_page(folder: Path) -> str:
     """Return the tables of docs/leaderboard.md: the best pipelines compared with AutoTransfer on the same subjects."""
     scores = scores_by(read_table(folder / "leaderboard.csv", dtype=TEXTS), "mode", "pipeline", "dataset", "subject")
-    confirmation_sets = set(ConfirmationScores(folder).zero_shot[ENSEMBLE])
-    blocks = []
+    sheets, blocks = data_sheets(folder), []
     for mode in ("zero-shot", "transductive", "labels-5"):
-        ours = scores[mode]["AutoTransfer"]
-        for title, wanted in {"confirmation": confirmation_sets, "development": set(ours) - confirmation_sets}.items():
+        ours = scores[mode][OURS]
+        for used in sorted(sheets["used"].unique()):
+            wanted = set(sheets.index[sheets["used"] == used]) & set(ours)
+            if not wanted:
+                continue
             rows = []
             for pipeline, by_set in scores[mode].items():
                 chosen = {dataset: subjects for dataset, subjects in by_set.items() if dataset in wanted}
@@ -119,7 +151,7 @@ def format_page(folder: Path) -> str:
                     rows.append(_standing_row(pipeline, chosen, ours))
             rows.sort(key=lambda row: -row[0])
             table = markdown(HEADS, [cells for _, cells in rows[:MAX_ROWS]])
-            blocks.append(f"**{mode}**, sets of the {title}:\n\n{table}")
+            blocks.append(f"**{mode}**, {used}:\n\n{table}")
     return "\n".join(blocks)
 
 
@@ -130,10 +162,10 @@ def _standing_row(pipeline: str, scores: Scores, ours: Scores) -> tuple[float, l
         str(sum(map(len, scores.values()))),
         score(fmean(set_means(scores).values())),
     ]
-    if pipeline == "AutoTransfer":
+    if pipeline == OURS:
         return 0.0, [*cells, "–", "–"]
     gaps = differences(scores, ours)
-    gap = mean_over_subjects(gaps)
+    gap = mean_over_data(gaps)
     return gap.value, [*cells, str(gap), format_sets_ahead(gaps)]
 
 
@@ -158,20 +190,16 @@ def main(arguments: list[str] | None = None) -> int:
         write_atomically(path, csv_text(update(options.folder)))
         return 0
     board = read_table(path, dtype=TEXTS)
+    path = options.check or options.submission or parser.error("name a file, or use --write")
     try:
-        if path := options.check or options.submission:
-            submission = read_submission(path)
-            check(submission, board)
-            if options.check:
-                sets = submission["dataset"].nunique()
-                print(f"{path}: the {len(submission)} scores on {sets} data sets are valid")
-                return 0
-            board = pd.concat([board, submission[COLUMNS]])
-            board = board[board["mode"].isin(submission["mode"]) & board["dataset"].isin(submission["dataset"])]
+        submission = read_submission(path)
+        check(submission, board)
     except UserError as error:
         print(f"leaderboard: {error}", file=sys.stderr)
         return 2
-    print(format_standings(board))
+    print(f"{path}: the {len(submission)} scores on {submission['dataset'].nunique()} data sets are valid")
+    if not options.check:
+        print(format_ranks(board, submission))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Write the tables and figures of docs/results.md and docs/leaderboard.md from the committed tables of scores.
+"""Write the tables, figures and numbers of README and of the pages on results from the committed tables of scores.
 
     python -m benchmarks.results [FOLDER] [--page FILE ...]
 
@@ -13,20 +13,31 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from . import confirmation, field_tables, leaderboard
+from . import confirmation, field_tables, leaderboard, penalties
 from .anytime import limit_costs
-from .default_runs import default_runs_table
-from .first_stage import first_stage_table
+from .data_sheets import data_sheets_table
+from .default_runs import describe_versions, format_table
+from .evidence import read_scores
+from .first_stage import first_stage_table, five_label_outliers
+from .online import gains_table
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGE_NAMES = ("results", "leaderboard", "data_sheets", "online", "negative_result")
+PAGES = [ROOT / "README.md", *(DOCS / f"{name}.md" for name in PAGE_NAMES)]
 PART = re.compile(r"(<!-- results: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 PARTS: dict[str, Callable[[Path], str]] = {
     **confirmation.PARTS,
     **field_tables.PARTS,
+    **penalties.PARTS,
     "leaderboard": leaderboard.format_page,
-    "default_runs": default_runs_table,
+    "data_sheets": data_sheets_table,
+    "default_runs": lambda folder: format_table(read_scores(folder, "default_runs")),
+    "development_versions": describe_versions,
     "limit_costs": limit_costs,
     "first_stage": first_stage_table,
+    "five_labels": five_label_outliers,
+    "online_gains": gains_table,
 }
 
 
@@ -38,7 +49,7 @@ def fill(page: str, folder: Path) -> str:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, default=DOCS / "results")
-    parser.add_argument("--page", type=Path, nargs="+", default=[DOCS / "results.md", DOCS / "leaderboard.md"])
+    parser.add_argument("--page", type=Path, nargs="+", default=PAGES)
     options = parser.parse_args(arguments)
     for page in options.page:
         page.write_text(fill(page.read_text(encoding="utf-8"), options.folder), encoding="utf-8")

@@ -27,6 +27,10 @@ from sklearn.preprocessing import StandardScaler
 import autotransfer as at
 
 Array = NDArray[np.floating[Any]]
+Classes = NDArray[np.int64]
+Predictions = Iterator[tuple[str, str, Classes]]  # name, adaptation, classes (n,) of the test windows
+
+ZERO_SHOT, ONLINE, TRANSDUCTIVE = "zero-shot", "online", "transductive"
 
 POINTS = 16  # samples of a downsampled window, and bands of a spectrum
 EMBEDDED = 16  # number of channels to which delays extend a recording with fewer
@@ -82,28 +86,20 @@ def features(X: Array) -> Array:
     return np.concatenate([means, np.log(bands + scale), np.log(spreads + scale)], 2).reshape(len(X), -1)
 
 
-def lda(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    yield "lda", discriminant(features(task.X), task)
+def lda(task: Task) -> Predictions:
+    yield "shrinkage LDA", ZERO_SHOT, discriminant(features(task.X), task)
 
 
-def log_power(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
+def log_power(task: Task) -> Predictions:
     """Predict from the log variance of each channel."""
-    yield "log_power", discriminant(np.log(np.maximum(task.X.var(2), np.finfo(np.float32).tiny)), task)
-
-
-def hudgins(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Predict from time-domain features after Hudgins et al. (1993), without and with autoregression.
-
-    The groups HTD and TDAR of LibEMG are used unchanged and z-scored by subject.
-    """
-    features, coefficients = _compute_once("hudgins", task, b"", lambda: (time_domain(task.X), autoregression(task.X)))
-    for name, values in {"hudgins": features, "hudgins_ar": np.concatenate([features, coefficients], 1)}.items():
-        yield name, discriminant(values, task)
-        yield f"{name}_by_subject", discriminant(standardize_by_subject(values, task.subject), task)
+    yield (
+        "LDA on log power",
+        ZERO_SHOT,
+        discriminant(np.log(np.maximum(task.X.var(2), np.finfo(np.float32).tiny)), task),
+    )
 
 
 _CACHE: dict[str, tuple[Any, Any]] = {}
-ORDER = 4  # of the autoregression
 
 
 def _compute_once(name: str, task: Task, units: bytes, compute: Callable[[], Any]) -> Any:
@@ -112,23 +108,6 @@ def _compute_once(name: str, task: Task, units: bytes, compute: Callable[[], Any
     if name not in _CACHE or _CACHE[name][0] != key:
         _CACHE[name] = (key, compute())
     return _CACHE[name][1]
-
-
-def time_domain(X: Array) -> Array:
-    """Return mean absolute value, zero crossings, slope sign changes and waveform length: (N, C, T) -> (N, 4C)."""
-    slope = np.diff(X, axis=2)
-    crossings, turns = ((signal[..., :-1] * signal[..., 1:] < 0).sum(2) for signal in (X, slope))
-    return np.concatenate([np.abs(X).mean(2), crossings, turns, np.abs(slope).sum(2)], 1)
-
-
-def autoregression(X: Array, order: int = ORDER) -> Array:
-    """Return Yule–Walker coefficients of each channel: (N, C, T) -> (N, C·order)."""
-    X = np.asarray(X - X.mean(2, keepdims=True), dtype=np.float64)
-    lags = np.stack([(X[..., : X.shape[2] - k] * X[..., k:]).sum(2) for k in range(order + 1)], 2)  # (N, C, order + 1)
-    power = np.where(lags[..., :1] > 0, lags[..., :1], 1.0)
-    distance = np.abs(np.subtract.outer(np.arange(order), np.arange(order)))
-    matrix = (lags / power)[..., distance] + 1e-6 * np.eye(order)  # a flat channel has no autocorrelation
-    return np.linalg.solve(matrix, (lags / power)[..., 1:, None])[..., 0].reshape(len(X), -1)
 
 
 def standardize_by_subject(values: Array, subject: NDArray[np.int64]) -> Array:
@@ -152,17 +131,17 @@ def discriminant(values: Array, task: Task) -> NDArray[np.int64]:
 # ---- Riemannian tangent spaces ---------------------------------------------------------------------------------------
 
 
-def riemann(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
+def riemann(task: Task) -> Predictions:
     """Predict from covariances, with delayed copies of the channels if there are fewer than 16."""
     unit = _median_scale(task)
 
     def compute() -> SubjectTangents:
         return SubjectTangents.compute(oas_covariances(_append_delays(_scale(task.X, unit), task.sfreq)), task.subject)
 
-    yield from _predict_in_tangent_space("riemann", _compute_once("riemann", task, unit.tobytes(), compute), task)
+    yield from _predict_in_tangent_space("pyRiemann", _compute_once("riemann", task, unit.tobytes(), compute), task)
 
 
-def log_euclidean(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
+def log_euclidean(task: Task) -> Predictions:
     """Predict from logarithms of covariances: pyRiemann's tangent space with its log-Euclidean metric.
 
     Vectors are used unchanged and with each subject's mean subtracted. Delays and shrinkage were selected by scores on
@@ -170,12 +149,12 @@ def log_euclidean(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """
     unit = _median_scale(task)
     vectors = _compute_once("logm", task, unit.tobytes(), lambda: upper(logm(oas_covariances(_scale(task.X, unit)))))
-    yield "log_euclidean", _predict_logistic(vectors, task)
+    yield "pyRiemann, log-Euclidean", ZERO_SHOT, _predict_logistic(vectors, task)
 
     centered = vectors.copy()
     for k in np.unique(task.subject):
         centered[task.subject == k] -= vectors[task.subject == k].mean(0)
-    yield "log_euclidean_recentered", _predict_logistic(centered, task)
+    yield "pyRiemann, log-Euclidean", TRANSDUCTIVE, _predict_logistic(centered, task)
 
 
 def _predict_logistic(vectors: Array, task: Task) -> NDArray[np.int64]:
@@ -183,7 +162,7 @@ def _predict_logistic(vectors: Array, task: Task) -> NDArray[np.int64]:
     return np.asarray(model.fit(vectors[task.known], task.y[task.known]).predict(vectors[task.test]))
 
 
-def riemann_templates(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
+def riemann_templates(task: Task) -> Predictions:
     """Predict from covariances of xDAWN-filtered windows together with the filtered class means.
 
     The baseline is for signals that are locked to an event, and is skipped if there are many classes.
@@ -194,7 +173,7 @@ def riemann_templates(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
     transformer = XdawnCovariances(FILTERS, estimator="oas", xdawn_estimator="oas")
     transformer.fit(X[task.known], task.y[task.known])
     yield from _predict_in_tangent_space(
-        "riemann_templates", SubjectTangents.compute(transformer.transform(X), task.subject), task
+        "pyRiemann, templates", SubjectTangents.compute(transformer.transform(X), task.subject), task
     )
 
 
@@ -243,7 +222,7 @@ class SubjectTangents:
         return cls(C, means, vectors)
 
 
-def _predict_in_tangent_space(name: str, data: SubjectTangents, task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
+def _predict_in_tangent_space(name: str, data: SubjectTangents, task: Task) -> Predictions:
     """Yield predictions in the tangent space: not centered, centered by subject, and with a running mean.
 
     Vectors that are not centered are tangent at the mean of the means of known subjects. Centering uses all windows of
@@ -251,14 +230,18 @@ def _predict_in_tangent_space(name: str, data: SubjectTangents, task: Task) -> I
     """
     known, test, C = task.known, task.test, data.C
     prior = mean_riemann(data.means[np.unique(task.subject[known])], tol=1e-6)
-    yield name, _fit_classifier(tangent(C[known], prior), task).predict(tangent(C[test], prior))
+    yield name, ZERO_SHOT, _fit_classifier(tangent(C[known], prior), task).predict(tangent(C[test], prior))
 
     model = _fit_classifier(data.vectors[known], task)
-    yield f"{name}_recentered", model.predict(data.vectors[test])
+    yield name, TRANSDUCTIVE, model.predict(data.vectors[test])
 
     shuffled = np.random.default_rng(task.seed).permutation(len(test))
-    yield f"{name}_running", model.predict(running_tangent(C[test], prior, shuffled))
-    yield f"{name}_running_file_order", model.predict(running_tangent(C[test], prior, np.arange(len(test))))
+    yield f"{name}, running mean", ONLINE, model.predict(running_tangent(C[test], prior, shuffled))
+    yield (
+        f"{name}, running mean, order of the file",
+        ONLINE,
+        model.predict(running_tangent(C[test], prior, np.arange(len(test)))),
+    )
 
 
 def tangent(C: Array, at_mean: Array) -> Array:

@@ -1,20 +1,19 @@
-"""Statistics of the confirmation have known results, and README quotes their numbers."""
+"""Statistics of subjects that are nested in data sets, and the collection of baselines, have known results."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks import confirmation, inference
+from benchmarks import inference
+from benchmarks.evidence import collect_baselines, read_baseline_rows, select_best
 from benchmarks.markdown import bold_best
 from scipy import stats
 
 from autotransfer.training.intervals import bootstrap_interval
 
-ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "docs" / "results"
+RESULTS = Path(__file__).parent.parent / "docs" / "results"
 
 
 def nested(seed: int, sets: int = 12, people: int = 15, between: float = 0.03) -> dict[str, dict[str, float]]:
@@ -27,8 +26,7 @@ def nested(seed: int, sets: int = 12, people: int = 15, between: float = 0.03) -
 
 
 def test_the_interval_of_sets_and_subjects_covers_the_mean() -> None:
-    """Where sets differ, an interval over subjects alone is far too narrow; the hierarchical one covers at least 95
-    %."""
+    """If sets differ, an interval over subjects alone is far too narrow; the hierarchical one covers at least 95 %."""
     both = people = 0
     for seed in range(60):
         low, high = inference.mean_over_both(nested(seed), resamples=500).interval or (0, 0)
@@ -59,11 +57,22 @@ def test_the_best_is_bold() -> None:
     assert bold_best([None]) == ["–"]
 
 
-def test_readme_quotes_the_scores() -> None:
-    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    first = re.search(r"\.\d{3} balanced accuracy \(95 % interval \.\d{3} to \.\d{3}\)", readme)
-    assert first is not None
-    assert first[0] == confirmation.headline(RESULTS), "the first number is the confirmation's"
-    assert re.findall(r"(?<!\d)\.\d{3}\b", readme)[:3] == re.findall(r"\.\d{3}", first[0])
-    confirmed = confirmation.ConfirmationScores(RESULTS)
-    assert sum(map(len, confirmed.zero_shot[confirmation.ENSEMBLE].values())) == 166
+def test_a_new_file_of_baselines_counts(tmp_path: Path) -> None:
+    for path in RESULTS.rglob("*.csv"):
+        (tmp_path / path.relative_to(RESULTS)).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path.relative_to(RESULTS)).symlink_to(path)
+    before = collect_baselines(tmp_path, "emg_minimal", "zero-shot")
+    rows = [f"emg_minimal,new,zero-shot,{k},0.99" for k in range(10)]  # one subject is missing
+    rows += ["emg_minimal,mean only,zero-shot,,0.97", "emg_minimal,moving,transductive,,0.98"]
+    (tmp_path / "baselines" / "new.csv").write_text("\n".join(["dataset,baseline,adaptation,subject,score", *rows]))
+    collect_baselines.cache_clear()
+    read_baseline_rows.cache_clear()
+    after = collect_baselines(tmp_path, "emg_minimal", "zero-shot")
+    assert {baseline.name for baseline in after} - {baseline.name for baseline in before} == {"mean only"}
+    best = select_best(after)
+    assert best is not None
+    assert (best.name, best.kind, best.source, best.mean) == ("mean only", "generic", "new", 0.97)
+    assert best.subtract_from({"a": 1.0, "b": 0.9}) == pytest.approx({"a": 0.03, "b": -0.07})
+    assert "moving, all windows" in {b.name for b in collect_baselines(tmp_path, "emg_minimal", "transductive")}
+    assert len(after) > 25
+    assert all("" in b.scores or len(b.scores) == 11 for b in after)
