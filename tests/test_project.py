@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import subprocess
 import sys
@@ -31,6 +32,11 @@ def test_one_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["dynamic"] == ["version"]
     assert stored("CITATION.cff")["license"] == project["license"]
+
+
+def test_the_release_notes_have_the_hash_of_the_protocol() -> None:
+    digest = hashlib.sha256((ROOT / "benchmarks" / "protocol.md").read_bytes()).hexdigest()
+    assert digest in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), "a protocol is not changed after a release"
 
 
 def test_commits_are_checked_by_the_ruff_of_the_suite() -> None:
