@@ -80,7 +80,7 @@ def finished(
     )  # fmt: skip
     choice = _choice(run, chosen)
     leakage = {"paper_network": _leakage(draw, subjects, 0.72), "chosen": _leakage(draw, subjects, 0.31)}
-    if choice.paper_network_won:
+    if choice.is_paper_network_chosen:
         leakage.pop("chosen")
     return replace(run, choice=choice, leakage=leakage)
 
@@ -277,7 +277,7 @@ def in_stages() -> Summary:
     return replace(run, choice=replace(run.choice, stages=found, end_reason="the time is over"))
 
 
-def paper_network_won(n_subjects: int = 9) -> Summary:
+def is_paper_network_chosen(n_subjects: int = 9) -> Summary:
     return finished(n_subjects, gain=-0.03, chosen="paper_network", seed=3)
 
 
@@ -316,7 +316,7 @@ EXAMPLES: dict[str, Callable[[], Summary]] = {
     "average": averaged,
     "stages": in_stages,
     "average of three": lambda: averaged(finished(3, seed=1)),
-    "paper_network": paper_network_won,
+    "paper_network": is_paper_network_chosen,
     "unfinished": unfinished,
     "hostile": hostile,
     "empty": empty,

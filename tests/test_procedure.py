@@ -78,7 +78,7 @@ def test_choice_agrees_with_the_table(finished: tuple[Run, Choice]) -> None:
     assert choice.validation_q25 == pytest.approx(q25.to_dict())
     best = max(names, key=lambda name: (round(q25[name], 12), round(by_subject.loc[name].mean(), 12)))
     assert choice.chosen.name == best
-    assert choice.paper_network_won == (best == "paper_network")
+    assert choice.is_paper_network_chosen == (best == "paper_network")
     tests = table.set_index(["setting", "test_subject"])["test_score"]
     for subject in range(4):
         assert choice.test_scores["chosen"][str(subject)] == pytest.approx(tests[best, subject])

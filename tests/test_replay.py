@@ -224,5 +224,5 @@ def test_harm_is_the_share_of_subjects_that_lose() -> None:
         zero_shot={"recorded": values}, adapted={"recorded": lower}, methods={}, adaptation_method="none",
         before_calibration={"1": values}, calibrated={"1": values}, personal={}, calibrates_with=[],
     )  # fmt: skip
-    assert played.harmed == (0.25, 4)
-    assert played.harmed_by_labels == {"1": (0.0, 4)}
+    assert played.harm == (0.25, 4)
+    assert played.harm_by_labels == {"1": (0.0, 4)}

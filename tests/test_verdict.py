@@ -120,7 +120,7 @@ def test_the_headline_follows_from_the_scores() -> None:
 def test_subjects_below_the_required_score_are_named() -> None:
     scores = {"anna": 0.55, "ben": 0.81, "cleo": 0.69}
     choice = of(nested_test_scores=scores, at_least=0.7)
-    assert list(choice.below) == ["anna", "cleo"]
+    assert list(choice.low_scores) == ["anna", "cleo"]
     line = describe_worst(choice)
     assert line.startswith("Worst subject: .550 (subject anna).")
     assert "2 of 3 subjects (anna: .550, cleo: .690)" in line

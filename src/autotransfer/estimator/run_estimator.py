@@ -23,7 +23,7 @@ from ..recordings import Recordings, save_npz
 from ..report.collect import collect
 from ..report.page import import_plotly, write
 from ..runs.choice import Choice, read_choice
-from ..runs.data_facts import changed_column, column_digests, fingerprint
+from ..runs.data_facts import column_digests, find_changed_column, fingerprint
 from ..runs.lock import Lock
 from ..runs.options import RunOptions
 from ..runs.run import Run, Tell, check_unused, is_run
@@ -137,7 +137,7 @@ def _check_same_run(run: Run, recordings: Recordings, options: RunOptions) -> No
     changed.sort(key=lambda name: name == "max_epochs")  # last, because its default depends on other options
     if not has_same_names or fingerprint(stored) != fingerprint(given):
         difference = "on other data"
-    elif (column := changed_column(digests, stored)) is not None:
+    elif (column := find_changed_column(digests, stored)) is not None:
         difference = f"on data with another column {shown(column)}"
     elif changed:
         difference = f"with {changed[0]}={old.get(changed[0])!r}, not {new.get(changed[0])!r}"

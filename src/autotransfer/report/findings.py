@@ -82,10 +82,10 @@ def describe_below(choice: Choice) -> str:
     """Return the subjects below the required score; nothing if no score is required."""
     if choice.at_least is None:
         return ""
-    if not choice.below:
+    if not choice.low_scores:
         return f"No subject scores below {score(choice.at_least)}."
-    names = [f"{short_name(name)}: {score(value)}" for name, value in choice.below.items()]
-    below = f"{len(choice.below)} of {count(len(choice.estimate), 'subject')}"
+    names = [f"{short_name(name)}: {score(value)}" for name, value in choice.low_scores.items()]
+    below = f"{len(choice.low_scores)} of {count(len(choice.estimate), 'subject')}"
     return f"Below {score(choice.at_least)}: {below} ({', '.join(names)})."
 
 
@@ -133,8 +133,8 @@ def describe_session(replayed: ReplayResult) -> str:
 
 def describe_losses(replayed: ReplayResult) -> str:
     """Return how many subjects have a lower score with online adaptation and with calibration."""
-    by_labels = replayed.harmed_by_labels.items()
-    harmed = {"online adaptation": replayed.harmed}
+    by_labels = replayed.harm_by_labels.items()
+    harmed = {"online adaptation": replayed.harm}
     harmed |= {f"{count(int(n), 'labeled window')} of each class": part for n, part in by_labels}
     counts = [f"{round(part * n_subjects)} of {n_subjects} with {name}" for name, (part, n_subjects) in harmed.items()]
     return f"Subjects that lose more than {score(HARM)}: {', '.join(counts)}."
@@ -175,7 +175,7 @@ def describe_model(choice: Choice) -> str:
         for family, weight in list(choice.ensemble.families.items())[:1]:
             sentence += f" The largest weight, {share(weight)}, is on {family_words(family)}."
         return sentence
-    if not choice.paper_network_won:
+    if not choice.is_paper_network_chosen:
         return f"The delivered model is {choice.chosen.name}, which had the best validation scores."
     censored = any(named.setting.penalty is not None for named in choice.shortlist)
     reason = "censoring did not help on these recordings" if censored else "no censor was tried"

@@ -91,7 +91,7 @@ class Summary:
             return {"paper_network": self.options.reference}
         paper, chosen = None if choice.paper_network is None else choice.paper_network.setting, choice.chosen.setting
         settings |= {} if paper is None else {"paper_network": paper}
-        settings |= {} if choice.paper_network_won else {"chosen": chosen}
+        settings |= {} if choice.is_paper_network_chosen else {"chosen": chosen}
         if chosen.penalty is not None:
             folds: dict[Setting, set[int]] = {}
             for fit in self.fits:

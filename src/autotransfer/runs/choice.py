@@ -1,4 +1,4 @@
-"""Result of a run: the selected model, its test scores and what the report draws, stored in choice.json."""
+"""Result of a run: the selected model, its test scores and data for the figures of the report, in choice.json."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Scores = dict[str, float]  # by subject or by the name of a setting
 
 
 def _check_scores(tables: Iterable[Scores], lowest: float = -1.0) -> None:
-    """Raise unless every score is possible; choice.json may have been edited."""
+    """Raise unless every score is possible, because choice.json may have been edited."""
     for table in tables:
         if not all(math.isnan(value) or value == -math.inf or lowest <= value <= 1 for value in table.values()):
             raise UserError(f"a score is outside [{lowest:g}, 1]")
@@ -35,7 +35,7 @@ def _check_scores(tables: Iterable[Scores], lowest: float = -1.0) -> None:
 
 @dataclass(frozen=True)
 class NamedSetting:
-    """Setting with its name, which is unique in a run."""
+    """Setting with a name that is unique in a run."""
 
     name: str
     setting: Setting
@@ -58,7 +58,7 @@ class WeightedCandidate:
 
     name: str
     family: str  # model family: eegnet, shallow, features, tangent, templates, or a user's encoder
-    share: float  # share of the sum of all weights
+    share: float  # fraction of the sum of all weights
     weight: float  # factor of its log-probabilities, share / temperature; in regression, factor of its predictions
     strength: float | None = None  # strength of the ridge penalty in regression
 
@@ -68,32 +68,32 @@ class Ensemble:
     """Weights of candidates, which multiply their log-probabilities."""
 
     candidates: list[WeightedCandidate]  # in descending order of weight
-    nested: dict[str, dict[str, float]]  # by subject: weights by name, found without the subject
-    nested_uncensored: dict[str, dict[str, float]] = field(default_factory=dict)  # as nested, without penalties
+    nested: dict[str, dict[str, float]]  # by subject: weights by name, fitted without the subject
+    nested_uncensored: dict[str, dict[str, float]] = field(default_factory=dict)  # `nested` of unpenalized candidates
 
     def __post_init__(self) -> None:
-        every = [self.weights, *self.nested.values(), *self.nested_uncensored.values()]
-        finite = all(beta >= 0 and math.isfinite(beta) for found in every for beta in found.values())
-        is_numeric = any(weighted.strength is not None for weighted in self.candidates)
-        # In regression a constant may have all the weight, and candidates none.
-        if not (finite and (is_numeric or all(sum(found.values()) > 0 for found in every))):
+        tables = [self.weights, *self.nested.values(), *self.nested_uncensored.values()]
+        are_finite = all(beta >= 0 and math.isfinite(beta) for table in tables for beta in table.values())
+        is_numeric = any(candidate.strength is not None for candidate in self.candidates)
+        # In regression, all weights are 0 if the mean of the training targets predicts best.
+        if not (are_finite and (is_numeric or all(sum(table.values()) > 0 for table in tables))):
             raise UserError("weights of the ensemble are not finite and positive")
 
     @property
     def weights(self) -> dict[str, float]:
-        return {weighted.name: weighted.weight for weighted in self.candidates}
+        return {candidate.name: candidate.weight for candidate in self.candidates}
 
     @property
     def temperature(self) -> float:
-        """Return the temperature, which divides the weighted log-probabilities."""
+        """Return the temperature, the divisor of the weighted log-probabilities."""
         return 1 / (sum(self.weights.values()) or 1.0)
 
     @property
     def families(self) -> dict[str, float]:
         """Return the share of each model family in descending order."""
         shares: dict[str, float] = {}
-        for weighted in self.candidates:
-            shares[weighted.family] = shares.get(weighted.family, 0.0) + weighted.share
+        for candidate in self.candidates:
+            shares[candidate.family] = shares.get(candidate.family, 0.0) + candidate.share
         return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
@@ -103,14 +103,14 @@ class Calibration:
 
     confidence: list[float]  # mean probability of the predicted class, by bin
     accuracy: list[float]  # by bin
-    share: list[float]  # share of all windows, by bin
+    share: list[float]  # fraction of all windows, by bin
     error: float  # expected calibration error
     error_before: float  # expected calibration error without the temperature
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """Confidence and accuracy of the delivered model on one subject, with equal weight of all classes."""
+    """Confidence and accuracy of the delivered model on one subject, with equal weights of all classes."""
 
     confidence: float  # mean probability of the predicted class
     accuracy: float
@@ -122,33 +122,33 @@ class Reliability:
         return self.confidence - self.accuracy
 
 
-HARM = 0.02  # loss of score above which a subject counts as harmed
+HARM = 0.02  # decrease of the score above which a subject counts as harmed
 
 
-def _harmed(gains: list[float]) -> tuple[float, int]:
-    """Return the share of gains that are losses of more than HARM, and the number of gains."""
+def _compute_harm(gains: list[float]) -> tuple[float, int]:
+    """Return the share of gains below −HARM, and the number of gains."""
     return (sum(gain < -HARM for gain in gains) / len(gains) if gains else 0.0), len(gains)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayResult:
-    """Scores of held-out subjects whose windows are replayed, by fits and weights that left the subject out."""
+    """Scores of held-out subjects whose windows are replayed, by fits and weights that do not depend on the subject."""
 
-    zero_shot: dict[str, Scores]  # by order of the windows (recorded, balanced, …): without adaptation
-    adapted: dict[str, Scores]  # by order, with the adaptation method that is selected on the other subjects
+    zero_shot: dict[str, Scores]  # by order of windows (recorded, balanced, …): scores without adaptation
+    adapted: dict[str, Scores]  # by order: scores with the method that is selected on the other subjects
     methods: dict[str, dict[str, Scores]]  # by adaptation method and order
     before_calibration: dict[str, Scores]  # by number of labels per class: the delivered model on unlabeled windows
     calibrated: dict[str, Scores]  # by number of labels per class: the calibrated model on these windows
     personal: dict[str, Scores]  # by number of labels per class: a classifier trained on the labels alone
     adaptation_method: str  # selected on all subjects; "none" if the mean gain is not positive
-    calibrates_with: list[int]  # numbers of labels per class by which subjects gained
+    calibrates_with: list[int]  # numbers of labels per class with which calibration does not lower scores
     trust: dict[str, list[float]] = field(default_factory=dict)  # share and sharpness by number of labels per class
-    # The remaining fields are about the online ensemble, and empty if there is none.
-    online: dict[str, Scores] = field(default_factory=dict)  # by order, with the rule selected on the other subjects
-    all_windows: Scores = field(default_factory=dict)  # with all windows of a subject at once
+    # The remaining fields describe the online ensemble, if there is one.
+    online: dict[str, Scores] = field(default_factory=dict)  # by order, with the rule selected on other subjects
+    all_windows: Scores = field(default_factory=dict)  # scores with all windows of a subject at once
     rule: CenteringRule | None = None  # selected on all subjects
-    online_session: bool = False  # whether sessions of the delivered model use it
-    online_all_windows: bool = False  # whether adapt="all" uses it
+    online_session: bool = False  # whether sessions of the delivered model use the ensemble
+    online_all_windows: bool = False  # whether adapt="all" uses the ensemble
 
     @property
     def session_method(self) -> str:
@@ -157,7 +157,7 @@ class ReplayResult:
 
     @property
     def gains(self) -> dict[str, float]:
-        """Return the gain of each subject by online adaptation without labels, the mean over orders of windows."""
+        """Return the mean gain over orders of windows by online adaptation without labels, for each subject."""
         gains: dict[str, list[float]] = {}
         for order, scores in self.zero_shot.items():
             for name, value in scores.items():
@@ -169,16 +169,16 @@ class ReplayResult:
         return sum(self.gains.values()) / (len(self.gains) or 1)
 
     @property
-    def harmed(self) -> tuple[float, int]:
+    def harm(self) -> tuple[float, int]:
         """Return the share of subjects harmed by online adaptation, and the number of subjects."""
-        return _harmed(list(self.gains.values()))
+        return _compute_harm(list(self.gains.values()))
 
     @property
-    def harmed_by_labels(self) -> dict[str, tuple[float, int]]:
-        """Return, by number of labels per class, the share of subjects harmed by calibration and their number."""
+    def harm_by_labels(self) -> dict[str, tuple[float, int]]:
+        """Return the share of subjects harmed by calibration and the number of subjects, by number of labels."""
         before = self.before_calibration
         return {
-            n: _harmed([score - before[n][name] for name, score in scores.items() if name in before[n]])
+            n: _compute_harm([score - before[n][name] for name, score in scores.items() if name in before[n]])
             for n, scores in self.calibrated.items()
         }
 
@@ -196,7 +196,7 @@ class PredictionSetScores:
     thresholds: Thresholds  # thresholds of the delivered model, from all subjects
     coverage: dict[str, Scores]  # by requested coverage and subject: share of sets with the true class
     set_size: dict[str, Scores]  # by requested coverage and subject: mean number of classes in a set
-    answered_share: dict[str, Scores]  # by requested share of abstention and subject: share of windows answered
+    answered_share: dict[str, Scores]  # by requested share of abstention and subject: share of predicted windows
     answered_accuracy: dict[str, Scores]  # by requested share of abstention and subject: accuracy on these windows
 
     def __post_init__(self) -> None:
@@ -225,12 +225,12 @@ class IntervalCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class StageScore:
-    """Interim result after a stage, of everything trained until then."""
+    """Interim result of all models that are trained after a stage."""
 
     name: str
-    number: int  # position of the stage in the plan
+    number: int  # index of the stage in the plan
     seconds: float  # time since the run started
-    scores: Scores  # by subject or held-out unit, each selected without it
+    scores: Scores  # by subject or held-out unit, of models selected without the subject
     score: float  # mean over subjects
     interval: list[float]  # 95 % interval of the mean; empty for a single subject
 
@@ -249,7 +249,7 @@ class StageScore:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Model that a run delivers, and the model it would deliver without each subject. No test score is used."""
+    """Model that a run delivers, and the models it would deliver without each subject. Test scores are not used."""
 
     shortlist: list[NamedSetting]  # candidates: settings that were trained on every fold
     chosen: NamedSetting  # best single candidate, which is delivered alone if there is no ensemble
@@ -258,7 +258,7 @@ class Selection:
     validation_q25: Scores  # by name of a candidate: lower quartile over validation subjects
     validation_mean: Scores
     nested_choices: dict[str, str]  # by held-out subject: name of the best single candidate without the subject
-    nested_uncensored_choices: dict[str, str]  # as nested_choices, among candidates without a penalty
+    nested_uncensored_choices: dict[str, str]  # as `nested_choices`, among candidates without a penalty
     adaptation: str  # use of a new subject's unlabeled windows: none, online or transductive
     ensemble: Ensemble | None = None  # None if the chosen setting is delivered alone
 
@@ -277,7 +277,7 @@ class Selection:
         return {named.setting: weights[named.name] for named in self.shortlist if named.name in weights}
 
     @property
-    def paper_network_won(self) -> bool:
+    def is_paper_network_chosen(self) -> bool:
         return self.paper_network is not None and self.chosen.setting == self.paper_network.setting
 
     @property
@@ -289,10 +289,10 @@ class Selection:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Test scores by subject of a selection that was made without them."""
+    """Test scores of selected models by subject. The selection does not depend on test scores."""
 
-    test_scores: dict[str, Scores]  # by role (chosen, best_uncensored, paper_network): single settings, selected once
-    nested_test_scores: Scores  # the delivered model, selected without each subject
+    test_scores: dict[str, Scores]  # single settings by role: chosen, best_uncensored, paper_network
+    nested_test_scores: Scores  # scores of the delivered model, selected without each subject
     # Models that could be delivered instead: best_single, equal_weights, uncensored (no candidate with a penalty), and
     # paper_network, the ensemble of these networks.
     alternatives: dict[str, Scores] = field(default_factory=dict)
@@ -300,9 +300,9 @@ class Evaluation:
     skipped_baselines: dict[str, str] = field(default_factory=dict)  # by name of a baseline: why it has no scores
     metric: str = BALANCED_ACCURACY  # metric of all scores except other_metrics
     chance: float | None = None  # score of guessing; None if unknown
-    guessing: Scores = field(default_factory=dict)  # score of guessing by subject, if it differs between subjects
+    guessing: Scores = field(default_factory=dict)  # score of guessing by subject, if subjects have different scores
     other_metrics: dict[str, Scores] = field(default_factory=dict)  # scores of the delivered model by metric
-    fingerprint: str = ""  # digest of the recordings when scores were computed
+    fingerprint: str = ""  # digest of the recordings that were scored
     unscored_subjects: list[str] = field(default_factory=list)  # subjects with windows of one class, without scores
 
 
@@ -329,11 +329,11 @@ class Choice(Diagnosis, Evaluation, Selection):
     replay: ReplayResult | None = None  # None if no subject could be replayed
     undelivered_stages: list[str] = field(default_factory=list)  # stages of the plan for which there was no time
     stages: list[StageScore] = field(default_factory=list)  # interim results; empty for a run without stages
-    end_reason: str | None = None  # why a run with stages ended; None if it continues
+    end_reason: str | None = None  # reason why a run with stages ended; None if the run continues
     target: str = CLASSIFICATION  # value of --target
     at_least: float | None = None  # value of --at-least
     hold_out: str = "subject"  # held-out unit: subject, session, or the name of a column
-    # The next three fields are computed from the scores for readers of choice.json; given values are replaced.
+    # The next three fields are computed from the scores. Stored values are for readers of choice.json only.
     headline: str = ""
     best_baseline: BestBaseline | None = None
     next_subject: NextSubject | None = None
@@ -350,8 +350,8 @@ class Choice(Diagnosis, Evaluation, Selection):
         tables += [*self.alternatives.values(), *self.baselines.values(), self.guessing]
         _check_scores(tables, lowest)
         _check_scores(self.other_metrics.values(), min(other.lowest for other in self.task.metrics.values()))
-        scored = ("chosen",) if self.paper_network is None else ("chosen", "paper_network")
-        if not (self.nested_test_scores and all(self.test_scores.get(role) for role in scored)):
+        roles = ("chosen",) if self.paper_network is None else ("chosen", "paper_network")
+        if not (self.nested_test_scores and all(self.test_scores.get(role) for role in roles)):
             raise UserError("nested_test_scores or test_scores are empty")
         check_at_least(self.at_least, lowest, metric.highest)
         baseline = best_baseline(self.estimate, self.baselines)
@@ -370,14 +370,14 @@ class Choice(Diagnosis, Evaluation, Selection):
 
     @cached_property
     def estimate(self) -> Scores:
-        """Return the scores of the delivered model by subject, each selected without the subject."""
+        """Return the finite scores of the delivered model by subject, selected without each subject."""
         return {subject: value for subject, value in self.nested_test_scores.items() if math.isfinite(value)}
 
     @property
-    def below(self) -> Scores:
-        """Return scores below `at_least` by subject, the lowest first."""
-        least = -math.inf if self.at_least is None else self.at_least
-        return dict(sorted(((s, v) for s, v in self.estimate.items() if v < least), key=lambda item: item[1]))
+    def low_scores(self) -> Scores:
+        """Return the scores below `at_least` by subject, the lowest first."""
+        limit = -math.inf if self.at_least is None else self.at_least
+        return dict(sorted(((s, v) for s, v in self.estimate.items() if v < limit), key=lambda item: item[1]))
 
     @cached_property
     def interval(self) -> tuple[float, float] | None:
@@ -387,8 +387,8 @@ class Choice(Diagnosis, Evaluation, Selection):
     @property
     def is_guessing(self) -> bool:
         """Return whether the model is not clearly better than guessing."""
-        if self.guessing:  # compared by subject
-            gains = [value - self.guessing[who] for who, value in self.estimate.items() if who in self.guessing]
+        if self.guessing:
+            gains = [value - self.guessing[s] for s, value in self.estimate.items() if s in self.guessing]
             limits = bootstrap_interval(gains, seed=0)
             return limits is None or limits[0] <= 0
         return self.chance is not None and self.interval is not None and self.interval[0] <= self.chance
@@ -399,7 +399,7 @@ def write_choice(folder: Path, choice: Choice) -> None:
 
 
 def read_choice(folder: Path) -> Choice:
-    """Read choice.json of a run and check every value, because the file may have been edited."""
+    """Read choice.json of a run and check all values, because the file may have been edited."""
     path = folder / "choice.json"
     try:
         return schema.from_json(Choice, path.read_text(encoding="utf-8", errors="replace"))
@@ -412,7 +412,7 @@ def read_choice(folder: Path) -> Choice:
 
 
 def describe_unfinished(folder: Path) -> list[str]:
-    """Return a line about the stages in the model of an unfinished run; empty if the run is finished."""
+    """Return a line about the stages in the model of an unfinished run; no line if the run is finished."""
     if not (folder / "choice.json").exists():
         return []
     try:

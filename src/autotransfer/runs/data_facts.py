@@ -25,7 +25,7 @@ class Data:
     classes: tuple[str, ...]
     subjects: tuple[str, ...]
     windows_by_unit: tuple[int, ...]  # number of windows of each of `subjects`
-    units: Units | None = None  # if `subjects` are held-out units: sessions, or values of a column
+    units: Units | None = None  # held-out units (sessions or values of a column), if `subjects` names units
 
     @classmethod
     def from_recordings(cls, rec: Recordings) -> Self:
@@ -44,7 +44,7 @@ class Data:
 
     @property
     def whole_subjects(self) -> tuple[str, ...]:
-        """Return the names of subjects, also if `subjects` are held-out units."""
+        """Return the names of subjects, even if `subjects` names held-out units."""
         return self.subjects if self.units is None else self.units.unique_people
 
     @property
@@ -75,11 +75,11 @@ def fingerprint(recordings: Recordings) -> str:
 
 
 def column_digests(recordings: Recordings) -> dict[str, str]:
-    """Return digests of sessions and columns by name, '' without sessions; `fingerprint` does not cover them."""
+    """Return digests of sessions ('' if there are none) and columns by name, which `fingerprint` does not cover."""
     digests = {"session": ""}
     if recordings.session is not None:
-        order = np.unique(recordings.session.numpy(), return_inverse=True)[1].astype(np.int64)
-        digests["session"] = hashlib.blake2b(order.tobytes(), digest_size=8).hexdigest()
+        index = np.unique(recordings.session.numpy(), return_inverse=True)[1].astype(np.int64)
+        digests["session"] = hashlib.blake2b(index.tobytes(), digest_size=8).hexdigest()
     for name, column in recordings.columns.items():
         digest = hashlib.blake2b(column.values.tobytes(), digest_size=8)
         digest.update(repr([str(label) for label in column.labels or ()]).encode())
@@ -87,7 +87,7 @@ def column_digests(recordings: Recordings) -> dict[str, str]:
     return digests
 
 
-def changed_column(known: dict[str, str], recordings: Recordings) -> str | None:
-    """Return the first known column whose digest has changed; None if all are equal. New columns do not matter."""
+def find_changed_column(expected: dict[str, str], recordings: Recordings) -> str | None:
+    """Return the first column whose digest is not as expected, or None. New columns are ignored."""
     digests = column_digests(recordings)
-    return next((name for name, digest in known.items() if digests.get(name) != digest), None)
+    return next((name for name, digest in expected.items() if digests.get(name) != digest), None)

@@ -29,7 +29,7 @@ from ..recordings.concerns import Study, find_concerns
 from ..training.packing import pack
 from ..training.progress import Progress
 from ..versions import versions
-from .data_facts import Data, changed_column, column_digests, fingerprint
+from .data_facts import Data, column_digests, find_changed_column, fingerprint
 from .database import FINISHED, REMEDY, Entry, RunDatabase, check_entries
 from .executor import DTYPE, PREDICTIONS, Executor, LocalExecutor, RegressionExecutor, make_job
 from .lock import in_use, no_run_error, remove_database
@@ -259,7 +259,10 @@ def check_same_data(database: RunDatabase, options: RunOptions, recordings: Reco
     """Raise unless the recordings are equal to those that a run was started with."""
     folder, where = database.path.parent, ""
     same = fingerprint(recordings) == database.require_fact("fingerprint", str)
-    if same and (column := changed_column(database.require_fact("columns", dict[str, str]), recordings)) is not None:
+    if (
+        same
+        and (column := find_changed_column(database.require_fact("columns", dict[str, str]), recordings)) is not None
+    ):
         same, where = False, f" in the column {shown(column)}"
     if not same or database.require_fact("data", Data) != Data.from_recordings(recordings):
         raise UserError(
