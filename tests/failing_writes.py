@@ -71,8 +71,8 @@ def build(folder: Path) -> Path:
 
 def served(folder: Path, cases: Callable[[int], Iterable[Case]]) -> Iterator[tuple[Case, Any]]:
     """Every case with its answer; cases: of the number of writes of an undisturbed run. ["write", error, n] is answered
-    by `nothing`: the run ended whole; `resumed`: it ended with one line, and `resume` gave the same; or what is wrong.
-    ["kills", seed]: see kills.py."""
+    by `nothing`: the run ended whole; `resumed`: it ended with one line, and `resume` gave the same; or what is wrong,
+    `lost: …` or `silent: …`. ["kills", seed]: see kills.py."""
     layer = build(folder)
     process = subprocess.Popen(
         [sys.executable, str(HERE / "failing_writes.py"), str(folder), str(layer)], text=True,
@@ -181,15 +181,19 @@ class Layer:
             count.write_text(str(self.library.writes_seen()))
             os._exit(code)
 
-    def check(self) -> None:
-        """The run is as an undisturbed one."""
+    def difference(self) -> str:
+        """Return how the run differs from an undisturbed one; empty if it does not."""
         from autotransfer.runs.database import RunDatabase
         from faults import assert_same_run
 
-        assert_same_run(self.run, self.undisturbed)
+        try:
+            assert_same_run(self.run, self.undisturbed)
+        except AssertionError as wrong:
+            return f"silent: {wrong}"
         database = RunDatabase(self.run / "run.sqlite")
         database.check()
         database.close()
+        return ""
 
 
 def outcome(layer: Layer, error: str, number: int) -> str:
@@ -198,9 +202,8 @@ def outcome(layer: Layer, error: str, number: int) -> str:
     try:
         ended = layer.command(*layer.begin(), fault=fault)
         if ended.code == 0:  # what failed was not needed, or was tried again
-            layer.check()
             assert (layer.run / "report.html").exists() or "report" in ended.said, "no report, and no word of it"
-            return "nothing"
+            return layer.difference() or "nothing"
         assert ended.code in (1, 2), f"exit code {ended.code}: {ended.said[-500:]}"
         assert "Traceback" not in ended.said, ended.said[-1500:]
         assert len(ended.lines) == 1, f"not one line: {ended.said[-500:]}"
@@ -208,11 +211,10 @@ def outcome(layer: Layer, error: str, number: int) -> str:
         resumed = layer.command(*again)
         after = f"{again[0]} after {ended.lines[0]!r}"
         assert resumed.code == 0, f"{after}: exit code {resumed.code}: {resumed.said[-500:]}"
-        layer.check()
         assert (layer.run / "report.html").exists(), "no report"
     except AssertionError as wrong:
-        return f"wrong: {wrong}"
-    return "resumed"
+        return f"lost: {wrong}"
+    return layer.difference() or "resumed"
 
 
 def cases_of(writes: int) -> list[Case]:

@@ -154,6 +154,10 @@ def check_valid(rec: at.Recordings) -> None:
     assert all(len(column.values) == n for column in rec.columns.values())
 
 
+class WrongResult(AssertionError):
+    """A file was read without an error, as recordings that no file can hold."""
+
+
 class Stuck(BaseException):
     """A case that does not end. Nobody catches this one by mistake."""
 
@@ -393,7 +397,10 @@ class Fuzz(RunTargets):
                 warnings.simplefilter("ignore")
                 found = getattr(self, f"run_{target}")(draw)
                 if isinstance(found, at.Recordings):
-                    check_valid(found)
+                    try:
+                        check_valid(found)
+                    except AssertionError as error:
+                        raise WrongResult(error) from None
         except UserError as error:
             if "\n" in str(error) or not str(error):
                 raise AssertionError(f"not one line: {str(error)!r}") from error
@@ -423,7 +430,7 @@ class Fuzz(RunTargets):
         tell: Callable[[str], None] | None = None,
     ) -> dict[str, Counter[str]]:
         """About `cases` cases, shared out by SOME among targets, by default all, a piece of each in turn; findings are
-        counted as 'found' and told."""
+        counted as 'found', or as 'silent' if recordings are wrong without an error, and told."""
         shares = {target: SOME[target] for target in targets or SOME}
         whole = sum(shares.values())
         todo = {name: max(int(cases * share / whole), min(LEAST, cases // 100)) for name, share in shares.items()}
@@ -471,7 +478,7 @@ class Fuzz(RunTargets):
             except (Exception, Stuck) as error:
                 if tell is not None:
                     tell(f"{target} {seed}: {type(error).__name__}: {str(error)[:300]!r}")
-                yield "found"
+                yield "silent" if isinstance(error, WrongResult) else "found"
             if time.monotonic() > end:
                 break
 
@@ -498,8 +505,9 @@ def main() -> None:
         counts = fuzz.run(given.cases, given.seed, targets=targets, tell=partial(print, flush=True))
     for target, one in counts.items():
         print(f"{target}: {dict(one)}")
-    print(f"{sum(one.total() for one in counts.values())} cases, {sum(one['found'] for one in counts.values())} found")
-    sys.exit(any(one["found"] for one in counts.values()))
+    total = sum(counts.values(), Counter[str]())
+    print(f"{total.total()} cases, {total['found']} found, {total['silent']} silently wrong")
+    sys.exit(total["found"] + total["silent"] > 0)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ ANSWERS = {"choice.json": 3, "plan.json": 3, "model": 12, "results.csv": 6, "rep
 
 
 def killed(layer: Layer, seed: int, first: Ending) -> tuple[int, str]:
-    """How often a run was killed, and its outcome: `same` or what is wrong. first: the undisturbed run."""
+    """How often a run was killed, and its outcome: `same`, `lost: …` or `silent: …`. first: the undisturbed run."""
     from autotransfer.runs.database import FINISHED
     from faults import entries_of
 
@@ -44,11 +44,10 @@ def killed(layer: Layer, seed: int, first: Ending) -> tuple[int, str]:
                 break
             kills += 1
             _check_predicts(layer)
-        layer.check()
         assert (layer.run / "report.html").exists(), "no report"
     except AssertionError as wrong:
-        return kills, f"wrong: {wrong}"
-    return kills, "same"
+        return kills, f"lost: {wrong}"
+    return kills, layer.difference() or "same"
 
 
 def _next_fault(draw: random.Random, first: Ending) -> tuple[Fault, float]:

@@ -5,30 +5,35 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 
-from failing_writes import cases_of, served
+from failing_writes import Case, cases_of, served
 
-layer = pytest.mark.skipif(
+KILLED_RUNS = int(os.environ.get("AUTOTRANSFER_KILLS", "20"))
+
+
+@pytest.mark.skipif(
     not sys.platform.startswith("linux") or shutil.which("cc") is None, reason="the layer is for Linux, with a compiler"
 )
+@pytest.mark.parametrize("many", [False, pytest.param(True, marks=pytest.mark.faults)])
+def test_failing_writes_and_kills_lose_nothing(tmp_path: Path, many: bool, campaign: Callable[..., None]) -> None:
+    """Every write fails in turn, or one of them. A layer that does nothing would leave a whole run there."""
 
+    def cases(writes: int) -> list[Case]:
+        kills = [["kills", seed] for seed in range(1, (KILLED_RUNS if many else 1) + 1)]
+        return [*(cases_of(writes) if many else [["write", "full", writes // 3]]), *kills]
 
-@layer
-@pytest.mark.slow
-def test_a_full_disk_and_kills_lose_nothing(tmp_path: Path) -> None:
-    """From the database's first rows on. A layer that does nothing would leave a whole run, and no row."""
-    cases = [["kills", seed] for seed in range(int(os.environ.get("AUTOTRANSFER_KILLS", "3")))]
-    first, *others = served(tmp_path, lambda writes: [["write", "full", writes // 3], *cases])
-    assert first[1] == "resumed"
-    assert [outcome for _, (_, outcome) in others] == ["same"] * len(cases)
-    assert any(kills for _, (kills, _) in others), "on a busy machine a run may end before its kill"
-
-
-@layer
-@pytest.mark.faults
-def test_every_failing_write(tmp_path: Path) -> None:
-    wrong = [found for found in served(tmp_path, cases_of) if found[1] not in ("nothing", "resumed")]
-    assert not wrong
+    for kind, group in groupby(served(tmp_path, cases), key=lambda pair: pair[0][0]):
+        answers = [answer for _, answer in group]
+        outcomes = answers if kind == "write" else [outcome for _, outcome in answers]
+        lost, silent = ([one for one in outcomes if one.startswith(f"{what}: ")] for what in ("lost", "silent"))
+        print(*lost, *silent, sep="\n")
+        if kind == "write":
+            assert "resumed" in outcomes
+            campaign("failing writes", len(outcomes), len(lost), len(silent))
+        else:
+            campaign("kills", sum(kills for kills, _ in answers), len(lost), len(silent))

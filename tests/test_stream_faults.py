@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -78,6 +78,8 @@ class Streams(RuleBasedStateMachine):
     """The oracle is a list of slots for each recording, one for every tick of the clock: the sample that came, or None.
     A window is decoded where all its slots hold samples."""
 
+    n_faults = 0  # of all histories
+
     @initialize(
         n_times=st.integers(8, 20), hop=st.integers(1, 30), size=st.integers(1, 40), jitter=st.sampled_from([0, 0.1]),
         order=st.permutations(range(3)),
@@ -108,6 +110,7 @@ class Streams(RuleBasedStateMachine):
 
     @rule(n=st.integers(1, 200))
     def lost(self, n: int) -> None:
+        Streams.n_faults += 1
         self.slots[-1] += [None] * (n if self.stamped else 0)
         self.clock += n / RATE
         self.number += n
@@ -115,11 +118,13 @@ class Streams(RuleBasedStateMachine):
 
     @rule(n=st.integers(1, 5), value=st.sampled_from([np.nan, np.inf, -np.inf]))
     def no_numbers(self, n: int, value: float) -> None:
+        Streams.n_faults += 1
         for _ in range(n):
             self._sample(spoilt=value)
 
     @rule(n=st.integers(1, 5), stamp=st.sampled_from(NO_TIMES))
     def no_times(self, n: int, stamp: float) -> None:
+        Streams.n_faults += 1
         for _ in range(n):
             self._sample(stamp)
 
@@ -132,6 +137,7 @@ class Streams(RuleBasedStateMachine):
     @rule(seconds=st.integers(1, 1000))
     def back(self, seconds: int) -> None:
         """Far enough that it cannot be jitter. The stamp after it is right, and numbers."""
+        Streams.n_faults += 1
         self.clock -= len(self.slots[-1]) / RATE + seconds
         self.slots.append([])
         self._sample()
@@ -197,6 +203,8 @@ class Sessions(RuleBasedStateMachine):
     A file of a session holds no windows, so that labels and questions about windows end with a load.
     """
 
+    n_faults = 0  # refused windows and loads of all histories
+
     @initialize(which=st.integers(0, 1), adapt=st.booleans())
     def begin(self, which: int, adapt: bool) -> None:
         self.which, self.adapt = which, adapt
@@ -225,6 +233,7 @@ class Sessions(RuleBasedStateMachine):
 
     @rule(value=st.sampled_from([np.nan, np.inf, 1e30]))
     def refuse(self, value: float) -> None:
+        Sessions.n_faults += 1
         window = OWN[0].numpy().copy()
         window[1, 3] = value
         with pytest.raises(UserError):
@@ -242,6 +251,7 @@ class Sessions(RuleBasedStateMachine):
 
     @rule()
     def save_and_load(self) -> None:
+        Sessions.n_faults += 1
         with tempfile.TemporaryDirectory() as folder:
             self.session.save(Path(folder) / "ann.session")
             self.session = at.Session.load(Path(folder) / "ann.session", MODELS[self.which])
@@ -263,12 +273,18 @@ class Sessions(RuleBasedStateMachine):
 QUICK = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 
-def test_no_decoded_window_spans_lost_samples() -> None:
-    run_state_machine_as_test(Streams, settings=settings(max_examples=40, stateful_step_count=12, **QUICK))
+@pytest.mark.parametrize("histories", [40, pytest.param(300, marks=pytest.mark.faults)])
+def test_no_decoded_window_spans_lost_samples(histories: int, campaign: Callable[..., None]) -> None:
+    Streams.n_faults = 0
+    run_state_machine_as_test(Streams, settings=settings(max_examples=histories, stateful_step_count=12, **QUICK))
+    campaign("streams", Streams.n_faults)
 
 
-def test_a_session_in_any_order_equals_a_plain_one() -> None:
-    run_state_machine_as_test(Sessions, settings=settings(max_examples=5, stateful_step_count=8, **QUICK))
+@pytest.mark.parametrize("histories", [5, pytest.param(40, marks=pytest.mark.faults)])
+def test_a_session_in_any_order_equals_a_plain_one(histories: int, campaign: Callable[..., None]) -> None:
+    Sessions.n_faults = 0
+    run_state_machine_as_test(Sessions, settings=settings(max_examples=histories, stateful_step_count=8, **QUICK))
+    campaign("sessions", Sessions.n_faults)
 
 
 # one by one
