@@ -25,9 +25,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("sections", nargs="*", metavar="section", help=f"{', '.join(SECTIONS)} or all (default)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--rounds", type=int, default=Options.rounds, help="most rounds; at least two are measured")
+    parser.add_argument("--rounds", type=int, default=Options.rounds, help="maximum number of rounds, at least 2")
     parser.add_argument("--quick", action="store_true", help="measure few sizes in under a minute")
-    parser.add_argument("--members", type=int, nargs="+", help="sizes of populations; default: those of each section")
+    parser.add_argument("--members", type=int, nargs="+", help="sizes of populations; default: depends on the section")
     parser.add_argument("--out", type=Path, default=Path("bench-results"))
     options = parser.parse_args(arguments)
     unknown = [name for name in options.sections if name not in (*SECTIONS, "all")]
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 table.notes.append(f"CPU kernels: {facts['kernels']}.")
             print(table.markdown(), flush=True)
             measured.append(table)
-            # after each table: an interrupted run keeps its work
+            # written after each table, so that an interrupted run keeps its results
             path = write(parsed.out, section, options, facts, measured)
         print(f"{section}: {time.perf_counter() - start:.0f} s, {path}\n", file=sys.stderr, flush=True)
 

@@ -2,9 +2,9 @@
 
     python -m benchmarks.anytime RUN... --machine "two cores" --out docs/results/anytime.csv
 
-A row of the CSV is one interim result: its mean nested score over subjects, and the seconds since the run began.
-`end_reason` is empty if the run was stopped. Rows replace the rows of the CSV with the same data set and machine. A
-second file, last_scores.csv, has the last score of each subject, so that machines can be compared by subject.
+A row of the CSV is one interim result, with the mean nested score over subjects and the seconds since the run began.
+`end_reason` is empty if the run was stopped. New rows replace rows with the same data set and machine. A second file,
+last_scores.csv, has the last score of each subject, so that machines can be compared by subject.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .evidence import read_scores
 from .inference import mean_over_subjects
 from .markdown import markdown
 
-EARLY = 180  # seconds
+EARLY = 180  # seconds until the column "after 3 min"
 LIMITED, FULL = "two cores", "H200, shared"  # machines of the runs with and without a time limit
 
 
@@ -39,7 +39,7 @@ def build_rows(data: str, machine: str, choice: Choice) -> list[dict[str, object
 
 
 def build_last_scores(data: str, machine: str, choice: Choice) -> list[dict[str, object]]:
-    """Return a row for each subject."""
+    """Return a row with the last score of each subject."""
     last = choice.stages[-1]
     return [
         {"data": data, "machine": machine, "subject": subject, "score": round(value, 4)}
@@ -56,12 +56,12 @@ def limit_costs(folder: Path) -> str:
     by_set = {str(data): dict(zip(part["subject"], part["difference"], strict=True))
               for data, part in differences.groupby("data", sort=True)}  # fmt: skip
     lines = []
-    for data, gaps in by_set.items():
+    for data, by_subject in by_set.items():
         limited, full = runs[data, LIMITED], runs[data, FULL]
         early = limited[limited["seconds"] <= EARLY]["score"]
         cells = [_format_result(limited.iloc[0]), score(early.iloc[-1]) if len(early) else "–"]
         cells += [_format_result(limited.iloc[-1]), _format_result(full.iloc[-1])]
-        lines.append([data, *cells, str(mean_over_subjects({data: gaps}))])
+        lines.append([data, *cells, str(mean_over_subjects({data: by_subject}))])
     lines.append([f"**all {len(differences)} subjects**", "", "", "", "", str(mean_over_subjects(by_set))])
     heads = ["data set", "first interim result", "after 3 min", f"last, {LIMITED}", f"last, {FULL}", "difference"]
     return markdown(heads, lines)

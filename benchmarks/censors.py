@@ -1,4 +1,4 @@
-"""Time an optimizer step with a penalty relative to one without, and compare the ratio with its limit."""
+"""Time optimizer steps with and without a penalty, and compare the ratio with a limit."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def find_mige_options(setting: at.Setting) -> MIGEOptions | None:
 def find_limit(setting: at.Setting) -> float:
     """Return the limit of the ratio, which is higher for eigenvectors and for a length scale per window."""
     mige = find_mige_options(setting)
-    slow = mige is not None and (mige.estimator in ("ssge", "nu_method") or mige.length_scale == "perplexity")
-    return SPECTRAL_LIMIT if slow else LIMIT
+    is_slow = mige is not None and (mige.estimator in ("ssge", "nu_method") or mige.length_scale == "perplexity")
+    return SPECTRAL_LIMIT if is_slow else LIMIT
 
 
 def group_settings(size: str) -> list[list[at.Setting]]:
-    """Return groups of settings that are measured together: one per method and per estimator of MIGE."""
+    """Return groups of settings that are measured together: a group per method and per estimator of MIGE."""
     batch = SHAPE[size][2]
     modes = tuple(MODES)[: {"full": 3, "quick": 2, "tiny": 1}[size]]
     methods = [[at.Setting(method=method, mode=mode, batch_size=batch) for mode in modes] for method in CENSORS]
@@ -82,7 +82,7 @@ def build_table(members: int, options: Options, limit_s: float) -> Table:
                 "limit": limit, "within limit": "yes" if ratio.median <= limit else "NO",
             })  # fmt: skip
         steps.clear()
-        release(device)  # captured CUDA graphs keep their memory
+        release(device)  # CUDA graphs hold memory until they are deleted
     table.notes.append(f"{n_missed} of {len(table.rows) - 1} exceed their limit. Ratios are computed within a round.")
     return table
 

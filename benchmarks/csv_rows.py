@@ -17,7 +17,7 @@ from autotransfer.files import write_atomically
 
 Rows = Sequence[Sequence[Any]]  # in the order of the columns
 KnownRow = dict[str, str]  # row of the CSV
-ESCAPED = re.compile(r"'+[=+\-@\t\r\n＝＋－＠]")  # text with the apostrophe of `escape_formula`
+ESCAPED = re.compile(r"'+[=+\-@\t\r\n＝＋－＠]")  # text that `escape_formula` has changed
 TEXTS = dict.fromkeys(("data", "dataset", "subject", "test_subject", "case"), str)
 
 
@@ -53,7 +53,7 @@ def read_known_rows(out: Path) -> list[KnownRow]:
 
 
 def append_rows(out: Path, rows: Rows, columns: Sequence[str]) -> None:
-    """Append rows, in the order of the columns, to a CSV. Create it if it does not exist."""
+    """Append rows to a CSV, or create the file with these columns."""
     exists = out.exists()
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("a", newline="") as file:
@@ -71,8 +71,9 @@ def append_missing(
 ) -> None:
     """Append rows of each of `options.files` to `options.out` as they are computed, then print means over subjects.
 
-    columns: of the CSV; the first has the name of the data set. measure: yields lists of rows, in the order of the
-    columns, that are not among the known rows of the data set. keys: columns that identify a score; subject last.
+    columns: columns of the CSV; the first column has the name of the data set
+    measure: function that yields lists of rows that are not among the known rows of the data set
+    keys: columns that identify a score; the last key is the subject
     """
     for source in options.files:
         recordings = at.load(source)

@@ -10,7 +10,7 @@ run, the seconds until its first and last interim result, and the commit of the 
 which they were stored).
 
 To measure the cost of a time limit, run the same sets on two cores with a limit (`--device cpu --time 24m`) and on a
-GPU without one (`--device cuda --time none`), then use `benchmarks.anytime`.
+GPU without a limit (`--device cuda --time none`), then use `benchmarks.anytime`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def describe_versions(folder: Path) -> str:
 def format_table(table: pd.DataFrame) -> str:
     """Return mean scores by data set and adaptation, and the difference to the baseline with the highest mean."""
     baselines = [name for name in table.columns if name not in RUN_COLUMNS]
-    # A run has only the baselines of its signal.
+    # A run has only the baselines for its signal.
     table = table.assign(**{name: pd.to_numeric(table[name], errors="coerce") for name in baselines})
     adaptations = list(dict.fromkeys(table["adaptation"].sort_values(ascending=False)))
     rows = []

@@ -1,4 +1,4 @@
-"""Draw figures as SVG without a package, so that every machine writes the same file."""
+"""Draw figures as SVG without a plotting package, so that every machine writes the same file."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def write_figure(folder: Path, name: str, drawing: str, alt: str) -> str:
 
 @dataclass(frozen=True)
 class Gain:
-    """Scores of a panel before and after by data set, optionally with a third score for comparison."""
+    """Panel with scores of each data set before and after a step, and optionally a third score for comparison."""
 
     title: str
-    ends: tuple[str, str]  # labels of before and after
+    ends: tuple[str, str]  # labels of the scores before and after
     before: Mapping[str, float]
     after: Mapping[str, float]
     notes: Sequence[str]  # numbers below the panel; the first is bold
@@ -32,7 +32,7 @@ class Gain:
 
 
 def draw_gains(panels: Sequence[Gain], names: Mapping[str, str], notes: Sequence[str], head: str) -> str:
-    """Draw panels side by side. A row is a data set: an open dot before, a filled dot after, a bar for the third.
+    """Draw panels side by side. A row is a data set with an open dot (before), a filled dot (after) and a bar (third).
 
     names: data set -> label of its row; a key that is in no panel has a heading. notes: labels of the numbers below
     the panels.
@@ -50,8 +50,8 @@ def draw_gains(panels: Sequence[Gain], names: Mapping[str, str], notes: Sequence
     for k, (key, name) in enumerate(names.items()):
         parts.append(_text(left - 14, top + row * (k + 0.5) + 4, name, "end", bold=key not in known))
     parts += [_text(left - 14, bottom + 40 + 17 * k, note, "end", bold=not k) for k, note in enumerate(notes)]
-    for place, panel in enumerate(panels):
-        start = left + place * (wide + gap)
+    for column, panel in enumerate(panels):
+        start = left + column * (wide + gap)
 
         def x(value: float, start: float = start) -> float:
             return start + (value - low) / (high - low) * wide

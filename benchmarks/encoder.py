@@ -1,4 +1,4 @@
-"""Time one optimizer step of EEGNet: in an own loop, in skorch, and in populations of several sizes."""
+"""Time one optimizer step of EEGNet: in a plain torch loop, in skorch, and in populations of several sizes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from .steps import build_plain_step, build_population_step, build_skorch_step, h
 from .tables import Table, format_cell
 from .timing import Options, Step, call_here, call_in_new_process, cuda_peak, measure, read_memory, release
 
-SHAPES: dict[str, tuple[list[tuple[int, int]], int]] = {  # (channels, samples), and the batch size
+SHAPES: dict[str, tuple[list[tuple[int, int]], int]] = {  # pairs (channels, samples), and the batch size
     "full": ([(c, t) for t in (128, 384) for c in (8, 16, 56)], 64),
     "quick": ([(16, 128)], 64),
     "tiny": ([(2, 32)], 8),
 }
-LONGER = [(16, 256), (16, 512)]  # on a GPU only
+LONGER = [(16, 256), (16, 512)]  # (channels, samples) measured on a GPU only
 MEMBERS: dict[str, dict[str, tuple[int, ...]]] = {
     "full": {"cpu": (1, 8, 32), "cuda": (1, 8, 32, 128, 1024)},
     "quick": {"cpu": (1, 8), "cuda": (1, 8, 128, 1024)},
     "tiny": {"cpu": (1, 3), "cuda": (1, 3)},
 }
-STEPS = {"cpu": 2, "cuda": 4}  # of an epoch; a call of our step trains one epoch
+STEPS = {"cpu": 2, "cuda": 4}  # optimizer steps per epoch; one call of `Step.run` trains a population for one epoch
 PLAIN, SKORCH = "EEGNet (torch), own loop", "EEGNet (torch), skorch"
 
 Shape = tuple[int, int, int]  # channels, times, batch
@@ -37,7 +37,7 @@ def build_population(shape: Shape, members: int, device: str, *, alone: bool = F
 
 
 def disable_kernels(step: Step) -> Step:
-    """Return the step with torch's operations instead of kernels."""
+    """Return a step that uses torch's operations instead of kernels."""
 
     def run() -> None:
         with patch.object(cpu, "is_available", return_value=False):
@@ -56,8 +56,8 @@ def measure_peaks(makers: Sequence[Callable[[], Step]]) -> list[int | None]:
         step.run()
         step.run()
         del step
-        now = read_memory(peak=True)
-        peaks.append(None if now is None or before is None else now - before)
+        peak = read_memory(peak=True)
+        peaks.append(None if peak is None or before is None else peak - before)
     return peaks
 
 
@@ -74,8 +74,8 @@ def build_steps(
     else:
         steps = {name: make() for name, make in makers.items()}
         steps |= {f"{name}, without kernels": disable_kernels(step) for name, step in steps.items() if name != PLAIN}
-        plain, *ours = makers.values()
-        memory = dict(zip(makers, call(measure_peaks, [plain]) + call(measure_peaks, ours), strict=True))
+        plain, *populations = makers.values()
+        memory = dict(zip(makers, call(measure_peaks, [plain]) + call(measure_peaks, populations), strict=True))
     skorch = build_skorch_step(*shape, device)
     if skorch is not None:
         steps = {PLAIN: steps.pop(PLAIN), SKORCH: skorch, **steps}

@@ -2,8 +2,8 @@
 
     python -m benchmarks.field DATA.npz... --baselines catch22 libemg [--out docs/results/baselines/field.csv]
 
-The protocol was fixed before the first run. Folds are those of a run (`--folds auto`: single subjects up to 20
-subjects, otherwise ten groups), and baselines that select nothing are also fitted on the validation group. Scores are
+The protocol was fixed before the first run. Folds are the folds of a default run (single subjects up to 20 subjects,
+otherwise ten groups), and baselines without model selection are also fitted on the validation group. Scores are
 balanced accuracies of each subject with windows of two classes. Baselines have the constants of their libraries or of
 their publications; no other constants were tried on these sets. Each baseline is scored zero-shot and, if it can use
 unlabeled windows, transductive (z-scored, standardized, centered or aligned by subject) or online. Random baselines

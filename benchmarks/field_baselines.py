@@ -1,7 +1,7 @@
-"""Prepare the baselines of benchmarks.field, each with its own library.
+"""Prepare the baselines of benchmarks.field with the libraries of their fields.
 
 A baseline is prepared once for a data set, because features of a window do not depend on the fold, and then predicts
-the held-out subjects of each fold. Only EEGNet uses the validation group: it keeps the epoch of the lowest loss.
+the held-out subjects of each fold. Only EEGNet uses the validation group, to select the epoch with the lowest loss.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class FieldBaseline(NamedTuple):
     """Family of pipelines with shared features."""
 
     prepare: Callable[[at.Recordings, int, str], Predict]  # (recordings, seed, device)
-    signals: tuple[str, ...] = ()  # suitable signals; empty: all
+    signals: tuple[str, ...] = ()  # signals for which the family is suitable; empty: all signals
     random: bool = False  # whether the model depends on the seed
 
 
@@ -58,7 +58,7 @@ def catch22(recordings: at.Recordings, seed: int, device: str) -> Predict:
         [number for channel in window for number in pycatch22.catch22_all(channel.tolist(), catch24=True)["values"]]
         for window in windows
     ])  # fmt: skip
-    values = np.nan_to_num(values, posinf=0.0, neginf=0.0)  # of flat channels
+    values = np.nan_to_num(values, posinf=0.0, neginf=0.0)  # features of flat channels are NaN
 
     def fit_and_predict(features: Array, task: Task) -> Classes:
         model = lightgbm.LGBMClassifier(class_weight="balanced", random_state=seed, n_jobs=1, verbose=-1)
@@ -143,8 +143,8 @@ def multirocket_hydra(recordings: at.Recordings, seed: int, device: str) -> Pred
 def _fit_ridge(name: str, features: Callable[[Array], Array], recordings: at.Recordings, device: str) -> Predict:
     """Return predictions from features (N, D) of aeon, which are computed once for all folds.
 
-    Thresholds and scales of the features are fitted on all windows, without labels, which favors these baselines a
-    little. Kernels sum over channels, so channels are standardized over all subjects, or by subject.
+    Thresholds and scales of the features are fitted on all windows without labels, which slightly favors the baselines.
+    Kernels sum over channels, so channels are standardized over all subjects, or by subject.
     """
     windows, subject = recordings.X.numpy().astype(np.float32), recordings.subject.numpy()
     by_subject = windows.copy()
@@ -165,17 +165,17 @@ def _fit_ridge(name: str, features: Callable[[Array], Array], recordings: at.Rec
 def ridge(gram: torch.Tensor, y: Classes, known: Classes, test: Classes, device: str) -> Classes:
     """Predict test windows as RidgeClassifierCV does, from inner products (N, N) of all windows.
 
-    Classes are weighted equally, the strength is selected by leave-one-out, the intercept is not penalized.
+    Classes have equal weight, the strength is selected by leave-one-out, and the intercept is not penalized.
     """
     classes, labels, counts = np.unique(y, return_inverse=True, return_counts=True)
     columns = np.arange(len(classes)) if len(classes) > 2 else np.array([1])
-    truth = np.where(labels[:, None] == columns, 1.0, -1.0)  # (n, K), of two classes (n, 1)
+    truth = np.where(labels[:, None] == columns, 1.0, -1.0)  # (n, K); (n, 1) for two classes
     weight = torch.as_tensor(len(y) / (len(classes) * counts[labels]), device=device)
     target = torch.as_tensor(truth, device=device)
     inner, outer = gram[known][:, known].to(device), gram[test][:, known].to(device)
     share = weight / weight.sum()
     mean, towards, level = share @ target, inner @ share, share @ inner @ share
-    inner = inner - towards - towards[:, None] + level  # of centered features
+    inner = inner - towards - towards[:, None] + level  # inner products of centered features
     outer = outer - towards - (outer @ share)[:, None] + level
     root = weight.sqrt()
     inner, target, flat = root[:, None] * inner * root, root[:, None] * (target - mean), share.sqrt()
@@ -190,7 +190,7 @@ def ridge(gram: torch.Tensor, y: Classes, known: Classes, test: Classes, device:
 
 
 def _standardize(windows: Array, reference: Array) -> Array:
-    """Return windows (n, C, T) with each channel at mean 0 and deviation 1 over `reference` (m, C, T)."""
+    """Return windows (n, C, T), standardized by the mean and deviation of each channel in `reference` (m, C, T)."""
     mean, spread = reference.mean((0, 2)), reference.std((0, 2))
     return np.asarray((windows - mean[:, None]) / np.where(spread > 0, spread, 1.0)[:, None], dtype=np.float32)
 

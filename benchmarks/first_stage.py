@@ -1,4 +1,4 @@
-"""Score the first interim result of default runs, with every subject replayed.
+"""Score the first interim result of default runs, with online sessions and calibration of every subject.
 
     python -m benchmarks.first_stage DATA.npz... --runs FOLDER --out docs/results/first_stage.csv
         [--online docs/results/online.csv]
@@ -52,7 +52,7 @@ COMPARED = {  # case, and the case that it is compared with
 
 
 class FirstStageFinished(Exception):
-    """Raised when the first interim result is written."""
+    """Exception that ends a run after its first interim result."""
 
 
 def run_first_stage(source: str, folder: Path) -> Choice:
@@ -70,7 +70,7 @@ def run_first_stage(source: str, folder: Path) -> Choice:
 
 
 def build_rows(choice: Choice) -> Iterator[tuple[str, str, float]]:
-    """Yield case, subject and score."""
+    """Yield the case, the subject and the score of each row."""
     cases: dict[str, Scores] = {"zero_shot": choice.estimate, **choice.baselines}
     if replay := choice.replay:
         cases |= {"windows": replay.zero_shot["recorded"], "session": replay.adapted["recorded"]}

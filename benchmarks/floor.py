@@ -1,4 +1,4 @@
-"""Estimate the least time of an optimizer step from its operations and bytes and the limits of this machine."""
+"""Estimate the minimum time of an optimizer step from its operations and bytes and the limits of this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from .tables import Table
 from .timing import Options, Step, clock
 
-FILTERS, DEPTH, LATENT = 8, 2, 16  # EEGNet's defaults: temporal filters, spatial filters of each, latent filters
+FILTERS, DEPTH, LATENT = 8, 2, 16  # defaults of EEGNet: temporal filters, spatial filters per temporal filter, latents
 WIDE = FILTERS * DEPTH
 KERNEL, SECOND_KERNEL = 64, 16
 FIRST_POOL, SECOND_POOL = 4, 8
@@ -23,7 +23,7 @@ class Limits(NamedTuple):
     """Measured limits of the device in float32."""
 
     flops: float  # operations per second of the best matrix product
-    bandwidth: float  # bytes per second, read and written, of a copy in main memory
+    bandwidth: float  # bytes that a copy in main memory reads and writes per second
 
 
 class Floor(NamedTuple):
@@ -33,23 +33,23 @@ class Floor(NamedTuple):
     bytes: float
 
     def seconds(self, limits: Limits) -> float:
-        """Return the longer of the times of arithmetic and memory traffic, which can overlap."""
+        """Return the time of arithmetic or of memory traffic, whichever is longer, because they can overlap."""
         return max(self.operations / limits.flops, self.bytes / limits.bandwidth)
 
 
 def member_step(channels: int, times: int, batch: int, classes: int = 4) -> Floor:
-    """Return the formula for a step.
+    """Return the number of operations and bytes of a step.
 
     R windows of a batch, C channels, T times, F = 16 filters, T' = T/4 after the first pool.
 
     Multiply-adds, each 2 operations, forward:  F·C·R·T  channels,  F·K·R·T  times (K taps, a direct filter),
     F·16·R·T'  second times,  F·F·R·T'  pointwise,  D·classes·R  classifier. The backward
-    pass has as many for the weights and, except for the channels, as many for the signal: 2 and 3 times the forward.
+    pass needs the same number for the weights and, except for channels, for the signal: in total 2 and 3 times as many.
 
     Floats through memory if all elementwise operations are fused: the window twice (both passes); the filtered signal,
     F·R·T, six times (written, read to normalize, twice to differentiate the normalization, its gradient written and
     read); both signals at T' six times; a parameter seven times (AdamW: gradient, and value, first and second moment
-    each read and written). A CPU can be faster than this limit, because caches are not counted.
+    each read and written). A CPU can be faster than this floor, because caches are not counted.
     """
     short = times // FIRST_POOL
     latent = LATENT * (short // min(SECOND_POOL, short))
@@ -76,7 +76,7 @@ def build_copy_step(floats: int, device: str) -> Step:
 
 
 def measure_limits(options: Options) -> Limits:
-    """Measure the limits of the device as the best of three."""
+    """Measure the limits of the device, as the best of three measurements."""
     device = options.device
     shape = (64, 64, 64) if options.size == "tiny" else (2048 if device == "cuda" else 512, 1024, 2048)
     floats = COPY[options.size]

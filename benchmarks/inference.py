@@ -52,7 +52,7 @@ def mean_over_sets(differences: Differences, *, seed: int = 0) -> Mean:
 
 
 def mean_over_both(differences: Differences, *, seed: int = 0, resamples: int = HIERARCHICAL) -> Mean:
-    """Return the mean over data sets, with data sets and then the subjects of each resampled.
+    """Return the mean over data sets; the interval resamples data sets and then the subjects of each data set.
 
     The noise of a set's mean counts twice, because it also makes sets differ, so the interval is too wide rather than
     too narrow. Percentiles follow Student's t for the number of sets, as in `expanded_tail`.
@@ -139,7 +139,7 @@ def harm_rates(differences: Differences) -> tuple[float, float]:
 
 
 def harm_table(steps: Mapping[str, Differences]) -> str:
-    """Return a table with a row for each step: shares who lose and gain, worst set, largest loss."""
+    """Return a table with a row for each step: shares of falling and rising scores, worst set, largest loss."""
     rows = []
     for name, differences in steps.items():
         lose, gain = harm_rates(differences)

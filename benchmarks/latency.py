@@ -1,7 +1,7 @@
 """Time one window in an online session on one core with python -m benchmarks.latency.
 
-Models are the weighted ensemble of a default run and that of --adaptation online: twelve candidates with up to 24
-networks. In rows with "adapt" the session adapts. Weights are random, because times do not depend on them.
+Models are the weighted ensembles of default runs with --adaptation zero-shot and online: twelve candidates, up to 24
+networks. In rows with "adapt" the session adapts. Weights are random, because times do not depend on the weights.
 
 python -m benchmarks.latency RUN ... times the parts of delivered models, and then sessions without adaptation, with
 adaptation, and with adaptation and labels.
@@ -32,8 +32,8 @@ from autotransfer.settings import Setting
 from autotransfer.training.members import Members, size_of
 
 SIZES = ((8, 200, 200.0), (8, 384, 128.0), (61, 128, 128.0))  # channels, samples, Hz
-CANDIDATES = 12  # largest number in an ensemble
-WARM_UP, TIMED = 50, 1000
+CANDIDATES = 12  # maximum number of candidates of an ensemble
+WARM_UP, TIMED = 50, 1000  # numbers of windows
 VARIANTS = (("zero-shot", False), ("zero-shot", True), ("online", False))  # adaptation, adapt
 
 
@@ -44,14 +44,14 @@ def random_ensemble(channels: int, times: int, sfreq: float, adaptation: str = "
     options = resolve_options(build_options({"source": "synthetic", "adaptation": adaptation, "folds": "all"}), rec)
     networks = network_candidates(options.settings(), rec, adaptation)
     linear = linear_candidates(adaptation, rec)
-    chosen = [*networks[: CANDIDATES - 3], *linear[::2]][:CANDIDATES]
-    members = fits_per_network(sum(not setting.network.is_closed_form for setting in chosen))
+    settings = [*networks[: CANDIDATES - 3], *linear[::2]][:CANDIDATES]
+    members = fits_per_network(sum(not setting.network.is_closed_form for setting in settings))
     folds = at.leave_one_subject_out(rec)
     parts = []
-    for place, setting in enumerate(chosen):
+    for i, setting in enumerate(settings):
         count = 1 if setting.network.is_closed_form else members
         training_folds = [folds[k % len(folds)] for k in range(count)]
-        parts.append(CandidateFits(setting, random_states(setting, rec, count, place), training_folds, 1 / len(chosen)))
+        parts.append(CandidateFits(setting, random_states(setting, rec, count, i), training_folds, 1 / len(settings)))
     return build_model(rec, parts, scores={})
 
 
@@ -109,7 +109,7 @@ def time_sessions(sizes: Sequence[tuple[int, int, float]] = SIZES, timed: int = 
 
 
 def format_times(times_ms: np.ndarray) -> str:
-    """Format milliseconds (windows, 2): median wall-clock time, median and least processor time."""
+    """Format milliseconds (windows, 2): median wall-clock time, median and minimum processor time."""
     return f"{np.median(times_ms[:, 0]):7.2f} {np.median(times_ms[:, 1]):7.2f} {times_ms[:, 1].min():9.2f}"
 
 
@@ -120,16 +120,16 @@ def time_parts(model: Model, windows: torch.Tensor, timed: int) -> Iterator[str]
     times_ms = np.zeros((WARM_UP + timed, len(ensemble.stacks) + 1, 2))
     with torch.inference_mode():
         for k in range(WARM_UP + timed):
-            known: dict[Any, Any] = {}  # results that stacks share
+            cache: dict[Any, Any] = {}  # results that stacks share
             window, latents, mark = windows[k % len(windows)][None], [], _now()
-            for place, (stack, subject, keys) in enumerate(zip(ensemble.stacks, subjects, shared, strict=True)):
-                latents.append(stack.latents(subject.feed(window, keys, known)))
-                times_ms[k, place], mark = _since(mark)
+            for i, (stack, subject, keys) in enumerate(zip(ensemble.stacks, subjects, shared, strict=True)):
+                latents.append(stack.latents(subject.feed(window, keys, cache)))
+                times_ms[k, i], mark = _since(mark)
             ensemble.combination(latents)
             times_ms[k, -1], mark = _since(mark)
     times_ms = times_ms[WARM_UP:]
-    for place, stack in enumerate(ensemble.stacks):
-        yield f"  {_short(stack.setting):<60} {len(stack.candidates):>3} {format_times(times_ms[:, place])}"
+    for i, stack in enumerate(ensemble.stacks):
+        yield f"  {_short(stack.setting):<60} {len(stack.candidates):>3} {format_times(times_ms[:, i])}"
     yield f"  {'combination':<60} {len(model.candidates):>3} {format_times(times_ms[:, -1])}"
 
 
@@ -150,7 +150,7 @@ def time_run(run: Path, timed: int) -> Iterator[str]:
     arrays, labels = windows.numpy(), model.classes_
     for name, adapt, n_labels in (("session", False, 0), ("adapt", True, 0), ("adapt, labels", True, 3)):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that adaptation was not evaluated
+            warnings.simplefilter("ignore")  # the warning that adaptation was not evaluated
             session = at.Session(model, adapt=adapt)
         try:
             for number in range(n_labels * len(labels)):

@@ -6,8 +6,8 @@
 
 leaderboard.csv has the columns dataset, mode, pipeline, subject and score (balanced accuracy, averaged over seeds). A
 submission has the further column trained_on: the names of all subjects, separated by ";", whose labels were used in
-training, selection or weighting of the model that predicts the subject. The mode says which data of the subject a
-pipeline uses.
+training, selection or weighting of the model that predicts the subject. The mode states the data of the subject that
+a pipeline uses.
 """
 
 from __future__ import annotations
@@ -105,10 +105,10 @@ def check(submission: pd.DataFrame, board: pd.DataFrame) -> None:
             raise UserError(f"{where}: the data set has no such subject")
         if not 0 <= value <= 1:
             raise UserError(f"{where}: the score is {value:g}; a balanced accuracy lies between 0 and 1")
-        others = set(str(trained_on).split(";"))
-        if subject in others:
+        training_subjects = set(str(trained_on).split(";"))
+        if subject in training_subjects:
             raise UserError(f"{where}: the subject is in trained_on; hold each subject out")
-        if unknown := others - subjects_of[dataset]:
+        if unknown := training_subjects - subjects_of[dataset]:
             raise UserError(f"{where}: trained_on has {min(unknown)!r}, which is not in the data set")
     for (dataset, mode, pipeline), subjects in submission.groupby(["dataset", "mode", "pipeline"])["subject"]:
         where = f"{pipeline!r} on {dataset!r}, {mode}"
@@ -141,14 +141,14 @@ def format_page(folder: Path) -> str:
     for mode in ("zero-shot", "transductive", "labels-5"):
         ours = scores[mode][OURS]
         for used in sorted(sheets["used"].unique()):
-            wanted = set(sheets.index[sheets["used"] == used]) & set(ours)
-            if not wanted:
+            sets = set(sheets.index[sheets["used"] == used]) & set(ours)
+            if not sets:
                 continue
             rows = []
             for pipeline, by_set in scores[mode].items():
-                chosen = {dataset: subjects for dataset, subjects in by_set.items() if dataset in wanted}
-                if chosen:
-                    rows.append(_standing_row(pipeline, chosen, ours))
+                selected = {dataset: subjects for dataset, subjects in by_set.items() if dataset in sets}
+                if selected:
+                    rows.append(_standing_row(pipeline, selected, ours))
             rows.sort(key=lambda row: -row[0])
             table = markdown(HEADS, [cells for _, cells in rows[:MAX_ROWS]])
             blocks.append(f"**{mode}**, {used}:\n\n{table}")

@@ -33,11 +33,11 @@ from autotransfer.recordings.raw import Raw
 Array = np.ndarray[Any, Any]
 EVENT = "FeedBackEvent"  # column that marks a feedback in the challenge's files
 NOT_EEG = ("Time", "EOG", EVENT)
-RATE = 200.0  # Hz, of the challenge's files
+RATE = 200.0  # sampling rate of the challenge's files in Hz
 FEEDBACK = 1.3  # seconds of a window after a feedback, as in solutions of the challenge; the paper does not state it
 PICTURE = 0.4  # seconds of a picture and of its window
 SHORTEST = 0.1  # seconds; shorter codes in the stimulus channel of subject ha are artifacts
-ELECTRODES = 31  # per subject in the paper, which does not name them; here the first ones of each file
+ELECTRODES = 31  # electrodes per subject in the paper; here the first 31 electrodes of each file, as it names none
 # Names of the labels 0 and 1.
 CLASSES = {"errp": ("error", "correct"), "ecog-faces": ("house", "face"), "rsvp": ("non-target", "target")}
 
@@ -69,7 +69,7 @@ def read_errp(folder: Path) -> Iterator[Raw]:
 
 def _read_feedback_labels(folder: Path) -> dict[Any, int]:
     """Return labels by name of the feedback, from TrainLabels.csv in the folder or its parent."""
-    path = next(filter(Path.is_file, (place / "TrainLabels.csv" for place in (folder, folder.parent))), None)
+    path = next(filter(Path.is_file, (parent / "TrainLabels.csv" for parent in (folder, folder.parent))), None)
     if path is None:
         raise UserError(f"there is no TrainLabels.csv in {str(folder)!r}; copy the file of the challenge there")
     with reading(path, "labels"):

@@ -2,8 +2,8 @@
 
     python -m benchmarks.replay FILE.npz NAME
 
-Tests use it: samples can be dropped, time stamps can jitter, and the stream can stop and return. The stream begins
-when a receiver has connected. The dropped samples are printed as JSON at the end.
+For tests, samples can be dropped, time stamps can jitter, and the stream can stop and return. The stream begins when a
+receiver has connected. At the end, the dropped samples are printed as JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def wait_for_receiver(outlet: object, seconds: float = 120.0) -> None:
     end = time.monotonic() + seconds
     while not outlet.has_consumers and time.monotonic() < end:  # type: ignore[attr-defined]  # mne-lsl has no types
         time.sleep(0.01)
-    time.sleep(0.2)  # the receiver is still opening the stream
+    time.sleep(0.2)  # until the receiver has opened the stream
 
 
 def send(
@@ -40,14 +40,14 @@ def send(
     """Send a signal (samples, channels). dropped: (samples,) samples that are never sent."""
     from mne_lsl.lsl import local_clock
 
-    warnings.filterwarnings("ignore", "A single sample is pushed", RuntimeWarning)  # after a burst
+    warnings.filterwarnings("ignore", "A single sample is pushed", RuntimeWarning)  # a burst may leave a single sample
     draw, chunk = np.random.default_rng(options.seed), options.chunk
     outlet = open_outlet(options.name, channels, sfreq)
     wait_for_receiver(outlet)
     start_time, stamp = time.monotonic(), local_clock()
     for start in range(0, len(signal), chunk):
         if any(start <= stop < start + chunk for stop in options.stop):
-            time.sleep(1.0)  # for the last samples to arrive
+            time.sleep(1.0)  # until the last samples have arrived
             del outlet
             time.sleep(options.pause)
             outlet = open_outlet(options.name, channels, sfreq)
@@ -58,7 +58,7 @@ def send(
         rows = rows[~dropped[rows]]
         stamps = stamp + rows / sfreq + draw.uniform(0, options.jitter)
         if len(rows):
-            outlet.push_chunk(np.ascontiguousarray(signal[rows]), timestamp=stamps)  # type: ignore[attr-defined]  # as above
+            outlet.push_chunk(np.ascontiguousarray(signal[rows]), timestamp=stamps)  # type: ignore[attr-defined]
     time.sleep(1.0)
 
 

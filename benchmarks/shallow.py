@@ -33,10 +33,10 @@ Predictions = Iterator[tuple[str, str, Classes]]  # name, adaptation, classes (n
 ZERO_SHOT, ONLINE, TRANSDUCTIVE = "zero-shot", "online", "transductive"
 
 POINTS = 16  # samples of a downsampled window, and bands of a spectrum
-EMBEDDED = 16  # number of channels to which delays extend a recording with fewer
+EMBEDDED = 16  # approximate number of channels with delayed copies, for recordings with fewer channels
 DELAY = 0.02  # seconds between two delayed copies
-FILTERS = 4  # of xDAWN for each class
-MOST_TEMPLATES = 32  # most rows of a covariance with templates
+FILTERS = 4  # xDAWN filters for each class
+MOST_TEMPLATES = 32  # maximum number of rows of a covariance with templates
 PRIOR = 8  # weight of the mean of the training subjects, in windows
 
 
@@ -75,7 +75,7 @@ def make_task(recordings: at.Recordings, fold: at.Fold, seed: int) -> Task:
 def features(X: Array) -> Array:
     """Return means of 16 segments, log powers of 16 bands and two log standard deviations: (N, C, T) -> (N, C·34).
 
-    The standard deviations are computed of the signal and of its first difference.
+    The two standard deviations are of the signal and of its first difference.
     """
     means = np.stack([part.mean(2) for part in np.array_split(X, min(POINTS, X.shape[2]), axis=2)], 2)
     centered = X - X.mean(2, keepdims=True)
@@ -103,7 +103,7 @@ _CACHE: dict[str, tuple[Any, Any]] = {}
 
 
 def _compute_once(name: str, task: Task, units: bytes, compute: Callable[[], Any]) -> Any:
-    """Return the result of `compute`, cached until it is needed for another data set or units."""
+    """Return the result of `compute`, from a cache of the last data set and units."""
     key = (task.X.shape, float(task.X[0].sum()), units)
     if name not in _CACHE or _CACHE[name][0] != key:
         _CACHE[name] = (key, compute())
@@ -209,7 +209,7 @@ class SubjectTangents:
     """Covariances with the mean and the tangent vectors of each subject, which do not depend on the fold."""
 
     C: Array  # (N, d, d)
-    means: Array  # (subjects, d, d), Riemannian, of all windows of the subject
+    means: Array  # (subjects, d, d) Riemannian mean of all windows of each subject
     vectors: Array  # (N, d(d+1)/2) tangent vectors at the mean of the subject
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Build optimizer steps to time: of EEGNet in a loop, in skorch, and of a population."""
+"""Build optimizer steps for timing: EEGNet in a torch loop, EEGNet in skorch, and a population."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def make_noise(
 
 
 def build_plain_step(channels: int, times: int, batch: int, device: str) -> Step:
-    """Return forward, backward and AdamW on one batch that is on the device."""
+    """Return a step of a torch loop: forward, backward and AdamW on one batch."""
     net = Network(channels, times, CLASSES, KERNEL).to(device)
     x, y = torch.randn(batch, channels, times, device=device), torch.randint(CLASSES, (batch,), device=device)
     optimizer = torch.optim.AdamW(net.parameters())
@@ -61,7 +61,7 @@ def build_plain_step(channels: int, times: int, batch: int, device: str) -> Step
 
 
 def build_skorch_step(channels: int, times: int, batch: int, device: str) -> Step | None:
-    """Return `partial_fit` of the network in skorch on one batch; None if skorch is not installed."""
+    """Return a step of skorch, `partial_fit` on one batch; None if skorch is not installed."""
     if find_spec("skorch") is None:
         return None
     from skorch import NeuralNetClassifier
@@ -77,27 +77,27 @@ def build_skorch_step(channels: int, times: int, batch: int, device: str) -> Ste
 
 
 def make_jobs(recordings: at.Recordings, setting: at.Setting, members: int, *, alone: bool) -> list[at.Job]:
-    """Return jobs that differ in the learning rate or, if `alone`, in the seed and thus in their minibatches."""
+    """Return jobs with different learning rates or, if `alone`, with different seeds and thus minibatches."""
     folds = at.leave_one_subject_out(recordings)
     jobs = []
     for member in range(members):
-        turn, fold = divmod(member, len(folds))
-        changed = setting.replace(lr=setting.training.lr * (1 + turn / 1000))
-        jobs.append(at.Job(setting if alone else changed, folds[fold], seed=turn if alone else 0))
+        variant, fold = divmod(member, len(folds))
+        changed = setting.replace(lr=setting.training.lr * (1 + variant / 1000))
+        jobs.append(at.Job(setting if alone else changed, folds[fold], seed=variant if alone else 0))
     return jobs
 
 
 def build_population_step(
     recordings: at.Recordings, setting: at.Setting, members: int, device: str, *, alone: bool = False
 ) -> Step:
-    """Return one epoch of a population without evaluation."""
+    """Return a step that trains a population for one epoch without evaluation."""
     from autotransfer.training.trainer import Trainer
     from autotransfer.training.windows import prepare_windows
 
     jobs = make_jobs(recordings, setting, members, alone=alone)
     windows = prepare_windows(recordings, jobs[0], device=torch.device(device), dtype=torch.float32)
     population = Trainer(jobs, windows)
-    population.uses_kernels = True  # as in a long fit
+    population.uses_kernels = True  # long fits use kernels
     units = sum(count_steps(job) for job in jobs)
     assert units == sum(
         population.groups.steps_per_epoch[group] for group in population.groups.group_of_member.tolist()

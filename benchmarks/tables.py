@@ -23,7 +23,7 @@ BUSY = 0.5  # share of the cores in use before the measurement
 
 @dataclass
 class Table:
-    """Rows of raw values by heading. Values are rounded when they are shown, not when they are stored."""
+    """Table of unrounded values by heading; `markdown` rounds them."""
 
     title: str
     rows: list[dict[str, Value]] = field(default_factory=list)
@@ -50,13 +50,13 @@ def format_cell(value: Value) -> str:
 
 
 def describe_machine(device: str) -> dict[str, Any]:
-    """Return the facts of the machine on which a timing depends."""
+    """Return facts about the machine that affect timings."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     facts: dict[str, Any] = {
         "device": torch.cuda.get_device_name() if device == "cuda" else platform.machine(),
         "cores": usable,
         "threads": torch.get_num_threads(),
-        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,  # other programs make the timings worthless
+        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,  # load by other programs
         "torch": torch.__version__,
         "kernels": description(),
         "python": platform.python_version(),

@@ -20,18 +20,16 @@ import torch
 
 from autotransfer.training.allocator import keep_freed_memory
 
-SHORTEST = 0.02  # seconds; shorter steps are repeated within one reading, because the clock is not exact
+SHORTEST = 0.02  # seconds; shorter steps are repeated for one reading, because the clock is not exact
 LONG = 0.5  # seconds; longer steps need no second warm-up
 LEAST_ROUNDS = 2
-
-
 # Seconds for the rounds of a section, without warm-ups. All sections take less than 15 minutes on two cores.
 BUDGET = {
     "full": {"encoder": 150.0, "candidates": 60.0, "censors": 180.0},
     "quick": {"encoder": 3.0, "candidates": 3.0, "censors": 5.0},
     "tiny": {"encoder": 0.0, "candidates": 0.0, "censors": 0.0},
 }
-CUDA_SHARE = 0.12  # share of these seconds on a GPU; all sections take less than 3 minutes
+CUDA_SHARE = 0.12  # share of BUDGET on a GPU; all sections take less than 3 minutes
 
 
 @dataclass(frozen=True)
@@ -39,9 +37,9 @@ class Options:
     """Options of one run of the benchmarks."""
 
     device: str = "cpu"
-    size: str = "full"  # full: for quoted results; quick: in under a minute; tiny: for the test suite
-    rounds: int = 7  # most rounds; at least two are measured
-    members: tuple[int, ...] | None = None  # sizes of populations; None: those of the section
+    size: str = "full"  # full: for published results; quick: in under a minute; tiny: for the test suite
+    rounds: int = 7  # maximum number of rounds; at least two are measured
+    members: tuple[int, ...] | None = None  # sizes of populations; None: depends on the section
 
     def budget(self, section: str, parts: int) -> float:
         """Return the seconds for the rounds of one of the `parts` of a section."""
@@ -54,7 +52,7 @@ class Step(NamedTuple):
 
     run: Callable[[], object]
     units: int = 1  # usually steps of one member
-    keeps_memory: bool = False  # whether freed memory is kept from one call to the next, as in a fit
+    keeps_memory: bool = False  # whether freed memory is kept between calls, as in a fit
 
 
 class Usage(NamedTuple):
@@ -85,7 +83,7 @@ class Timing(NamedTuple):
         return statistics.median(self.readings)
 
     def ratio_to(self, other: Timing) -> Timing:
-        """Return the ratio within each round, so that slow moments of the machine cancel."""
+        """Return the ratio within each round, so that slow periods of the machine cancel."""
         return Timing([a / b for a, b in zip(self.readings, other.readings, strict=True)])
 
     def columns(self, name: str, scale: float = 1.0) -> dict[str, str | float | int | None]:
@@ -113,8 +111,8 @@ def clock(step: Step, repeats: int, device: str) -> float:
 def measure(steps: Mapping[str, Step], *, rounds: int, device: str, limit_s: float) -> dict[str, Timing]:
     """Return the seconds per unit of every step, measured in interleaved rounds.
 
-    Two calls warm up a step (one if it is long), and the last one determines the repetitions in a reading. There are
-    `rounds` readings, or as many as `limit_s` seconds allow, but at least two.
+    Two calls warm up a step (one call if it is long); the last call determines the repetitions in a reading. There are
+    `rounds` readings, or as many as `limit_s` seconds allow, but at least two readings.
     """
     repeats = {}
     for name, step in steps.items():
@@ -175,9 +173,9 @@ def call_here(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def call_in_new_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function of a module in a new process, whose peak memory is independent of this one.
+    """Call a function of a module in a new process, whose peak memory does not include memory of this process.
 
-    Compilers cache kernels on disk, so they get an empty folder.
+    Compilers cache kernels on disk, so the cache folder is empty.
     """
     with tempfile.TemporaryDirectory() as folder:
         caches = {name: os.path.join(folder, name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")}

@@ -26,25 +26,25 @@ for subject in range(6):
     raw = mne.io.RawArray(1e-5 * signal, info, verbose="ERROR")
     onsets = 1.0 + 2 * np.arange(n_cues)
     raw.set_annotations(mne.Annotations(onsets, 1.5, [("left_hand", "right_hand")[h] for h in hand]))
-    place = mne_bids.BIDSPath(subject=f"{subject + 1:02}", task="motor", root="bids", datatype="eeg")
-    with warnings.catch_warnings(action="ignore"):  # about README files and coordinates
-        mne_bids.write_raw_bids(raw, place, format="EDF", allow_preload=True, overwrite=True, verbose="ERROR")
+    path = mne_bids.BIDSPath(subject=f"{subject + 1:02}", task="motor", root="bids", datatype="eeg")
+    with warnings.catch_warnings(action="ignore"):  # warnings about README files and coordinates
+        mne_bids.write_raw_bids(raw, path, format="EDF", allow_preload=True, overwrite=True, verbose="ERROR")
 
 rec = at.load("bids", window=1.5, events={"left_hand": "left", "right_hand": "right"})
 print(rec)
 
 X, y, subjects = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()
 counts, curves = (0, 1, 2, 5, 8), []
-for new in range(3):  # each of three subjects is new once
+for new in range(3):  # index of the new subject
     is_new = subjects == new
     clf = at.CensoredClassifier(standardize="train", log_power=True, max_epochs=10, lr=1e-2, sfreq=rec.sfreq)
     clf.fit(X[~is_new], y[~is_new], subjects=subjects[~is_new])
-    first = [np.flatnonzero(y[is_new] == c) for c in range(2)]
-    test = np.concatenate([rows[max(counts) :] for rows in first])
+    rows_of_class = [np.flatnonzero(y[is_new] == c) for c in range(2)]
+    test = np.concatenate([rows[max(counts) :] for rows in rows_of_class])
     curve = [clf.score(X[is_new][test], y[is_new][test])]
     for k in counts[1:]:
-        few = np.concatenate([rows[:k] for rows in first])
-        curve.append(clf.calibrate(X[is_new][few], y[is_new][few]).score(X[is_new][test], y[is_new][test]))
+        labeled = np.concatenate([rows[:k] for rows in rows_of_class])
+        curve.append(clf.calibrate(X[is_new][labeled], y[is_new][labeled]).score(X[is_new][test], y[is_new][test]))
     curves.append(curve)
     print(f"{rec.subjects[new]}: {dict(zip(counts, np.round(curve, 2).tolist(), strict=True))}")
 

@@ -14,7 +14,7 @@ class Censored(L.LightningModule):
 
     def __init__(self, rec: at.Recordings, method: str = "adversary", strength: float = 0.1) -> None:
         super().__init__()
-        self.automatic_optimization = False  # for two optimizers, of model and critic
+        self.automatic_optimization = False  # because the critic has a second optimizer
         self.strength = strength
         self.encoder = at.EEGNet(rec.n_channels, rec.n_times, sfreq=rec.sfreq)
         self.head = torch.nn.Linear(self.encoder.latent_dim, rec.n_classes)

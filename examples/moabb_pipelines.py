@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 
 import autotransfer as at
 
-warnings.filterwarnings("ignore")  # of MOABB and MNE, about montages and caches
+warnings.filterwarnings("ignore")  # warnings of MOABB and MNE about montages and caches
 
 data = FakeDataset(["left_hand", "right_hand"], n_subjects=4, n_sessions=1, n_runs=1, n_events=16, duration=50, seed=1)
 pipelines = {
@@ -30,10 +30,10 @@ with tempfile.TemporaryDirectory() as folder:
 print(results[["subject", "pipeline", "score", "time"]].to_string(index=False))
 
 figure, axis = plt.subplots(figsize=(5.6, 2.6), layout="constrained")
-for place, name in enumerate(pipelines):
+for i, name in enumerate(pipelines):
     scores = results.loc[results["pipeline"] == name, "score"]
-    axis.plot(scores, [place] * len(scores), "o", alpha=0.7)
-    axis.plot(scores.mean(), place, "x", color="black", ms=9)
+    axis.plot(scores, [i] * len(scores), "o", alpha=0.7)
+    axis.plot(scores.mean(), i, "x", color="black", ms=9)
 axis.axvline(0.5, ls="--", color="grey", lw=1)
 axis.set(yticks=range(len(pipelines)), yticklabels=list(pipelines), xlabel="AUC by subject (noise: chance is .5)")
 figure.savefig("moabb_pipelines.svg")

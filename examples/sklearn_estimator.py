@@ -22,13 +22,13 @@ known = subjects != "F"
 clf.fit(X[known], y[known], subjects=subjects[known])
 print(f"unseen subject F: {clf.score(X[~known], y[~known]):.2f}, latents {clf.transform(X[~known]).shape}")
 
-# In a pipeline the subjects are passed to the classifier.
+# In a pipeline, subjects are passed to the classifier.
 band = butter(2, (4, 28), "bandpass", fs=rec.sfreq, output="sos")
 pipeline = make_pipeline(FunctionTransformer(lambda x: sosfiltfilt(band, x).astype(np.float32)), clf)
 pipeline.fit(X[known], y[known], censoredclassifier__subjects=subjects[known])
 print(f"with a filter: {pipeline.score(X[~known], y[~known]):.2f}")
 
-# In cross-validation they are passed to the splitter as groups and to fit as subjects.
+# In cross-validation, subjects are passed to the splitter as groups and to `fit` as subjects.
 scores = cross_val_score(clf, X, y, groups=subjects, cv=LeaveOneGroupOut(), params={"subjects": subjects})
 print(f"leave one subject out: {scores.round(2)}")
 
@@ -37,7 +37,7 @@ search = GridSearchCV(clf, {"strength": strengths}, cv=folds).fit(X, y, subjects
 print(f"best strength: {search.best_params_['strength']}")
 
 figure, axis = plt.subplots(figsize=(5.6, 3.2), layout="constrained")
-table, places = search.cv_results_, range(len(strengths))
-axis.errorbar(places, table["mean_test_score"], table["std_test_score"], fmt="o-", capsize=4)
-axis.set(xticks=places, xticklabels=strengths, xlabel="strength of the penalty", ylabel="score on unseen subjects")
+results, ticks = search.cv_results_, range(len(strengths))
+axis.errorbar(ticks, results["mean_test_score"], results["std_test_score"], fmt="o-", capsize=4)
+axis.set(xticks=ticks, xticklabels=strengths, xlabel="strength of the penalty", ylabel="score on unseen subjects")
 figure.savefig("sklearn_estimator.svg")

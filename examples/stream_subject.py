@@ -1,7 +1,7 @@
 """Decode the replayed signal of an unseen subject, and save the session.
 
-The windows of the subject replace a device. With a device,
-`autotransfer stream run --source lsl:NAME --out lsl:DECODED` does the same (pip install mne-lsl).
+The windows of the subject replace a device. To decode a device, run
+`autotransfer stream run --source lsl:NAME --out lsl:DECODED` (pip install mne-lsl).
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ new = subjects == 5
 clf = at.CensoredClassifier(method="none", standardize="online", max_epochs=15, lr=1e-2, sfreq=rec.sfreq)
 clf.fit(X[~new], y[~new], subjects=subjects[~new])
 
-# Windows are predicted one after the other.
+# Predict windows one by one.
 session = at.Session(clf)
 is_right = [session.predict(window) == label for window, label in zip(X[new], y[new], strict=True)]
 print(f"{np.mean(is_right):.2f} of {session.n_windows} windows are right")
 
 with tempfile.TemporaryDirectory() as folder:
-    # The session is saved, for example at the end of the program.
+    # Save and load the session.
     session.save(Path(folder) / "subject.session")
     session = at.Session.load(Path(folder) / "subject.session", clf)
 
-    # The signal is decoded as a stream, with one decision every quarter of a window.
+    # Decode the signal as a stream, with a decision after every quarter of a window.
     signal = np.concatenate(list(X[new]), 1)[None]  # (1, channels, times)
     np.savez(Path(folder) / "subject.npz", X=signal, meta=f'{{"sfreq": {rec.sfreq}}}')
     decisions = Path(folder) / "decisions.csv"
