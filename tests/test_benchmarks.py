@@ -68,8 +68,8 @@ def test_members_share_minibatches_unless_alone() -> None:
     recordings = make_noise(2, 32, 32, steps=2)
     for alone, batches in ((False, 10), (True, 25)):
         jobs = make_jobs(recordings, at.Setting(batch_size=32), 25, alone=alone)
-        assert len({job.trajectory for job in jobs}) == 25
-        assert len({(job.fold.trajectory, job.seed) for job in jobs}) == batches
+        assert len({job.fit_key for job in jobs}) == 25
+        assert len({(job.fold.training_key, job.seed) for job in jobs}) == batches
     step = build_population_step(recordings, at.Setting(batch_size=32), 25, "cpu")
     assert step.units == 50
     step.run()

@@ -33,7 +33,7 @@ def test_every_subject_is_tested_once_and_validated_by_the_one_before() -> None:
 def test_a_fold_and_its_twin_share_the_trajectory_but_not_the_key() -> None:
     fold = at.leave_one_subject_out(recordings())[0]
     twin = fold.swapped()
-    assert twin.trajectory == fold.trajectory
+    assert twin.training_key == fold.training_key
     assert twin.key != fold.key
     assert twin.swapped().key == fold.key
     assert (twin.test == fold.validation).all()

@@ -15,7 +15,7 @@ import autotransfer as at
 from autotransfer.augment import AUGMENTATIONS, TrainingBatch
 from autotransfer.censoring import CENSORS, MODES
 from autotransfer.errors import UserError
-from autotransfer.jobs import HISTORY
+from autotransfer.jobs import CURVES
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.model.stack import Size
 from autotransfer.models.building import CandidateFits, build_model
@@ -45,7 +45,7 @@ def histories(setting: at.Setting, some: slice = slice(None)) -> torch.Tensor:
     jobs = [at.Job(setting, fold, seed) for seed in (0, 1) for fold in at.leave_one_subject_out(recordings)[:2]]
     outcomes = at.train(recordings, jobs[some], dtype=torch.float64)
     assert all(outcome.failure is None for outcome in outcomes)
-    found = torch.tensor([[outcome.history[name] for name in HISTORY] for outcome in outcomes], dtype=torch.float64)
+    found = torch.tensor([[outcome.history[name] for name in CURVES] for outcome in outcomes], dtype=torch.float64)
     assert found.isfinite().all()
     return found
 

@@ -18,7 +18,7 @@ from autotransfer import schema
 from autotransfer.augment import AUGMENTATIONS
 from autotransfer.errors import UserError
 from autotransfer.grids import GRIDS
-from autotransfer.jobs import HISTORY, Record
+from autotransfer.jobs import CURVES, Record
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.runs.choice import Calibration, Choice, Ensemble, NamedSetting, WeightedCandidate
@@ -39,7 +39,7 @@ def record(*, swapped: Record | None = None, **changes: Any) -> Record:
     usual: dict[str, Any] = {
         "best_epoch": 2, "epochs": 3, "validation_score": 0.75, "test_score": math.nan,
         "validation_confusion": np.array([[3, 1], [0, 4]]), "test_confusion": np.zeros((2, 2), np.int64),
-        "history": {name: [0.5, math.inf, math.nan] for name in HISTORY}, "seconds": 1.5, "population": 4,
+        "history": {name: [0.5, math.inf, math.nan] for name in CURVES}, "seconds": 1.5, "population": 4,
         "failure": "the loss became nan", "swapped": swapped,
     }  # fmt: skip
     return Record(**usual | changes)

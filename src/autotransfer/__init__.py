@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0.dev0"
 
-_NAMES = {  # by module
+_NAMES = {  # public names by module
     ".censoring": "make_censor",
     ".censoring.scores": "scores",
     ".errors": "UserError",
@@ -60,16 +60,16 @@ _NAMES = {  # by module
     ".training.latent": "encode",
     ".training.leakage": "leakage",
 }
-_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = sorted(_HOME)
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULES:
         raise AttributeError(f"module 'autotransfer' has no attribute {name!r}")
-    module = import_module(_HOME[name], __name__)
-    value = module if _HOME[name].endswith(f".{name}") and not hasattr(module, name) else getattr(module, name)
+    module = import_module(_MODULES[name], __name__)
+    value = module if _MODULES[name].endswith(f".{name}") and not hasattr(module, name) else getattr(module, name)
     globals()[name] = value
     return value
 

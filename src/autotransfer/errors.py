@@ -17,10 +17,10 @@ class UserError(ValueError):
     """Error of an invalid input. The message gives the value and what to do."""
 
 
-def shown(value: object, most: int = 60) -> str:
-    """Return the repr of a value on one line, shortened to `most` characters."""
+def shown(value: object, limit: int = 60) -> str:
+    """Return the repr of a value on one line, shortened to `limit` characters."""
     text = " ".join(_REPR.repr(value).split())
-    return text if len(text) <= most else f"{text[:most]}…"
+    return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 _REPR = reprlib.Repr()
@@ -53,22 +53,21 @@ def plain_value(value: Any) -> Any:
 
 
 def is_off(value: Any) -> bool:
-    """Return whether a value switches a transform or an augmentation off; 0 does not, it is invalid."""
+    """Return whether a value switches a transform or an augmentation off; 0 is an invalid value instead."""
     return value is None or value is False or (isinstance(value, str) and value == "none")
 
 
-def number(value: float) -> str:
-    """Return a number in at most 6 digits, such as 0.3, 1 or 1e-05, or its repr if that would change it."""
+def format_number(value: float) -> str:
+    """Return a number as text with at most 6 digits, such as 0.3, 1 or 1e-05, or with all digits if it has more."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)
 
 
-def check_choice(what: str, value: object, choices: Iterable[object]) -> None:
-    """Raise unless `value` is one of `choices`."""
+def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
+    """Raise unless `value` is one of `choices`. name: name of the value in the message."""
     options = list(choices)
     if value not in options:
-        listed = ", ".join(repr(option) for option in options)
-        raise UserError(f"unknown {what} {shown(value)}; choose from {listed}")
+        raise UserError(f"unknown {name} {shown(value)}; choose from {', '.join(map(repr, options))}")
 
 
 def suggest(name: str, choices: list[str]) -> str:
@@ -77,46 +76,47 @@ def suggest(name: str, choices: list[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(choices)}"
 
 
-_KINDS: dict[str, tuple[type, ...]] = {
+_TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), "None": (type(None),),
     "list": (list,), "dict": (dict,),
 }  # fmt: skip
 
 
-def check_types(record: Any, **called: str) -> None:
+def check_types(record: Any, **labels: str) -> None:
     """Raise unless every field of a frozen dataclass has a type that its annotation names.
 
-    NumPy numbers are converted to Python numbers, and integers in float fields to floats. called: names of fields in
-    messages, if they differ
+    NumPy numbers are converted to Python numbers, and integers in float fields to floats. labels: names of fields in
+    messages, if they are not the names of the fields
     """
-    kind: Any = type(record)  # typed for mypy, which holds not every class for hashable
-    for field, annotation, names, kinds in _plain_fields(kind):
+    cls: Any = type(record)  # Any, because mypy does not regard every class as hashable
+    for field, annotation, names, types in _plain_fields(cls):
         value = getattr(record, field)
         if (plain := plain_value(value)) is not value:
             value = plain
             object.__setattr__(record, field, value)
-        if not isinstance(value, kinds) or (isinstance(value, bool) and "bool" not in names):
-            raise UserError(f"{called.get(field, field)} is {shown(value)}; it must be of type {annotation}")
+        if not isinstance(value, types) or (isinstance(value, bool) and "bool" not in names):
+            raise UserError(f"{labels.get(field, field)} is {shown(value)}; it must be of type {annotation}")
         if not isinstance(value, int) or isinstance(value, bool):
             continue
         if "float" in names and "int" not in names:
             object.__setattr__(record, field, _as_float(field, value))
         elif abs(value) >= 2**63:
-            raise UserError(f"{called.get(field, field)} is {shown(value)}; it must be below 2**63")
+            raise UserError(f"{labels.get(field, field)} is {shown(value)}; it must be below 2**63")
 
 
 @cache
-def _plain_fields(kind: type) -> list[tuple[str, str, list[str], tuple[type, ...]]]:
+def _plain_fields(cls: type) -> list[tuple[str, str, list[str], tuple[type, ...]]]:
     """Return name, annotation, names of types and types of each field that is not a dataclass."""
-    plain = []
-    for field in fields(kind):
+    plain_fields = []
+    for field in fields(cls):
         annotation = str(field.type)
         if annotation.startswith("Annotated["):
             annotation = annotation.removeprefix("Annotated[").partition(", ")[0]
         names = [name.partition("[")[0] for name in annotation.split(" | ")]
-        if set(names) <= set(_KINDS):
-            plain.append((field.name, annotation, names, tuple(kind for name in names for kind in _KINDS[name])))
-    return plain
+        if set(names) <= set(_TYPES):
+            types = tuple(type_ for name in names for type_ in _TYPES[name])
+            plain_fields.append((field.name, annotation, names, types))
+    return plain_fields
 
 
 def _as_float(name: str, value: int) -> float:
@@ -126,24 +126,24 @@ def _as_float(name: str, value: int) -> float:
         raise UserError(f"{name} is {shown(value)}; it must be a number in the range of float") from None
 
 
-def check_positive(record: Any, *names: str, **called: str) -> None:
-    """Raise unless these fields are positive finite numbers or None."""
+def check_positive(record: Any, *names: str, **labels: str) -> None:
+    """Raise unless these fields are positive finite numbers or None. labels: as in `check_types`."""
     for name in names:
         value = getattr(record, name)
         if value is not None and not isinstance(value, str) and not (math.isfinite(value) and value > 0):
-            raise UserError(f"{called.get(name, name)} is {shown(value)}; it must be a positive number")
+            raise UserError(f"{labels.get(name, name)} is {shown(value)}; it must be a positive number")
 
 
 def check_at_most(record: Any, **limits: int) -> None:
     """Raise if a field exceeds its limit; larger values are probably typos and would not fit into memory."""
-    for name, most in limits.items():
+    for name, limit in limits.items():
         value = getattr(record, name)
-        if value is not None and not isinstance(value, str) and value > most:
-            raise UserError(f"{name} is {shown(value)}; it must be at most {most}")
+        if value is not None and not isinstance(value, str) and value > limit:
+            raise UserError(f"{name} is {shown(value)}; it must be at most {limit}")
 
 
 def describe_system_error(error: OSError | MemoryError) -> str:
-    """Return the reason of a system error in a few words, such as "out of memory" or "disk full (FILE)"."""
+    """Return the reason of a system error, such as "out of memory" or "No space left on device (FILE)"."""
     if isinstance(error, MemoryError):
         return "out of memory"
     reason = error.strerror or str(error) or type(error).__name__

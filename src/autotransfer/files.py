@@ -9,28 +9,28 @@ import secrets
 import stat
 from pathlib import Path
 
-NAME_LETTERS = 50  # letters of a name, of up to four bytes each, in the name of its temporary file
+N_LETTERS = 50  # number of letters of a file name in the temporary name; a letter has up to four bytes
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write a file under a temporary name and rename it, so that readers see the old or the new content."""
-    # Names of files and subjects may have lone surrogates, which have no UTF-8.
+    # Names of files and subjects may have lone surrogates, which UTF-8 cannot encode.
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     try:
-        # A long name is cut, because file systems limit the length of names.
-        name = path.parent / f".{path.name[:NAME_LETTERS]}.{secrets.token_hex(4)}"
+        # The name is cut, because file systems limit the length of names.
+        temporary = path.parent / f".{path.name[:N_LETTERS]}.{secrets.token_hex(4)}"
         if "\0" in str(path):
             raise OSError(errno.EINVAL, "the name holds a null character")
         # The user's umask restricts the permissions 0o666.
-        handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(name, path)
+            os.replace(temporary, path)
         except BaseException:
-            name.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(path)) from error
@@ -50,12 +50,12 @@ def read_plain(path: Path) -> bytes:
 
 
 def check_plain(status: os.stat_result, path: Path) -> None:
-    """Raise OSError unless this is the status of a plain file. path: for the message."""
+    """Raise OSError unless `status` is the status of a plain file. path: path in the message."""
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a plain file", str(path))
 
 
-def writable(folder: Path) -> bool:
+def is_writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 

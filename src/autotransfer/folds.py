@@ -22,18 +22,18 @@ from .words import count, printable
 Rows = NDArray[np.int64]
 
 
-FEWEST_FOLDS = 3  # for testing, validation and training
+MIN_FOLDS = 3  # smallest number of folds: one each for testing, validation and training
 MANY_SUBJECTS = 20  # number of subjects above which DEFAULT_FOLDS replace one fold per subject
 DEFAULT_FOLDS = 10
-MIN_SCORABLE = 2  # subjects with a score: a model for one of them is selected on the other
+MIN_SCORABLE = 2  # smallest number of subjects with a score: the model for one is selected on the other
 NO_WINDOWS: Rows = np.empty(0, dtype=np.int64)
 SUBJECT = "subject"
 SESSION = "session"
-MOST_NAMES = 5  # names in a message
+MAX_NAMES = 5  # largest number of names in a message
 
 
 def name_of(subject: Hashable) -> str:
-    """Return the name of one subject, or the names of several."""
+    """Return the name of a subject, or the names of a tuple of subjects."""
     return ", ".join(map(str, subject)) if isinstance(subject, tuple) else str(subject)
 
 
@@ -57,7 +57,7 @@ class Fold:
 
     @property
     def held_out(self) -> tuple[Rows, Rows]:
-        """Return validation and test windows ordered by first window, which is equal for the swapped fold."""
+        """Return validation and test windows in the order of their first windows, which swapping does not change."""
         sets = (self.validation, self.test)
         first, second = sorted(sets, key=lambda rows: (len(rows) == 0, rows[0] if len(rows) else 0))
         return first, second
@@ -68,12 +68,12 @@ class Fold:
         return np.union1d(self.validation, self.test).astype(np.int64)
 
     def swapped(self) -> Fold:
-        """Return the fold with validation and test exchanged."""
+        """Return the fold with validation and test windows swapped."""
         return Fold(self.train, self.test, self.validation, self.test_subject, self.validation_subject)
 
     @cached_property
-    def trajectory(self) -> str:
-        """Return a digest of the training windows, equal for the swapped fold: one fit serves both."""
+    def training_key(self) -> str:
+        """Return a digest of the training windows. One fit serves the fold and the swapped fold."""
         return hashlib.blake2b(self.train.tobytes(), digest_size=8).hexdigest()
 
     @cached_property
@@ -97,29 +97,29 @@ class Fold:
 
 def make_fold(recordings: Recordings, validation: int | Sequence[int], test: int | Sequence[int]) -> Fold:
     """Return the fold of two subjects, or groups of subjects, given as positions in recordings.subjects."""
-    validates, tests = (sorted({held} if isinstance(held, int) else set(held)) for held in (validation, test))
-    if both := set(validates) & set(tests):
-        name = recordings.subjects[min(both)]
+    validation_subjects, test_subjects = (sorted({s} if isinstance(s, int) else set(s)) for s in (validation, test))
+    if shared := set(validation_subjects) & set(test_subjects):
+        name = recordings.subjects[min(shared)]
         raise UserError(f"subject {name!r} cannot be both the validation and the test subject")
     subject = recordings.subject.numpy()
-    is_validation, is_test = np.isin(subject, validates), np.isin(subject, tests)
+    is_validation, is_test = np.isin(subject, validation_subjects), np.isin(subject, test_subjects)
     return Fold(
         train=np.flatnonzero(~is_validation & ~is_test).astype(np.int64),
         validation=np.flatnonzero(is_validation).astype(np.int64),
         test=np.flatnonzero(is_test).astype(np.int64),
-        validation_subject=_named(recordings, validates),
-        test_subject=_named(recordings, tests),
+        validation_subject=_find_names(recordings, validation_subjects),
+        test_subject=_find_names(recordings, test_subjects),
     )
 
 
-def _named(recordings: Recordings, positions: Sequence[int]) -> Hashable:
-    """Return the name of one subject, or the names of several."""
+def _find_names(recordings: Recordings, positions: Sequence[int]) -> Hashable:
+    """Return the name of one subject, or the names of several subjects."""
     names = tuple(recordings.subjects[position] for position in positions)
     return names[0] if len(names) == 1 else names
 
 
 def divide_subjects(n_subjects: int, folds: int | None = None) -> list[list[int]]:
-    """Return groups of subjects, as positions: single subjects or, with `folds`, every folds-th subject.
+    """Return groups of positions of subjects: single subjects or, with `folds`, every folds-th subject.
 
     Neighbors in a list of subjects, who may share a laboratory or a device, are then in different groups.
     """
@@ -128,69 +128,69 @@ def divide_subjects(n_subjects: int, folds: int | None = None) -> list[list[int]
 
 
 def held_out_groups(n_subjects: int, units: Units | None, folds: int | None = None) -> list[list[int]]:
-    """Return groups that are held out together, as positions in recordings.subjects: each tests once.
+    """Return groups of positions in recordings.subjects that are held out together. Each group is tested once.
 
-    If sessions are held out, a fold leaves out one session of each subject: half of them validate and half test, and
-    the model is trained on the other sessions of all subjects.
+    If sessions are held out, a fold holds out one session of each subject: of half the subjects for validation, of half
+    for testing. The model is trained on the remaining sessions of all subjects.
     """
     if units is None:
         return divide_subjects(n_subjects, folds)
-    place = {subject: position for position, subject in enumerate(units.unique_people)}
+    index = {subject: position for position, subject in enumerate(units.unique_people)}
     groups = []
     for parts in divide_subjects(units.n_parts, folds):
         group = [unit for unit in range(n_subjects) if units.parts[unit] in parts]
         if units.hold_out == SESSION:
-            groups += [[unit for unit in group if place[units.people[unit]] % 2 == half] for half in (0, 1)]
+            groups += [[unit for unit in group if index[units.people[unit]] % 2 == half] for half in (0, 1)]
         else:
             groups.append(group)
     return groups
 
 
 def groups_of(recordings: Recordings, folds: int | None = None) -> list[list[int]]:
-    """Return groups of recordings that are held out together, as positions in recordings.subjects."""
+    """Return groups of positions in recordings.subjects that are held out together."""
     return held_out_groups(recordings.n_subjects, recordings.units, folds)
 
 
 def use_units(recordings: Recordings, hold_out: str) -> Recordings:
     """Return recordings whose `subject` is the held-out unit: a session of a subject, or a value of a column.
 
-    All that is fitted by subject, or must not see test subjects, then works on units. To hold out subjects, the
-    recordings are returned unchanged.
+    Preprocessing, folds and scores by subject then apply to units. If subjects are held out, the recordings are
+    returned unchanged.
     """
     if hold_out == SUBJECT or recordings.units is not None:
         return recordings
-    who = recordings.subject.numpy()
-    values, labels = _sessions(recordings) if hold_out == SESSION else _values(recordings, hold_out)
-    pairs, subject = np.unique(np.stack([who, values]), axis=1, return_inverse=True)
-    people, of_unit = pairs.tolist()
-    parts = _session_parts(recordings, pairs[0]) if hold_out == SESSION else of_unit
+    values, labels = _find_sessions(recordings) if hold_out == SESSION else _find_values(recordings, hold_out)
+    pairs, unit = np.unique(np.stack([recordings.subject.numpy(), values]), axis=1, return_inverse=True)
+    people, codes = pairs.tolist()
+    parts = _number_sessions(recordings, pairs[0]) if hold_out == SESSION else codes
     units = Units(
         hold_out=hold_out,
-        names=tuple(f"{recordings.subjects[p]}, {hold_out} {labels[v]}" for p, v in zip(people, of_unit, strict=True)),
+        names=tuple(f"{recordings.subjects[p]}, {hold_out} {labels[v]}" for p, v in zip(people, codes, strict=True)),
         people=tuple(str(recordings.subjects[person]) for person in people),
         parts=tuple(parts),
     )
-    return _with_subjects(recordings, torch.from_numpy(subject.reshape(-1).astype(np.int64)), units.names, units)
+    return _with_subjects(recordings, torch.from_numpy(unit.reshape(-1).astype(np.int64)), units.names, units)
 
 
 def use_whole_subjects(recordings: Recordings) -> Recordings:
-    """Return recordings whose `subject` is the subject again, not the held-out unit."""
+    """Return recordings whose `subject` is the subject, not the held-out unit."""
     units = recordings.units
     if units is None:
         return recordings
-    place = {subject: position for position, subject in enumerate(units.unique_people)}
-    subject = torch.tensor([place[who] for who in units.people])[recordings.subject]
+    index = {name: position for position, name in enumerate(units.unique_people)}
+    subject = torch.tensor([index[name] for name in units.people])[recordings.subject]
     return _with_subjects(recordings, subject, units.unique_people, None)
 
 
 def _with_subjects(recordings: Recordings, subject: Tensor, names: tuple[str, ...], units: Units | None) -> Recordings:
-    fresh = copy.copy(recordings)
+    changed = copy.copy(recordings)
     for name, value in {"subject": subject, "subjects": names, "units": units, "derived": {}}.items():
-        object.__setattr__(fresh, name, value)
-    return fresh
+        object.__setattr__(changed, name, value)
+    return changed
 
 
-def _sessions(recordings: Recordings) -> tuple[Rows, list[str]]:
+def _find_sessions(recordings: Recordings) -> tuple[Rows, list[str]]:
+    """Return the session (N,) of each window as 0, 1, …, and the labels of the sessions."""
     if recordings.session is None:
         raise UserError(
             "hold_out is 'session', but the recordings have no sessions; "
@@ -200,23 +200,24 @@ def _sessions(recordings: Recordings) -> tuple[Rows, list[str]]:
     return values.astype(np.int64), [str(label) for label in labels]
 
 
-def _session_parts(recordings: Recordings, subjects: Rows) -> list[int]:
-    """Return the part of each unit, from the subject of each (n,): part 0 has all first sessions, and so on."""
+def _number_sessions(recordings: Recordings, subjects: Rows) -> list[int]:
+    """Return the part of each unit from the subject (n,) of each unit: part k has the k-th session of subjects."""
     counts = np.bincount(subjects, minlength=recordings.n_subjects)
     single = [str(recordings.subjects[position]) for position in np.flatnonzero(counts < 2).tolist()]
     if single:
-        more = f" and {len(single) - MOST_NAMES} more" if len(single) > MOST_NAMES else ""
+        more = f" and {len(single) - MAX_NAMES} more" if len(single) > MAX_NAMES else ""
         raise UserError(
             f"{len(single)} of {recordings.n_subjects} subjects have only one session "
-            f"({', '.join(map(shown, single[:MOST_NAMES]))}{more}); hold out subjects, or record two sessions of each"
+            f"({', '.join(map(shown, single[:MAX_NAMES]))}{more}); hold out subjects, or record two sessions of each"
         )
     return [rank % int(counts.min()) for n in counts.tolist() for rank in range(n)]
 
 
-def _values(recordings: Recordings, name: str) -> tuple[Rows, list[str]]:
+def _find_values(recordings: Recordings, name: str) -> tuple[Rows, list[str]]:
+    """Return the value (N,) of a column in each window as 0, 1, …, and the labels of the values."""
     if name not in recordings.columns:
-        known = [SUBJECT, *([SESSION] if recordings.session is not None else []), *recordings.columns]
-        raise UserError(f"hold_out is {shown(name)}, which is not a column; choose from {', '.join(known)}")
+        choices = [SUBJECT, *([SESSION] if recordings.session is not None else []), *recordings.columns]
+        raise UserError(f"hold_out is {shown(name)}, which is not a column; choose from {', '.join(choices)}")
     column = recordings.columns[name]
     if column.labels is None:
         raise UserError(f"hold_out is {shown(name)}, which is a continuous column; give whole numbers or text in it")
@@ -225,23 +226,23 @@ def _values(recordings: Recordings, name: str) -> tuple[Rows, list[str]]:
             f"the column {shown(name)} has no value for {missing} of {recordings.n_windows} windows; "
             "add the values, or remove these windows"
         )
-    present, values = np.unique(column.values, return_inverse=True)
-    if len(present) < FEWEST_FOLDS:
+    codes, values = np.unique(column.values, return_inverse=True)
+    if len(codes) < MIN_FOLDS:
         raise UserError(
-            f"the column {shown(name)} has {count(len(present), 'value')}; "
-            f"hold_out needs at least {FEWEST_FOLDS}: for testing, validation and training"
+            f"the column {shown(name)} has {count(len(codes), 'value')}; "
+            f"hold_out needs at least {MIN_FOLDS}: for testing, validation and training"
         )
-    return values.astype(np.int64), [str(column.labels[value]) for value in present.tolist()]
+    return values.astype(np.int64), [str(column.labels[value]) for value in codes.tolist()]
 
 
 def leave_groups_out(recordings: Recordings, folds: int | None = None) -> list[Fold]:
-    """Return one fold per group of subjects: each group tests once, and the group before it validates."""
+    """Return one fold per group of subjects, which tests on the group and validates on the previous group."""
     groups = groups_of(recordings, folds)
-    return [make_fold(recordings, groups[place - 1], group) for place, group in enumerate(groups)]
+    return [make_fold(recordings, groups[index - 1], group) for index, group in enumerate(groups)]
 
 
 def leave_one_subject_out(recordings: Recordings) -> list[Fold]:
-    """Return one fold per test subject, in order; the subject before the test subject validates.
+    """Return one fold per subject, which tests on the subject and validates on the previous subject.
 
     Parameters
     ----------
@@ -265,8 +266,8 @@ def scorable_subjects(recordings: Recordings) -> list[int]:
 
 def unscored_subjects(recordings: Recordings) -> list[str]:
     """Return names of subjects that cannot be scored."""
-    known = set(scorable_subjects(recordings))
-    return [str(name) for position, name in enumerate(recordings.subjects) if position not in known]
+    scorable = set(scorable_subjects(recordings))
+    return [str(name) for position, name in enumerate(recordings.subjects) if position not in scorable]
 
 
 def check_subjects(recordings: Recordings) -> None:
@@ -290,5 +291,5 @@ def check_scorable(recordings: Recordings) -> None:
 
 
 def describe(folds: list[Fold]) -> str:
-    """Return one line per fold."""
+    """Return text with one line per fold."""
     return "\n".join(f"fold {index}: {fold}" for index, fold in enumerate(folds))

@@ -1,4 +1,4 @@
-"""Job: a setting, a fold and a seed. Record: scores of its fit. Outcome: scores with weights."""
+"""Job: setting, fold and seed of a fit. Record: scores of a fit. Outcome: record of a fit with weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .schema import Counts
 from .settings import Setting
 from .words import printable, score
 
-HISTORY = ("train_loss", "penalty", "validation_loss", "validation_score")
+CURVES = ("train_loss", "penalty", "validation_loss", "validation_score")  # names in a history
 
 
 def check_seed(seed: Any) -> int:
@@ -32,7 +32,7 @@ def check_seed(seed: Any) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """Setting, fold and seed of one fit, whose outcome depends only on them and on the data.
+    """Setting, fold and seed of one fit. The outcome depends only on the job and on the data.
 
     Parameters
     ----------
@@ -60,10 +60,10 @@ class Job:
         return f"{self.setting.key}-{self.fold.key}-{self.seed}"
 
     @cached_property
-    def trajectory(self) -> tuple[str, str, frozenset[bytes], int]:
-        """Return a key that two jobs share if they are one fit with validation and test subject exchanged."""
+    def fit_key(self) -> tuple[str, str, frozenset[bytes], int]:
+        """Return a key of the fit, which serves two jobs: validation and test subjects can be swapped."""
         held_out = frozenset((self.fold.validation.tobytes(), self.fold.test.tobytes()))
-        return self.setting.key, self.fold.trajectory, held_out, self.seed
+        return self.setting.key, self.fold.training_key, held_out, self.seed
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -73,7 +73,7 @@ class Record:
     Scores are balanced accuracies of the snapshot, NaN without held-out windows of two classes. The snapshot is the
     epoch of lowest validation loss (checkpoint="best"), the last epoch ("last"), or the mean of the weights over the
     second half of all steps ("averaged"). `history` has one value per epoch of "train_loss", "penalty",
-    "validation_loss" and "validation_score". `swapped` is the record of the fit with validation and test exchanged.
+    "validation_loss" and "validation_score". `swapped` is the record with validation and test subjects swapped.
     """
 
     best_epoch: int  # epoch of the snapshot, from 1; 0 if training failed in the first epoch
@@ -83,10 +83,10 @@ class Record:
     validation_confusion: Counts  # (C, C) counts: true class × predicted class
     test_confusion: Counts
     history: dict[str, list[float]]
-    seconds: float  # share of the time that the population of this member took
-    population: int  # number of members that were stacked at the start
+    seconds: float  # training time of the population, divided among its members
+    population: int  # number of members of the population at the start
     failure: str | None = None  # reason if training failed
-    # By position of a subject if there are several test subjects; test_score is then the score of all their windows.
+    # scores by position of the subject if there are several test subjects; test_score is then of all windows together
     test_scores: dict[str, float] = field(default_factory=dict)
     swapped: Record | None = field(default=None, repr=False)
 
@@ -106,8 +106,8 @@ class Record:
             raise UserError(f"invalid value for test_scores: {shown(self.test_scores)}")
         if not (math.isfinite(self.seconds) and self.seconds >= 0):
             raise UserError(f"invalid value for seconds: {self.seconds}")
-        if set(self.history) != set(HISTORY):
-            raise UserError(f"the history has {shown(sorted(self.history))}; it must have {sorted(HISTORY)}")
+        if set(self.history) != set(CURVES):
+            raise UserError(f"the history has {shown(sorted(self.history))}; it must have {sorted(CURVES)}")
         if self.swapped is not None and self.swapped.swapped is not None:
             raise UserError("a swapped record has a swapped record")
 
@@ -117,7 +117,7 @@ class Outcome(Record):
     """Record of a finished fit with its job and weights."""
 
     job: Job
-    # log-probabilities (n_validation + n_test, C), of each subject by the snapshot selected on the other subject
+    # (n_validation + n_test, C): log-probabilities of each subject by the snapshot selected on the other subject
     held_out_log_probs: Tensor = field(repr=False)
     state: dict[str, Tensor]  # encoder and classifier of the snapshot, without a member axis
     final_state: dict[str, Tensor]  # encoder, classifier and critics of the last epoch
@@ -126,11 +126,11 @@ class Outcome(Record):
     def __repr__(self) -> str:
         setting, fold = self.job.setting, self.job.fold
         test, validation = (printable(name_of(who)) for who in (fold.test_subject, fold.validation_subject))
-        failed = "" if self.failure is None else f"; {self.failure}"
+        failure = "" if self.failure is None else f"; {self.failure}"
         return (
             f"<{type(self).__name__} of {setting.name_relative_to(Setting())}: test {test}, validation {validation}, "
             f"seed {self.job.seed}; best epoch {self.best_epoch} of {self.epochs}, validation score "
-            f"{score(self.validation_score)}, test score {score(self.test_score)}{failed}>"
+            f"{score(self.validation_score)}, test score {score(self.test_score)}{failure}>"
         )
 
     def record(self) -> Record:

@@ -1,4 +1,4 @@
-"""Selection of compiled kernels for a tensor. Without kernels torch computes the same."""
+"""Selection of compiled kernels for a tensor. Without kernels torch computes the same results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .cpu.boundary import instruction_set, library
 
 
 def description() -> str:
-    """Return which kernels compute on a CPU; the last digits of weights depend on them."""
+    """Return the name of the kernels for the CPU, on which the last digits of weights depend."""
     return "none (torch computes)" if library() is None else f"compiled ({instruction_set()})"
 
 

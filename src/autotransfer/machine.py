@@ -8,22 +8,22 @@ from contextlib import contextmanager
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
-FEW = 2  # threads for small matrix products, where more threads wait for each other
+FEW_THREADS = 2  # number of threads for small matrix products; more threads would wait for each other
 
 
-def cores() -> int:
-    """Return the number of threads to use: the least of user's, scheduler's and container's limits and the cores."""
-    asked = [_number(os.environ.get(name)) for name in ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK")]
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = _quota()
-    limits = [n for n in (*asked, None if quota is None else max(1, round(quota))) if n]
-    return min([allowed, *limits])
+def count_cores() -> int:
+    """Return the number of cores to use, within the limits of user, scheduler and container."""
+    requested = [_parse_number(os.environ.get(name)) for name in ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK")]
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _core_quota()
+    limits = [n for n in (*requested, None if quota is None else max(1, round(quota))) if n]
+    return min([available, *limits])
 
 
 def available_memory() -> int | None:
-    """Return the bytes that are free without swapping, or the physical memory, within the limit of a container."""
-    known = [n for n in (_free_memory(), _container_memory()) if n is not None]
-    return min(known) if known else None
+    """Return the free memory in bytes within the limit of a container, or the physical memory if it is unknown."""
+    limits = [n for n in (_free_memory(), _container_memory()) if n is not None]
+    return min(limits) if limits else None
 
 
 def _free_memory() -> int | None:
@@ -41,44 +41,45 @@ def _free_memory() -> int | None:
 def _container_memory() -> int | None:
     """Return the bytes that a container leaves to this process; None without such a limit."""
     pairs = [("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")]
-    left = []
-    for folder in _groups():
+    free = []
+    for folder in _group_folders():
         for limit, usage in pairs:
-            most, used = _read(folder / limit), _read(folder / usage)
-            if most is not None and used is not None and most.isdigit() and int(most) < 2**60:
-                left.append(max(0, int(most) - int(used)))
-    return min(left) if left else None
+            total, used = _read(folder / limit), _read(folder / usage)
+            if total is not None and used is not None and total.isdigit() and int(total) < 2**60:
+                free.append(max(0, int(total) - int(used)))
+    return min(free) if free else None
 
 
 @contextmanager
-def threads(n: int) -> Iterator[None]:
+def limit_threads(n: int) -> Iterator[None]:
     """Limit torch and the libraries of NumPy and SciPy to n threads inside this context."""
     import torch
     from threadpoolctl import threadpool_limits
 
-    before = torch.get_num_threads()
+    previous = torch.get_num_threads()
     torch.set_num_threads(n)
     try:
         with threadpool_limits(n):
             yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(previous)
 
 
-def _quota() -> float | None:
+def _core_quota() -> float | None:
     """Return the number of cores that a container may use; None without a limit."""
     quotas = []
-    for folder in _groups():
+    for folder in _group_folders():
         quota, _, period = (_read(folder / "cpu.max") or "").partition(" ")
         if quota.isdigit() and period.isdigit():
             quotas.append(int(quota) / int(period))
-        old, every = (_read(folder / "cpu" / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
-        if old is not None and every is not None and old.isdigit() and every.isdigit():
-            quotas.append(int(old) / int(every))
+        # files of control groups, version 1
+        quota_1, period_1 = (_read(folder / "cpu" / f"cpu.cfs_{name}_us") or "" for name in ("quota", "period"))
+        if quota_1.isdigit() and period_1.isdigit():
+            quotas.append(int(quota_1) / int(period_1))
     return min(quotas) if quotas else None
 
 
-def _groups() -> list[Path]:
+def _group_folders() -> list[Path]:
     """Return the folders of this process's control groups, the outermost first."""
     lines = (_read(Path("/proc/self/cgroup")) or "").splitlines()
     unified = next((line for line in lines if line.startswith("0::")), "")
@@ -93,6 +94,6 @@ def _read(path: Path) -> str | None:
         return None
 
 
-def _number(text: str | None) -> int | None:
+def _parse_number(text: str | None) -> int | None:
     first = (text or "").split(",")[0].strip()
     return int(first) if first.isdigit() and int(first) else None

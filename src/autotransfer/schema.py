@@ -19,11 +19,11 @@ from .errors import UserError, shown
 
 T = TypeVar("T")
 TOO_DEEP = "it is nested too deeply"
-Counts = np.ndarray[Any, np.dtype[np.int64]]  # (C, C) confusion matrix
+Counts = np.ndarray[Any, np.dtype[np.int64]]  # confusion matrix (C, C)
 
 # Fields and type hints of a class are cached, because runs make thousands of settings and records.
 fields_of: Callable[[Any], tuple[Field[Any], ...]] = cache(fields)
-_hints: Callable[[Any], dict[str, Any]] = cache(typing.get_type_hints)
+_type_hints: Callable[[Any], dict[str, Any]] = cache(typing.get_type_hints)
 
 
 def to_json(record: Any) -> str:
@@ -38,21 +38,21 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError(TOO_DEEP) from None
 
 
-def from_json(kind: type[T], text: str | bytes) -> T:
-    """Return a record from JSON text; raise UserError with the name of an invalid field."""
+def from_json(cls: type[T], text: str | bytes) -> T:
+    """Return a record of a class from JSON text; raise UserError with the name of an invalid field."""
     try:
         values = parse_json(text)
     except (ValueError, TypeError):
         raise UserError("it is not JSON") from None
     try:
-        record: T = from_values(kind, values)
+        record: T = from_values(cls, values)
     except RecursionError:
         raise UserError(TOO_DEEP) from None
     return record
 
 
 def to_values(value: Any) -> Any:
-    """Return a record, or a list or dict of records, as JSON values."""
+    """Return the JSON values of a record, or of a list or dict of records."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
     if is_dataclass(value) and not isinstance(value, type):
@@ -66,33 +66,33 @@ def to_values(value: Any) -> Any:
     return value
 
 
-def from_values(kind: Any, value: Any, where: str = "") -> Any:
-    """Return a value of a type from JSON values. where: path to the value, for messages."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+def from_values(type_: Any, value: Any, path: str = "") -> Any:
+    """Return a value of a type from JSON values. path: path to the value, for messages."""
+    origin, arguments = typing.get_origin(type_), typing.get_args(type_)
     if origin in (types.UnionType, typing.Union):
-        return _one_of(arguments, value, where)
-    if hasattr(kind, "from_dict"):
-        _require(isinstance(value, dict), where, value)
-        return kind.from_dict(value)
-    if is_dataclass(kind):
-        return _record(kind, value, where)
+        return _parse_union(arguments, value, path)
+    if hasattr(type_, "from_dict"):
+        _require(isinstance(value, dict), path, value)
+        return type_.from_dict(value)
+    if is_dataclass(type_):
+        return _parse_record(type_, value, path)
     if origin is np.ndarray:
-        return _counts(value, where)
+        return _parse_counts(value, path)
     if origin in (list, tuple):
-        _require(isinstance(value, list), where, value)
+        _require(isinstance(value, list), path, value)
         if arguments[0] is float and _only_floats(value):
             return value if origin is list else tuple(value)
-        entries = [from_values(arguments[0], entry, f"{where}[{n}]") for n, entry in enumerate(value)]
+        entries = [from_values(arguments[0], entry, f"{path}[{n}]") for n, entry in enumerate(value)]
         return entries if origin is list else tuple(entries)
     if origin is dict:
-        _require(isinstance(value, dict), where, value)
-        return {key: from_values(arguments[1], entry, f"{where}.{key}") for key, entry in value.items()}
-    if kind is Any:
+        _require(isinstance(value, dict), path, value)
+        return {key: from_values(arguments[1], entry, f"{path}.{key}") for key, entry in value.items()}
+    if type_ is Any:
         return value
-    if kind is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63:
+    if type_ is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63:
         return float(value)
-    _require(isinstance(value, kind) and (kind is bool or not isinstance(value, bool)), where, value)
-    _require(not isinstance(value, int) or abs(value) < 2**63, where, value)
+    _require(isinstance(value, type_) and (type_ is bool or not isinstance(value, bool)), path, value)
+    _require(not isinstance(value, int) or abs(value) < 2**63, path, value)
     return value
 
 
@@ -101,41 +101,41 @@ def _only_floats(values: Sequence[Any]) -> bool:
     return set(map(type, values)) <= {float}
 
 
-def _one_of(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
-    if value is None and type(None) in kinds:
+def _parse_union(union: tuple[Any, ...], value: Any, path: str) -> Any:
+    if value is None and type(None) in union:
         return None
-    others = [kind for kind in kinds if kind is not type(None)]
-    for kind in others[:-1]:
+    *first_types, last_type = [type_ for type_ in union if type_ is not type(None)]
+    for type_ in first_types:
         try:
-            return from_values(kind, value, where)
+            return from_values(type_, value, path)
         except UserError:
             continue
-    return from_values(others[-1], value, where)
+    return from_values(last_type, value, path)
 
 
-def _record(kind: Any, values: Any, where: str) -> Any:
-    _require(isinstance(values, dict), where, values)
-    hints, given = _hints(kind), {}
-    for field in fields_of(kind):
-        path = f"{where}.{field.name}".lstrip(".")
+def _parse_record(cls: Any, values: Any, path: str) -> Any:
+    _require(isinstance(values, dict), path, values)
+    hints, arguments = _type_hints(cls), {}
+    for field in fields_of(cls):
+        field_path = f"{path}.{field.name}".lstrip(".")
         if field.name in values:
-            given[field.name] = from_values(hints[field.name], values[field.name], path)
+            arguments[field.name] = from_values(hints[field.name], values[field.name], field_path)
         elif field.default is MISSING and field.default_factory is MISSING:
-            raise UserError(f"{path} is missing")
-    unknown = sorted(set(values) - set(given))
+            raise UserError(f"{field_path} is missing")
+    unknown = sorted(set(values) - set(arguments))
     if unknown:
         raise UserError(f"unknown field {shown(unknown[0])}")
-    return kind(**given)
+    return cls(**arguments)
 
 
-def _counts(value: Any, where: str) -> Counts:
+def _parse_counts(value: Any, path: str) -> Counts:
     """Return a matrix of counts (C, C) from nested lists."""
-    square = isinstance(value, list) and all(isinstance(row, list) and len(row) == len(value) for row in value)
-    _require(square and all(type(n) is int and 0 <= n < 2**63 for row in value for n in row), where, value)
+    is_square = isinstance(value, list) and all(isinstance(row, list) and len(row) == len(value) for row in value)
+    _require(is_square and all(type(n) is int and 0 <= n < 2**63 for row in value for n in row), path, value)
     return np.array(value, dtype=np.int64).reshape(len(value), len(value))
 
 
-def _require(right: bool, where: str, value: Any) -> None:
-    if not right:
-        place = where if where.isprintable() and len(where) <= 100 else shown(where, 100)  # keys may be damaged
-        raise UserError(f"invalid value for {place or 'the record'}: {shown(value)}")
+def _require(is_valid: bool, path: str, value: Any) -> None:
+    if not is_valid:
+        name = path if path.isprintable() and len(path) <= 100 else shown(path, 100)  # keys may be damaged
+        raise UserError(f"invalid value for {name or 'the record'}: {shown(value)}")

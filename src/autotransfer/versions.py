@@ -10,7 +10,7 @@ from . import kernels
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of packages by name, and the kernels for CPUs."""
+    """Return the versions of Python and of packages by name, and the name of the kernels for the CPU."""
     installed = {"python": platform.python_version(), "kernels": kernels.description()}
     packages = ("autotransfer", "torch", "numpy", "scipy", "scikit-learn", "pandas")
     return installed | {package: _version(package) for package in packages}

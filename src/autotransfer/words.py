@@ -6,7 +6,7 @@ import math
 
 
 def range_words(limits: tuple[float, ...] | None) -> str:
-    """Return the interval of a difference in words, such as '+.010 to +.050'."""
+    """Return the interval of a difference of scores in words, such as '+.010 to +.050'."""
     return "–" if limits is None else f"{signed(limits[0])} to {signed(limits[1])}"
 
 
@@ -23,9 +23,9 @@ def signed(value: float) -> str:
     return text if float(text) == 0 else ("+" if value > 0 else "−") + text
 
 
-def count(n: int, one: str, many: str | None = None) -> str:
+def count(n: int, singular: str, plural: str | None = None) -> str:
     """Return a number with its noun, such as '1 window' or '1,200 windows'."""
-    return f"{n:,} {one if n == 1 else many or one + 's'}"
+    return f"{n:,} {singular if n == 1 else plural or singular + 's'}"
 
 
 def printable(text: str) -> str:
@@ -33,10 +33,10 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
-def shorten(text: str, most: int) -> str:
-    """Write text on one line of at most this many characters."""
+def shorten(text: str, limit: int) -> str:
+    """Return text on one line of at most `limit` characters."""
     text = " ".join(text.split())
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def clock(seconds: float) -> str:

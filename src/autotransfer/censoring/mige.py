@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import gpu
-from ..errors import check_choice, check_positive, number
+from ..errors import check_choice, check_positive, format_number
 from ..gpu import pairs
 from .filters import nu_steps
 from .groups import Groups, find_groups
@@ -51,7 +51,7 @@ class MIGEOptions(PrintedOptions):
     def name_parts(self) -> list[str]:
         implied = ("projection",) if self.as_printed else ()
         parts = self._changed_parts("estimator", "regularization", "length_scale", *implied)
-        return [self.estimator, number(self.regularization or 0.0), str(self.length_scale), *parts]
+        return [self.estimator, format_number(self.regularization or 0.0), str(self.length_scale), *parts]
 
 
 class MIGE(Method):

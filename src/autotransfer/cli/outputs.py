@@ -7,7 +7,7 @@ from itertools import combinations
 from pathlib import Path
 
 from ..errors import UserError
-from ..files import writable
+from ..files import is_writable
 
 RUN_FILES = (
     "choice.json", "run.sqlite", "run.sqlite-wal", "run.sqlite-shm", "plan.json", "results.csv", "study.toml", "lock",
@@ -40,7 +40,7 @@ def _check_writable(option: str, path: Path) -> None:
         raise UserError(f"{option} is {path}, but there is no folder {path.parent}; create it first")
     if path.exists() and not path.is_file():
         raise UserError(f"{option} is {path}, a pipe or a device; give the name of a file")
-    if not writable(path.parent):
+    if not is_writable(path.parent):
         raise UserError(f"{option} is {path}, but {path.parent} is not writable; choose another folder")
 
 

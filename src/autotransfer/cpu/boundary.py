@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..boundary import refusal
+from ..boundary import make_tensor_error
 
 INSTRUCTION_SETS = {"AVX512": "avx512", "AVX2": "avx2"}  # PyTorch's names, and those of setup.py
 
@@ -50,7 +50,7 @@ def address(operation: str, name: str, expected: Argument) -> int:
         return 0
     if tensor.dtype is dtype and tensor.is_cpu and tensor.shape == shape and tensor.is_contiguous():
         return tensor.data_ptr()
-    raise refusal(operation, name, tensor, shape, dtype, "cpu")
+    raise make_tensor_error(operation, name, tensor, shape, dtype, "cpu")
 
 
 def addresses(operation: str, **tensors: Argument) -> dict[str, int]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..boundary import refusal
+from ..boundary import make_tensor_error
 
 # The first launch of a kernel compiles it and imports a launcher. Up to Triton 3.6 all launchers share one module name,
 # so if two threads import launchers at the same time, a thread may get the launcher of the other thread.
@@ -55,7 +55,7 @@ class Argument(NamedTuple):
         tensor, shape, dtype, layout = self
         has_layout = layout in (COPIED, STRIDED) or tensor.is_contiguous()
         if tensor.dtype is not dtype or tensor.device != device or tensor.shape != tuple(shape) or not has_layout:
-            raise refusal(operation, name, tensor, shape, dtype, device)
+            raise make_tensor_error(operation, name, tensor, shape, dtype, device)
         tensor = tensor.contiguous() if layout == COPIED else tensor
         return tensor.view(torch.uint8) if dtype is torch.bool else tensor
 

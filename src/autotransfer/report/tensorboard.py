@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError, one_line
-from ..jobs import HISTORY
+from ..jobs import CURVES
 from ..recordings.optional import need
 from ..runs.results import FinishedFit, read_fits
 
@@ -52,7 +52,7 @@ class EventFiles:
             path.unlink()
         writer = self.writer(str(folder))
         try:
-            for name in HISTORY:
+            for name in CURVES:
                 for epoch, value in enumerate(record.history[name], 1):
                     if math.isfinite(value):
                         writer.add_scalar(name, value, epoch)

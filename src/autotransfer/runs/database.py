@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from .. import schema
 from ..errors import UserError
-from ..files import writable
+from ..files import is_writable
 from .lock import no_run_error, refuse_links, wal_files
 
 if TYPE_CHECKING:  # with torch they take seconds to import, and `status` needs neither
@@ -130,7 +130,7 @@ class RunDatabase:
         if not create and path.stat().st_size == 0:  # SQLite would take it for a new database
             raise DamagedDatabase(path, "it is empty")
         # SQLite creates an index file even for reading, unless the database is declared immutable.
-        is_archived = not writable(path.parent) and not wal_files(path)[0].exists()
+        is_archived = not is_writable(path.parent) and not wal_files(path)[0].exists()
         mode = "immutable=1" if is_archived else "mode=ro"
         place = f"file:{quote(str(path.absolute()))}?{mode}" if read_only else path
         with explain_errors(path):

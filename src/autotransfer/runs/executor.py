@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save
 
 from ..folds import groups_of, make_fold
-from ..jobs import HISTORY, Job, Outcome, Record
+from ..jobs import CURVES, Job, Outcome, Record
 from ..model.encoders import Encoders
 from ..recordings import Recordings
 from ..training.closed_form import make_population
@@ -179,7 +179,7 @@ class RegressionExecutor(LocalExecutor):
             record = Record(  # a record without class scores and learning curves
                 best_epoch=1, epochs=1, validation_score=math.nan, test_score=math.nan, population=1,
                 validation_confusion=no_confusion, test_confusion=no_confusion,
-                history={name: [] for name in HISTORY}, seconds=time.perf_counter() - start,
+                history={name: [] for name in CURVES}, seconds=time.perf_counter() - start,
             )  # fmt: skip
             tensors = {PREDICTIONS: torch.from_numpy(np.ascontiguousarray(predictions))}
             run.database.finish(entry.key, record, save(tensors))

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from ..errors import UserError, check_choice, check_types, shown, suggest
-from ..folds import DEFAULT_FOLDS, FEWEST_FOLDS, MANY_SUBJECTS, SUBJECT, groups_of
+from ..folds import DEFAULT_FOLDS, MANY_SUBJECTS, MIN_FOLDS, SUBJECT, groups_of
 from ..grids import BALANCED_BATCHES, GRIDS, PUBLISHED, grid, grid_text, settings_of
 from ..jobs import check_seed
 from ..model.encoders import ENCODERS
@@ -104,8 +104,8 @@ class RunOptions:
                 raise UserError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if isinstance(self.folds, str) and self.folds != "all":
             raise UserError(f"folds is {shown(self.folds)}; give a number or all")
-        if isinstance(self.folds, int) and self.folds < FEWEST_FOLDS:
-            raise UserError(f"folds is {self.folds}; it must be at least {FEWEST_FOLDS}: test, validation and training")
+        if isinstance(self.folds, int) and self.folds < MIN_FOLDS:
+            raise UserError(f"folds is {self.folds}; it must be at least {MIN_FOLDS}: test, validation and training")
         if self.task.is_numeric and self.device == "cuda":
             raise UserError("device is 'cuda', but models of a continuous target run on the CPU; leave device out")
         check_seed(self.seed)

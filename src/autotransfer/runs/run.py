@@ -20,7 +20,7 @@ from safetensors.torch import load as load_tensors
 from torch import Tensor
 
 from ..errors import UserError, shown, user_stacklevel
-from ..files import sync_folder, writable, write_atomically
+from ..files import is_writable, sync_folder, write_atomically
 from ..folds import held_out_groups, scorable_subjects, use_units, use_whole_subjects
 from ..jobs import Job
 from ..model.encoders import Encoders
@@ -320,7 +320,7 @@ def check_unused(folder: Path) -> None:
         if os.path.lexists(path) and not (path.is_dir() and not path.is_symlink() and not any(path.iterdir())):
             raise UserError(f"{folder} already holds {path.name}; choose another folder")
     home = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
-    if not home.is_dir() or not writable(home):
+    if not home.is_dir() or not is_writable(home):
         raise UserError(f"cannot write to {folder} ({home} is a file or protected); choose another folder")
 
 

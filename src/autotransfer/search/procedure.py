@@ -18,7 +18,7 @@ from scipy.special import stdtrit
 
 from ..csv_tables import csv_text
 from ..files import write_atomically
-from ..machine import FEW, cores, threads
+from ..machine import FEW_THREADS, count_cores, limit_threads
 from ..runs.choice import Choice, Ensemble, NamedSetting, Scores, Selection, StageScore, write_choice
 from ..runs.database import FINISHED, Entry
 from ..runs.executor import LocalExecutor, TimeLimitReached
@@ -54,7 +54,7 @@ def perform_plan(run: Run, tell: Tell, *, progress: bool | None = None, on_resul
     on_result: called after each result is written.
     """
     check_packages(run.options)
-    with threads(cores()):
+    with limit_threads(count_cores()):
         plan = run.database.load_fact("plan", Plan)
         plan = make_plan(run.prepared) if plan is None else plan
         if plan.n_searched:
@@ -191,7 +191,7 @@ class PlanRunner:
     def _deliver(self, *, is_last: bool = False) -> Choice:
         """Compute, write and return the result of all delivered stages. is_last: whether no stage follows."""
         start = time.monotonic()
-        with threads(min(FEW, cores())):
+        with limit_threads(min(FEW_THREADS, count_cores())):
             choice, online = self._make_choice(is_last=is_last)
             with show_work("building models", progress=self.progress):
                 save_delivered_model(self.run, choice, None if online is None else online.weights)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..augment import AUGMENTATIONS, Augmentation, augmentation_of
 from ..censoring import CENSORS, code_path
-from ..errors import UserError, number, shown
+from ..errors import UserError, format_number, shown
 from ..model.encoder import EncoderOptions
 from ..model.encoders import ENCODERS, CustomEncoderOptions
 from ..preprocessing import TRANSFORMS, Preprocessing
@@ -118,7 +118,7 @@ class Setting:
         penalty = self.penalty
         if penalty is None:
             return "paper_network"
-        words = [penalty.method, penalty.mode, number(penalty.strength), *penalty.options.name_parts]
+        words = [penalty.method, penalty.mode, format_number(penalty.strength), *penalty.options.name_parts]
         words += [f"warm_up {penalty.warm_up}"] if penalty.warm_up else []
         words += ["shuffled"] if penalty.shuffle_subjects else []
         return " ".join(words)

@@ -39,7 +39,7 @@ class MemberGroups:
         self.n_subjects = [int(subjects.max()) + 1 for subjects in self.subjects]
         self.steps_per_epoch = [n_batches(len(job.fold.train), batch_size) for job in self.jobs]
         self.steps = torch.tensor(self.steps_per_epoch, device=device)  # (G,)
-        self.keys = as_keys([key_of("dropout", job.fold.trajectory, job.seed) for job in self.jobs], device)
+        self.keys = as_keys([key_of("dropout", job.fold.training_key, job.seed) for job in self.jobs], device)
         # (G, N): subjects of training rows, counted from 0; −1 in other rows, which penalties leave out
         self.rank = torch.from_numpy(np.stack(self.subjects)).to(device)
         counts = [np.bincount(self.y[job.fold.train], minlength=recordings.n_classes) for job in self.jobs]
@@ -50,7 +50,7 @@ class MemberGroups:
     def _identity(job: Job) -> tuple[object, ...]:
         penalty = job.setting.penalty
         is_shuffled = penalty is not None and penalty.shuffle_subjects
-        return (*job.trajectory[1:], job.setting.training.batches, is_shuffled)
+        return (*job.fit_key[1:], job.setting.training.batches, is_shuffled)
 
     @property
     def shared_group(self) -> Tensor | None:
@@ -119,13 +119,13 @@ class _ShuffledGroups(NamedTuple):
     def build(cls, jobs: Sequence[Job], groups: list[int], batch_size: int, device: torch.device) -> Self:
         """Collect groups with equally many training rows."""
         group_jobs = [jobs[g] for g in groups]
-        sets = {job.fold.trajectory: job.fold.train for job in group_jobs}
-        index = {trajectory: row_set for row_set, trajectory in enumerate(sets)}
+        sets = {job.fold.training_key: job.fold.train for job in group_jobs}
+        index = {key: row_set for row_set, key in enumerate(sets)}
         return cls(
             torch.tensor(groups, device=device),
             _keys(group_jobs).to(device),
             torch.from_numpy(np.stack(list(sets.values()))).to(device),
-            torch.tensor([index[job.fold.trajectory] for job in group_jobs], device=device),
+            torch.tensor([index[job.fold.training_key] for job in group_jobs], device=device),
             n_batches(len(group_jobs[0].fold.train), batch_size),
         )
 
@@ -137,7 +137,7 @@ class _ShuffledGroups(NamedTuple):
 
 def _keys(jobs: Sequence[Job]) -> Tensor:
     """Return keys (g,) of the jobs' minibatches."""
-    return as_keys([key_of("batches", job.fold.trajectory, job.seed) for job in jobs])
+    return as_keys([key_of("batches", job.fold.training_key, job.seed) for job in jobs])
 
 
 def _training_subjects(recordings: Recordings, job: Job) -> NDArray[np.int64]:
@@ -148,7 +148,7 @@ def _training_subjects(recordings: Recordings, job: Job) -> NDArray[np.int64]:
     if job.setting.penalty is None or not job.setting.penalty.shuffle_subjects:
         return labels
     y = recordings.y.numpy()
-    generator = np.random.default_rng([key_of("control", job.fold.trajectory), job.seed])
+    generator = np.random.default_rng([key_of("control", job.fold.training_key), job.seed])
     for label in range(recordings.n_classes):
         class_rows = rows[y[rows] == label]
         labels[class_rows] = generator.permutation(labels[class_rows])

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..jobs import HISTORY, Job, Outcome
+from ..jobs import CURVES, Job, Outcome
 from ..recordings import Recordings
 from .evaluation import HISTORY_COLUMNS
 from .metrics import balanced_accuracy, balanced_accuracy_of
@@ -52,7 +52,7 @@ def _outcome_of_side(
         else {},
         validation_confusion=validation_confusion.long().numpy(),
         test_confusion=test_confusion.long().numpy(),
-        history=dict(zip(HISTORY, curves, strict=True)),
+        history=dict(zip(CURVES, curves, strict=True)),
         held_out_log_probs=log_probs.clone(),
         state=population.flat.unflatten(snapshots.values[member, side].cpu(), snapshots.stats[member, side].cpu()),
         final_state=final,

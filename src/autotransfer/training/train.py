@@ -57,10 +57,10 @@ def train(
     """Train jobs and return their outcomes. The public function is `at.train` (models/outcome.py)."""
     device = resolve_device(device)
     check_jobs(recordings, jobs)
-    jobs_by_trajectory: dict[tuple[object, ...], Job] = {}
+    jobs_by_key: dict[tuple[object, ...], Job] = {}
     for job in jobs:
-        jobs_by_trajectory.setdefault(job.trajectory, job)
-    unique_jobs = list(jobs_by_trajectory.values())
+        jobs_by_key.setdefault(job.fit_key, job)
+    unique_jobs = list(jobs_by_key.values())
     outcomes: dict[tuple[object, ...], Outcome] = {}
     packs = pack(recordings, unique_jobs, population, device=device, dtype=dtype, encoders=encoders)
     stacks = [[unique_jobs[position] for position in positions] for positions in packs]
@@ -71,7 +71,7 @@ def train(
             windows = prepare_windows(recordings, members[0], device=device, dtype=dtype)
             stack = make_population(members, windows, encoders)
             for outcome in run(stack, after_epoch=bar.add_epoch):
-                outcomes[outcome.job.trajectory] = outcome
+                outcomes[outcome.job.fit_key] = outcome
                 bar.add_outcome(outcome)
 
         try:
@@ -82,14 +82,14 @@ def train(
                 except (RuntimeError, MemoryError) as error:
                     if not is_out_of_memory(error):
                         raise
-                    remaining = [job for job in members if job.trajectory not in outcomes]
+                    remaining = [job for job in members if job.fit_key not in outcomes]
                     if len(remaining) < 2:
                         raise make_memory_error(first_line(error)) from None
                     half = len(remaining) // 2
                     stacks[:0] = [remaining[:half], remaining[half:]]
         finally:
             release_windows(recordings)
-    return [_match_fold(job, outcomes[job.trajectory]) for job in jobs]
+    return [_match_fold(job, outcomes[job.fit_key]) for job in jobs]
 
 
 def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
@@ -129,9 +129,9 @@ def _check_whole_subjects(recordings: Recordings, jobs: Sequence[Job]) -> None:
     subject, checked_folds = recordings.subject.numpy(), set[str]()
     for job in jobs:
         fold = job.fold
-        if not job.setting.preprocessing.is_online or fold.trajectory in checked_folds:
+        if not job.setting.preprocessing.is_online or fold.training_key in checked_folds:
             continue
-        checked_folds.add(fold.trajectory)
+        checked_folds.add(fold.training_key)
         n_training = np.bincount(subject[fold.train], minlength=recordings.n_subjects)
         is_split = (n_training > 0) & (n_training < np.bincount(subject, minlength=recordings.n_subjects))
         if is_split.any():

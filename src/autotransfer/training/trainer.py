@@ -60,7 +60,7 @@ class Trainer:
         self.device, self.options = device, MemberOptions.from_settings(settings, device, dtype)
         self.weights = class_weights(self.groups.class_counts.to(dtype))[self.groups.group_of_member]  # (P, C)
 
-        seeds = [key_of("weights", job.fold.trajectory, job.seed) for job in jobs]
+        seeds = [key_of("weights", job.fold.training_key, job.seed) for job in jobs]
         self.members = Members(
             first, size_of(recordings, first), seeds, encoders=encoders, device=device, dtype=dtype
         )  # fmt: skip
@@ -74,7 +74,7 @@ class Trainer:
         self.uses_kernels = steps * SECONDS_SAVED_PER_STEP > COMPILATION_SECONDS
         self.optimizer = AdamW(self.flat, self.options.weight_decay)
         n_subjects = [self.groups.n_subjects[group] for group in self.groups.group_of_member.tolist()]
-        critic_seeds = [key_of("critic", job.fold.trajectory, job.seed) for job in jobs]  # equal for all settings
+        critic_seeds = [key_of("critic", job.fold.training_key, job.seed) for job in jobs]  # equal for all settings
         self.censors = Censors(
             settings, critic_seeds, latent_dim=self.members.latent_dim, n_classes=recordings.n_classes,
             n_subjects=n_subjects, device=device, dtype=dtype, branches=getattr(self.net, "branches", None),
