@@ -230,7 +230,7 @@ def driven_by(driver: Driver) -> Iterator[dict[int, Tensor]]:
         mock.patch.object(cpu, "library", return_value=library),
         mock.patch.object(boundary, "library", return_value=library),
         mock.patch.object(cpu, "MIN_PARALLEL_SAMPLES", 0),
-        mock.patch.object(cpu, "_pool_of_threads", return_value=None),
+        mock.patch.object(cpu, "_find_thread_pool", return_value=None),
     ):
         torch.use_deterministic_algorithms(True)  # fills what is not initialized with NaN: nothing may be left of it
         torch.set_num_threads(3)

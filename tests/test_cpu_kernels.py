@@ -168,8 +168,8 @@ def test_neither_threads_nor_neighbors_change_a_bit(monkeypatch: pytest.MonkeyPa
             assert torch.equal(found, wanted.view(5, -1)[member].view(found.shape))
     for threads in (2, 3, 8):
         torch.set_num_threads(threads)
-        for pool in (cpu._pool_of_threads(), None):  # torch's threads, and some of our own
-            monkeypatch.setattr(cpu, "_pool_of_threads", lambda pool=pool: pool)
+        for pool in (cpu._find_thread_pool(), None):  # torch's threads, and some of our own
+            monkeypatch.setattr(cpu, "_find_thread_pool", lambda pool=pool: pool)
             assert all(map(torch.equal, outputs(slice(None)), expected))
 
 

@@ -218,7 +218,7 @@ def test_the_pages_program_runs_what_the_command_wrote(
     said = capfd.readouterr()
     assert said.err == ""
     *progress, first, second = said.out.strip().splitlines()
-    assert progress == [f"writing the {format} file", "checking it on 1,000 windows against predict_proba"]
+    assert progress == [f"writing the {format} file", "checking the file on 1,000 windows against predict_proba"]
     assert first == f"exported: {path} ({path.stat().st_size / 1e3:.0f} kB, {format}, an ensemble of 4)"
     assert re.fullmatch(r"checked: on 1,000 windows it differs from predict_proba by \d\.\de[+-]\d\d at most", second)
 

@@ -148,7 +148,7 @@ def test_torch_traces_graphs_for_any_number_of_windows(parts: str) -> None:
     model = everything() if parts == "all" else sample(everything())
     assert len(model.candidates) >= 10
     before = model.predict_proba(OWN)
-    graph = formats.exported_program(model).module(check_guards=False)
+    graph = formats.trace_program(model).module(check_guards=False)
     compare(model, lambda windows: graph(windows).numpy())
     np.testing.assert_array_equal(model.predict_proba(OWN), before, "exporting has changed what the model says")
 

@@ -155,10 +155,10 @@ KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     ),
     "log_scale": (
         cpu.log_scale,
-        lambda: {"nearness": -rand(P, B, B), "target": rand(P, B), "bracket": 5.0, "halvings": 4, "newtons": 4},
+        lambda: {"nearness": -rand(P, B, B), "entropy": rand(P, B), "bracket": 5.0, "bisections": 4, "newton_steps": 4},
     ),
     "mix": (cpu.mix, lambda: {"words": torch.arange(10, dtype=torch.int32)}),
-    "append_scale": (cpu.append_scale, lambda: {"x": rand(G, B, C, T), "flat": 1e-8, "quiet": 1e-8}),
+    "append_scale": (cpu.append_scale, lambda: {"x": rand(G, B, C, T), "min_deviation": 1e-8, "log_offset": 1e-8}),
 }
 
 WRONG: dict[str, Callable[[Tensor], Tensor]] = {

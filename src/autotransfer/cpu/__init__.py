@@ -1,7 +1,7 @@
-"""Functions that run as one compiled C kernel each on a CPU; `is_available()` tells whether they can.
+"""Functions for CPUs, each of which runs one compiled C kernel if `is_available()` returns True.
 
-Operations of torch move the signals of a training step through memory a dozen times; the kernels process a part of a
-signal while it is in the cache. The functions have the names and meanings of the functions in `gpu`.
+torch operations read and write the signals of a training step a dozen times; the kernels process a part of a signal
+while it is in the cache. Functions have the same names and results as in `gpu`.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from torch import Tensor
 from ..gpu import DropoutDraws
 from .boundary import Argument, addresses, check_index, check_sizes, library, require_library
 
-MAX_TAPS = 1024  # of a filter, as in kernels.c
+MAX_TAPS = 1024  # length of the longest filter, as in kernels.c
 MAX_POOL = 64
-MEMBERS_PER_THREAD = 4  # members for which a thread packs shared signals once
-MIN_PARALLEL_SAMPLES = 2**14  # below, one thread is faster than several
+MEMBERS_PER_THREAD = 4  # number of members for which a thread packs shared signals once
+MIN_PARALLEL_SAMPLES = 2**14  # number of samples below which one thread is faster than several
 
-_forked = False
+_is_forked = False
 
 
-def _after_fork() -> None:
-    global _forked
-    _forked = True
+def _mark_as_forked() -> None:
+    global _is_forked
+    _is_forked = True
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(after_in_child=_mark_as_forked)
 
 
 def is_available(tensor: Tensor, *, dtype: torch.dtype = torch.float32, pool: int = 1, taps: int = 1) -> bool:
-    """Tell whether there are kernels for a tensor, a pooling width and a filter length."""
+    """Tell whether kernels can process a tensor, with this width of pooling and length of filters."""
     return (
         tensor.is_cpu
         and tensor.dtype is dtype
         and pool <= MAX_POOL
         and taps <= MAX_TAPS
-        and not _transformed(tensor)
+        and not _is_traced(tensor)
         and tensor.numel() > 0
         and library() is not None
     )
 
 
-def _transformed(tensor: Tensor) -> bool:
-    """Tell whether torch records or replaces operations on a tensor, which it cannot do with kernels."""
+def _is_traced(tensor: Tensor) -> bool:
+    """Tell whether torch records or replaces operations on a tensor, which is impossible for kernels."""
     return (
         type(tensor) not in (Tensor, torch.nn.Parameter)
         or torch._C._is_tracing()
@@ -60,8 +60,8 @@ def _transformed(tensor: Tensor) -> bool:
 
 
 @cache
-def _pool_of_threads() -> int | None:
-    """Return the address of GOMP_parallel in torch's OpenMP library, None if torch has another library."""
+def _find_thread_pool() -> int | None:
+    """Return the address of GOMP_parallel in torch's OpenMP library, or None if torch uses another library."""
     try:
         torch_library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
         return ctypes.cast(torch_library.GOMP_parallel, c_void_p).value
@@ -69,8 +69,8 @@ def _pool_of_threads() -> int | None:
         return None
 
 
-def structure(tensors: str, numbers: str, floats: str = "") -> type[ctypes.Structure]:
-    """Return the type of a task in kernels.c with the named addresses, integers and floats, in this order."""
+def make_task_type(tensors: str, numbers: str, floats: str = "") -> type[ctypes.Structure]:
+    """Return the type of a kernel's argument: a struct with these addresses, integers and floats, in this order."""
     types = {c_void_p: tensors, c_long: numbers, c_float: floats}
     fields = [(name, ctype) for ctype, names in types.items() for name in names.split()]
     return type("Task", (ctypes.Structure,), {"_fields_": fields})
@@ -86,30 +86,30 @@ def run(
     count: int | None = None,
     operation: str | None = None,
 ) -> None:
-    """Check the tensors of a task and run a kernel without the interpreter's lock on as many threads as torch uses.
+    """Check tensors and run a kernel without the interpreter's lock, on as many threads as torch uses.
 
-    signal: a small one is processed by one thread; count: number of items, by default the length of the signal;
-    operation: name of the kernel in errors.
+    task: type of the kernel's argument; signal: if it is small, one thread is used; count: number of items, by default
+    the length of the signal; operation: name of the kernel in errors
     """
     arguments = task(**addresses(operation or name, **tensors), **numbers)
     threads = 1 if signal.numel() < MIN_PARALLEL_SAMPLES else torch.get_num_threads()
     # A forked process does not have the threads of its parent.
-    parallel = None if _forked or threads == 1 else _pool_of_threads()
+    parallel = None if _is_forked or threads == 1 else _find_thread_pool()
     function = getattr(require_library(name), name)
     if function.argtypes is None:
         function.restype, function.argtypes = None, [c_void_p, c_long, c_long, c_void_p]
     function(parallel, threads, len(signal) if count is None else count, ctypes.byref(arguments))
 
 
-_NormPool = structure(
+_NormPool = make_task_type(
     "v gamma beta draws group threshold keep_scale out squares mean variance grad grad_squares grad_v grad_gamma "
     "grad_beta",
     "features batch times pool", "eps",
 )  # fmt: skip
-_Filter = structure("x w grad out", "rows times taps left flipped")
-_Product = structure("a b group order out", "members rows inner columns run")
-_Edges = structure("x out", "rows times left right size")
-_Scales = structure("nearness target place", "columns halvings newtons", "bracket")
+_Filter = make_task_type("x w grad out", "rows times taps left flipped")
+_Product = make_task_type("a b group order out", "members rows inner columns per_item")
+_Edges = make_task_type("x out", "rows times left right size")
+_Scales = make_task_type("nearness entropy log_beta", "columns bisections newton_steps", "bracket")
 
 
 def norm_pool_forward(
@@ -129,9 +129,9 @@ def norm_pool_forward(
     out = v.new_empty(members, features, n // times, times // pool)
     squares = torch.empty_like(out) if squared else None
     mean, variance = v.new_empty(members, features), v.new_empty(members, features)
-    drawn = _dropout_arguments("norm_pool_forward", dropout, out)
+    dropout_tensors = _dropout_arguments("norm_pool_forward", dropout, out)
     per_feature = (members, features)
-    tensors = drawn | {
+    tensors = dropout_tensors | {
         "v": Argument(v, (*per_feature, n // times * times)), "gamma": Argument(gamma, per_feature),
         "beta": Argument(beta, per_feature), "out": Argument(out, out.shape), "squares": Argument(squares, out.shape),
         "mean": Argument(mean, per_feature), "variance": Argument(variance, per_feature),
@@ -152,8 +152,8 @@ def norm_pool_backward(
     grad_squares = None if grad_squares is None else grad_squares.contiguous()
     grad_v, grad_gamma, grad_beta = torch.empty_like(v), torch.empty_like(mean), torch.empty_like(mean)
     pooled, per_feature = (members, features, n // times, times // pool), (members, features)
-    drawn = _dropout_arguments("norm_pool_backward", dropout, grad)
-    tensors = drawn | {
+    dropout_tensors = _dropout_arguments("norm_pool_backward", dropout, grad)
+    tensors = dropout_tensors | {
         "v": Argument(v, (*per_feature, n // times * times)), "gamma": Argument(gamma, per_feature),
         "beta": Argument(beta, per_feature), "mean": Argument(mean, per_feature),
         "variance": Argument(variance, per_feature), "grad": Argument(grad, pooled),
@@ -220,11 +220,11 @@ def _check_filter(operation: str, taps: int, left: int) -> None:
 
 def edge_sums(x: Tensor, left: int, right: int, size: int) -> Tensor:
     """Compute `model.moments.edge_sums`: rows (..., R, T) -> (..., size)."""
-    *many, rows, times = x.shape
+    *leading, rows, times = x.shape
     check_sizes("edge_sums", rows=rows, times=times)
-    check_sizes("edge_sums", 0, left=left, right=right, most=MAX_TAPS - max(left, right))
+    check_sizes("edge_sums", 0, left=left, right=right, room=MAX_TAPS - max(left, right))
     check_sizes("edge_sums", left + right + (left * (left + 1) + right * (right + 1)) // 2, size=size)
-    x, out = x.contiguous(), x.new_empty(*many, size)
+    x, out = x.contiguous(), x.new_empty(*leading, size)
     tensors = {"x": Argument(x, x.shape), "out": Argument(out, out.shape)}
     numbers = {"rows": rows, "times": times, "left": left, "right": right, "size": size}
     run("edge_sums", _Edges, x, tensors, numbers, count=x.numel() // (rows * times))
@@ -234,55 +234,51 @@ def edge_sums(x: Tensor, left: int, right: int, size: int) -> Tensor:
 def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
     """Compute `gpu.product` in float32 for b (G, k, n) with contiguous rows or columns."""
     members, rows, _ = a.shape
-    straight = b.stride(2) == 1
+    has_contiguous_rows = b.stride(2) == 1
     if group is None:
         group = order = torch.arange(members)
     else:
         group, order = group.contiguous(), group.argsort(stable=True)
-    a, b = a.contiguous(), (b if straight else b.transpose(1, 2)).contiguous()
+    a, b = a.contiguous(), (b if has_contiguous_rows else b.transpose(1, 2)).contiguous()
     groups, inner, columns = b.shape
-    out = a.new_empty(members, rows, columns if straight else inner)
+    out = a.new_empty(members, rows, columns if has_contiguous_rows else inner)
     check_index("product", "group", group, members, groups)
     tensors = {
-        "a": Argument(a, (members, rows, inner if straight else columns)), "b": Argument(b, b.shape),
+        "a": Argument(a, (members, rows, inner if has_contiguous_rows else columns)), "b": Argument(b, b.shape),
         "group": Argument(group, (members,), torch.int64), "order": Argument(order, (members,), torch.int64),
         "out": Argument(out, out.shape),
     }  # fmt: skip
-    together = max(1, min(MEMBERS_PER_THREAD, members // (2 * torch.get_num_threads())))
-    numbers = {"members": members, "rows": rows, "inner": inner, "columns": columns, "run": together}
-    name, signal = ("product", out) if straight else ("product_gradient", a)
+    per_item = max(1, min(MEMBERS_PER_THREAD, members // (2 * torch.get_num_threads())))
+    numbers = {"members": members, "rows": rows, "inner": inner, "columns": columns, "per_item": per_item}
+    name, signal = ("product", out) if has_contiguous_rows else ("product_gradient", a)
     run(name, _Product, signal, tensors, numbers)
     return out
 
 
-def log_scale(nearness: Tensor, target: Tensor, bracket: float, halvings: int, newtons: int) -> Tensor:
+def log_scale(nearness: Tensor, entropy: Tensor, bracket: float, bisections: int, newton_steps: int) -> Tensor:
     """Compute `censoring.kernel_matrices._log_scale`: (P, B, B), (P, B) -> (P, B)."""
-    rows, target = nearness.contiguous().flatten(0, 1), target.contiguous()
-    place = torch.empty_like(target)
+    rows, entropy = nearness.contiguous().flatten(0, 1), entropy.contiguous()
+    log_beta = torch.empty_like(entropy)
     tensors = {
-        "nearness": Argument(rows, (target.numel(), nearness.shape[-1])), "target": Argument(target, target.shape),
-        "place": Argument(place, target.shape),
+        "nearness": Argument(rows, (entropy.numel(), nearness.shape[-1])), "entropy": Argument(entropy, entropy.shape),
+        "log_beta": Argument(log_beta, entropy.shape),
     }  # fmt: skip
-    numbers = {"columns": rows.shape[1], "halvings": halvings, "newtons": newtons, "bracket": bracket}
+    numbers = {"columns": rows.shape[1], "bisections": bisections, "newton_steps": newton_steps, "bracket": bracket}
     run("log_scales", _Scales, rows, tensors, numbers, operation="log_scale")
-    return place
+    return log_beta
 
 
-def append_scale(x: Tensor, flat: float, quiet: float) -> Tensor:
+def append_scale(x: Tensor, min_deviation: float, log_offset: float) -> Tensor:
     """Compute `preprocessing.append_scale`: windows (..., C, T) -> (..., 3C, T)."""
     x = x.contiguous()
-    *many, channels, times = x.shape
+    *leading, channels, times = x.shape
     check_sizes("append_scale", channels=channels, times=times)
-    out, buffer = x.new_empty(*many, 3 * channels, times), x.new_empty(times, dtype=torch.float64)
-    places = addresses(
-        "append_scale",
-        x=Argument(x, x.shape),
-        out=Argument(out, out.shape),
-        buffer=Argument(buffer, (times,), buffer.dtype),
-    )
+    out, buffer = x.new_empty(*leading, 3 * channels, times), x.new_empty(times, dtype=torch.float64)
+    tensors = {"x": Argument(x, x.shape), "out": Argument(out, out.shape)}
+    pointers = addresses("append_scale", **tensors, buffer=Argument(buffer, (times,), buffer.dtype)).values()
     require_library("append_scale").append_scale(
-        *map(c_long, (x.numel() // (channels * times), channels, times)), c_double(flat), c_double(quiet),
-        *map(c_void_p, places.values()),
+        *map(c_long, (x.numel() // (channels * times), channels, times)), c_double(min_deviation), c_double(log_offset),
+        *map(c_void_p, pointers),
     )  # fmt: skip
     return out
 
@@ -291,6 +287,6 @@ def mix(words: Tensor) -> Tensor:
     """Compute `randomness.mix` of int32 words."""
     words = words.contiguous()
     out = torch.empty_like(words)
-    places = addresses("mix", words=Argument(words, out.shape, torch.int32), out=Argument(out, out.shape, torch.int32))
-    require_library("mix").mix_words(c_long(words.numel()), c_void_p(places["words"]), c_void_p(places["out"]))
+    tensors = {"words": Argument(words, out.shape, torch.int32), "out": Argument(out, out.shape, torch.int32)}
+    require_library("mix").mix_words(c_long(words.numel()), *map(c_void_p, addresses("mix", **tensors).values()))
     return out

@@ -13,51 +13,51 @@ import torch
 from torch import Tensor
 
 from ..gpu import DropoutDraws
-from . import MAX_POOL, MAX_TAPS, _dropout_arguments, run, structure
+from . import MAX_POOL, MAX_TAPS, _dropout_arguments, make_task_type, run
 from .boundary import Argument, check_index, check_sizes
 
-MAX_LANES = 16  # numbers in the widest vector of kernels.c
-ROWS_PER_THREAD = 8  # signals of a member that a thread processes together
+MAX_LANES = 16  # number of values in the widest vector of kernels.c
+ROWS_PER_THREAD = 8  # number of signals of a member that a thread processes together
 
 
-_Block = structure(
+_Block = make_task_type(
     "x group spatial constant w gamma beta draws threshold keep_scale v out power level square mean variance grad "
     "grad_power grad_spatial grad_constant grad_w grad_gamma grad_beta grad_x",
     "channels features depth batch times taps left pool segments length rows as_latents", "eps",
 )  # fmt: skip
-_Latents = structure(
+_Latents = make_task_type(
     "power gamma beta draws group threshold keep_scale logs out mean variance grad grad_power grad_gamma grad_beta",
     "features batch segments", "floor eps",
 )  # fmt: skip
-_Interleave = structure("x out", "channels batch times")
+_Interleave = make_task_type("x out", "channels batch times")
 
 
 class BlockOptions(NamedTuple):
     """Padding, pooling and segments of a block."""
 
     left: int  # zeros before a window
-    pool: int  # neighbors that are averaged after ELU; 0: the block has power but no units
-    segments: int  # segments whose power is computed
-    length: int  # samples of a segment
+    pool: int  # number of neighbors that are averaged after ELU; 0: the block has power but no units
+    segments: int  # number of segments whose power is computed
+    length: int  # number of samples per segment
     eps: float
 
 
 class Weights(NamedTuple):
-    """Weights of a block of P members with F signals; in a first block `depth` signals share a temporal filter."""
+    """Weights of a block with P members and F signals; in a first block `depth` signals share a temporal filter."""
 
     spatial: Tensor  # (P, F, C)
-    constant: Tensor | None  # (P, F, B) added to the mixed channels
+    constant: Tensor | None  # (P, F, B) constants that are added to the mixed channels
     w: Tensor  # (P, F / depth, K); in a second block (P, C, K)
-    gamma: Tensor  # (P, F) of the normalization after the filters
-    beta: Tensor  # (P, F)
+    gamma: Tensor  # (P, F) scale of the normalization after the filters
+    beta: Tensor  # (P, F) shift of the normalization
 
 
 class InterleavedWindows(NamedTuple):
-    """Windows of G groups with the samples of several windows interleaved."""
+    """Windows of G groups, with the samples of several windows interleaved."""
 
-    x: Tensor  # (G, W·C·T) in the layout of kernels.c; W is the number of windows, rounded up to MAX_LANES
+    x: Tensor  # (G, W·C·T) in the layout of kernels.c; W: number of windows, rounded up to a multiple of MAX_LANES
     group: Tensor  # (P,) index of the group that a member reads
-    batch: int
+    batch: int  # number of windows per group
     times: int
 
 
@@ -67,38 +67,39 @@ class SavedTensors(NamedTuple):
     v: Tensor  # (P, F, W·T) signals before normalization
     level: Tensor | None  # (P, F, W·S) means of segments, if the block has power but no units
     square: Tensor | None  # (P, F, W·S) mean squares of segments
-    mean: Tensor  # (P, F) of v
-    variance: Tensor
+    mean: Tensor  # (P, F) means of v
+    variance: Tensor  # (P, F) variances of v
 
 
 def lay_out(x: Tensor, group: Tensor | None) -> InterleavedWindows:
     """Interleave windows x (G, C, B, T); group: (P,), or None if G = P."""
     groups, channels, batch, times = x.shape
     check_sizes("lay_out", batch=batch, times=times)
-    x, out = x.contiguous(), x.new_empty(groups, _rounded(batch) * channels * times)
+    x, out = x.contiguous(), x.new_empty(groups, _padded_batch(batch) * channels * times)
     tensors = {"x": Argument(x, x.shape), "out": Argument(out, out.shape)}
     numbers = {"channels": channels, "batch": batch, "times": times}
     run("lay_out", _Interleave, x, tensors, numbers, count=groups * channels)
     return InterleavedWindows(out, torch.arange(groups) if group is None else group.contiguous(), batch, times)
 
 
-def _rounded(batch: int) -> int:
+def _padded_batch(batch: int) -> int:
+    """Return a number of windows, rounded up to a multiple of MAX_LANES."""
     return -(-batch // MAX_LANES) * MAX_LANES
 
 
 def block_forward(
     windows: InterleavedWindows, weights: Weights, options: BlockOptions, dropout: DropoutDraws | None
 ) -> tuple[Tensor | None, Tensor | None, SavedTensors]:
-    """Return units (P, F, B, T // pool) and mean squares of segments (P, F, B, S), either may be None.
+    """Return units (P, F, B, T // pool) or None, and mean squares of segments (P, F, B, S) or None.
 
-    Mean squares are those of the filtered signals if there are units, otherwise those of the normalized signals.
+    Mean squares are computed from the filtered signals if there are units, otherwise from the normalized signals.
     """
     members, features, _ = weights.spatial.shape
-    new, wide = windows.x.new_empty, _rounded(windows.batch)
+    new, width = windows.x.new_empty, _padded_batch(windows.batch)
     units = new(members, features, windows.batch, windows.times // options.pool) if options.pool else None
     power = new(members, features, windows.batch, options.segments) if options.segments else None
-    level, square = (None if options.pool else new(members, features, wide * options.segments) for _ in range(2))
-    v, mean, variance = new(members, features, wide * windows.times), *(new(members, features) for _ in range(2))
+    level, square = (None if options.pool else new(members, features, width * options.segments) for _ in range(2))
+    v, mean, variance = new(members, features, width * windows.times), *(new(members, features) for _ in range(2))
     saved = SavedTensors(v, level, square, mean, variance)
     _run_block("block_forward", windows, weights, options, saved, dropout, units, out=units, power=power)
     return units, power, saved
@@ -126,7 +127,7 @@ def second_forward(
     members, features, _ = weights.spatial.shape
     batch, times = x.shape[2:]
     units = x.new_empty(members, batch, features, times // max(options.pool, 1))
-    v = x.new_empty(members, features, _rounded(batch) * times)
+    v = x.new_empty(members, features, _padded_batch(batch) * times)
     saved = SavedTensors(v, None, None, x.new_empty(members, features), x.new_empty(members, features))
     _run_second("second_forward", x, weights, options, saved, dropout, units, out=units)
     return units, saved
@@ -138,33 +139,33 @@ def second_backward(
     """Return the gradients of x and of all weights."""
     grad, grad_x = grad.contiguous(), torch.empty_like(x)
     grads = Weights(*(None if tensor is None else torch.empty_like(tensor) for tensor in weights))  # type: ignore[arg-type]  # the constant is optional
-    named = {f"grad_{name}": tensor for name, tensor in grads._asdict().items()}
-    _run_second("second_backward", x, weights, options, saved, dropout, grad, grad=grad, grad_x=grad_x, **named)
+    grad_weights = {f"grad_{name}": tensor for name, tensor in grads._asdict().items()}
+    _run_second("second_backward", x, weights, options, saved, dropout, grad, grad=grad, grad_x=grad_x, **grad_weights)
     return grad_x, grads
 
 
 def _run_second(
     operation: str, x: Tensor, weights: Weights, options: BlockOptions, saved: SavedTensors, dropout: DropoutDraws,
-    units: Tensor, **others: Tensor | None,
+    units: Tensor, **outputs: Tensor | None,
 ) -> None:  # fmt: skip
-    """Check the arguments of a kernel of second blocks and run it; `others` are outputs and gradients."""
+    """Check arguments and run a kernel of second blocks; outputs: further outputs and gradients by name."""
     (members, features, channels), taps, (batch, times) = weights.spatial.shape, weights.w.shape[-1], x.shape[2:]
     _check_options(operation, options, taps, times)
     check_sizes(operation, batch=batch, channels=channels, features=features, pool=options.pool)
     if options.segments or weights.constant is not None:
         raise RuntimeError(f"autotransfer::{operation}: expected neither power nor a constant")
-    per_signal, wide = (members, features), _rounded(batch)
+    per_signal, width = (members, features), _padded_batch(batch)
     shapes = {
         "out": (members, batch, features, times // options.pool), "x": (members, channels, batch, times),
         "constant": (), "spatial": (*per_signal, channels), "w": (members, channels, taps), "gamma": per_signal,
         "beta": per_signal,
     }  # fmt: skip
     expected = {name: Argument(tensor, shapes[name]) for name, tensor in weights._asdict().items()}
-    for name, tensor in others.items():
+    for name, tensor in outputs.items():
         expected[name] = Argument(tensor, shapes[{"grad": "out"}.get(name, name.removeprefix("grad_"))])
     tensors = expected | _dropout_arguments(operation, dropout, units) | {
         "x": Argument(x, shapes["x"]), "mean": Argument(saved.mean, per_signal),
-        "v": Argument(saved.v, (*per_signal, wide * times)), "variance": Argument(saved.variance, per_signal),
+        "v": Argument(saved.v, (*per_signal, width * times)), "variance": Argument(saved.variance, per_signal),
     }  # fmt: skip
     numbers = {
         "channels": channels, "features": features, "depth": 1, "batch": batch, "times": times, "taps": taps,
@@ -176,52 +177,52 @@ def _run_second(
 def _check_options(operation: str, options: BlockOptions, taps: int, times: int) -> None:
     if not (1 <= taps <= MAX_TAPS and 0 <= options.left < taps and 0 <= options.pool <= MAX_POOL):
         raise RuntimeError(f"autotransfer::{operation}: {taps} taps do not fit {options}")
-    check_sizes(operation, times=times, steps=times // max(options.pool, 1), made=options.pool + options.segments)
-    check_sizes(operation, 0, segments=options.segments, beyond=times - options.segments * options.length)
+    check_sizes(operation, times=times, steps=times // max(options.pool, 1), outputs=options.pool + options.segments)
+    check_sizes(operation, 0, segments=options.segments, remainder=times - options.segments * options.length)
     check_sizes(operation, length=options.length if options.segments else 1)
 
 
 def _run_block(
     operation: str, windows: InterleavedWindows, weights: Weights, options: BlockOptions, saved: SavedTensors,
-    dropout: DropoutDraws | None, units: Tensor | None, **others: Tensor | None,
+    dropout: DropoutDraws | None, units: Tensor | None, **outputs: Tensor | None,
 ) -> None:  # fmt: skip
-    """Check the arguments of a kernel of first blocks and run it; `others` are outputs and gradients."""
+    """Check arguments and run a kernel of first blocks; outputs: further outputs and gradients by name."""
     (members, features, channels), (_, filters, taps) = weights.spatial.shape, weights.w.shape
     batch, times, pool, segments = windows.batch, windows.times, options.pool, options.segments
     check_sizes(operation, batch=batch, filters=filters, channels=channels)
     _check_options(operation, options, taps, times)
     if features % filters:
         raise RuntimeError(f"autotransfer::{operation}: {features} signals do not share {filters} filters")
-    power = others["power" if "power" in others else "grad_power"]
+    power = outputs["power" if "power" in outputs else "grad_power"]
     level, square = saved.level, saved.square
-    for is_needed, *several in ((pool > 0, units, dropout), (segments > 0, power), (pool == 0, level, square)):
-        if any((tensor is not None) != is_needed for tensor in several):
-            raise RuntimeError(f"autotransfer::{operation}: expected the tensors of {options} and no others")
+    for is_needed, *tensors_of_part in ((pool > 0, units, dropout), (segments > 0, power), (pool == 0, level, square)):
+        if any((tensor is not None) != is_needed for tensor in tensors_of_part):
+            raise RuntimeError(f"autotransfer::{operation}: expected tensors for {options} and no other tensors")
     check_index(operation, "group", windows.group, members, len(windows.x))
-    per_signal, wide = (members, features), _rounded(batch)
+    per_signal, width = (members, features), _padded_batch(batch)
     shapes = {
         "out": (*per_signal, batch, times // max(pool, 1)), "power": (*per_signal, batch, segments),
         "spatial": weights.spatial.shape, "constant": (*per_signal, batch), "w": (members, filters, taps),
         "gamma": per_signal, "beta": per_signal,
     }  # fmt: skip
     expected = {name: Argument(tensor, shapes[name]) for name, tensor in weights._asdict().items()}
-    for name, tensor in others.items():
+    for name, tensor in outputs.items():
         expected[name] = Argument(tensor, shapes[{"grad": "out"}.get(name, name.removeprefix("grad_"))])
     if units is not None and dropout is not None:
         expected |= _dropout_arguments(operation, dropout, units)
         check_index(operation, "group", windows.group, members, len(dropout.draws))
     tensors = expected | {
-        "x": Argument(windows.x, (len(windows.x), wide * channels * times)),
+        "x": Argument(windows.x, (len(windows.x), width * channels * times)),
         "group": Argument(windows.group, (members,), torch.int64),
-        "v": Argument(saved.v, (*per_signal, wide * times)),
+        "v": Argument(saved.v, (*per_signal, width * times)),
         "mean": Argument(saved.mean, per_signal),
         "variance": Argument(saved.variance, per_signal),
-        "level": Argument(level, (*per_signal, wide * segments)),
-        "square": Argument(square, (*per_signal, wide * segments)),
+        "level": Argument(level, (*per_signal, width * segments)),
+        "square": Argument(square, (*per_signal, width * segments)),
     }
     depth = features // filters
-    most = max(1, members * filters // (2 * torch.get_num_threads()))  # so that every thread has work
-    rows = depth * min(max(1, ROWS_PER_THREAD // depth), most)
+    max_filters = max(1, members * filters // (2 * torch.get_num_threads()))  # so that every thread has work
+    rows = depth * min(max(1, ROWS_PER_THREAD // depth), max_filters)
     numbers = {
         "channels": channels, "features": features, "depth": depth, "batch": batch, "times": times, "taps": taps,
         "left": options.left, "pool": pool, "segments": segments, "length": options.length, "rows": rows,
@@ -231,11 +232,11 @@ def _run_block(
 
 
 class SavedLatents(NamedTuple):
-    """Tensors that latents of power save for their backward pass."""
+    """Tensors that `latents_forward` saves for the backward pass."""
 
-    logs: Tensor  # (P, F, B, S)
-    mean: Tensor  # (P, F) of the logarithms
-    variance: Tensor
+    logs: Tensor  # (P, F, B, S) logarithms of power
+    mean: Tensor  # (P, F) means of the logarithms
+    variance: Tensor  # (P, F) variances of the logarithms
 
 
 def latents_forward(
@@ -261,14 +262,14 @@ def latents_backward(
 
 def _run_latents(
     operation: str, power: Tensor, gamma: Tensor, beta: Tensor, dropout: DropoutDraws, saved: SavedLatents,
-    floor: float, eps: float, **others: Tensor,
+    floor: float, eps: float, **outputs: Tensor,
 ) -> None:  # fmt: skip
     members, features, batch, segments = power.shape
     check_sizes(operation, features=features, batch=batch, segments=segments)
     per_feature, latents = (members, features), (members, batch, features * segments)
     shapes: dict[str, Sequence[int]] = dict.fromkeys(("gamma", "beta", "mean", "variance"), per_feature)
     shapes |= {"power": power.shape, "logs": power.shape, "out": latents, "grad": latents}
-    tensors = {"power": power, "gamma": gamma, "beta": beta, **saved._asdict(), **others}
+    tensors = {"power": power, "gamma": gamma, "beta": beta, **saved._asdict(), **outputs}
     checked = {name: Argument(tensor, shapes[name.removeprefix("grad_")]) for name, tensor in tensors.items()}
     numbers = {"features": features, "batch": batch, "segments": segments, "floor": floor, "eps": eps}
     run(operation, _Latents, power, _dropout_arguments(operation, dropout, power) | checked, numbers)

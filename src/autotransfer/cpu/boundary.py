@@ -1,8 +1,8 @@
-"""The boundary to C functions: the compiled library, and checked addresses, sizes and indices.
+"""Boundary to C functions: the compiled library, and checks of addresses, sizes and indices.
 
-setup.py compiles kernels.c once per instruction set. The library is chosen by the instruction set that PyTorch uses on
-this processor. The last digits of results depend on the choice. `ATEN_CPU_CAPABILITY=avx2` sets it for both, for
-example on all workers of a cluster. If nothing was compiled, PyTorch computes.
+setup.py compiles kernels.c once per instruction set. The library with the instruction set that PyTorch uses on this
+processor is loaded. The last digits of results depend on the instruction set, which `ATEN_CPU_CAPABILITY=avx2` sets for
+PyTorch and the library, for example on all workers of a cluster. Without a library PyTorch computes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from torch import Tensor
 
 from ..boundary import make_tensor_error
 
-INSTRUCTION_SETS = {"AVX512": "avx512", "AVX2": "avx2"}  # PyTorch's names, and those of setup.py
+INSTRUCTION_SETS = {"AVX512": "avx512", "AVX2": "avx2"}  # names in PyTorch, and names in setup.py
 
 
 @cache
 def library() -> CDLL | None:
-    """Load the kernels for this processor. Return None if there is no library for it."""
+    """Load the kernels for this processor; return None if they were not compiled."""
     try:
         return CDLL(str(Path(__file__).with_name(f"kernels_{instruction_set()}.so")))
     except OSError:
@@ -31,12 +31,12 @@ def library() -> CDLL | None:
 
 
 def instruction_set() -> str:
-    """Return the instruction set of the kernels for this processor, as setup.py calls it."""
+    """Return the name in setup.py of the instruction set for this processor."""
     return INSTRUCTION_SETS.get(torch.backends.cpu.get_cpu_capability(), "plain")
 
 
 class Argument(NamedTuple):
-    """Tensor argument of a kernel, None if it is optional, with its required shape and dtype."""
+    """Tensor argument of a kernel, None for an optional argument, and the shape and dtype that the kernel requires."""
 
     tensor: Tensor | None
     shape: Sequence[int]
@@ -44,7 +44,7 @@ class Argument(NamedTuple):
 
 
 def address(operation: str, name: str, expected: Argument) -> int:
-    """Return the address of a checked tensor, 0 for None; the caller keeps the tensor alive."""
+    """Check a tensor and return its address, 0 for None; the caller must keep the tensor alive."""
     tensor, shape, dtype = expected
     if tensor is None:
         return 0
@@ -54,26 +54,26 @@ def address(operation: str, name: str, expected: Argument) -> int:
 
 
 def addresses(operation: str, **tensors: Argument) -> dict[str, int]:
-    """Return the addresses of checked tensors by name."""
+    """Check tensors and return their addresses by name."""
     return {name: address(operation, name, expected) for name, expected in tensors.items()}
 
 
 def check_index(operation: str, name: str, index: Tensor, size: int, bound: int) -> int:
-    """Return the address of an index (size,) int64 whose entries all lie in [0, bound)."""
-    place = address(operation, name, Argument(index, (size,), torch.int64))
+    """Check that all entries of an index (size,) int64 lie in [0, bound), and return the address of the index."""
+    pointer = address(operation, name, Argument(index, (size,), torch.int64))
     outside = require_library(operation).outside
     if outside.argtypes is None:
         outside.argtypes = [c_void_p, c_long, c_long]
-    if outside(place, size, bound):
+    if outside(pointer, size, bound):
         raise RuntimeError(f"autotransfer::{operation}: {name} has an entry outside [0, {bound})")
-    return place
+    return pointer
 
 
-def check_sizes(operation: str, least: int = 1, **sizes: int) -> None:
-    """Raise RuntimeError if one of the sizes is below `least`."""
+def check_sizes(operation: str, minimum: int = 1, **sizes: int) -> None:
+    """Raise RuntimeError if one of the sizes is below the minimum."""
     for name, size in sizes.items():
-        if size < least:
-            raise RuntimeError(f"autotransfer::{operation}: expected {name} to be at least {least}, but it is {size}")
+        if size < minimum:
+            raise RuntimeError(f"autotransfer::{operation}: expected {name} to be at least {minimum}, but it is {size}")
 
 
 def require_library(operation: str) -> CDLL:

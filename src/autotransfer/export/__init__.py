@@ -1,4 +1,4 @@
-"""Export of a model to one file, which is compared with the model before it is written."""
+"""Export of a model to one file, whose predictions are compared with the model before the file is written."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from .verification import BATCHES, largest_difference, tolerance
 
 @dataclass(frozen=True)
 class ExportedFile:
-    """Exported file and its comparison with the model."""
+    """Exported file, and the result of its comparison with the model."""
 
     path: Path
     format: str
-    members: int  # networks and linear models
+    members: int  # number of networks and linear models
     size: int  # in bytes
-    difference: float | None  # largest difference from predict_proba; None: the runtime is not installed
+    difference: float | None  # largest difference from predict_proba; None: not checked, the runtime is not installed
     candidates: int
 
     def lines(self) -> list[str]:
@@ -53,21 +53,21 @@ def export_model(
     encoders: Encoders | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> ExportedFile:
-    """Export a model, or that of the folder of a run or model, to one file.
+    """Export a model to one file; `source` is the model, or the folder of a run or of a saved model.
 
-    The file is compared with `predict_proba` on 1,000 random windows. A model that aligns or adapts online is exported
-    as safetensors only, because graphs keep no state of a subject.
+    The file is compared with `predict_proba` on 1,000 random windows. Models that align or adapt online can only be
+    exported as safetensors, because graphs have no state of a subject.
 
     Parameters
     ----------
     format : str
         "onnx", "torch" (a torch.export program, .pt2) or "safetensors".
     out : str or path, optional
-        File to write; by default `model` with the format's ending in the folder of the run.
+        File to write; by default a file `model`, with the format's ending, in the folder of the run.
     encoders : dict of callable, optional
         Factory of each user-defined encoder by name, as in `load_model`.
     tell : callable, optional
-        Function that is called with a line of text before each step that may take long.
+        Function that is called with a line of text before each slow step.
 
     Returns
     -------
@@ -78,23 +78,23 @@ def export_model(
     --------
     >>> at.export_model("run", "onnx")
     """
-    say = (lambda _: None) if tell is None else tell
+    report = (lambda _: None) if tell is None else tell
     check_choice("format", format, FORMATS)
     writer = FORMATS[format]
     model, target = _open_source(source, out, writer.suffix, encoders)
     if format != "safetensors":
-        model.graph()  # raises if the model cannot be a graph
+        model.graph()  # raises UserError if the model cannot be a graph
     check_target(target, format)
-    say(f"writing the {format} file")
+    report(f"writing the {format} file")
     content = writer.write(model)
     difference = None
     if format != "onnx" or find_spec(writer.runtime) is not None:
-        say(f"checking it on {sum(BATCHES):,} windows against predict_proba")
+        report(f"checking the file on {sum(BATCHES):,} windows against predict_proba")
         difference = _check_content(model, content, format, encoders)
     try:
         write_atomically(target, content)
     except OSError as error:
-        raise _unwritable(target, error) from None
+        raise _write_error(target, error) from None
     return ExportedFile(target, format, model.card.members, len(content), difference, len(model.candidates))
 
 
@@ -113,24 +113,24 @@ def _open_source(
 
 
 def _check_content(model: Model, content: bytes, format: str, encoders: Encoders | None) -> float:
-    """Return the largest difference of a file's content from the model; raise if it is more than rounding."""
-    others = " or ".join(name for name in FORMATS if name != format)
-    with convert_errors(model, f"{FORMATS[format].runtime} cannot run the {format} file", others):
+    """Return the largest difference between file and model; raise UserError if it is no rounding error."""
+    other_formats = " or ".join(name for name in FORMATS if name != format)
+    with convert_errors(model, f"{FORMATS[format].runtime} cannot run the {format} file", other_formats):
         difference = largest_difference(model, FORMATS[format].open(content, encoders))
     if not difference <= tolerance(model):
         raise UserError(
             f"the {format} file differs from predict_proba by {difference:.1e}, more than {tolerance(model):g}; it was "
-            f"not written; use the format {others}"
+            f"not written; use the format {other_formats}"
         )
     return difference
 
 
 def check_target(target: Path, format: str) -> None:
-    """Raise if the file cannot be written. Only an earlier export may be replaced."""
-    others = {other.suffix: name for name, other in FORMATS.items() if name != format}
-    if target.suffix in others:
+    """Raise UserError if the file cannot be written; only an earlier export may be replaced."""
+    other_suffixes = {other.suffix: name for name, other in FORMATS.items() if name != format}
+    if target.suffix in other_suffixes:
         raise UserError(
-            f"{target} has the ending of the format {others[target.suffix]}, not of {format}; "
+            f"{target} has the ending of the format {other_suffixes[target.suffix]}, not of {format}; "
             f"name it {target.with_suffix(FORMATS[format].suffix).name}"
         )
     try:
@@ -143,10 +143,10 @@ def check_target(target: Path, format: str) -> None:
         if target.exists() and not (target.is_file() and MARK.encode() in target.read_bytes()):
             raise UserError(f"{target} exists and is not an earlier export; move it away, or choose another file")
     except OSError as error:
-        raise _unwritable(target, error) from None
+        raise _write_error(target, error) from None
     if format == "onnx":
         need_onnx()
 
 
-def _unwritable(target: Path, error: OSError) -> UserError:
+def _write_error(target: Path, error: OSError) -> UserError:
     return UserError(f"cannot write {target} ({error.strerror or error}); choose another file")

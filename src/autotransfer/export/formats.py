@@ -28,9 +28,9 @@ logger = logging.getLogger(__name__)
 Predict = Callable[[Tensor], NDArray[Any]]  # raw windows (N, channels, times) -> (N, classes)
 CARD_FILE = "card.json"
 ONNX = ("the onnx format", "onnx", "onnxscript", "onnxruntime")  # arguments of `need`: purpose and packages
-SILENT = 4  # log level of onnxruntime: fatal errors only
+FATAL = 4  # log level of onnxruntime
 # Loggers of the exporters. torch.__trace formats whole graphs if any handler is set, which takes long.
-NOISY = ("torch.onnx", "torch.export", "torch._dynamo", "torch.fx", "torch.__trace", "onnxscript", "onnx_ir")
+EXPORT_LOGGERS = ("torch.onnx", "torch.export", "torch._dynamo", "torch.fx", "torch.__trace", "onnxscript", "onnx_ir")
 
 
 def file_metadata(model: Model) -> dict[str, str]:
@@ -39,15 +39,15 @@ def file_metadata(model: Model) -> dict[str, str]:
     return {name: json.dumps(value) for name, value in {MARK: versions()["autotransfer"], **card}.items()}
 
 
-def exported_program(model: Model) -> torch.export.ExportedProgram:
+def trace_program(model: Model) -> torch.export.ExportedProgram:
     """Trace a model as a graph for any number of windows."""
     card = model.card
-    example = torch.zeros(2, len(card.channels), card.n_times)  # not 1, which tracing would make a constant
-    any_number = {"windows": {0: torch.export.Dim("N", min=1)}}
+    example = torch.zeros(2, len(card.channels), card.n_times)  # not 1, because tracing would make it a constant
+    shapes = {"windows": {0: torch.export.Dim("N", min=1)}}
     module = model.graph()
-    with torch.no_grad(), _quiet():
-        module(example)  # fills cached tables, which would hold no numbers if created while tracing
-        program = torch.export.export(module, (example,), dynamic_shapes=any_number)
+    with torch.no_grad(), _redirect_warnings():
+        module(example)  # fills cached tables, because tables that are created while tracing have no values
+        program = torch.export.export(module, (example,), dynamic_shapes=shapes)
     for node in program.graph.nodes:  # stack traces contain source code and local paths
         node.meta.pop("stack_trace", None)
     return program
@@ -55,7 +55,7 @@ def exported_program(model: Model) -> torch.export.ExportedProgram:
 
 @contextmanager
 def convert_errors(model: Model, message: str, other_formats: str) -> Iterator[None]:
-    """Log an exception of an exporter or runtime, and raise a UserError with a message that names other formats."""
+    """Log an exception of an exporter or runtime, and raise a UserError that names other formats."""
     try:
         yield
     except (UserError, MemoryError):
@@ -71,16 +71,16 @@ def convert_errors(model: Model, message: str, other_formats: str) -> Iterator[N
 def to_torch(model: Model) -> bytes:
     file = BytesIO()
     with convert_errors(model, "torch cannot make a graph", "safetensors"):
-        program = exported_program(model)
-    with convert_errors(model, "torch cannot write a graph", "onnx or safetensors"), _quiet():
-        program.example_inputs = None  # not needed in the file
-        about = {name: json.loads(text) for name, text in file_metadata(model).items()}
-        torch.export.save(program, file, extra_files={CARD_FILE: json.dumps(about)})
+        program = trace_program(model)
+    with convert_errors(model, "torch cannot write a graph", "onnx or safetensors"), _redirect_warnings():
+        program.example_inputs = None  # not stored in the file
+        metadata = {name: json.loads(text) for name, text in file_metadata(model).items()}
+        torch.export.save(program, file, extra_files={CARD_FILE: json.dumps(metadata)})
     return file.getvalue()
 
 
 def from_torch(content: bytes, _: Encoders | None = None) -> Predict:
-    with _quiet():
+    with _redirect_warnings():
         model = torch.export.load(BytesIO(content)).module()
 
     def predict(windows: Tensor) -> NDArray[Any]:
@@ -99,13 +99,13 @@ def need_onnx() -> tuple[Any, Any]:
 def to_onnx(model: Model) -> bytes:
     onnx, _ = need_onnx()
     with convert_errors(model, "torch cannot make a graph", "safetensors"):
-        graph = exported_program(model)
-    with convert_errors(model, "torch cannot make an ONNX graph", "torch or safetensors"), _quiet():
+        graph = trace_program(model)
+    with convert_errors(model, "torch cannot make an ONNX graph", "torch or safetensors"), _redirect_warnings():
         names: dict[str, Any] = {"input_names": ["windows"], "output_names": ["probabilities"]}
         program = torch.onnx.export(graph, dynamo=True, verbose=False, **names)
-        assert program is not None, "dynamo gives a program"
+        assert program is not None, "dynamo returns a program"
         proto = program.model_proto
-        _tidy(proto)
+        _clean_metadata(proto)
         onnx.helper.set_model_props(proto, file_metadata(model))
         proto.producer_name, proto.producer_version = "autotransfer", versions()["autotransfer"]
         onnx.checker.check_model(proto)
@@ -113,8 +113,8 @@ def to_onnx(model: Model) -> bytes:
     return content
 
 
-def _tidy(proto: Any) -> None:
-    """Remove the metadata of the exporter, and name the number of windows N."""
+def _clean_metadata(proto: Any) -> None:
+    """Remove the metadata of the exporter, and set the name of the number of windows to N."""
     graph = proto.graph
     graph.ClearField("value_info")
     for part in (proto, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
@@ -126,7 +126,7 @@ def _tidy(proto: Any) -> None:
 def from_onnx(content: bytes, _: Encoders | None = None) -> Predict:
     onnxruntime = need("onnxruntime", *ONNX)
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = SILENT  # errors are raised
+    options.log_severity_level = FATAL  # other errors are raised
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
     def predict(windows: Tensor) -> NDArray[Any]:
@@ -137,14 +137,14 @@ def from_onnx(content: bytes, _: Encoders | None = None) -> Predict:
 
 
 def to_safetensors(model: Model) -> bytes:
-    """Return a safetensors file of the tensors of RUN/model, with the card in its header."""
+    """Return a safetensors file with the tensors of a saved model, and the card in the header."""
     content: bytes = save({name: tensor.contiguous() for name, tensor in model.tensors().items()}, file_metadata(model))
     return content
 
 
 class Format(NamedTuple):
     suffix: str
-    runtime: str  # package that opens it
+    runtime: str  # package that opens the file
     write: Callable[[Model], bytes]
     open: Callable[[bytes, Encoders | None], Predict]  # only safetensors needs the factories of users' encoders
 
@@ -157,18 +157,18 @@ FORMATS = {
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Send warnings of the exporters to the log."""
-    loggers = [logging.getLogger(name) for name in NOISY]
-    levels = [noisy.level for noisy in loggers]
-    for noisy in loggers:
-        noisy.setLevel(logging.CRITICAL)
+def _redirect_warnings() -> Iterator[None]:
+    """Write warnings of the exporters to the log."""
+    loggers = [logging.getLogger(name) for name in EXPORT_LOGGERS]
+    levels = [export_logger.level for export_logger in loggers]
+    for export_logger in loggers:
+        export_logger.setLevel(logging.CRITICAL)
     try:
-        with warnings.catch_warnings(record=True) as caught:
+        with warnings.catch_warnings(record=True) as recorded:
             warnings.simplefilter("always")
             yield
     finally:
-        for noisy, level in zip(loggers, levels, strict=True):
-            noisy.setLevel(level)
-    for warning in caught:
+        for export_logger, level in zip(loggers, levels, strict=True):
+            export_logger.setLevel(level)
+    for warning in recorded:
         logger.debug("%s", " ".join(str(warning.message).split()))

@@ -10,10 +10,10 @@ from ..models.candidate import Candidate
 from ..models.model import Model
 from .formats import Predict
 
-BATCHES = (1, 2, 125, 128, 128, 128, 128, 128, 128, 104)  # batch sizes of the 1,000 windows
-TOLERANCE = 1e-5  # largest difference between probabilities that counts as rounding
-CALIBRATED_TOLERANCE = 1e-4  # of calibrated models, whose corrections amplify the rounding of latents
-COUNTING_TOLERANCE = 1e-3  # of features that count samples above a threshold, which rounding may change
+BATCHES = (1, 2, 125, 128, 128, 128, 128, 128, 128, 104)  # batch sizes, 1,000 windows in total
+TOLERANCE = 1e-5  # largest difference between probabilities that may be a rounding error
+CALIBRATED_TOLERANCE = 1e-4  # for calibrated models, whose corrections amplify rounding errors of latents
+COUNT_TOLERANCE = 1e-3  # for features that are counts of samples, which rounding errors can change by 1
 
 
 def sample_windows(model: Model, n: int, generator: torch.Generator) -> Tensor:
@@ -22,15 +22,15 @@ def sample_windows(model: Model, n: int, generator: torch.Generator) -> Tensor:
     noise = torch.randn(size, generator=generator)
     drift = torch.randn(size, generator=generator).cumsum(-1) / model.card.n_times**0.5
     x = noise + drift + torch.randn(*size[:2], 1, generator=generator)
-    fitted = next((scale for scale in map(_raw_scale, model.candidates) if scale is not None), None)
-    shift, scale = (0.0, model.card.scale or 1.0) if fitted is None else fitted
+    raw_scale = next((scale for scale in map(_raw_scale, model.candidates) if scale is not None), None)
+    shift, scale = (0.0, model.card.scale or 1.0) if raw_scale is None else raw_scale
     x = x * scale + shift
-    flat = torch.rand(*size[:2], 1, generator=generator) < 0.02
-    return torch.where(flat, x[..., :1], x)
+    is_flat = torch.rand(*size[:2], 1, generator=generator) < 0.02
+    return torch.where(is_flat, x[..., :1], x)
 
 
 def _raw_scale(candidate: Candidate) -> tuple[Tensor, Tensor] | None:
-    """Return mean and standard deviation (C, 1) of raw training windows if the candidate stores them."""
+    """Return mean and standard deviation (C, 1) of raw training windows, or None if the candidate has none."""
     steps = candidate.preprocessing.steps
     affine = steps[0].affine() if steps else None
     if affine is None:
@@ -40,7 +40,7 @@ def _raw_scale(candidate: Candidate) -> tuple[Tensor, Tensor] | None:
 
 
 def largest_difference(model: Model, predict: Predict) -> float:
-    """Return the largest difference between the file's probabilities and `predict_proba`; inf if one is not finite."""
+    """Return the largest difference of probabilities between file and model; inf if a probability is not finite."""
     generator = torch.Generator().manual_seed(0)
     largest = 0.0
     for n in BATCHES:
@@ -51,7 +51,7 @@ def largest_difference(model: Model, predict: Predict) -> float:
 
 
 def tolerance(model: Model) -> float:
-    """Return the largest difference that counts as rounding."""
+    """Return the largest difference that may be a rounding error."""
     if any(candidate.setting.preprocessing.has_sample_counts for candidate in model.candidates):
-        return COUNTING_TOLERANCE
+        return COUNT_TOLERANCE
     return CALIBRATED_TOLERANCE if model.is_calibrated else TOLERANCE
