@@ -277,7 +277,7 @@ def in_stages() -> Summary:
     return replace(run, choice=replace(run.choice, stages=found, end_reason="the time is over"))
 
 
-def is_paper_network_chosen(n_subjects: int = 9) -> Summary:
+def paper_network_chosen(n_subjects: int = 9) -> Summary:
     return finished(n_subjects, gain=-0.03, chosen="paper_network", seed=3)
 
 
@@ -316,7 +316,7 @@ EXAMPLES: dict[str, Callable[[], Summary]] = {
     "average": averaged,
     "stages": in_stages,
     "average of three": lambda: averaged(finished(3, seed=1)),
-    "paper_network": is_paper_network_chosen,
+    "paper_network": paper_network_chosen,
     "unfinished": unfinished,
     "hostile": hostile,
     "empty": empty,

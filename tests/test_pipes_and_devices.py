@@ -16,7 +16,7 @@ from autotransfer.files import read_plain
 from autotransfer.models.loading import load_model
 from autotransfer.runs.checkpoint import load_checkpoint
 from autotransfer.runs.database import RunDatabase
-from autotransfer.runs.lock import in_use, refuse_links
+from autotransfer.runs.lock import is_in_use, refuse_links
 from autotransfer.runs.run import create_run_database
 from autotransfer.runs.study import read_study
 from test_session import model
@@ -87,7 +87,7 @@ def test_a_pipe_anywhere_in_a_run_is_refused(tmp_path: Path) -> None:
         refuse_links(tmp_path)
     path.unlink()
     pipe(tmp_path / "lock")
-    assert soon(lambda: in_use(tmp_path)) in (True, False)
+    assert soon(lambda: is_in_use(tmp_path)) in (True, False)
 
 
 # a full disk

@@ -19,7 +19,7 @@ from autotransfer.report.page import SECTIONS
 from autotransfer.report.plot import Figure
 from autotransfer.report.statistics import compare_paired
 from autotransfer.report.summary import Summary
-from report_example import EXAMPLES, averaged, finished, in_stages, is_paper_network_chosen
+from report_example import EXAMPLES, averaged, finished, in_stages, paper_network_chosen
 from report_outline import example, figure_data
 
 
@@ -67,7 +67,7 @@ def test_settings_are_picked_by_validation_alone() -> None:
 
 
 def test_the_first_figure_has_the_delivered_model_and_baselines_by_subject() -> None:
-    for run in (finished(), averaged(), is_paper_network_chosen()):
+    for run in (finished(), averaged(), paper_network_chosen()):
         assert run.choice is not None
         figure = figures(run)["subjects"]
         subject, delivered, *baselines, plain = figure.columns

@@ -20,7 +20,7 @@ from autotransfer.report.wording import family_words
 from autotransfer.runs.choice import Choice, NamedSetting
 from autotransfer.settings import Setting
 from autotransfer.words import range_words, score, signed
-from report_example import averaged, empty, finished, is_paper_network_chosen
+from report_example import averaged, empty, finished, paper_network_chosen
 from report_outline import Outline, example, figure_data, light, place
 
 
@@ -38,7 +38,7 @@ def page(run: Summary, **changes: Any) -> str:
 # ---- page and terminal -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [finished, averaged, is_paper_network_chosen])
+@pytest.mark.parametrize("make", [finished, averaged, paper_network_chosen])
 def test_page_and_methods_have_the_headline_first(make: Any) -> None:
     run = make().require(0.6)
     lines, text = headline(of(run)), page(run)
@@ -50,7 +50,7 @@ def test_page_and_methods_have_the_headline_first(make: Any) -> None:
     assert all(place(note, text) > places[-1] for note in notes(of(run)))
 
 
-@pytest.mark.parametrize("make", [finished, averaged, is_paper_network_chosen])
+@pytest.mark.parametrize("make", [finished, averaged, paper_network_chosen])
 def test_a_result_near_chance_is_stated_first(make: Any) -> None:
     run = make()
     near_chance = {s: 0.255 + 0.03 * (-1) ** n for n, s in enumerate(of(run).nested_test_scores)}
@@ -133,10 +133,8 @@ def test_the_part_of_censoring_is_the_difference_to_uncensored_candidates() -> N
     assert f"scores {score(part.second.mean)}" in line
     assert signed(part.mean) in line
     assert describe_censoring(of(run, alternatives={"uncensored": nested})) == []
-    assert "censoring did not help" in page(is_paper_network_chosen())
-    assert "no censor was tried" in page(
-        is_paper_network_chosen(), shortlist=[of(is_paper_network_chosen()).paper_network]
-    )
+    assert "censoring did not help" in page(paper_network_chosen())
+    assert "no censor was tried" in page(paper_network_chosen(), shortlist=[of(paper_network_chosen()).paper_network])
 
 
 @pytest.mark.parametrize("adaptation", ["online", "transductive"])

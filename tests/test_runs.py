@@ -25,7 +25,7 @@ from autotransfer.jobs import Outcome
 from autotransfer.recordings import save_npz
 from autotransfer.runs.checkpoint import load_checkpoint, restore_population, save_checkpoint
 from autotransfer.runs.database import Entry, RunDatabase
-from autotransfer.runs.lock import Lock, in_use
+from autotransfer.runs.lock import Lock, is_in_use
 from autotransfer.runs.options import resolve_options
 from autotransfer.runs.run import RESERVED_NAMES, Run, check_unused
 from autotransfer.training.train import run as train_population
@@ -94,11 +94,11 @@ def test_one_process_at_a_time_and_a_killed_one_does_not_block(tmp_path: Path) -
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline()
-        assert in_use(tmp_path)
+        assert is_in_use(tmp_path)
         with pytest.raises(UserError, match=rf"in use by another process \(pid {process.pid}\)"), Lock(tmp_path):
             pass
         process.kill()
-    assert not in_use(tmp_path)
+    assert not is_in_use(tmp_path)
     with Lock(tmp_path):
         pass
 

@@ -321,7 +321,7 @@ def test_a_run_stops_if_its_data_change_and_goes_on_when_they_are_restored(tmp_p
     def change(*_: object) -> None:
         windows[0, 0, 0] += 1
 
-    with pytest.raises(UserError, match=r"differs from the data that .* was started with"):
+    with pytest.raises(UserError, match=r"differs from the data of"):
         perform_plan(run, quiet, progress=False, on_result=change)
     assert len(read_choice(run.folder).stages) == 1, "the interim result before the change stays"
     run.database.close()
@@ -346,7 +346,7 @@ def test_fits_remember_the_versions_that_they_were_made_with(tmp_path: Path, mon
     again = Run.open(run.folder)
     with pytest.warns(UserWarning, match=rf"other versions \(torch {re.escape(old['torch'])} → 9.9\)"):
         perform_plan(again, quiet, progress=False)
-    n_after, made_with = again.database.counts()["done"] - n_before, again.database.made_with()
+    n_after, made_with = again.database.counts()["done"] - n_before, again.database.fit_versions()
     again.database.close()
     first, last = (f"torch {old['torch']}", n_before), ("torch 9.9", n_after)
     fewer, fits = min(last, first, key=lambda pair: pair[1])

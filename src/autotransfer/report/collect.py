@@ -49,7 +49,7 @@ def collect(run: Run, *, weights: bool = True, until: float = math.inf) -> Summa
         started=database.load_fact("started", str) or "",
         seconds=sum(entry.record.seconds for entry in finished if entry.record is not None),
         device=str(resolve_device(options.device)),
-        versions=database.made_with(),
+        versions=database.fit_versions(),
         options=options,
         data=data,
         folds=len({entry.test for entry in reported}),

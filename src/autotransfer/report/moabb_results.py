@@ -40,7 +40,7 @@ def moabb_results(run: str | Path) -> pd.DataFrame:
     """
     folder = Path(run)
     finished = read_fits(folder)
-    if not finished.complete:
+    if not finished.is_complete:
         raise UserError(f"{folder} is not finished; continue it with: autotransfer resume {folder}")
     if finished.options.hold_out != SUBJECT:
         raise UserError(f"{folder} held out each {finished.options.hold_out}; use a run that holds out subjects")

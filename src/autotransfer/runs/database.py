@@ -1,4 +1,4 @@
-"""The run database: jobs, results and facts of a run in an SQLite file, written as soon as they are known."""
+"""Run database: an SQLite file with the jobs, results and facts of a run, which are written at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..errors import UserError
 from ..files import is_writable
 from .lock import no_run_error, refuse_links, wal_files
 
-if TYPE_CHECKING:  # with torch they take seconds to import, and `status` needs neither
+if TYPE_CHECKING:  # these modules import torch, which takes seconds, and `status` does not need it
     from ..jobs import Record
     from ..settings import Setting
 
@@ -40,9 +40,9 @@ T = TypeVar("T")
 FINISHED = ("done", "failed")
 STATUSES = ("waiting", "running", *FINISHED)
 STAGES = {"search": "stage one", "folds": "stage two", "sessions": "models for sessions"}
-UNDELIVERED = "undelivered"  # stage of hidden jobs, for which there was no time; `resume` can take them up again
+UNDELIVERED = "undelivered"  # stage of hidden jobs, for which there was no time; `resume` can train hidden jobs
 REMEDY = "restore the run's folder from a copy, or start a new run"
-PATIENCE = 30.0  # seconds to wait for another program that has locked the file
+LOCK_TIMEOUT = 30.0  # seconds to wait for another program that has locked the file
 CACHED_RECORDS = 1000  # a record has about 200 kB after 500 epochs
 PROTECTED = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH)
 BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
@@ -58,38 +58,38 @@ class DamagedDatabase(UserError):
 
 @contextmanager
 def explain_errors(path: Path) -> Iterator[None]:
-    """Replace SQLite errors of the database at `path` by errors that name file and remedy."""
+    """Replace SQLite errors of the database at `path` by errors that name the file and a remedy."""
     try:
         yield
     except sqlite3.DatabaseError as error:
-        known = _explain(path, error)
-        if known is None:
+        explained = _explain(path, error)
+        if explained is None:
             raise
-        raise known from None
+        raise explained from None
     except UnicodeDecodeError:  # SQLite's message quotes damaged bytes
         raise DamagedDatabase(path, "it has invalid text") from None
 
 
 def _explain(path: Path, error: sqlite3.DatabaseError) -> Exception | None:
-    """Return an error that a user can act on; None for other errors."""
+    """Return an error that names a remedy; None if no remedy is known."""
     code: int = getattr(error, "sqlite_errorcode", 0)
-    kind = code & 0xFF  # higher bits are variants of an error
-    if kind == sqlite3.SQLITE_FULL:
+    primary_code = code & 0xFF  # higher bits are variants of an error
+    if primary_code == sqlite3.SQLITE_FULL:
         return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-    if code == sqlite3.SQLITE_IOERR_READ or kind in CORRUPT:
+    if code == sqlite3.SQLITE_IOERR_READ or primary_code in CORRUPT:
         return DamagedDatabase(path, error)
-    if kind == sqlite3.SQLITE_IOERR:
+    if primary_code == sqlite3.SQLITE_IOERR:
         return OSError(errno.EIO, f"cannot write {path} ({error})", str(path))
-    if kind in PROTECTED:
+    if primary_code in PROTECTED:
         return UserError(f"cannot write to {path} ({error}); make the folder and its files writable")
-    if kind in BUSY:
+    if primary_code in BUSY:
         return UserError(f"{path} is locked by another program; close that program and try again")
     return None
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Job in the run database. `validation` and `test` are positions of groups of held-out subjects."""
+    """Job in the run database. `validation` and `test` are indices of groups of held-out subjects."""
 
     key: str
     stage: str
@@ -112,6 +112,8 @@ class Entry:
 
 
 class OpenPopulation(NamedTuple):
+    """Population with unfinished jobs."""
+
     number: int
     keys: list[str]  # job keys of its members
 
@@ -120,10 +122,10 @@ class RunDatabase:
     """Run database in one SQLite file. Every method that writes is one transaction."""
 
     def __init__(self, path: Path, *, create: bool = False, read_only: bool = False) -> None:
-        """Open the database. read_only: whether nothing is written, as in a folder without write permission."""
+        """Open the database. read_only: whether nothing is written, which needs no permission to write."""
         self.path = path
-        self._n_added = 0  # number of jobs given to `add` by this process
-        self.versions = 0  # place of the versions that fits are made with, in the fact "versions"
+        self._n_added = 0  # number of jobs that this process has added
+        self.version_index = 0  # index of the current package versions in the fact "versions"
         if not create and not os.path.isfile(path):
             raise no_run_error(path.parent, path.name)
         refuse_links(path.parent)
@@ -132,9 +134,9 @@ class RunDatabase:
         # SQLite creates an index file even for reading, unless the database is declared immutable.
         is_archived = not is_writable(path.parent) and not wal_files(path)[0].exists()
         mode = "immutable=1" if is_archived else "mode=ro"
-        place = f"file:{quote(str(path.absolute()))}?{mode}" if read_only else path
+        address = f"file:{quote(str(path.absolute()))}?{mode}" if read_only else path
         with explain_errors(path):
-            self.connection = sqlite3.connect(place, isolation_level=None, timeout=PATIENCE, uri=read_only)
+            self.connection = sqlite3.connect(address, isolation_level=None, timeout=LOCK_TIMEOUT, uri=read_only)
             try:
                 self._prepare(create, read_only)
             except BaseException as error:
@@ -146,7 +148,7 @@ class RunDatabase:
     def _prepare(self, create: bool, read_only: bool) -> None:
         self.connection.text_factory = bytes.decode  # raises UnicodeDecodeError, see `explain_errors`
         self.connection.execute("PRAGMA trusted_schema=OFF")
-        ((version,),) = self._ask("PRAGMA user_version")
+        ((version,),) = self._query("PRAGMA user_version")
         if not create and version != VERSION:
             raise UserError(f"{self.path} was written by another version of autotransfer; start a new run")
         if not read_only:
@@ -158,17 +160,17 @@ class RunDatabase:
     def close(self) -> None:
         self.connection.close()
 
-    def empty_log(self) -> None:
+    def flush_log(self) -> None:
         """Move all changes from the log into the database file, and raise if the disk fails, unlike `close`."""
-        self._ask("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._query("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def check(self) -> None:
         """Raise DamagedDatabase unless SQLite's integrity check passes."""
-        ((result,),) = self._ask("PRAGMA integrity_check(1)")
+        ((result,),) = self._query("PRAGMA integrity_check(1)")
         if result != "ok":
             raise DamagedDatabase(self.path, result)
 
-    def _ask(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def _query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with explain_errors(self.path):
             return self.connection.execute(sql, values).fetchall()
 
@@ -190,28 +192,28 @@ class RunDatabase:
             for name, value in facts.items():
                 connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, schema.to_json(value)))
 
-    def load_fact(self, name: str, kind: type[T]) -> T | None:
+    def load_fact(self, name: str, fact_type: type[T]) -> T | None:
         """Return a stored fact of this type; None if it was never stored."""
-        rows = self._ask("SELECT value FROM facts WHERE name = ?", (name,))
-        return self._checked(name, kind, rows[0][0]) if rows else None
+        rows = self._query("SELECT value FROM facts WHERE name = ?", (name,))
+        return self._parse(name, fact_type, rows[0][0]) if rows else None
 
-    def require_fact(self, name: str, kind: type[T]) -> T:
-        """Return a fact that is stored when a run is created."""
-        fact = self.load_fact(name, kind)
+    def require_fact(self, name: str, fact_type: type[T]) -> T:
+        """Return a fact that every run has."""
+        fact = self.load_fact(name, fact_type)
         if fact is None:
             raise DamagedDatabase(self.path, f"it has no {name}")
         return fact
 
-    def _checked(self, name: str, kind: type[T], value: str) -> T:
+    def _parse(self, name: str, fact_type: type[T], value: str) -> T:
         try:
-            return schema.from_json(kind, value)
+            return schema.from_json(fact_type, value)
         except UserError as error:
             raise UserError(f"{self.path} has an invalid {name!r} ({error}); {REMEDY}") from None
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """Add waiting jobs. Known jobs stay unchanged, except that hidden ones are taken up again.
+        """Add waiting jobs. Jobs that exist stay unchanged, except that hidden jobs become visible.
 
-        Jobs are numbered in the order of addition by this process, which is equal in a resumed run.
+        Jobs are numbered in the order of addition, which is the same in a resumed run.
         """
         with self.transaction() as connection:
             for entry in entries:
@@ -225,20 +227,20 @@ class RunDatabase:
                 self._n_added += 1
 
     def hide(self, keys: Sequence[str]) -> None:
-        """Hide jobs of a stage that was not completed, until they are added again."""
+        """Hide jobs of a stage that was not completed, until `add` is called with them."""
         with self.transaction() as connection:
             connection.executemany("UPDATE jobs SET stage = ? WHERE key = ?", [(UNDELIVERED, key) for key in keys])
 
     def entries(self, stage: str | None = None, *, records: bool = True, hidden: bool = False) -> list[Entry]:
-        """Return jobs in the order of addition. records: whether to read their records; hidden: also hidden jobs."""
+        """Return jobs in the order of addition. records: whether to read records; hidden: also hidden jobs."""
         columns = f"key, stage, setting, validation, test, seed, status, starts, {'record' if records else 'NULL'}"
         where, value = ("stage != ?", "" if hidden else UNDELIVERED) if stage is None else ("stage = ?", stage)
-        rows = self._ask(f"SELECT {columns} FROM jobs WHERE {where} ORDER BY number, key", (value,))
+        rows = self._query(f"SELECT {columns} FROM jobs WHERE {where} ORDER BY number, key", (value,))
         return [self._entry(*row) for row in rows]
 
     @cached_property
     def _record(self) -> Callable[[str], Record]:
-        """Return a cached reader of records, because a run reads all of them repeatedly."""
+        """Return a cached reader of records, because a run reads all records repeatedly."""
         from ..jobs import Record
 
         return lru_cache(CACHED_RECORDS)(partial(schema.from_json, Record))
@@ -259,12 +261,12 @@ class RunDatabase:
 
     def record(self, key: str) -> Record | None:
         """Return the record of a job; None if it is not finished."""
-        ((text,),) = self._ask("SELECT record FROM jobs WHERE key = ?", (key,))
+        ((text,),) = self._query("SELECT record FROM jobs WHERE key = ?", (key,))
         return None if text is None else self._record(text)
 
     def failures(self) -> list[tuple[dict[str, Any], str]]:
-        """Return setting and reason of failed jobs as JSON values, which does not import torch."""
-        rows = self._ask(
+        """Return settings and reasons of failed jobs as JSON values, without importing torch."""
+        rows = self._query(
             "SELECT setting, record FROM jobs WHERE status = 'failed' AND stage != ? ORDER BY number, key",
             (UNDELIVERED,),
         )
@@ -274,28 +276,28 @@ class RunDatabase:
             raise DamagedDatabase(self.path, f"a failed job has no {error}") from None
 
     def statuses(self) -> dict[str, str]:
-        return dict(self._ask("SELECT key, status FROM jobs"))
+        return dict(self._query("SELECT key, status FROM jobs"))
 
     def counts(self) -> dict[str, int]:
-        return dict(self._ask("SELECT status, count(*) FROM jobs WHERE stage != ? GROUP BY status", (UNDELIVERED,)))
+        return dict(self._query("SELECT status, count(*) FROM jobs WHERE stage != ? GROUP BY status", (UNDELIVERED,)))
 
-    def made_with(self) -> dict[str, str]:
-        """Return the versions that most fits were made with, and as "other versions" how others differ, if any."""
-        known = self.require_fact("versions", list[dict[str, str]])
-        fits = dict(self._ask("SELECT versions, count(*) FROM jobs WHERE status = 'done' GROUP BY versions"))
-        place = max(range(len(known)), key=lambda k: fits.get(k, 0))
+    def fit_versions(self) -> dict[str, str]:
+        """Return the package versions of most fits, and differences of other fits by the key "other versions"."""
+        stored = self.require_fact("versions", list[dict[str, str]])
+        fits = dict(self._query("SELECT versions, count(*) FROM jobs WHERE status = 'done' GROUP BY versions"))
+        main = max(range(len(stored)), key=lambda k: fits.get(k, 0))
         changed = [
-            ", ".join(f"{name} {version}" for name, version in versions.items() if version != known[place].get(name))
+            ", ".join(f"{name} {version}" for name, version in versions.items() if version != stored[main].get(name))
             + f" ({fits[k]} of {sum(fits.values())} fits)"
-            for k, versions in enumerate(known)
-            if k != place and fits.get(k)
+            for k, versions in enumerate(stored)
+            if k != main and fits.get(k)
         ]
-        return known[place] | ({"other versions": "; ".join(changed)} if changed else {})
+        return stored[main] | ({"other versions": "; ".join(changed)} if changed else {})
 
     def stage_words(self) -> str:
         """Return the names of stages with unfinished jobs."""
-        left = "SELECT stage, sum(status NOT IN ('done', 'failed')) FROM jobs GROUP BY stage ORDER BY min(number)"
-        stages = dict(self._ask(left))
+        query = "SELECT stage, sum(status NOT IN ('done', 'failed')) FROM jobs GROUP BY stage ORDER BY min(number)"
+        stages = dict(self._query(query))
         words = STAGES if "search" in stages else STAGES | {"folds": "every fold"}
         return ", ".join(words.get(str(stage), str(stage)) for stage, n in stages.items() if n)
 
@@ -313,20 +315,20 @@ class RunDatabase:
             connection.execute(
                 "UPDATE jobs SET status = ?, record = ?, tensors = ?, versions = ? "
                 "WHERE key = ? AND status NOT IN ('done', 'failed')",
-                (status, schema.to_json(record), tensors, self.versions, key),
+                (status, schema.to_json(record), tensors, self.version_index, key),
             )
 
     def tensors(self, key: str) -> bytes:
         """Return the stored tensors of a finished job as safetensors bytes; empty if there are none."""
-        ((blob,),) = self._ask("SELECT tensors FROM jobs WHERE key = ?", (key,))
+        ((blob,),) = self._query("SELECT tensors FROM jobs WHERE key = ?", (key,))
         return blob if isinstance(blob, bytes) else b""
 
     def open_populations(self) -> list[OpenPopulation]:
-        """Return unfinished populations, the oldest first, without those of hidden jobs."""
-        rows = self._ask("SELECT number, keys FROM populations WHERE status != 'done' ORDER BY number")
-        hidden = {key for (key,) in self._ask("SELECT key FROM jobs WHERE stage = ?", (UNDELIVERED,))}
-        every = [OpenPopulation(n, self._checked(f"population {n}", list[str], keys)) for n, keys in rows]
-        return [population for population in every if hidden.isdisjoint(population.keys)]
+        """Return unfinished populations, the oldest first, without populations of hidden jobs."""
+        rows = self._query("SELECT number, keys FROM populations WHERE status != 'done' ORDER BY number")
+        hidden = {key for (key,) in self._query("SELECT key FROM jobs WHERE stage = ?", (UNDELIVERED,))}
+        populations = [OpenPopulation(n, self._parse(f"population {n}", list[str], keys)) for n, keys in rows]
+        return [population for population in populations if hidden.isdisjoint(population.keys)]
 
     def add_populations(self, compositions: Sequence[Sequence[str]]) -> None:
         with self.transaction() as connection:
@@ -339,7 +341,7 @@ class RunDatabase:
             connection.execute("UPDATE populations SET status = 'done' WHERE number = ?", (number,))
 
     def halve_population(self, number: int, first: Sequence[str], second: Sequence[str]) -> None:
-        """Replace a population by two: the first keeps its number, the second becomes the last one."""
+        """Replace a population by two: the first keeps its number, the second becomes the last population."""
         with self.transaction() as connection:
             connection.execute("UPDATE populations SET keys = ? WHERE number = ?", (json.dumps(list(first)), number))
             connection.execute("INSERT INTO populations (keys) VALUES (?)", (json.dumps(list(second)),))
@@ -353,15 +355,15 @@ def entry_key(setting: Setting, first: int, second: int, seed: int) -> str:
 def check_entries(database: RunDatabase, entries: Sequence[Entry], n_groups: int) -> None:
     """Raise unless jobs are valid for n_groups held-out groups, and populations consist of known jobs."""
     for entry in entries:
-        if not _is_sound(entry, n_groups):
+        if not _is_valid(entry, n_groups):
             raise UserError(f"{database.path} has a damaged job (key {str(entry.key)[:60]!r}); {REMEDY}")
-    known = database.statuses().keys()
+    job_keys = database.statuses().keys()
     for number, keys in database.open_populations():
-        if not set(keys) <= known:
+        if not set(keys) <= job_keys:
             raise UserError(f"{database.path} has unknown jobs in population {number}; {REMEDY}")
 
 
-def _is_sound(entry: Entry, n_groups: int) -> bool:
+def _is_valid(entry: Entry, n_groups: int) -> bool:
     record, is_alone = entry.record, entry.validation == n_groups  # no validation group, see Run.folds
     return (
         all(isinstance(n, int) and 0 <= n < 2**63 for n in (*entry.held_out, entry.seed, entry.starts))

@@ -1,4 +1,4 @@
-"""The lock that one process holds on a run, and checks of the files in its folder."""
+"""Lock on the folder of a run, and checks of the files in the folder."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def refuse_links(folder: Path) -> None:
 
 
 POSIX = os.name == "posix"
-FAR = 2**30  # byte that is locked on Windows, far behind the holder's name, which others must be able to read
+FAR = 2**30  # position of the byte that is locked on Windows, so that the name of the holder stays readable
 
 
 def lock_file(handle: int, *, shared: bool = False) -> None:
-    """Lock an open file without waiting; OSError if another process has. shared: whether others may share the lock."""
+    """Lock an open file; raise OSError if another process holds a lock. shared: whether processes share the lock."""
     if POSIX:
         fcntl = import_module("fcntl")
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -61,7 +61,7 @@ def _lock_far_byte(handle: int, mode: str) -> None:
 
 
 class Lock:
-    """Lock on RUN/lock while a process trains the run; the system releases it when the process ends."""
+    """Lock on RUN/lock while a process trains the run. The system releases the lock when the process ends."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "lock"
@@ -85,7 +85,7 @@ class Lock:
                 f"{self.path.parent} is in use by another process ({holder}); wait for it, or choose another folder"
             ) from None
         self.file.truncate(0)
-        with contextlib.suppress(OSError):  # for the message of the next process; not essential
+        with contextlib.suppress(OSError):  # the name is only for messages of other processes
             self.file.write(f"pid {os.getpid()}")
             self.file.flush()
         return self
@@ -99,14 +99,14 @@ class Lock:
 
 def no_run_error(folder: Path, database: str = "run.sqlite") -> UserError:
     """Return the error for a folder without a run database."""
-    if in_use(folder):
+    if is_in_use(folder):
         return UserError(f"a run is starting in {folder}; try again in a few seconds")
     return UserError(
         f"{folder} is not a run: it has no {database}; start one with: autotransfer run DATA --out {folder}"
     )
 
 
-def in_use(folder: Path) -> bool:
+def is_in_use(folder: Path) -> bool:
     """Return whether a living process holds the run's lock."""
     try:
         with os.fdopen(os.open(folder / "lock", os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))) as file:

@@ -1,6 +1,6 @@
-"""Options of a run: frozen, and stored with the run, so that `resume` needs nothing but the folder.
+"""Options of a run. A run stores its options, so that `resume` needs only the folder.
 
-The command line, study.toml and the estimators all make them with `build_options`.
+The command line, study.toml and the estimators create options with `build_options`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from ..training.batches import EPOCHS, STEPS, epochs_for
 from ..training.intervals import check_at_least
 
 RULES = ("average", "published")
-# Networks in addition to EEGNet (paper): all, the two main ones, the first of these; none trains no network at all.
+# Networks in addition to EEGNet (paper): all, the two main networks, or the first one. none: no network is trained.
 NETWORKS = ("all", "main", "one", "none")
-NO_TIME_LIMIT = "none"  # value of time: every stage is trained, also if no gain is expected
+NO_TIME_LIMIT = "none"  # value of time: every stage is trained, even if no gain is expected
 DEFAULT_TIME = "30m"  # time limit of a run that averages model families
 CUTTING = (
     "window", "hop", "offset", "events", "pattern", "sfreq", "sep", "decimal", "time_column", "filter",
@@ -36,8 +36,8 @@ CUTTING = (
 DEFAULT_ENCODER = "eegnet"
 STAGED_GRIDS = ("quick", "core", "uncensored")  # grids whose candidates can be trained in stages
 ADAPTATIONS = ("zero-shot", "online", "transductive")
-VARIED = ("method", "mode", "represent", "constants")  # fields of a setting that candidates differ in
-READ_BY_ALL_TASKS = ("seeds", "seed", "networks")  # accepted also by tasks that train no network
+VARIED = ("method", "mode", "represent", "constants")  # fields that differ between candidates and are no options
+READ_BY_ALL_TASKS = ("seeds", "seed", "networks")  # options that tasks without networks accept, too
 
 
 def parse_time(text: str) -> float:
@@ -52,9 +52,9 @@ def parse_time(text: str) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Options of a run, named as those of `autotransfer run`. `constants` are fields of `Setting` for all networks.
+    """Options of a run, with the names of `autotransfer run`. `constants` are fields of `Setting` for all networks.
 
-    `build_options` makes them, and `resolve_options` sets folds and epochs from the recordings.
+    `build_options` creates options, and `resolve_options` sets folds and epochs from the recordings.
     """
 
     source: str
@@ -67,8 +67,8 @@ class RunOptions:
     grid: str = "quick"  # one of GRIDS, or a JSON list of settings
     search: str = "grid"
     trials: int = 40
-    adaptation: str = "zero-shot"  # one of ADAPTATIONS; none: candidates are the settings of the grid only
-    kinds: str | None = None  # model families, separated by commas; None: depends on the recordings
+    adaptation: str = "zero-shot"  # one of ADAPTATIONS; none: only the settings of the grid are candidates
+    kinds: str | None = None  # model families, signals and representations, separated by commas; None: automatic
     networks: str = "all"
     encoder: str = DEFAULT_ENCODER
     seeds: int = 3
@@ -141,11 +141,11 @@ class RunOptions:
     def max_epochs(self) -> int:
         if "max_epochs" in self.constants:
             return int(self.constants["max_epochs"])
-        return max(setting.max_epochs for setting in self._settings) if self.has_own_settings else EPOCHS[1]
+        return max(setting.max_epochs for setting in self._settings) if self.has_custom_settings else EPOCHS[1]
 
     @property
-    def has_own_settings(self) -> bool:
-        """Return whether the grid is the user's own list of settings."""
+    def has_custom_settings(self) -> bool:
+        """Return whether the grid is a list of settings by the user."""
         return self.grid not in GRIDS
 
     @property
@@ -169,8 +169,8 @@ class RunOptions:
 
     def apply(self, setting: Setting) -> Setting:
         """Return a setting of the grid with the epochs, encoder and constants of this run."""
-        changes: dict[str, Any] = {} if self.has_own_settings else {"max_epochs": self.max_epochs}
-        if self.encoder != setting.encoder and not (self.has_own_settings and self.encoder == DEFAULT_ENCODER):
+        changes: dict[str, Any] = {} if self.has_custom_settings else {"max_epochs": self.max_epochs}
+        if self.encoder != setting.encoder and not (self.has_custom_settings and self.encoder == DEFAULT_ENCODER):
             changes |= {"encoder": self.encoder, "network": None}
         return self.with_constants(setting.replace(**changes))
 
@@ -179,36 +179,35 @@ class RunOptions:
 
         Options of an encoder have no effect on other encoders; linear models and trees read no other constants.
         """
-        own = set(ENCODERS[setting.encoder].__dataclass_fields__) if setting.encoder in ENCODERS else set()
-        others = {name for kind in ENCODERS.values() for name in kind.__dataclass_fields__} - own
-        known = {name: value for name, value in self.constants.items() if name not in others}
+        options = set(ENCODERS[setting.encoder].__dataclass_fields__) if setting.encoder in ENCODERS else set()
+        other_options = {name for encoder in ENCODERS.values() for name in encoder.__dataclass_fields__} - options
+        constants = {name: value for name, value in self.constants.items() if name not in other_options}
         if setting.network.is_closed_form:
-            known = {name: value for name, value in known.items() if name in own}
-        elif known.get("as_printed") and setting.method in PUBLISHED:
-            known = {"batches": "auto"} | known
-        return setting.replace(**known) if known else setting
+            constants = {name: value for name, value in constants.items() if name in options}
+        elif constants.get("as_printed") and setting.method in PUBLISHED:
+            constants = {"batches": "auto"} | constants
+        return setting.replace(**constants) if constants else setting
 
     def settings(self) -> list[Setting]:
-        """Return the settings of the grid with constants, the reference first; stages replace quick by few."""
+        """Return the settings of the grid with constants, the reference first. Stages replace the grid quick by few."""
         return list(self._settings)
 
     @cached_property
     def _settings(self) -> tuple[Setting, ...]:
         """Return the settings; cached, because the paper's grid has hundreds."""
-        if self.has_own_settings:
+        if self.has_custom_settings:
             settings = [self.apply(setting) for setting in settings_of(self.grid)]
             uncensored = [setting for setting in settings if setting.penalty is None]
-            plain = (uncensored or [settings[0].uncensored("shuffled")])[0]
-            return tuple(dict.fromkeys([plain, *settings]))
+            reference = (uncensored or [settings[0].uncensored("shuffled")])[0]
+            return tuple(dict.fromkeys([reference, *settings]))
         settings = grid("core" if self.grid == "quick" and self.has_stages else self.grid)
-        if self.encoder not in ENCODERS:  # options of our encoders are not varied for a user's own
+        if self.encoder not in ENCODERS:  # custom encoders have no options to vary
             settings = [s for s in settings if s.network == ENCODERS[s.encoder]()]
         elif ENCODERS[self.encoder].is_closed_form:  # penalties have no effect on linear models
             settings = settings[:1]
         if self.grid == "paper" and len(settings) > 1 and not self.constants.get("as_printed"):
-            settings += [
-                Setting(batches=kind) for kind in BALANCED_BATCHES
-            ]  # to tell the effect of batches from the effect of penalties
+            # Uncensored networks with the batches of penalties separate the effects of batches and penalties.
+            settings += [Setting(batches=batches) for batches in BALANCED_BATCHES]
         return tuple(dict.fromkeys(self.apply(setting) for setting in settings))
 
     def name_of(self, setting: Setting) -> str:
@@ -217,8 +216,8 @@ class RunOptions:
 
     @cached_property
     def reference(self) -> Setting:
-        """Return EEGNet (paper) without a penalty, or the first of the user's settings without one."""
-        return self._settings[0] if self.has_own_settings else self.apply(Setting())
+        """Return EEGNet (paper) without a penalty, or the first setting of the user without a penalty."""
+        return self._settings[0] if self.has_custom_settings else self.apply(Setting())
 
     def to_dict(self) -> dict[str, Any]:
         """Return options and constants by name; `build_options` reads them."""
@@ -226,7 +225,7 @@ class RunOptions:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> RunOptions:
-        """Return options that a run has stored."""
+        """Return the stored options of a run."""
         if not isinstance(values, dict):
             raise UserError(f"the options of a run are {shown(values)}; they must be a JSON object")
         return build_options(values)
@@ -235,7 +234,7 @@ class RunOptions:
 class Preset(NamedTuple):
     """Default values and fixed values of options for one way to run."""
 
-    description: str  # in error messages
+    description: str  # text for error messages
     defaults: dict[str, Any]
     fixed: dict[str, Any]  # other values are refused
 
@@ -257,12 +256,12 @@ PRESETS = {
 }  # fmt: skip
 
 
-def build_options(given: Mapping[str, Any]) -> RunOptions:
-    """Return the options of a run, with defaults and checks of the preset they belong to.
+def build_options(values: Mapping[str, Any]) -> RunOptions:
+    """Return the options of a run, with the defaults and checks of their preset.
 
-    given: options and fields of `Setting` by name; None stands for the default
+    values: options and fields of `Setting` by name; None: default value.
     """
-    options = {name: value for name, value in given.items() if value is not None}
+    options = {name: value for name, value in values.items() if value is not None}
     constants = {name: options.pop(name) for name in list(options) if name not in DEFAULTS and name != "source"}
     if "source" not in options:
         raise UserError("no recordings are given; give DATA, or --config FILE with a line data = ...")
@@ -287,9 +286,9 @@ def build_options(given: Mapping[str, Any]) -> RunOptions:
 
 def _preset_of_task(task: Task) -> Preset:
     """Return the preset of a task that reads only some options."""
-    read = (*(task.options or ()), *READ_BY_ALL_TASKS, *CUTTING, "clean")
+    accepted = (*(task.options or ()), *READ_BY_ALL_TASKS, *CUTTING, "clean")
     values = DEFAULTS | {"metric": task.default_metric}
-    return Preset("a run with this target", {}, {name: value for name, value in values.items() if name not in read})
+    return Preset("a run with this target", {}, {name: value for name, value in values.items() if name not in accepted})
 
 
 def _preset_of(options: Mapping[str, Any], constants: Mapping[str, Any]) -> str:
@@ -299,22 +298,23 @@ def _preset_of(options: Mapping[str, Any], constants: Mapping[str, Any]) -> str:
         return "paper"
     if options.get("search") == "tpe":
         return "tpe"
-    # Stages have candidates with several transforms, which a transform among the constants would override.
-    is_prepared = any(name in TRANSFORMS for name in constants)
-    return "settings" if options.get("adaptation") == "none" or grid not in STAGED_GRIDS or is_prepared else "average"
+    # A transform among the constants would override the transforms in which the candidates of stages differ.
+    has_transform = any(name in TRANSFORMS for name in constants)
+    return "settings" if options.get("adaptation") == "none" or grid not in STAGED_GRIDS or has_transform else "average"
 
 
 def resolve_options(options: RunOptions, recordings: Recordings) -> RunOptions:
-    """Return options with folds and epochs set by the size of the recordings, unless they are fixed."""
-    folds, n = options.folds, recordings.n_subjects if recordings.units is None else recordings.units.n_parts
+    """Return options with folds and epochs for the size of the recordings, unless the user has set these."""
+    n_units = recordings.n_subjects if recordings.units is None else recordings.units.n_parts
+    folds = options.folds
     if folds is None:
-        folds = DEFAULT_FOLDS if n > MANY_SUBJECTS and options.grid != "paper" else "all"
-    if isinstance(folds, int) and folds >= n:
+        folds = DEFAULT_FOLDS if n_units > MANY_SUBJECTS and options.grid != "paper" else "all"
+    if isinstance(folds, int) and folds >= n_units:
         folds = "all"
     constants = options.constants
-    if "max_epochs" not in constants and options.grid != "paper" and not options.has_own_settings:
+    if "max_epochs" not in constants and options.grid != "paper" and not options.has_custom_settings:
         held_out = sum(map(len, groups_of(recordings, folds if isinstance(folds, int) else None)[:2]))
-        training = len(recordings.y) * (recordings.n_subjects - held_out) // recordings.n_subjects
-        epochs = epochs_for(training, options.reference.training.batch_size, options.max_steps)
+        n_windows = len(recordings.y) * (recordings.n_subjects - held_out) // recordings.n_subjects
+        epochs = epochs_for(n_windows, options.reference.training.batch_size, options.max_steps)
         constants = constants | {"max_epochs": epochs}
     return replace(options, folds=folds, constants=constants)

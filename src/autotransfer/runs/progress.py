@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..words import clock, count, fits_words, printable
 from .database import RunDatabase
-from .lock import in_use
+from .lock import is_in_use
 
 OUT_OF_TIME = "the time limit was reached"  # end reason of a run that `resume --time` continues
 
@@ -21,7 +21,7 @@ def resume_hint(end_reason: str | None, folder: Path) -> str:
 def status_lines(folder: Path) -> list[str]:
     """Return lines with the state of a run, numbers of jobs, the remaining time of the stage, and failures."""
     with closing(RunDatabase(folder / "run.sqlite", read_only=True)) as database:
-        is_running, is_complete = in_use(folder), bool(database.load_fact("complete", bool))
+        is_running, is_complete = is_in_use(folder), bool(database.load_fact("complete", bool))
         n_stages = database.load_fact("delivered_stages", int) or 0
         done = f"{count(n_stages, 'stage')} done, predict can be used" if n_stages else ""
         if is_complete:

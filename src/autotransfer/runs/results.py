@@ -1,4 +1,4 @@
-"""Finished fits of a run, and results.csv with one row per fit and test subject."""
+"""Read the finished fits of a run, and make results.csv with one row per fit and test subject."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FinishedFit:
     stage: str  # "search", "folds", "sessions" (centered models for online sessions), "nested" or "baselines"
     name: str  # name of the setting, unique in the run
     setting: Setting
-    fold: int  # position of the group of test subjects
+    fold: int  # index of the group of test subjects
     validation_subject: Hashable  # a name, or a tuple of names
     test_subject: Hashable
     seed: int
@@ -49,7 +49,7 @@ class FinishedFit:
     def scores(self) -> dict[str, float]:
         """Return test scores by subject."""
         subjects, scores = _names(self.test_subject), self.record.test_scores
-        values = [scores[position] for position in sorted(scores, key=int)]  # in the order of the group
+        values = [scores[index] for index in sorted(scores, key=int)]  # in the order of the group
         return dict(zip(subjects, values or [self.record.test_score] * len(subjects), strict=True))
 
     @property
@@ -69,17 +69,17 @@ def finished_fits(
     name_of_setting: Callable[[Setting], str],
     groups: Sequence[Sequence[int]],
 ) -> list[FinishedFit]:
-    """Return the finished jobs of a run. groups: positions of subjects that are held out together."""
+    """Return the finished jobs of a run. groups: indices of subjects that are held out together."""
     name_of_setting = cache(name_of_setting)  # a setting is trained many times
 
-    def named(group: int) -> Hashable:
-        names = tuple(subjects[position] for position in groups[group]) if group < len(groups) else ("",)
+    def group_name(group: int) -> Hashable:
+        names = tuple(subjects[index] for index in groups[group]) if group < len(groups) else ("",)
         return names[0] if len(names) == 1 else names
 
     return [
         FinishedFit(
-            entry.stage, name_of_setting(entry.setting), entry.setting, entry.test, named(entry.validation),
-            named(entry.test), entry.seed, entry.key, entry.record,
+            entry.stage, name_of_setting(entry.setting), entry.setting, entry.test, group_name(entry.validation),
+            group_name(entry.test), entry.seed, entry.key, entry.record,
         )
         for entry in entries
         if entry.status in FINISHED and entry.record is not None
@@ -87,7 +87,7 @@ def finished_fits(
 
 
 def results_table(fits: Sequence[FinishedFit]) -> pd.DataFrame:
-    """Return one row per fit and test subject; swapped_ columns have validation and test subjects exchanged."""
+    """Return one row per fit and test subject. In swapped_ columns, validation and test subjects are exchanged."""
     rows: list[dict[str, Any]] = []
     for fit in fits:
         record, swapped = fit.record, fit.record.swapped
@@ -118,22 +118,23 @@ def results_table(fits: Sequence[FinishedFit]) -> pd.DataFrame:
 class RunResults:
     """Options, data facts and finished fits of a run, read without its recordings or weights."""
 
-    complete: bool
+    is_complete: bool
     options: RunOptions
     data: Data
     fits: list[FinishedFit]
 
 
-def read_fits(folder: Path, known: Collection[str] = ()) -> RunResults:
-    """Return the finished fits of a run that may still be running. known: keys of fits to leave out."""
+def read_fits(folder: Path, excluded_keys: Collection[str] = ()) -> RunResults:
+    """Return the finished fits of a run, which may be running. excluded_keys: keys of fits to leave out."""
     with closing(RunDatabase(folder / "run.sqlite", read_only=True)) as database:
         options, data = database.require_fact("options", RunOptions), database.require_fact("data", Data)
         entries = [
             replace(entry, record=database.record(entry.key)) if entry.status in FINISHED else entry
             for entry in database.entries(records=False)
-            if entry.key not in known
+            if entry.key not in excluded_keys
         ]
         groups = held_out_groups(len(data.subjects), data.units, options.n_folds)
         check_entries(database, entries, len(groups))
-        complete = bool(database.load_fact("complete", bool))
-        return RunResults(complete, options, data, finished_fits(entries, data.subjects, options.name_of, groups))
+        is_complete = bool(database.load_fact("complete", bool))
+        fits = finished_fits(entries, data.subjects, options.name_of, groups)
+        return RunResults(is_complete, options, data, fits)

@@ -32,7 +32,7 @@ from ..versions import versions
 from .data_facts import Data, column_digests, find_changed_column, fingerprint
 from .database import FINISHED, REMEDY, Entry, RunDatabase, check_entries
 from .executor import DTYPE, PREDICTIONS, Executor, LocalExecutor, RegressionExecutor, make_job
-from .lock import in_use, no_run_error, remove_database
+from .lock import is_in_use, no_run_error, remove_database
 from .options import RunOptions
 from .preparation import Preparation, check_encoder
 from .study import NAME, study_text
@@ -78,9 +78,8 @@ class Run:
     def start(cls, folder: Path, prepared: Preparation) -> Run:
         """Create a run in a folder that `check_unused` has accepted."""
         options, recordings = prepared.options, prepared.recordings
-        source = (
-            make_absolute(options.source) if options.source else ""
-        )  # `resume` may be called in another working directory
+        # `resume` may be called in another working directory.
+        source = make_absolute(options.source) if options.source else ""
         facts: dict[str, Any] = {
             "options": replace(options, source=source),
             "fingerprint": fingerprint(recordings),
@@ -109,11 +108,11 @@ class Run:
         lazy: bool = False,
         read_only: bool = False,
     ) -> Run:
-        """Open a run with the recordings it was started with, checked by their digests.
+        """Open a run. Its recordings are checked by their digests.
 
-        recordings: loaded from the stored source if None, or from `source` if the files have moved. encoders: factory
-        of a user's own encoder, because code is never imported on the word of a folder. lazy: recordings are loaded at
-        first use. read_only: nothing is written to the run database.
+        recordings: if None, loaded from `source`, or from the stored source. encoders: factories of custom encoders,
+        because the folder is not trusted to name code for import. lazy: whether recordings are loaded at first use.
+        read_only: whether nothing is written to the run database.
         """
         database = RunDatabase(folder / "run.sqlite", read_only=read_only)
         try:
@@ -121,13 +120,13 @@ class Run:
             options = options if source is None else replace(options, source=make_absolute(source))
             check_encoder(options, encoders)
 
-            def find() -> Preparation:
-                loaded = _load_again(folder, options) if recordings is None else recordings
+            def load() -> Preparation:
+                loaded = _load_source(folder, options) if recordings is None else recordings
                 loaded = use_units(loaded.for_target(options.target), options.hold_out)
                 check_same_data(database, options, loaded)
                 return Preparation(options, loaded, encoders)
 
-            run = cls(folder, database, options, find, encoders)
+            run = cls(folder, database, options, load, encoders)
             if not lazy:
                 database.check()
             if not lazy or source is not None:
@@ -147,17 +146,17 @@ class Run:
 
     @cached_property
     def groups(self) -> list[list[int]]:
-        """Return groups of subjects that are held out together, as positions in recordings.subjects."""
+        """Return groups of subjects that are held out together, as indices into recordings.subjects."""
         return held_out_groups(len(self.data.subjects), self.data.units, self.options.n_folds)
 
     def average_units(self, scores: Scores) -> Scores:
-        """Return scores by whole subject: the mean over units if sessions or values of a column are held out."""
+        """Return scores by subject: means over units if sessions or values of a column are held out."""
         return scores if self.data.units is None else self.data.units.average_by_person(scores)
 
     def folds(self) -> list[tuple[int, int]]:
-        """Return (validation, test) positions of groups: each group tests once, and the one before it validates.
+        """Return pairs of group indices (validation, test). Each group is tested once, the previous group validates.
 
-        Regression has no validation group; its position is the number of groups.
+        In regression, the validation index is the number of groups, because there is no validation group.
         """
         n = len(self.groups)
         if self.options.task.is_numeric:
@@ -165,15 +164,15 @@ class Run:
         return [((test - 1) % n, test) for test in range(n)]
 
     def search_fold(self) -> tuple[int, int]:
-        """Return the first fold whose validation group can be scored; a search compares settings on it."""
-        known = set(scorable_subjects(self.recordings))
-        return next(fold for fold in self.folds() if known & set(self.groups[fold[0]]))
+        """Return the fold of a search of settings: the first fold whose validation group can be scored."""
+        scorable = set(scorable_subjects(self.recordings))
+        return next(fold for fold in self.folds() if scorable & set(self.groups[fold[0]]))
 
     def job(self, entry: Entry) -> Job:
         return make_job(self.recordings, entry, self.options.n_folds)
 
     def weights(self, key: str) -> dict[str, Tensor]:
-        """Return the stored tensors of a finished job: best.*, final.* and predictions."""
+        """Return the stored tensors of a finished job: best.*, final.*, swapped.* and predictions."""
         try:
             return load_tensors(self.database.tensors(key))
         except (SafetensorError, TypeError, ValueError):
@@ -181,8 +180,8 @@ class Run:
 
     def held_out_log_probs(self, entry: Entry) -> Tensor:
         """Return log-probabilities (n, C) of a finished job's validation windows, then of its test windows."""
-        who = self.recordings.subject.numpy()
-        n = int(np.isin(who, self.groups[entry.validation] + self.groups[entry.test]).sum())
+        subjects = self.groups[entry.validation] + self.groups[entry.test]
+        n = int(np.isin(self.recordings.subject.numpy(), subjects).sum())
         return self.stored_predictions(entry.key, (n, self.recordings.n_classes))
 
     def stored_predictions(self, key: str, shape: tuple[int, int]) -> Tensor:
@@ -195,47 +194,47 @@ class Run:
     def train(
         self, *, progress: bool | None = None, label: str | None = None, counted: Sequence[Entry] | None = None
     ) -> None:
-        """Train all unfinished jobs: stored populations as they are composed, other jobs in new populations.
+        """Train all unfinished jobs. Stored populations keep their members, other jobs form new populations.
 
-        label: title of the progress bar. counted: jobs that the progress bar counts; default: all jobs
+        label: title of the progress bar. counted: jobs that the progress bar counts; default: all jobs.
         """
-        self.database.store_facts(stage_seconds_left=[])  # forgets the estimate of an earlier stage
-        self._note_versions()
-        known = self.database.entries(records=False)
-        left = [entry for entry in known if entry.status not in FINISHED]
-        self._pack_waiting(left)
-        total = sum(entry.setting.max_epochs for entry in left)
+        self.database.store_facts(stage_seconds_left=[])  # removes the estimate of an earlier stage
+        self._store_versions()
+        entries = self.database.entries(records=False)
+        unfinished = [entry for entry in entries if entry.status not in FINISHED]
+        self._pack_waiting(unfinished)
+        total = sum(entry.setting.max_epochs for entry in unfinished)
         keys = None if counted is None else {entry.key for entry in counted}
-        counts = Counter(entry.status for entry in known if keys is None or entry.key in keys)
+        counts = Counter(entry.status for entry in entries if keys is None or entry.key in keys)
         label = self.database.stage_words() if label is None else label
         deadline = self.executor.until if isinstance(self.executor, LocalExecutor) else math.inf
         with Progress(
             total, counts.total(), visible=progress, label=label, earlier=(counts["done"], counts["failed"]),
             deadline=deadline,
         ) as bar:  # fmt: skip
-            self.executor.train(self, known, bar)
+            self.executor.train(self, entries, bar)
 
-    def _note_versions(self) -> None:
-        """Store the versions that fits are made with from now on; warn if earlier fits were made with others."""
-        known, now = self.database.require_fact("versions", list[dict[str, str]]), versions()
-        if now not in known:
-            before = known[-1]
-            changed = [f"{name} {before.get(name)} → {now[name]}" for name in now if before.get(name) != now[name]]
+    def _store_versions(self) -> None:
+        """Store the package versions of the next fits, and warn if earlier fits have other versions."""
+        stored, current = self.database.require_fact("versions", list[dict[str, str]]), versions()
+        if current not in stored:
+            last = stored[-1]
+            changed = [f"{name} {last.get(name)} → {new}" for name, new in current.items() if last.get(name) != new]
             if self.database.counts().get("done"):
                 warnings.warn(
                     f"earlier fits were made with other versions ({', '.join(changed)}); the results combine both",
                     stacklevel=user_stacklevel(),
                 )
-            known = [*known, now]
-            self.database.store_facts(versions=known)
-        self.database.versions = known.index(now)
+            stored = [*stored, current]
+            self.database.store_facts(versions=stored)
+        self.database.version_index = stored.index(current)
 
     def _pack_waiting(self, unfinished: Sequence[Entry]) -> None:
-        """Compose populations of unfinished jobs that are in none, and store the composition."""
+        """Store new populations of the unfinished jobs that are in no population."""
         if self.options.task.is_numeric:
             return
-        placed = {key for population in self.database.open_populations() for key in population.keys}
-        waiting = [entry for entry in unfinished if entry.key not in placed]
+        packed = {key for population in self.database.open_populations() for key in population.keys}
+        waiting = [entry for entry in unfinished if entry.key not in packed]
         if not waiting:
             return
         jobs = [self.job(entry) for entry in waiting]
@@ -243,11 +242,10 @@ class Run:
             self.recordings, jobs, "auto", device=self.executor.device(self.options.device),
             dtype=DTYPE, encoders=self.encoders, workers=self.executor.workers,
         )  # fmt: skip
-        compositions = [[waiting[position].key for position in positions] for positions in packs]
-        self.database.add_populations(compositions)
+        self.database.add_populations([[waiting[index].key for index in indices] for indices in packs])
 
 
-def _load_again(folder: Path, options: RunOptions) -> Recordings:
+def _load_source(folder: Path, options: RunOptions) -> Recordings:
     """Load the recordings of a run from the stored source."""
     source = options.source
     if os.path.isabs(source) and not any(os.path.exists(path) for path in (source, source.partition("?")[0])):
@@ -256,38 +254,36 @@ def _load_again(folder: Path, options: RunOptions) -> Recordings:
 
 
 def check_same_data(database: RunDatabase, options: RunOptions, recordings: Recordings) -> None:
-    """Raise unless the recordings are equal to those that a run was started with."""
-    folder, where = database.path.parent, ""
-    same = fingerprint(recordings) == database.require_fact("fingerprint", str)
-    if (
-        same
-        and (column := find_changed_column(database.require_fact("columns", dict[str, str]), recordings)) is not None
-    ):
-        same, where = False, f" in the column {shown(column)}"
-    if not same or database.require_fact("data", Data) != Data.from_recordings(recordings):
+    """Raise unless the recordings are equal to the recordings with which a run was started."""
+    is_same = fingerprint(recordings) == database.require_fact("fingerprint", str)
+    column: str | None = None
+    if is_same:
+        column = find_changed_column(database.require_fact("columns", dict[str, str]), recordings)
+    if not is_same or column is not None or database.require_fact("data", Data) != Data.from_recordings(recordings):
+        place = "" if column is None else f" in the column {shown(column)}"
         raise UserError(
-            f"{options.source or 'the data'} differs{where} from the data that {folder} was started with; "
+            f"{options.source or 'the data'} differs{place} from the data of {database.path.parent}; "
             "restore it, give --data FILE, or start a new run"
         )
 
 
-def _folder_taken(folder: Path) -> UserError:
-    remedy = "choose another folder" if in_use(folder) else f"continue it with: autotransfer resume {folder}"
-    return UserError(f"{folder} already holds a run{', which is being trained' * in_use(folder)}; {remedy}")
+def _make_folder_error(folder: Path) -> UserError:
+    remedy = "choose another folder" if is_in_use(folder) else f"continue it with: autotransfer resume {folder}"
+    return UserError(f"{folder} already holds a run{', which is being trained' * is_in_use(folder)}; {remedy}")
 
 
 def create_run_database(path: Path, facts: dict[str, Any]) -> RunDatabase:
-    """Create a run database that is never seen without these facts: it is written under another name, then linked."""
+    """Create a run database. It is linked after the facts are written, so that no process sees it without facts."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     remove_database(part)
     try:
-        with closing(RunDatabase(part, create=True)) as fresh:
-            fresh.store_facts(**facts)
-            fresh.empty_log()  # the log is a file of its own, which is not linked
+        with closing(RunDatabase(part, create=True)) as database:
+            database.store_facts(**facts)
+            database.flush_log()  # the log is a separate file, which is not linked
         try:
             os.link(part, path)  # unlike a rename, it does not replace the database of another process
         except FileExistsError:
-            raise _folder_taken(path.parent) from None
+            raise _make_folder_error(path.parent) from None
         except OSError:  # the file system has no links
             part.replace(path)
     finally:
@@ -313,15 +309,15 @@ def check_unused(folder: Path) -> None:
     except UnicodeEncodeError:
         raise UserError(f"the folder {shown(str(folder), 400)} is not named in UTF-8; choose another folder") from None
     if is_run(folder):
-        raise _folder_taken(folder)
+        raise _make_folder_error(folder)
     if holds_run(folder) or (folder / "model" / "model.json").exists():
         raise UserError(f"{folder} already holds a run or a model; choose another folder")
     for path in (folder / name for name in RESERVED_NAMES):
         if os.path.lexists(path) and not (path.is_dir() and not path.is_symlink() and not any(path.iterdir())):
             raise UserError(f"{folder} already holds {path.name}; choose another folder")
-    home = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
-    if not home.is_dir() or not is_writable(home):
-        raise UserError(f"cannot write to {folder} ({home} is a file or protected); choose another folder")
+    parent = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
+    if not parent.is_dir() or not is_writable(parent):
+        raise UserError(f"cannot write to {folder} ({parent} is a file or protected); choose another folder")
 
 
 def check_is_run(folder: Path) -> None:

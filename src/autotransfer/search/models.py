@@ -39,7 +39,7 @@ def save_delivered_model(run: Run, choice: Choice, online: Mapping[Setting, floa
         candidates = [CandidateFits(s, *_find_fits(run, s, max_fits), weight) for s, weight in weights.items()]
     model = build_model(rec, candidates, scores=card_scores(choice), encoders=run.encoders, target=choice.target)
     model.card = replace(
-        model.card, seen=training_digests(rec), made_with=run.database.made_with(),
+        model.card, seen=training_digests(rec), made_with=run.database.fit_versions(),
         thresholds=None if choice.prediction_sets is None else choice.prediction_sets.thresholds,
         intervals=None if choice.intervals is None else choice.intervals.intervals,
         adaptation_method=None if choice.task.is_numeric else UNTRIED,
