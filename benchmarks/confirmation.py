@@ -209,15 +209,14 @@ def readme(folder: Path) -> str:
     run, every, ahead = both(folder, VERSUS_RUN), both(folder, VERSUS_ALL), list_ahead(folder)
     online, labels = both(folder, ONLINE), both(folder, FIVE_LABELS)
     rates = {c.version: harm_rates(c.online_gain("recorded"))[0] for c in read_confirmations(folder)}
-    losing = join_words([f"{share(rate)} of the subjects with version {version}" for version, rate in rates.items()])
+    losing = join_words([f"{share(rate)} of subjects with version {version}" for version, rate in rates.items()])
     lines = [
-        f"{describe_runs(folder)} The numbers are mean differences over these data sets, with 95 % intervals over "
-        "data sets and then subjects.",
+        f"{describe_runs(folder)} Numbers are mean differences with 95 % intervals over data sets and then subjects.",
         "",
         f"- Without any data of the new subject, the difference to the best baseline of the same run is "
         f"{mean_over_both(run)}. The score is higher on {format_sets_ahead(run)} data sets.",
-        f"- The difference to the best of all committed baselines of each data set, which is selected on these scores, "
-        f"is {mean_over_both(every)}. A baseline scores higher on {len(ahead)} data sets: "
+        f"- The difference to the best of all baselines of each data set, selected on these scores, is "
+        f"{mean_over_both(every)}. A baseline scores higher on {len(ahead)} data sets: "
         f"{'; '.join(ahead)}.",
         f"- An online session without labels adds {mean_over_both(online)} on {len(online)} data "
         f"sets. It lowers the score by more than {score(HARM)} in {losing}.",
@@ -244,12 +243,9 @@ def limits(folder: Path) -> str:
 
 def readme_limits(folder: Path) -> str:
     """Return the limitations that README names."""
-    first, name = read_confirmations(folder)[0], next(iter(PENALTIES))
     return (
-        f"{describe_signals(folder)} Intervals do not include the variation between training sets. The difference "
-        f"between penalties among the candidates and none is {mean_over_both(PENALTIES[name](first))} (version "
-        f"{first.version}). Both versions have changed since; newer scores are from data sets that were used in "
-        "development.\n"
+        f"{describe_signals(folder)} Intervals do not include the variation between training sets. Later versions were "
+        "tested on development data only.\n"
     )
 
 

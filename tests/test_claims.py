@@ -134,7 +134,7 @@ def test_sessions_and_labels() -> None:
         rows = (folder,)
         change = replayed("adapted", "recorded", rows) - replayed("zero_shot", "recorded", rows)
         losing.append(round(100 * (change.round(10) < -0.02).mean()))
-    pattern = "lowers the score by more than .020 in # % of the subjects with version 0.1.0 and # %"
+    pattern = "lowers the score by more than .020 in # % of subjects with version 0.1.0 and # %"
     assert numbers("README.md", pattern) == losing
     labels = (replayed("calibrated", "5") - replayed("before", "5")).groupby("dataset").mean()
     found = numbers("README.md", "Five labeled windows per class add # (# to #) on # data sets")
