@@ -137,7 +137,7 @@ def by_hand(recordings: at.Recordings, job: at.Job, decays: list[float]) -> dict
     for epoch, decay in enumerate(decays, start=1):
         main.param_groups[0]["lr"], critics.param_groups[0]["lr"] = setting.lr * decay, setting.critic_lr * decay
         for batch in start.groups.plan(epoch)[:, 0]:
-            y, s = recordings.y[batch], start.groups.rank[0, batch]
+            y, s = recordings.y[batch], start.groups.subject_index[0, batch]
             z = net(recordings.X[batch].double())
             critics.zero_grad()
             censor.critic_loss(z.detach()[None], y[None], s[None]).sum().backward()

@@ -29,7 +29,7 @@ from ..training.packing import resolve_device
 from .inputs import resolve_encoder, resolve_seed
 from .window_classifier import WindowClassifier
 
-# Penalty of each preset, if the user gives none. MMD does not lower scores on held-out subjects (docs/results.md).
+# Default penalty of each preset. MMD does not lower scores on held-out subjects (docs/results.md).
 PRESETS = {"recommended": "mmd", "paper": "adversary"}
 # Masked channels raise scores if many electrodes carry similar signals.
 CHANNEL_MASK, MIN_MASKED_CHANNELS = 0.1, 8
@@ -133,7 +133,7 @@ class CensoredClassifier(WindowClassifier):
     verbose: bool = False
 
     def _check_options(self) -> None:
-        self._setting(resolve_encoder(self.encoder)[0])
+        self._make_setting(resolve_encoder(self.encoder)[0])
         resolve_seed(self.random_state)
         resolve_device(self.device or "auto")
 
@@ -157,12 +157,12 @@ class CensoredClassifier(WindowClassifier):
         self.validation_score_ = outcome.validation_score
         return model
 
-    def _setting(self, encoder: str) -> Setting:
+    def _make_setting(self, encoder: str) -> Setting:
         """Return the setting without values that depend on the data."""
         names = [field.name for field in fields(self) if field.name not in NOT_IN_SETTING]
         parameters = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if self.setting is not None:
-            return self._user_setting(encoder, parameters)
+            return self._check_user_setting(encoder, parameters)
         preset = "recommended" if self.preset is None else self.preset
         check_choice("preset", preset, PRESETS)
         # The preset "paper" has the defaults of Setting.
@@ -182,8 +182,8 @@ class CensoredClassifier(WindowClassifier):
             values["strength"] = CENSORS[method].useful_strengths[-1]
         return Setting(**values | {"encoder": encoder, "channel_mask": self.channel_mask or None})
 
-    def _user_setting(self, encoder: str, parameters: dict[str, Any]) -> Setting:
-        """Return the parameter `setting`; refuse other training parameters, which would be ignored."""
+    def _check_user_setting(self, encoder: str, parameters: dict[str, Any]) -> Setting:
+        """Return the parameter `setting`; raise if other training parameters are given, which have no effect."""
         if not isinstance(self.setting, Setting):
             raise UserError(f"setting is {shown(self.setting)}; give an at.Setting(...), or None")
         if self.preset is not None:
@@ -197,7 +197,7 @@ class CensoredClassifier(WindowClassifier):
 
     def setting_for(self, n_windows: int, n_channels: int) -> Setting:
         """Return the setting for a number of training windows, which determines epochs, and a number of channels."""
-        setting = self._setting(resolve_encoder(self.encoder)[0])
+        setting = self._make_setting(resolve_encoder(self.encoder)[0])
         if self.preset == "paper" or self.setting is not None:
             return setting
         if self.channel_mask is None and n_channels >= MIN_MASKED_CHANNELS:

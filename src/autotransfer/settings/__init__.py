@@ -125,14 +125,14 @@ class Setting:
 
     def name_relative_to(self, reference: Setting) -> str:
         """Return a name with all differences from a reference setting, such as 'paper_network with align online'."""
-        family, differences = self._relative_to(reference)
+        family, differences = self._compare(reference)
         head = self.name if family is None or self.penalty is not None else family
         if family is not None and self.penalty is not None:
             differences |= {"encoder": self.encoder}
         words = [name if value is True else f"{name} {value}" for name, value in differences.items()]
         return head + (f" with {', '.join(words)}" if words else "")
 
-    def _relative_to(self, reference: Setting) -> tuple[str | None, dict[str, Any]]:
+    def _compare(self, reference: Setting) -> tuple[str | None, dict[str, Any]]:
         """Return the model family if it differs from the reference, and differences that the family does not imply."""
         differences = self._differences(reference)
         if "represent" in differences:  # sfreq and constants are then equal in all settings of a run
@@ -171,7 +171,7 @@ class Setting:
 
     @property
     def code_path(self) -> tuple[object, ...]:
-        """Return a key that settings share if their penalties differ only in numbers, so that one censor has all."""
+        """Return a key that is equal for settings whose penalties differ only in numbers and can share a censor."""
         penalty = self.penalty
         if penalty is None:
             return ()

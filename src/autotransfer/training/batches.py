@@ -21,15 +21,15 @@ EPOCHS = (10, 500)  # smallest and largest default number of epochs
 
 
 class BatchBalance(NamedTuple):
-    """Composition of balanced batches, which consist of blocks of rows of one subject."""
+    """Composition of balanced batches. Each block of rows in a batch has one subject."""
 
     by_class: bool  # whether all rows of a block have one class
     block_size: int  # rows per block
 
 
 # A batch should have as many subjects as possible. Conditional penalties compare the subjects of a class, so each class
-# of each subject needs at least two rows. Other penalties ignore classes. They would take a difference between blocks
-# of different classes for a difference between subjects, so their blocks mix the classes of a subject at random.
+# of each subject needs at least two rows. Other penalties ignore classes. A difference between
+# blocks of two classes would look like a difference between subjects, so blocks mix the classes of a subject at random.
 BALANCES = {"balanced": BatchBalance(by_class=True, block_size=2), "people": BatchBalance(by_class=False, block_size=4)}
 
 
@@ -62,11 +62,11 @@ class BalancedBatches:
 
     A batch has `n_subjects_per_batch` subjects, whose numbers of blocks differ by at most one. All subjects appear
     equally often. The rows of a subject keep their class proportions, because the class weights of the loss assume
-    these proportions. All rows of a subject are used before one repeats.
+    these proportions. No row repeats before all rows of its subject are used.
     """
 
     def __init__(self, rows: Sequence[Ints], y: Ints, subject: Sequence[Ints], batch_size: int, balance: BatchBalance):
-        """Prepare batches from training rows of every group, labels y (N,) and subjects (N,) of every group."""
+        """Prepare batches. rows: training rows by group; y: labels (N,); subject: subjects (N,) by group."""
         self.batch_size, self.balance = batch_size, balance
         self.sizes = np.array(list(map(len, rows)))
         self.rows, self.group = np.concatenate(rows), np.repeat(np.arange(len(rows)), self.sizes)
@@ -87,7 +87,7 @@ class BalancedBatches:
         self.steps = np.array([n_batches(size, batch_size) for size in self.sizes.tolist()])
 
     def batches(self, keys: Tensor) -> Ints:
-        """Draw rows (G, steps, batch_size) by keys (G,) on the host; 0 if a group has fewer steps.
+        """Draw rows (G, steps, batch_size) by keys (G,) on the host; 0 in steps beyond the last step of a group.
 
         The batches of a group are a function of its rows and its key alone.
         """

@@ -32,7 +32,7 @@ from ..errors import UserError, check_choice, check_types
 
 RULES = ("plain", "balanced", "cautious")
 PRIORS = (2.0, 8.0, 32.0)  # weights of the prior in windows, compared on held-out subjects
-FORGETTING = (0.0, 0.01)  # compared on held-out subjects
+FORGETTING = (0.0, 0.01)  # values of `forgetting`, compared on held-out subjects
 MAX_PRIOR = 1e6
 MAX_DISTANCE = 2.0  # from the center, of windows that change δ; relative to the farthest training window
 TINY = 1e-12
@@ -75,7 +75,7 @@ class Centering(NamedTuple):
     reference: Tensor  # (P, C): logits at the center of the training subjects
     classes: Tensor  # (P, C, C): mean of u in windows of each class, with equal weights of subjects
     within: Tensor  # (P,): mean squared distance of u from the subject's mean in the class
-    between: Tensor  # (P,): mean squared distance of these means from the subject's mean over classes
+    between: Tensor  # (P,): mean squared distance of means in a class from the subject's mean over classes
     farthest: Tensor  # (P,): largest |u| of a training window
 
 

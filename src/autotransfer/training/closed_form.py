@@ -39,7 +39,7 @@ class ClosedFormTrainer(Trainer):
 
     @torch.no_grad()
     def train_epoch(self) -> None:
-        """Fit all members that share training rows at once."""
+        """Fit all members; members that share training rows are fitted together."""
         self.epoch += 1
         self.epoch_index.fill_(self.epoch)
         self.losses.zero_()
@@ -77,7 +77,9 @@ class ClosedFormTrainer(Trainer):
             self.classifier.bias.data[member] = bias.to(self.classifier.bias)
             logits = latents @ weight.T + bias
             loss = mean_loss(self.row_loss, logits[None], y[None], self.weights[member : member + 1].double())
-            self.losses[0, member] = loss[0] * self.groups.steps_per_epoch[group]  # the mean over steps is reported
+            self.losses[0, member] = (
+                loss[0] * self.groups.steps_per_epoch[group]
+            )  # the history divides by the number of steps
 
     @property
     def samples_per_window(self) -> int:

@@ -22,7 +22,7 @@ MIN_GROUPS_ON_DEVICE = 64  # number of groups from which batches are drawn on th
 class MemberGroups:
     """G groups of members that share minibatches.
 
-    Members of a group have equal training rows, held-out rows, seeds, options `batches` and `shuffle_subjects`.
+    Members of a group have equal training rows, held-out rows, seeds, and options `batches` and `shuffle_subjects`.
     """
 
     def __init__(self, recordings: Recordings, jobs: Sequence[Job], batch_size: int, device: torch.device) -> None:
@@ -41,7 +41,7 @@ class MemberGroups:
         self.steps = torch.tensor(self.steps_per_epoch, device=device)  # (G,)
         self.keys = as_keys([key_of("dropout", job.fold.training_key, job.seed) for job in self.jobs], device)
         # (G, N): subjects of training rows, counted from 0; −1 in other rows, which penalties leave out
-        self.rank = torch.from_numpy(np.stack(self.subjects)).to(device)
+        self.subject_index = torch.from_numpy(np.stack(self.subjects)).to(device)
         counts = [np.bincount(self.y[job.fold.train], minlength=recordings.n_classes) for job in self.jobs]
         self.class_counts = torch.tensor(np.stack(counts), device=device)
         self._collect_batches()
@@ -58,7 +58,7 @@ class MemberGroups:
         return None if self._is_one_to_one else self.group_of_member
 
     def plan(self, epoch: int) -> Tensor:
-        """Return the rows of every step of an epoch (steps, G, B); 0 if a group has fewer steps."""
+        """Return the rows of every step of an epoch (steps, G, B); 0 in steps beyond the last step of a group."""
         shape = (len(self.jobs), max(self.steps_per_epoch), self.batch_size)
         plan = torch.zeros(shape, dtype=torch.long, device=self.plan_device)
         for shuffled in self._shuffled:
@@ -101,23 +101,24 @@ class MemberGroups:
         self.jobs = [self.jobs[g] for g in indices]
         self.subjects, self.n_subjects = [self.subjects[g] for g in indices], [self.n_subjects[g] for g in indices]
         self.steps_per_epoch, self.steps = [self.steps_per_epoch[g] for g in indices], self.steps[groups]
-        self.keys, self.rank, self.class_counts = self.keys[groups], self.rank[groups], self.class_counts[groups]
+        self.keys, self.subject_index = self.keys[groups], self.subject_index[groups]
+        self.class_counts = self.class_counts[groups]
         self._collect_batches()
         return torch.tensor(indices, dtype=torch.long, device=keep.device)
 
 
 class _ShuffledGroups(NamedTuple):
-    """Groups with equally many rows, which are shuffled together."""
+    """Groups with equal numbers of training rows, which are shuffled together."""
 
     groups: Tensor  # (g,) indices of the groups
     keys: Tensor  # (g,)
-    rows: Tensor  # (F, n) distinct sets of rows
-    row_set: Tensor  # (g,) index of a group's set of rows
+    rows: Tensor  # (F, n) distinct sets of training rows
+    row_set: Tensor  # (g,) index of the set of each group
     steps: int
 
     @classmethod
     def build(cls, jobs: Sequence[Job], groups: list[int], batch_size: int, device: torch.device) -> Self:
-        """Collect groups with equally many training rows."""
+        """Collect groups with equal numbers of training rows."""
         group_jobs = [jobs[g] for g in groups]
         sets = {job.fold.training_key: job.fold.train for job in group_jobs}
         index = {key: row_set for row_set, key in enumerate(sets)}
@@ -141,7 +142,7 @@ def _keys(jobs: Sequence[Job]) -> Tensor:
 
 
 def _training_subjects(recordings: Recordings, job: Job) -> NDArray[np.int64]:
-    """Return subjects (N,) as 0, 1, … in training rows, else −1; shuffled within classes if the setting says so."""
+    """Return subjects (N,) as 0, 1, … in training rows, else −1; shuffled within classes if `shuffle_subjects`."""
     rows = job.fold.train
     labels = np.full(recordings.n_windows, -1, dtype=np.int64)
     labels[rows] = np.unique(recordings.subject.numpy()[rows], return_inverse=True)[1]

@@ -27,7 +27,7 @@ class HeldOutWindows:
     ) -> None:
         """Prepare each held-out subject's windows in the order of recording with each group's preprocessing."""
         rec = windows.recordings
-        start, X = (0, rec.X) if windows.ready is None else windows.ready
+        start, X = (0, rec.X) if windows.precomputed is None else windows.precomputed
         subject = rec.subject.numpy()
         index = np.full((len(training), len(subject)), -1, dtype=np.int64)
         first_group: dict[tuple[bytes, bytes], int] = {}
@@ -57,7 +57,7 @@ class HeldOutWindows:
         return channel_major(self.prepared[index.to(self.prepared.device)].to(device=self.device))
 
     def gather_any(self, rows: Tensor, x: Tensor) -> Tensor:
-        """Return windows x (G, B, channels, times) of rows (G, B), with held-out windows in place of held-out rows."""
+        """Return windows (G, B, channels, times) of rows (G, B): held-out windows of held-out rows, x of other rows."""
         return torch.where((self.index.gather(1, rows) >= 0)[..., None, None], self.gather(rows), x)
 
     def select(self, groups: Tensor) -> None:

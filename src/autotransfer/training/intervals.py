@@ -68,7 +68,7 @@ def next_subject(
 
     If subjects are exchangeable, the next score lies between the k-th smallest and the k-th largest score with
     probability (n + 1 − 2k) / (n + 1) for any distribution. For 90 % this needs 19 subjects. With fewer subjects the
-    interval is the predictive one of Student's t. None for n < 2, or if fewer than 19 subjects have equal scores.
+    interval is the predictive interval of Student's t. None for n < 2, or if fewer than 19 subjects have equal scores.
     """
     values = np.asarray(scores, dtype=float)
     values = np.sort(values[np.isfinite(values)])
@@ -89,7 +89,7 @@ def next_subject(
 
 
 def describe_next_subject(expected: NextSubject | None, hold_out: str = "subject", *, metric: str = "") -> str | None:
-    """Return a sentence with the prediction interval for the next subject; None without one."""
+    """Return a sentence with the prediction interval for the next subject; None without an interval."""
     if expected is None:
         return None
     label = "Next subject, after training on their other sessions" if hold_out == "session" else "Next subject"
@@ -99,7 +99,7 @@ def describe_next_subject(expected: NextSubject | None, hold_out: str = "subject
 
 
 def check_at_least(value: float | None, lowest: float = 0.0, highest: float = 1.0) -> None:
-    """Raise UserError for a smallest acceptable score outside the range of scores."""
+    """Raise UserError if the smallest acceptable score is outside the range of scores."""
     if value is not None and not lowest < value < highest:
         raise UserError(
             f"at_least is {value:g}; give a score between {lowest:g} and {highest:g}, such as "

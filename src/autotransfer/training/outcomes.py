@@ -41,15 +41,14 @@ def _outcome_of_side(
     history = snapshots.history[member, : population.epoch].cpu().double()
     columns = ("train_loss", "penalty", f"loss_{side}", f"score_{side}")
     curves = [history[:, HISTORY_COLUMNS.index(column)].tolist() for column in columns]
-    has_test = bool(test_confusion.any())
+    test_log_probs = log_probs[len(job.fold.validation) :]
+    test_scores = _score_subjects(recordings, job.fold.test, test_log_probs) if test_confusion.any() else {}
     return Outcome(
         job=job,
         best_epoch=int(snapshots.epoch[member, side]),
         validation_score=_score(validation_confusion, job.fold.validation),
         test_score=_score(test_confusion, job.fold.test),
-        test_scores=_score_subjects(recordings, job.fold.test, log_probs[len(job.fold.validation) :])
-        if has_test
-        else {},
+        test_scores=test_scores,
         validation_confusion=validation_confusion.long().numpy(),
         test_confusion=test_confusion.long().numpy(),
         history=dict(zip(CURVES, curves, strict=True)),

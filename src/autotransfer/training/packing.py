@@ -56,7 +56,7 @@ def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders:
     batch = min(setting.training.batch_size, len(job.fold.train))
     network = encoder_options(setting.encoder, setting.network, encoders)
     signals = network.member_bytes(size, batch, dtype.itemsize)
-    # Number of temporary copies, as measured, if a step transforms windows or computes their moments
+    # If a step transforms windows or computes their moments, it makes 5 temporary copies, as measured.
     preprocessing = setting.preprocessing
     is_transformed = preprocessing.is_applied_each_step or not preprocessing.has_cached_moments or setting.augmentation
     prepared = 5 * batch * size.channels * size.times if is_transformed else 0
@@ -102,9 +102,9 @@ def pack(
             size = min(size, CPU_LIMIT) if device.type == "cpu" else size
         else:
             size = int(limit)
-        share = max(1, round(workers * len(positions) / len(jobs)))
+        n_busy_workers = max(1, round(workers * len(positions) / len(jobs)))
         # Populations get equal sizes, because the last one would be small if all others were full.
-        count = max(-(-len(positions) // size), min(share, len(positions)))
+        count = max(-(-len(positions) // size), min(n_busy_workers, len(positions)))
         edges = [len(positions) * i // count for i in range(count + 1)]
         populations += [positions[start:stop] for start, stop in pairwise(edges)]
     return populations

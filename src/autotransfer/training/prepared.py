@@ -55,10 +55,10 @@ class PreparedWindows:
 
     def get_group(self, group: int) -> PreparedWindows:
         """Return the windows of one group, with views of its statistics."""
-        single = copy.copy(self)
-        single.fitted, single.group_sums = self.fitted.get_group(group), None
-        single.held_out_windows, single.standardized = None, None
-        return single
+        prepared = copy.copy(self)
+        prepared.fitted, prepared.group_sums = self.fitted.get_group(group), None
+        prepared.held_out_windows, prepared.standardized = None, None
+        return prepared
 
     def gather(self, rows: Tensor) -> Tensor:
         """Return training windows (G, B, channels, times) of rows (G, B), channel-major in memory."""

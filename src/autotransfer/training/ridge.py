@@ -38,7 +38,7 @@ def ridge(latents: NDArray[np.floating], target: Floats, strengths: Sequence[flo
 
     A fit minimizes the mean of (target − prediction)² + strength · |w|² over rows, where w are the weights of
     standardized latents. The intercept is not penalized. Constant features have weight 0. All strengths share one
-    eigendecomposition of the smaller of ZᵀZ and ZZᵀ.
+    eigendecomposition of the smaller of ZᵀZ and ZZᵀ, where Z are the standardized latents.
     """
     latents = np.asarray(latents, dtype=np.float64)
     shift = latents.mean(0)
@@ -70,16 +70,18 @@ def predict_held_out(recordings: Recordings, setting: Setting, fold: Fold) -> Fl
     """Return predictions (S, n) for the test rows of a fold with each strength."""
     fitted, head = fit_ridge(recordings, setting, fold.train, STRENGTHS)
     (start, windows), rows = _shared_windows(recordings, setting), torch.from_numpy(fold.test)
-    return head.predict(_new_latents(fitted, windows[rows], recordings.subject[rows], start).numpy())
+    return head.predict(_compute_new_latents(fitted, windows[rows], recordings.subject[rows], start).numpy())
 
 
 def fit_ridge(
     recordings: Recordings, setting: Setting, train: NDArray[np.int64], strengths: Sequence[float]
 ) -> RidgeFit:
     """Fit preprocessing and ridge regressions with each strength to training rows (n,)."""
-    ready = _shared_windows(recordings, setting)
-    fitted = setting.preprocessing.fit(recordings.X, recordings.subject, [train], recordings.derived, precomputed=ready)
-    latents = _latents(fitted, *ready, recordings.subject, train)
+    precomputed = _shared_windows(recordings, setting)
+    fitted = setting.preprocessing.fit(
+        recordings.X, recordings.subject, [train], recordings.derived, precomputed=precomputed
+    )
+    latents = _compute_latents(fitted, *precomputed, recordings.subject, train)
     return RidgeFit(fitted, ridge(latents, recordings.truth.numpy()[train], strengths))
 
 
@@ -89,7 +91,7 @@ def _shared_windows(recordings: Recordings, setting: Setting) -> tuple[int, Tens
 
 
 @torch.no_grad()
-def _latents(
+def _compute_latents(
     fitted: FittedPreprocessing, start: int, windows: Tensor, subject: Tensor, rows: NDArray[np.int64]
 ) -> Floats:
     """Return latents (n, D) of training windows (n,) to which the first `start` transforms were applied."""
@@ -101,7 +103,7 @@ def _latents(
     return torch.cat(parts).numpy()
 
 
-def _new_latents(fitted: FittedPreprocessing, X: Tensor, subject: Tensor, start: int) -> Tensor:
+def _compute_new_latents(fitted: FittedPreprocessing, X: Tensor, subject: Tensor, start: int) -> Tensor:
     """Return latents (N, D), float64, of windows (N, channels, times) of new subjects (N,)."""
     X = X.to(torch.float32)
     if fitted.spec.adaptation == "none":

@@ -182,8 +182,8 @@ class Trainer:
                 x = augment(x, key, batch)
             else:
                 assert isinstance(augment, Scaling)
-                more = augment.factors(x.n_channels, key, batch)
-                factors = more if factors is None else factors * more
+                new_factors = augment.factors(x.n_channels, key, batch)
+                factors = new_factors if factors is None else factors * new_factors
         if isinstance(x, Tensor) or factors is None:
             return x, None  # the encoder computes the moments
         x = x.scale(factors)
@@ -193,7 +193,7 @@ class Trainer:
         """Take one step of every member with a remaining batch. rows: (G, B); x: windows (G, B, channels, times)."""
         group = self.groups.group_of_member
         active = (self.step_index < self.groups.steps)[group]
-        batch = TrainingBatch(self.y[rows], self.groups.rank.gather(1, rows), self.n_signals)
+        batch = TrainingBatch(self.y[rows], self.groups.subject_index.gather(1, rows), self.n_signals)
         y, s = batch.y[group], batch.s[group]
         step_keys = fold_in(fold_in(self.groups.keys, self.epoch_index), self.step_index)
         if self.augmentation:

@@ -47,15 +47,17 @@ class Windows:
         self.y, self.subject = recordings.y.to(device), recordings.subject.to(device)
         self.kernel = kernel
         self.n_applied = 0  # number of transforms applied to X
-        self.ready: tuple[int, Tensor] | None = None  # number of applied transforms, and all windows after them
+        self.precomputed: tuple[int, Tensor] | None = None  # number of applied transforms, and all windows after them
         self.sums: Tensor | None = None  # (N, n_sums) or, without edges, (N, 1 + kernel)
-        self.standardized: StandardizedWindows | None = None  # if only the appended levels depend on the fold
+        self.standardized: StandardizedWindows | None = (
+            None  # if only the levels that `append_scale` appends depend on the fold
+        )
         self.chunks = list(window_chunks(recordings.X))
         if not in_memory:
             self.X = recordings.X
             return
         if preprocessing.n_until_representation:
-            self.ready = self.n_applied, self.X = compute_representation(recordings, preprocessing, device, dtype)
+            self.precomputed = self.n_applied, self.X = compute_representation(recordings, preprocessing, device, dtype)
         else:
             # Contiguous, because `gather_windows` reads rows of channels
             self.X = recordings.X.to(device=device, dtype=dtype).contiguous()
@@ -75,7 +77,7 @@ class Windows:
         """Fit the preprocessing to raw windows, a chunk at a time on the device."""
         raw = self.recordings.X if self.n_applied else self.X
         like = torch.empty(0, device=self.device, dtype=self.dtype)
-        return self.preprocessing.fit(raw, self.subject, training, self.recordings.derived, like, self.ready)
+        return self.preprocessing.fit(raw, self.subject, training, self.recordings.derived, like, self.precomputed)
 
     def tabulate_sums(self, windows: Callable[[slice], Tensor], *, edges: bool) -> Tensor:
         """Return the sums of every window, computed in float64: (N, n_sums), or (N, 1 + kernel) without edges."""
