@@ -17,7 +17,7 @@ from autotransfer.runs.executor import PREDICTIONS
 from autotransfer.runs.run import Run
 from autotransfer.search.evaluation import delivered_predictions
 from autotransfer.search.evidence import ClassificationEvidence
-from autotransfer.search.held_out import finished_entries, held_out_log_probs
+from autotransfer.search.held_out import find_entries, held_out_log_probs
 from autotransfer.search.procedure import perform_plan
 from autotransfer.search.selection import select
 from tiny import create_run, described, tiny_file
@@ -85,7 +85,7 @@ def test_a_candidate_that_failed_everywhere_has_no_weight(finished: tuple[Run, C
 
 def evidence_of(run: Run, choice: Choice) -> ClassificationEvidence:
     settings = [named.setting for named in choice.shortlist]
-    return ClassificationEvidence.from_run(run, choice.shortlist, finished_entries(run, settings, run.folds()))
+    return ClassificationEvidence.from_run(run, choice.shortlist, find_entries(run, settings, run.folds()))
 
 
 def test_a_censored_candidate_is_never_the_uncensored_choice(finished: tuple[Run, Choice]) -> None:

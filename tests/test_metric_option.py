@@ -14,7 +14,7 @@ from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.run import Run
 from autotransfer.search.evaluation import delivered_predictions
 from autotransfer.search.evidence import ClassificationEvidence
-from autotransfer.search.held_out import finished_entries
+from autotransfer.search.held_out import find_entries
 from autotransfer.search.procedure import perform_plan
 from tiny import create_run, described, tiny_file
 
@@ -42,7 +42,7 @@ def test_subjects_are_scored_by_the_metric_everywhere(run: Run) -> None:
     assert "roc_auc" not in choice.other_metrics
     assert set(choice.other_metrics) >= {"balanced_accuracy", "f1_macro"}
     settings = candidates(run, choice)
-    entries = finished_entries(run, settings, run.folds())
+    entries = find_entries(run, settings, run.folds())
     evidence = ClassificationEvidence.from_run(run, choice.shortlist, entries)
     for person, log_p in delivered_predictions(choice, evidence).items():
         expected = np.mean([roc_auc_score(evidence.y[person] == k, np.exp(log_p[:, k])) for k in (0, 1)])

@@ -20,7 +20,7 @@ from autotransfer.runs.database import RunDatabase
 from autotransfer.runs.run import Run
 from autotransfer.search import selection
 from autotransfer.search.evidence import ClassificationEvidence
-from autotransfer.search.held_out import Score, finished_entries
+from autotransfer.search.held_out import Score, find_entries
 from autotransfer.search.plan import make_plan
 from autotransfer.search.procedure import perform_plan
 from autotransfer.search.selection import select
@@ -111,7 +111,7 @@ def test_the_delivered_model_is_the_average(averaged: tuple[Run, Choice]) -> Non
 
 def evidence_of(run: Run, choice: Choice) -> ClassificationEvidence:
     settings = [named.setting for named in choice.shortlist]
-    return ClassificationEvidence.from_run(run, choice.shortlist, finished_entries(run, settings, run.folds()))
+    return ClassificationEvidence.from_run(run, choice.shortlist, find_entries(run, settings, run.folds()))
 
 
 def without_truth(

@@ -1,1 +1,1 @@
-"""The hands-off procedure: what to train, what to keep, what to choose."""
+"""Plan and perform a run: candidates, selection, evaluation and the delivered model."""

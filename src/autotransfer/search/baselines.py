@@ -44,7 +44,7 @@ LINEAR_BASELINES = {  # by model family
 }  # fmt: skip
 RIDGE = "ridge on features"  # baseline of regressions: the first candidate, whose features exist for any signal
 LATER = "it is scored after a later stage"
-CHUNK = 10**7  # samples of windows that are multiplied at a time
+CHUNK = 10**7  # samples of windows that are multiplied at the same time
 FLOOR = 1e-6  # added to the diagonal of covariances of unit variance, because a flat channel makes them singular
 COVARIANCES = "covariances of baselines"  # key in `Recordings.derived`
 

@@ -53,7 +53,7 @@ SIGNAL_REPRESENTATIONS: dict[str, tuple[str, ...]] = {
 }
 # Representations for trees: a few hand-made features that interact.
 TREE_REPRESENTATIONS: dict[str, tuple[str, ...]] = {"ecg": ("beats", "statistics"), "wearable": ("statistics",)}
-# Constants of representations as a function of the recordings; None if the recordings do not have them.
+# Constants of representations as a function of the recordings; None if the recordings do not determine them.
 CONSTANTS: dict[str, Callable[[Recordings], tuple[float, ...] | None]] = {
     "rhythms": lambda recordings: stimulus_frequencies(recordings),
 }

@@ -88,15 +88,15 @@ def merge_units(recordings: Recordings, predictions: Predictions) -> dict[int, N
 
 def calibration(ensemble: Ensemble, evidence: ClassificationEvidence, log_probs: Predictions) -> Calibration:
     """Compare confidence with accuracy, with the same weight for every subject and class."""
-    confidences, confidences_before, corrects, sample_weights = [], [], [], []
+    confidences, confidences_before, hits, sample_weights = [], [], [], []
     for subject, log_p in log_probs.items():
         y, weights = evidence.y[subject], nested_weights(ensemble, evidence, subject)
         log_p_before = combine_log_probs(weights / weights.sum(), evidence.pool(subject))  # without the temperature
         confidences.append(np.exp(log_p.max(1)))
         confidences_before.append(np.exp(log_p_before.max(1)))
-        corrects.append(log_p.argmax(1) == y)
+        hits.append(log_p.argmax(1) == y)
         sample_weights.append(balanced_sample_weight(y) / len(log_probs))
-    is_correct, sample_weight = np.concatenate(corrects), np.concatenate(sample_weights)
+    is_correct, sample_weight = np.concatenate(hits), np.concatenate(sample_weights)
     bins = _bins(np.concatenate(confidences), is_correct, sample_weight)
     return Calibration(
         confidence=bins[0].tolist(),
@@ -157,8 +157,8 @@ def score_prediction_sets(subjects: Mapping[str, LabeledPredictions]) -> Predict
             add_score("set_size", level, name, float(sets.sum(1).mean()))
         others = probability[:k] + probability[k + 1 :]
         for share, threshold in zip(SHARES, confidence_threshold(others, np.array(SHARES)), strict=True):
-            answered = p.max(1) >= threshold
-            add_score("answered_share", share, name, float(answered.mean()))
-            if answered.any():
-                add_score("answered_accuracy", share, name, float(is_correct[answered].mean()))
+            is_answered = p.max(1) >= threshold
+            add_score("answered_share", share, name, float(is_answered.mean()))
+            if is_answered.any():
+                add_score("answered_accuracy", share, name, float(is_correct[is_answered].mean()))
     return PredictionSetScores(thresholds=thresholds, **tables)

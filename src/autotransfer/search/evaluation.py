@@ -1,4 +1,4 @@
-"""Compute the test scores of a selection. Test scores are not used to select."""
+"""Compute the test scores of a selection. The selection does not depend on test scores."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def evaluate(run: Run, selection: Selection, evidence: Evidence, entries: Sequen
         paper = dict.fromkeys(subjects, selection.paper_network.name)
         alternatives["paper_network"] = score(_by_candidate(evidence, paper))
     return Evaluation(
-        test_scores={role: single_scores(dict.fromkeys(subjects, named.name)) for role, named in roles.items()},
+        test_scores={role: single_scores(dict.fromkeys(subjects, candidate.name)) for role, candidate in roles.items()},
         nested_test_scores=single_scores(nested) if ensemble is None else score(delivered),
         alternatives=alternatives,
         metric=options.metric,
@@ -84,12 +84,12 @@ def nested_weights(ensemble: Ensemble, evidence: Evidence, subject: int, uncenso
     """Return the weights (K,) of all candidates in the ensemble that was fitted without a subject."""
     nested = (ensemble.nested_uncensored if uncensored else {}) or ensemble.nested
     weights = nested[evidence.subjects[subject]]
-    return np.array([weights.get(named.name, 0.0) for named in evidence.candidates])
+    return np.array([weights.get(candidate.name, 0.0) for candidate in evidence.candidates])
 
 
 def _by_candidate(evidence: Evidence, names: Mapping[str, str]) -> Predictions:
     """Return predictions for each subject by one candidate. names: name of the candidate by subject."""
-    index = {named.name: k for k, named in enumerate(evidence.candidates)}
+    index = {candidate.name: k for k, candidate in enumerate(evidence.candidates)}
     chosen = {subject: index[names[evidence.subjects[subject]]] for subject in evidence.held_out_subjects}
     return {subject: evidence.pool(subject)[k] for subject, k in chosen.items()}
 

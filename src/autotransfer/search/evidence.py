@@ -38,7 +38,7 @@ MAX_CANDIDATES = 12  # candidates of a delivered ensemble: a prediction waits fo
 MIN_SHARE = 0.01  # share of the sum of weights: candidates with smaller shares are left out
 WINDOWS = 100  # windows per subject and fit from which weights are computed
 MAX_WINDOWS = 20_000  # windows of all subjects and fits from which weights are computed
-BLOCKS = 40  # blocks of subjects that are left out together; with fewer subjects, each is a block
+BLOCKS = 40  # largest number of blocks of subjects that are left out together
 HEAVY = 1e4  # weight of the row that bounds the sum of weights, relative to all other rows
 
 
@@ -57,14 +57,14 @@ class ClassificationEvidence:
     scores: tuple[Score, ...] = ()
     trained: tuple[int, ...] = ()  # indices of candidates with a finished fit
     rule: str = "average"  # option of the run
-    windows: int = WINDOWS  # windows per subject and fit from which weights are computed
+    max_windows: int = WINDOWS  # windows per subject and fit from which weights are computed
     pools: dict[int, Array] = field(default_factory=dict, repr=False, compare=False)  # cache of `pool`
     incomplete: frozenset[int] = frozenset()  # subjects of whom some fits are left out
 
     @classmethod
     def from_run(cls, run: Run, candidates: Sequence[NamedSetting], entries: Sequence[Entry]) -> ClassificationEvidence:
         """Collect the evidence of finished jobs of a run."""
-        rec, settings = run.recordings, [named.setting for named in candidates]
+        rec, settings = run.recordings, [candidate.setting for candidate in candidates]
         scorable, subject_of_window = set(scorable_subjects(rec)), rec.subject.numpy()
         rule = run.options.rule
         scores = validation_scores(entries, run.groups) if rule == "published" else held_out_scores(run, entries)
@@ -78,7 +78,7 @@ class ClassificationEvidence:
             scores=tuple(score for score in scores if score.subject in scorable),
             trained=tuple(k for k, setting in enumerate(settings) if setting in trained) or (0,),
             rule=rule,
-            windows=max(10, min(WINDOWS, MAX_WINDOWS // len(log_probs))),
+            max_windows=max(10, min(WINDOWS, MAX_WINDOWS // len(log_probs))),
         )
 
     def without(self, subjects: Iterable[int]) -> ClassificationEvidence:
@@ -123,46 +123,46 @@ class ClassificationEvidence:
             self.pools[subject] = finite_log(np.mean(fits, 0))
         return self.pools[subject]
 
-    def best(self, among: Sequence[int]) -> int:
-        """Return the candidate with the best lower quartile; in ensembles, among candidates near the best mean."""
-        scores = {k: self.candidate_validation_scores(k) for k in among}
+    def best(self, indices: Sequence[int]) -> int:
+        """Return the index of the candidate with the best lower quartile, in ensembles among means near the best."""
+        scores = {k: self.candidate_validation_scores(k) for k in indices}
         means = {k: mean_score(values) for k, values in scores.items()}
         lowest_mean = -math.inf if self.rule == "published" else max(means.values()) - NEAR
-        finalists = [k for k in among if means[k] >= lowest_mean]
+        finalists = [k for k in indices if means[k] >= lowest_mean]
         return max(finalists, key=lambda k: (lower_quartile(scores[k]), means[k]))  # the first of equal candidates
 
-    def weights(self, among: Sequence[int]) -> Floats:
-        """Return weights (K,) of all candidates. Small weights, and weights of candidates not in `among`, are set to 0.
+    def weights(self, indices: Sequence[int]) -> Floats:
+        """Return weights (K,) of all candidates; small weights, and weights of candidates not in `indices`, are 0.
 
         Weights are equal if there are no held-out subjects, or if no candidate lowers the loss.
         """
-        indices, weights = np.asarray(among), np.zeros(len(self.candidates))
+        selected, weights = np.asarray(indices), np.zeros(len(self.candidates))
         if not self.held_out_subjects:
-            weights[indices] = 1 / len(indices)
+            weights[selected] = 1 / len(selected)
             return weights
-        log_p, y, sample_weight = self._fit_data()
-        beta = fit_weights(log_p[indices], y, sample_weight)
+        log_p, y, sample_weight = self._training_data()
+        beta = fit_weights(log_p[selected], y, sample_weight)
         # Weights are fitted again with only the candidates that have the largest weights.
         order = np.argsort(-beta, kind="stable")[:MAX_CANDIDATES]
         largest = order[beta[order] >= MIN_SHARE * beta.sum()]
-        if len(largest) < len(indices):
-            indices = np.sort(indices[largest])
-            beta = fit_weights(log_p[indices], y, sample_weight)
+        if len(largest) < len(selected):
+            selected = np.sort(selected[largest])
+            beta = fit_weights(log_p[selected], y, sample_weight)
         # A mean over fewer fits is more confident, so the temperature is fitted on subjects without missing fits.
         subjects = [subject for subject in self.held_out_subjects if subject not in self.incomplete]
         subjects = subjects or self.held_out_subjects
-        shares = beta / beta.sum() if beta.any() else np.full(len(indices), 1 / len(indices))
-        combined = [combine_log_probs(shares, self.pool(subject)[indices]) for subject in subjects]
-        weights[indices] = shares * shrunk_sharpness(combined, [self.y[subject] for subject in subjects])
+        shares = beta / beta.sum() if beta.any() else np.full(len(selected), 1 / len(selected))
+        combined = [combine_log_probs(shares, self.pool(subject)[selected]) for subject in subjects]
+        weights[selected] = shares * shrunk_sharpness(combined, [self.y[subject] for subject in subjects])
         return weights
 
-    def _fit_data(self) -> tuple[NDArray[np.float32], NDArray[np.int64], Floats]:
+    def _training_data(self) -> tuple[NDArray[np.float32], NDArray[np.int64], Floats]:
         """Return log-probabilities (K, N, C), classes and sample weights (N,). Fits and subjects have equal weight."""
         pairs = [(key[1], log_p) for key, log_p in self.log_probs.items() if key[1] in self.held_out_subjects]
         parts, labels, weights = [], [], []
         for subject, log_p in pairs:
             y = self.y[subject]
-            rows = np.sort(np.random.default_rng(subject).permutation(len(y))[: self.windows])
+            rows = np.sort(np.random.default_rng(subject).permutation(len(y))[: self.max_windows])
             parts.append(log_p[:, rows])
             labels.append(y[rows])
             weights.append(balanced_sample_weight(y[rows]) / len(pairs))
@@ -209,9 +209,9 @@ class RegressionEvidence:
         rec = run.recordings
         y, subject = rec.truth.numpy(), rec.subject.numpy()
         target_mean, predictions = np.empty(len(y)), np.empty((len(candidates), len(STRENGTHS), len(y)))
-        for k, named in enumerate(candidates):
+        for k, candidate in enumerate(candidates):
             for held_out in run.folds():
-                entry = Entry.build("folds", named.setting, *held_out, run.options.seed)
+                entry = Entry.build("folds", candidate.setting, *held_out, run.options.seed)
                 fold = run.job(entry).fold
                 target_mean[fold.test] = y[fold.train].mean()
                 stored = run.stored_predictions(entry.key, (len(fold.test), len(STRENGTHS)))
@@ -253,18 +253,18 @@ class RegressionEvidence:
     def strengths(self) -> list[float]:
         return [STRENGTHS[index] for index in self.best_strengths]
 
-    def best(self, among: Sequence[int]) -> int:
-        """Return the candidate with the smallest error at its best strength."""
-        return among[int(self.errors[..., self.remaining].mean(-1).min(1)[list(among)].argmin())]
+    def best(self, indices: Sequence[int]) -> int:
+        """Return the index of the candidate with the smallest error at its best strength."""
+        return indices[int(self.errors[..., self.remaining].mean(-1).min(1)[list(indices)].argmin())]
 
-    def weights(self, among: Sequence[int]) -> Floats:
-        """Return weights (K,) of all candidates; weights of candidates not in `among` are 0."""
+    def weights(self, indices: Sequence[int]) -> Floats:
+        """Return weights (K,) of all candidates; weights of candidates not in `indices` are 0."""
         parts = [self.rows[subject] for subject in self.remaining]
         rows = np.concatenate(parts)
         scale = np.concatenate([np.full(len(part), 1 / np.sqrt(len(part))) for part in parts])
-        predictions = np.stack([self.predictions[k, self.best_strengths[k], rows] for k in among], axis=1)
+        predictions = np.stack([self.predictions[k, self.best_strengths[k], rows] for k in indices], axis=1)
         weights = np.zeros(len(self.candidates))
-        weights[list(among)] = fit_bounded_weights(
+        weights[list(indices)] = fit_bounded_weights(
             (predictions - self.target_mean[rows, None]) * scale[:, None],
             (self.y[rows] - self.target_mean[rows]) * scale,
         )
@@ -305,8 +305,8 @@ class RegressionEvidence:
     def candidate_scores(self) -> dict[str, Scores]:
         """Return scores by candidate and subject, with strengths that are best for the other subjects."""
         return {
-            named.name: self.score(self.metric, {subject: self.pool(subject)[k] for subject in self.held_out_subjects})
-            for k, named in enumerate(self.candidates)
+            c.name: self.score(self.metric, {subject: self.pool(subject)[k] for subject in self.held_out_subjects})
+            for k, c in enumerate(self.candidates)
         }
 
 
@@ -321,7 +321,7 @@ def fit_bounded_weights(predictions: Floats, target: Floats) -> Floats:
     weights: Floats = nnls(predictions, target)[0]
     if weights.sum() <= 1:
         return weights
-    # The bound is active: a row that outweighs all others makes the sum 1.
+    # The bound is active: a row that outweighs all other rows forces the sum to be 1.
     heavy = HEAVY * np.sqrt(np.square(predictions).sum())
     weights = nnls(np.vstack([predictions, np.full(len(weights), heavy)]), np.append(target, heavy))[0]
     return np.asarray(weights / weights.sum())

@@ -16,7 +16,7 @@ from ..tasks.classification import BALANCED_ACCURACY, METRICS
 from ..training.metrics import balanced_accuracy_of
 from .weights import Floats
 
-FitKey = tuple[tuple[int, ...], int]  # subjects that a fit holds out, and one of them
+FitKey = tuple[tuple[int, ...], int]  # held-out subjects of a fit, and one of these subjects
 Array = NDArray[np.float32]
 SHORTLIST_PER_METHOD = 3  # number of settings
 NEAR = 0.005  # difference of balanced accuracy; smaller differences between settings are noise
@@ -80,8 +80,8 @@ def finite_log(p: Array) -> Array:
     return np.log(np.maximum(p, np.finfo(np.float32).tiny))
 
 
-def finished_entries(run: Run, settings: Sequence[Setting], folds: Sequence[tuple[int, int]]) -> list[Entry]:
-    """Return the finished jobs of these settings and folds with every seed."""
+def find_entries(run: Run, settings: Sequence[Setting], folds: Sequence[tuple[int, int]]) -> list[Entry]:
+    """Return the database entries of these settings and folds with every seed."""
     keys = {Entry.build("", s, *fold, seed).key for s in settings for fold in folds for seed in run.options.all_seeds}
     return [entry for entry in run.database.entries() if entry.key in keys]
 

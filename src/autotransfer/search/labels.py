@@ -30,8 +30,8 @@ Rows = NDArray[np.int64]
 GROUP = "group"  # name of the column
 SHRINKAGE = 0.5  # shrinkage of the covariance of personal classifiers
 FOLDS = 5  # largest number of folds of labeled windows
-SHARES = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4)
-SHARPNESS = (0.1, 0.15, 0.2, 0.3, 0.45, 0.7, 1.0, 1.4)
+SHARES = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4)  # factors of the correction
+SHARPNESS = (0.1, 0.15, 0.2, 0.3, 0.45, 0.7, 1.0, 1.4)  # factors of the corrected log-probabilities
 
 
 def window_groups(recordings: Recordings, rows: Rows) -> Rows:
@@ -64,7 +64,8 @@ def personal_log_probs(
 ) -> Tensor:
     """Return log-probabilities (n, C) of a subject's windows by a classifier that is fitted on labeled windows alone.
 
-    features: latents (n, D) of each representation. The best one in cross-validation is used; without folds, the mean.
+    features: latents (n, D) by representation. The best representation is used if there are labels to validate on,
+    otherwise the mean over representations.
     """
     labels = torch.from_numpy(y[labeled])
     splits = label_splits(y[labeled], groups[labeled]) if len(features) > 1 else []
@@ -116,8 +117,8 @@ def score_trust(
 ) -> TrustScores:
     """Score every share and sharpness with log-probabilities and corrections (n, C) of windows of classes y (n,)."""
     corrected = log_p + torch.tensor(SHARES, dtype=log_p.dtype)[:, None, None] * correction.to(log_p)  # (S, n, C)
-    sharp = torch.tensor(SHARPNESS, dtype=log_p.dtype)[:, None, None, None]
-    p = (sharp * corrected).softmax(-1)  # (T, S, n, C)
+    sharpness = torch.tensor(SHARPNESS, dtype=log_p.dtype)[:, None, None, None]
+    p = (sharpness * corrected).softmax(-1)  # (T, S, n, C)
     loss = (1 + p.square().sum(-1) - 2 * p[..., torch.arange(len(y)), y]).mean(-1)  # (T, S)
     score = [window_score(metric, y.numpy(), logits.numpy()) for logits in corrected]
     return TrustScores(loss.T.double().numpy(), np.array(score))

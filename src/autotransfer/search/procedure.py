@@ -34,7 +34,7 @@ from .candidates import find_candidates, shortlist_key
 from .diagnosis import diagnose
 from .evaluation import Predictions, delivered_predictions, evaluate
 from .evidence import ClassificationEvidence, Evidence, RegressionEvidence
-from .held_out import finished_entries, held_out_scores, shortlist, validation_scores
+from .held_out import find_entries, held_out_scores, shortlist, validation_scores
 from .models import save_delivered_model
 from .plan import Plan, add_candidate_stages, make_plan, write_plan
 from .replay import replay_subjects
@@ -76,7 +76,7 @@ def search_settings(run: Run, tell: Tell, *, progress: bool | None) -> list[Sett
         run.database.add(Entry.build("search", setting, *fold, options.seed) for setting in settings)
         tell(f"stage one: {count(len(settings), 'setting')} on one fold")
         run.train(progress=progress)
-    entries = [entry for entry in finished_entries(run, settings, [fold]) if entry.seed == options.seed]
+    entries = [entry for entry in find_entries(run, settings, [fold]) if entry.seed == options.seed]
     if options.rule == "average":
         scores = held_out_scores(run, entries, validation_only=True)
     else:
@@ -265,7 +265,7 @@ class PlanRunner:
         run, name_of = self.run, self.run.options.name_of
         named = [NamedSetting(name_of(setting), setting) for setting in candidates]
         paper_network = next((pair for pair in named if pair.setting == run.options.reference), None)
-        entries = finished_entries(run, candidates, run.folds())
+        entries = find_entries(run, candidates, run.folds())
         evidence: Evidence
         if run.options.task.is_numeric:
             evidence = RegressionEvidence.from_run(run, named)

@@ -1,6 +1,6 @@
 """Select the model that a run delivers and, for each subject, the model that it would deliver without the subject.
 
-Evidence contains no test scores.
+Models are selected from `Evidence`, which contains no test scores.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..runs.choice import Ensemble, NamedSetting, Selection, WeightedCandidate
 from ..runs.run import Run
 from ..settings import Setting
 from .evidence import ClassificationEvidence, Evidence
-from .held_out import finished_entries, lower_quartile, mean_score
+from .held_out import find_entries, lower_quartile, mean_score
 from .weights import Floats
 
 
@@ -25,16 +25,16 @@ def select(evidence: Evidence, paper_network: NamedSetting | None = None) -> Sel
     candidates = evidence.candidates
     evidence_without = {subject: evidence.without([subject]) for subject in evidence.held_out_subjects}
     indices = list(range(len(candidates)))
-    uncensored = _uncensored(evidence, indices)
+    uncensored = _find_uncensored(evidence, indices)
 
-    def select_without_each(among: Sequence[int]) -> dict[str, str]:
-        best = {subject: remaining.best(among) for subject, remaining in evidence_without.items()}
+    def select_without_each(indices: Sequence[int]) -> dict[str, str]:
+        best = {subject: remaining.best(indices) for subject, remaining in evidence_without.items()}
         return {evidence.subjects[subject]: candidates[index].name for subject, index in best.items()}
 
     chosen = candidates[evidence.best(indices)]
     ensemble = None if evidence.rule == "published" else _fit_ensemble(evidence, chosen)
-    validation = {named.name: evidence.candidate_validation_scores(k) for k, named in enumerate(candidates)}
-    delivered = [chosen] if ensemble is None else [named for named in candidates if named.name in ensemble.weights]
+    validation = {candidate.name: evidence.candidate_validation_scores(k) for k, candidate in enumerate(candidates)}
+    delivered = [chosen] if ensemble is None else [c for c in candidates if c.name in ensemble.weights]
     return Selection(
         shortlist=list(candidates),
         chosen=chosen,
@@ -44,20 +44,20 @@ def select(evidence: Evidence, paper_network: NamedSetting | None = None) -> Sel
         validation_mean={name: mean_score(values) for name, values in validation.items()},
         nested_choices=select_without_each(indices),
         nested_uncensored_choices=select_without_each(uncensored),
-        adaptation=strongest_adaptation([named.setting.adaptation for named in delivered]),
+        adaptation=strongest_adaptation([candidate.setting.adaptation for candidate in delivered]),
         ensemble=ensemble,
     )
 
 
-def _uncensored(evidence: Evidence, among: Sequence[int]) -> list[int]:
+def _find_uncensored(evidence: Evidence, indices: Sequence[int]) -> list[int]:
     """Return the indices of candidates without a penalty."""
-    return [k for k in among if evidence.candidates[k].setting.penalty is None]
+    return [k for k in indices if evidence.candidates[k].setting.penalty is None]
 
 
 def _fit_ensemble(evidence: Evidence, best: NamedSetting) -> Ensemble:
     """Return the ensemble of the trained candidates. best: the only member if no candidate has a weight."""
-    candidates, among = evidence.candidates, list(evidence.trained)
-    uncensored = _uncensored(evidence, among) or among
+    candidates, trained = evidence.candidates, list(evidence.trained)
+    uncensored = _find_uncensored(evidence, trained) or trained
 
     def by_name(weights: Floats) -> dict[str, float]:
         return {candidate.name: beta for candidate, beta in zip(candidates, weights.tolist(), strict=True) if beta}
@@ -65,15 +65,15 @@ def _fit_ensemble(evidence: Evidence, best: NamedSetting) -> Ensemble:
     nested, nested_uncensored = dict[str, dict[str, float]](), dict[str, dict[str, float]]()
     for block in evidence.blocks:
         remaining, names = evidence.without(block), [evidence.subjects[subject] for subject in block]
-        nested |= dict.fromkeys(names, by_name(remaining.weights(among)))
-        if uncensored != among:
+        nested |= dict.fromkeys(names, by_name(remaining.weights(trained)))
+        if uncensored != trained:
             nested_uncensored |= dict.fromkeys(names, by_name(remaining.weights(uncensored)))
-    weights = by_name(evidence.weights(among)) or {best.name: 0.0}
+    weights = by_name(evidence.weights(trained)) or {best.name: 0.0}
     total = sum(weights.values()) or 1.0
     weighted = [
-        WeightedCandidate(named.name, named.setting.family, weights[named.name] / total, weights[named.name], strength)
-        for named, strength in zip(candidates, evidence.strengths, strict=True)
-        if named.name in weights
+        WeightedCandidate(c.name, c.setting.family, weights[c.name] / total, weights[c.name], strength)
+        for c, strength in zip(candidates, evidence.strengths, strict=True)
+        if c.name in weights
     ]
     return Ensemble(
         candidates=sorted(weighted, key=lambda candidate: -candidate.weight),
@@ -95,7 +95,7 @@ def find_online_weights(run: Run, candidates: Sequence[Setting], centered: Seque
         return None
     settings = [*candidates, *centered]
     named = [NamedSetting(run.options.name_of(setting), setting) for setting in settings]
-    evidence = ClassificationEvidence.from_run(run, named, finished_entries(run, settings, run.folds()))
+    evidence = ClassificationEvidence.from_run(run, named, find_entries(run, settings, run.folds()))
 
     def by_setting(weights: Floats) -> dict[Setting, float]:
         return {setting: beta for setting, beta in zip(settings, weights.tolist(), strict=True) if beta}
