@@ -6,8 +6,9 @@ import contextlib
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partialmethod
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,8 @@ from autotransfer.search import baselines, procedure
 from autotransfer.search import plan as plans
 from autotransfer.search.plan import read_plan, start_run
 from autotransfer.search.procedure import perform_plan
+from autotransfer.training.closed_form import ClosedFormTrainer
+from autotransfer.training.trainer import Trainer
 from autotransfer.versions import versions
 from faults import Interrupted, few_linear_candidates, printed, quiet, table_of
 from tiny import create_run, described, save_folder, tiny, tiny_file
@@ -256,6 +259,48 @@ def test_a_stage_cut_by_time_is_completed_by_resume(tmp_path: Path, whole: Path)
     again = Run.open(run.folder)
     assert {entry.starts for entry in again.database.entries()} == {1}, "it went on where it was stopped"
     again.database.close()
+
+
+@pytest.mark.parametrize("limit", [80, 110])
+@pytest.mark.parametrize("slow_from", ["first result", "last result"])
+def test_the_limit_is_kept_if_everything_takes_half_as_long_again_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, slow_from: str
+) -> None:
+    """An epoch of networks takes 4 s, a linear fit 1 s, a report 4 s, and a subject in the last result 3 s."""
+    now, results = [0.0], list[str]()
+
+    def work(seconds: float) -> None:
+        now[0] += seconds * (1.5 if slow_from in results else 1.0)
+
+    def find_weights(run: Run, candidates: object, centered: object, subjects: Sequence[int]) -> None:
+        results.extend(["last result"] * (len(subjects) > 1))
+        work(len(subjects) + 1.0)
+
+    def replay(run: Run, choice: Choice, predictions: dict[int, object], online: object) -> None:
+        work(2.0 * len(predictions))
+
+    def train_epoch(self: Trainer, train: Callable[[Trainer], None]) -> None:
+        train(self)
+        work(1.0 if isinstance(self, ClosedFormTrainer) else 4.0)
+
+    def report(run: Run, choice: Choice) -> None:
+        work(4.0)
+        results.append("first result")
+
+    for kind in (Trainer, ClosedFormTrainer):
+        monkeypatch.setattr(kind, "train_epoch", partialmethod(train_epoch, train=kind.train_epoch))
+    monkeypatch.setattr(procedure, "replay_subjects", replay)
+    monkeypatch.setattr(procedure, "find_online_weights", find_weights)
+    monkeypatch.setattr(procedure, "PROBE_SECONDS", 0.0)
+    monkeypatch.setattr(procedure, "expects_gain", lambda *_: True)
+    for clock in ("monotonic", "perf_counter"):
+        monkeypatch.setattr(time, clock, lambda: now[0])
+    run = start(tmp_path, time=f"{limit}s")
+    choice = perform_plan(run, quiet, progress=False, on_result=report)
+    assert choice.end_reason == OUT_OF_TIME
+    assert len(choice.stages) >= 2
+    assert 0.5 * limit < now[0] <= 1.03 * limit
+    run.database.close()
 
 
 def test_without_networks_costly_baselines_wait_for_the_last_result(

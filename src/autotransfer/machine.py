@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
-FEW_THREADS = 2  # number of threads for small matrix products; more threads would wait for each other
 
 
 def count_cores() -> int:

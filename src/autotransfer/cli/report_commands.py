@@ -16,13 +16,12 @@ from .options import AtLeast, EncoderFactory, Folder, MovedData, ToTensorBoard, 
 if TYPE_CHECKING:
     from ..runs.run import Run
 
-PROBE_SECONDS = 15.0  # time limit for measuring leakage; remaining folds are skipped
-
 
 def write_report(run: Run, at_least: float | None = None) -> Path:
     """Write results.csv and report.html of a run, and return the path of the report."""
     from ..report.collect import collect
     from ..report.page import write
+    from ..runs.run import PROBE_SECONDS
     from ..search.procedure import write_results
 
     write_results(run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
@@ -117,6 +118,7 @@ def start_run(
     dry_run: bool = False,
 ) -> None:
     """Start a run, or print its plan. user_options: options by name, as `build_options` accepts them."""
+    start_time = monotonic()
     if out is None and not dry_run:
         raise UserError("--out is missing; give --out FOLDER, or --dry-run to print the plan")
     with handle_interrupts(None if dry_run else out):
@@ -141,7 +143,9 @@ def start_run(
         from ..search.plan import start_run
 
         with open_workers(cluster) as executor:  # raises before any file is written if there is no worker
-            new_run = start_run(out, options, encoders, tell=print_progress, earlier_plan=earlier_plan)
+            new_run = start_run(
+                out, options, encoders, tell=print_progress, earlier_plan=earlier_plan, start_time=start_time
+            )
             new_run.warn_of_recordings()
             with Lock(out), write_events(out, tensorboard):
                 execute_run(new_run, executor)

@@ -108,7 +108,7 @@ class LocalExecutor:
         statuses = run.database.statuses()
         keys = [key for key in stored.keys if statuses[key] not in FINISHED]
         if keys:
-            if time.monotonic() > self.until:
+            if self._is_late(bar, 0.0):
                 raise TimeLimitReached
             all_keys = stored.keys if path.exists() else keys  # a checkpoint may contain finished jobs
             jobs = {key: make_job(run.recordings, by_key[key], run.options.n_folds) for key in all_keys}
@@ -122,12 +122,13 @@ class LocalExecutor:
     ) -> None:
         population, key_of_job = self._load_population(run, jobs, keys, path, device)
         bar.subtract_finished(population)
-        checkpoint_time = time.monotonic()
+        checkpoint_time = epoch_start = time.monotonic()
 
         def after_epoch(population: Trainer) -> None:
-            nonlocal checkpoint_time
+            nonlocal checkpoint_time, epoch_start
             bar.add_epoch(population)
-            is_late = self._is_late(bar)
+            epoch_seconds, epoch_start = time.monotonic() - epoch_start, time.monotonic()
+            is_late = self._is_late(bar, epoch_seconds)
             is_due = is_late or is_stop_requested() or time.monotonic() - checkpoint_time > CHECKPOINT_EVERY
             if population.jobs and is_due:
                 save_checkpoint(path, population, [key_of_job[id(job)] for job in population.jobs])
@@ -143,9 +144,9 @@ class LocalExecutor:
             run.database.finish(key, outcome.record(), serialize_outcome(outcome))
             bar.add_outcome(outcome)
 
-    def _is_late(self, bar: Progress) -> bool:
-        """Return whether the time limit is reached, or is estimated to be reached before the stage is completed."""
-        seconds_left, spent = self.until - time.monotonic(), time.perf_counter() - bar.start
+    def _is_late(self, bar: Progress, epoch_seconds: float) -> bool:
+        """Return whether another epoch would end after the time limit, or the stage at its pace."""
+        seconds_left, spent = self.until - time.monotonic() - epoch_seconds, time.perf_counter() - bar.start
         is_known = math.isfinite(bar.seconds_needed) and spent > PACE_KNOWN_AFTER * (spent + seconds_left)
         return seconds_left < 0 or (is_known and bar.seconds_needed > seconds_left)
 

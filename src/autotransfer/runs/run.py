@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -37,6 +38,7 @@ from .options import RunOptions
 from .preparation import Preparation, check_encoder
 from .study import NAME, study_text
 
+PROBE_SECONDS = 15.0  # time limit of a report for measuring leakage; remaining folds are skipped
 RESERVED_NAMES = ("results.csv", "report.html", "model")  # files of a run that would replace a user's files
 
 Tell = Callable[[str], None]  # prints one line for the user
@@ -56,6 +58,7 @@ class Run:
     ) -> None:
         self.folder, self.database, self.options, self._prepared = folder, database, options, prepared
         self.encoders = encoders
+        self.start_time = time.monotonic()  # the time limit counts from here
         self.executor: Executor = RegressionExecutor() if options.task.is_numeric else LocalExecutor()
 
     @property

@@ -313,12 +313,14 @@ def start_run(
     tell: Tell | None = None,
     *,
     earlier_plan: Plan | None = None,
+    start_time: float | None = None,
 ) -> Run:
     """Start a run with its plan. earlier_plan: plan of another run, whose stages are repeated.
 
     tell: receives a description of the recordings, the reason for few folds, and the time limit.
+    start_time: time of the monotonic clock from which the time limit counts; default: now
     """
-    start = time.monotonic()
+    start_time = time.monotonic() if start_time is None else start_time
     check_unused(folder)
     prepared = prepare(options, encoders, recordings)
     plan = make_plan(prepared) if earlier_plan is None else earlier_plan.for_recordings(prepared)
@@ -329,5 +331,6 @@ def start_run(
         for line in lines:
             tell(line)
     run = Run.start(folder, prepared)
-    run.database.store_facts(plan=plan, requested_options=options, seconds_spent=time.monotonic() - start)
+    run.database.store_facts(plan=plan, requested_options=options)
+    run.start_time = start_time
     return run

@@ -18,14 +18,14 @@ from scipy.special import stdtrit
 
 from ..csv_tables import csv_text
 from ..files import write_atomically
-from ..machine import FEW_THREADS, count_cores, limit_threads
+from ..machine import count_cores, limit_threads
 from ..runs.choice import Choice, Ensemble, NamedSetting, Scores, Selection, StageScore, write_choice
 from ..runs.database import FINISHED, Entry
 from ..runs.executor import LocalExecutor, TimeLimitReached
 from ..runs.preparation import check_packages
 from ..runs.progress import OUT_OF_TIME
 from ..runs.results import finished_fits, results_table
-from ..runs.run import Run, Tell, check_same_data
+from ..runs.run import PROBE_SECONDS, Run, Tell, check_same_data
 from ..settings import Setting
 from ..training.progress import show_work
 from ..words import clock, count, score
@@ -40,7 +40,8 @@ from .plan import Plan, add_candidate_stages, make_plan, write_plan
 from .replay import replay_subjects
 from .selection import OnlineWeights, find_online_weights, select
 
-RESERVED = 0.1  # share of the time limit for the last result
+MARGIN = 1.5  # ratio of the time that is reserved for the last result to its estimate
+REHEARSALS = 0.03  # maximum share of the time that is used to time the steps of the last result
 RECENT = 2  # number of stages whose gains predict the gain of the next stage
 MIN_GAIN = 0.002  # gain of the score that is worth another stage
 LEVEL = 0.9  # quantile at the upper end of the 80 % interval
@@ -94,14 +95,17 @@ class PlanRunner:
     def __init__(self, run: Run, plan: Plan, tell: Tell, *, progress: bool | None, on_result: Callback | None) -> None:
         self.run, self.plan, self.tell, self.progress, self.on_result = run, plan, tell, progress, on_result
         load_fact = run.database.load_fact
-        self.start = time.monotonic() - (load_fact("seconds_spent", float) or 0.0)
+        self.start = run.start_time - (load_fact("seconds_spent", float) or 0.0)
         limit = None if plan.is_repeated else run.options.seconds
         self.seconds_allowed = load_fact("seconds_allowed", float) or limit or math.inf
         self.may_stop_early = run.options.has_stages and math.isfinite(self.seconds_allowed)  # if no gain is expected
         self.n_delivered = load_fact("delivered_stages", int) or 0
         self.stage_scores = load_fact("stage_scores", list[StageScore]) or []
         self.nested_weights = load_fact("nested_weights", list[dict[str, dict[str, float]]]) or []  # after each stage
-        self.result_seconds = 0.0  # seconds that the slowest interim result took
+        self.interim_seconds = 0.0  # seconds that the latest interim result took
+        self.result_seconds = load_fact("result_seconds", float) or 0.0  # estimate for the last result
+        self.last_to_interim = 1.0  # ratio of the estimate to the seconds of an interim result
+        self.rehearsal_seconds = 0.0
         self.selected: tuple[Choice, Predictions] | None = None  # result of `_select` after the last completed stage
         run.database.store_facts(plan=plan)
 
@@ -109,11 +113,17 @@ class PlanRunner:
     def seconds_spent(self) -> float:
         return time.monotonic() - self.start
 
-    @property
-    def seconds_left(self) -> float:
-        """Return the seconds until the computation of the last result must start."""
-        reserved = RESERVED * self.seconds_allowed if math.isfinite(self.seconds_allowed) else 0.0
-        return self.seconds_allowed - self.seconds_spent - max(reserved, self.result_seconds)
+    def seconds_left(self, number: int) -> float:
+        """Return the seconds until the computation of the last result must start, if a stage is part of it."""
+        n_before, n_after = (len(self._candidates(n)) for n in (self.n_delivered, number + 1))
+        growth = (1 + n_after / max(n_before, 1)) / 2  # about half of the time does not depend on the candidates
+        reserved = MARGIN * growth * self.result_seconds
+        if not all(setting.network.is_closed_form for setting in self._candidates(number + 1)):
+            reserved += PROBE_SECONDS  # the last report measures the leakage of networks
+        return self.seconds_allowed - self.seconds_spent - reserved
+
+    def _candidates(self, n_stages: int) -> list[Setting]:
+        return list(dict.fromkeys(setting for stage in self.plan.stages[:n_stages] for setting in stage.settings))
 
     def perform(self) -> Choice:
         for number in range(len(self.plan.stages)):
@@ -146,7 +156,7 @@ class PlanRunner:
             self._hide_fits(number)
             return False
         run.database.add(entries)
-        seconds = math.inf if number == 0 or stage.ignores_time_limit else self.seconds_left
+        seconds = math.inf if number == 0 or stage.ignores_time_limit else self.seconds_left(number)
         run.database.store_facts(limit=[seconds, time.time()] if math.isfinite(seconds) else [])
         self.tell(f"stage {number + 1} of {len(self.plan.stages)}, {stage.describe(len(run.folds()))}")
         start = time.monotonic()
@@ -163,8 +173,11 @@ class PlanRunner:
             run.database.store_facts(seconds_spent=self.seconds_spent)
         return True
 
-    def _has_time(self, number: int) -> bool:
-        """Return whether the time left suffices for a stage, estimated from finished fits of the same families."""
+    def _has_time(self, number: int, seconds_before: float = 0.0) -> bool:
+        """Return whether the time left suffices for a stage, estimated from finished fits of the same families.
+
+        seconds_before: seconds until the stage can start
+        """
         # Families without finished fits, and stages that have started before, are assumed to take no time.
         statuses, entries = self.run.database.statuses(), self._entries(number)
         stage_statuses = {statuses.get(entry.key) for entry in entries}
@@ -175,7 +188,8 @@ class PlanRunner:
             for entry in self.run.database.entries():
                 if entry.record is not None:
                     seconds.setdefault(entry.setting.family, []).append(entry.record.seconds)
-        return self.seconds_left > sum(fmean(seconds.get(entry.setting.family, [0.0])) for entry in entries)
+        fit_seconds = sum(fmean(seconds.get(entry.setting.family, [0.0])) for entry in entries)
+        return self.seconds_left(number) > seconds_before + fit_seconds
 
     def _hide_fits(self, number: int) -> None:
         """Hide the fits of a stage that was not completed. The run database keeps these fits for `resume`."""
@@ -191,26 +205,53 @@ class PlanRunner:
     def _deliver(self, *, is_last: bool = False) -> Choice:
         """Compute, write and return the result of all delivered stages. is_last: whether no stage follows."""
         start = time.monotonic()
-        with limit_threads(min(FEW_THREADS, count_cores())):
+        with limit_threads(1):  # the matrices are small, and threads would wait for each other and for other programs
             choice, online = self._make_choice(is_last=is_last)
-            with show_work("building models", progress=self.progress):
-                save_delivered_model(self.run, choice, None if online is None else online.weights)
+        with show_work("building models", progress=self.progress):
+            save_delivered_model(self.run, choice, None if online is None else online.weights)
         if self.run.options.has_stages and not is_last:  # predict can use the model from now on
             self.stage_scores[-1] = replace(self.stage_scores[-1], seconds=self.seconds_spent)
             choice = replace(choice, stages=self.stage_scores)
         self._write(choice, is_last=is_last)
-        self.result_seconds = max(self.result_seconds, time.monotonic() - start)
+        self.interim_seconds = time.monotonic() - start
+        if self.may_stop_early and not is_last and choice.end_reason is None:
+            self._estimate_last_result()
         return choice
+
+    def _estimate_last_result(self) -> None:
+        """Estimate the seconds of the last result from those of an interim result, which has fewer steps.
+
+        The other steps are timed on one subject, unless these rehearsals have taken too much of the time already.
+        """
+        if self.rehearsal_seconds <= REHEARSALS * self.seconds_spent and self.selected is not None:
+            start = time.monotonic()
+            choice, predictions = self.selected
+            n_subjects, windows = len(predictions), {subject: len(p) for subject, p in predictions.items()}
+            subject = min(windows, key=lambda one: abs(windows[one] - fmean(windows.values())))
+            with limit_threads(1), show_work("timing the last result", progress=self.progress):
+                online = self._find_online_weights([subject])
+                middle = time.monotonic()
+                replay_subjects(self.run, choice, {subject: predictions[subject]}, online)
+            end = time.monotonic()
+            # The last result fits weights on all subjects and without each of them, here without one of them.
+            other_seconds = (middle - start) * (n_subjects + 1) / 2 + (end - middle) * n_subjects
+            self.last_to_interim = 1 + other_seconds / self.interim_seconds
+            self.rehearsal_seconds += end - start
+        self.result_seconds = self.interim_seconds * self.last_to_interim
+        self.run.database.store_facts(result_seconds=self.result_seconds)
+
+    def _find_online_weights(self, subjects: Collection[int]) -> OnlineWeights | None:
+        stages = self.plan.stages[: self.n_delivered]
+        centered = list(dict.fromkeys(fit.setting for stage in stages for fit in stage.online_fits))
+        return find_online_weights(self.run, self._candidates(self.n_delivered), centered, subjects)
 
     def _make_choice(self, *, is_last: bool) -> tuple[Choice, OnlineWeights | None]:
         """Select, evaluate and diagnose, and replay held-out subjects for the last result."""
         run, has_stages = self.run, self.run.options.has_stages
         check_same_data(run.database, run.options, run.recordings)  # a mapped file may have been written to
-        stages = self.plan.stages[: self.n_delivered]
-        candidates = list(dict.fromkeys(setting for stage in stages for setting in stage.settings))
         with show_work("computing weights and scores", progress=self.progress):
             if not is_last or self.selected is None:
-                self.selected = self._select(candidates, is_last=is_last)
+                self.selected = self._select(self._candidates(self.n_delivered), is_last=is_last)
             choice, predictions = self.selected
         end_reason = self._end_reason(is_last=is_last) if has_stages else None
         is_last |= end_reason is not None
@@ -222,9 +263,8 @@ class PlanRunner:
         choice = replace(choice, baselines=baselines, skipped_baselines=skipped, fingerprint=fingerprint)
         online = None
         if choice.ensemble is not None and is_last and not run.options.task.is_numeric:
-            centered = list(dict.fromkeys(fit.setting for stage in stages for fit in stage.online_fits))
             with show_work("weights for online sessions", progress=self.progress):
-                online = find_online_weights(run, candidates, centered)
+                online = self._find_online_weights(predictions)
             with show_work("testing labels and unlabeled windows of held-out subjects", progress=self.progress):
                 choice = replace(choice, replay=replay_subjects(run, choice, predictions, online))
         if end_reason == OUT_OF_TIME or not has_stages:
@@ -258,7 +298,7 @@ class PlanRunner:
             return OUT_OF_TIME
         if self.may_stop_early and not expects_gain([stage.scores for stage in self.stage_scores]):
             return "no more gain was expected"
-        return None
+        return None if self._has_time(self.n_delivered, self.interim_seconds) else OUT_OF_TIME
 
     def _select(self, candidates: Sequence[Setting], *, is_last: bool) -> tuple[Choice, Predictions]:
         """Select from the candidates, evaluate and diagnose, and return the choice with its predictions."""

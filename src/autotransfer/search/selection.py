@@ -5,7 +5,7 @@ Models are selected from `Evidence`, which contains no test scores.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from ..preprocessing import strongest_adaptation
@@ -89,8 +89,13 @@ class OnlineWeights(NamedTuple):
     nested: dict[int, dict[Setting, float]]  # by subject: weights that are fitted without the subject
 
 
-def find_online_weights(run: Run, candidates: Sequence[Setting], centered: Sequence[Setting]) -> OnlineWeights | None:
-    """Return the weights of the online ensemble; None unless one of the `centered` linear models has a weight."""
+def find_online_weights(
+    run: Run, candidates: Sequence[Setting], centered: Sequence[Setting], subjects: Collection[int]
+) -> OnlineWeights | None:
+    """Return the weights of the online ensemble; None unless one of the `centered` linear models has a weight.
+
+    subjects: subjects whose nested weights are fitted
+    """
     if not centered:
         return None
     settings = [*candidates, *centered]
@@ -105,5 +110,6 @@ def find_online_weights(run: Run, candidates: Sequence[Setting], centered: Seque
         return None
     nested: dict[int, dict[Setting, float]] = {}
     for block in evidence.blocks:
-        nested |= dict.fromkeys(block, by_setting(evidence.without(block).weights(evidence.trained)))
+        if not set(block).isdisjoint(subjects):
+            nested |= dict.fromkeys(block, by_setting(evidence.without(block).weights(evidence.trained)))
     return OnlineWeights(weights, nested)
