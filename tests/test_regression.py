@@ -369,7 +369,7 @@ def test_run_report_predict(tmp_path: Path) -> None:
     np.savez(tmp_path / "new.npz", X=X, meta=json.dumps({"sfreq": 128.0}))
     assert "prediction" in call("predict", run, tmp_path / "new.npz").stdout
     for other in (("--abstain", 0.1), ("--adapt", "all")):
-        assert "predicts a continuous target" in str(call("predict", run, data, *other).exception)
+        assert "not available for a continuous target" in str(call("predict", run, data, *other).exception)
     assert "regression model" in str(call("export", run, "--format", "onnx").exception)
     cluster = call(*words, "--out", tmp_path / "no", "--cluster", "127.0.0.1:1")
     assert "--target continuous" in str(cluster.exception)

@@ -91,8 +91,8 @@ def check_types(record: Any, **labels: str) -> None:
     cls: Any = type(record)  # Any, because mypy does not regard every class as hashable
     for field, annotation, names, types in _plain_fields(cls):
         value = getattr(record, field)
-        if (plain := plain_value(value)) is not value:
-            value = plain
+        if (number := plain_value(value)) is not value:
+            value = number
             object.__setattr__(record, field, value)
         if not isinstance(value, types) or (isinstance(value, bool) and "bool" not in names):
             raise UserError(f"{labels.get(field, field)} is {shown(value)}; it must be of type {annotation}")

@@ -86,7 +86,7 @@ class Fold:
         return digest.hexdigest()
 
     def __str__(self) -> str:
-        test, validation = (printable(name_of(who)) for who in (self.test_subject, self.validation_subject))
+        test, validation = (printable(name_of(subject)) for subject in (self.test_subject, self.validation_subject))
         return (
             f"test {test} ({len(self.test)} windows), "
             f"validation {validation} ({len(self.validation)}), training {len(self.train)}"
@@ -183,10 +183,10 @@ def use_whole_subjects(recordings: Recordings) -> Recordings:
 
 
 def _with_subjects(recordings: Recordings, subject: Tensor, names: tuple[str, ...], units: Units | None) -> Recordings:
-    changed = copy.copy(recordings)
+    result = copy.copy(recordings)
     for name, value in {"subject": subject, "subjects": names, "units": units, "derived": {}}.items():
-        object.__setattr__(changed, name, value)
-    return changed
+        object.__setattr__(result, name, value)
+    return result
 
 
 def _find_sessions(recordings: Recordings) -> tuple[Rows, list[str]]:
@@ -205,10 +205,10 @@ def _number_sessions(recordings: Recordings, subjects: Rows) -> list[int]:
     counts = np.bincount(subjects, minlength=recordings.n_subjects)
     single = [str(recordings.subjects[position]) for position in np.flatnonzero(counts < 2).tolist()]
     if single:
-        more = f" and {len(single) - MAX_NAMES} more" if len(single) > MAX_NAMES else ""
+        suffix = f" and {len(single) - MAX_NAMES} more" if len(single) > MAX_NAMES else ""
         raise UserError(
             f"{len(single)} of {recordings.n_subjects} subjects have only one session "
-            f"({', '.join(map(shown, single[:MAX_NAMES]))}{more}); hold out subjects, or record two sessions of each"
+            f"({', '.join(map(shown, single[:MAX_NAMES]))}{suffix}); hold out subjects, or record two sessions of each"
         )
     return [rank % int(counts.min()) for n in counts.tolist() for rank in range(n)]
 
@@ -221,9 +221,9 @@ def _find_values(recordings: Recordings, name: str) -> tuple[Rows, list[str]]:
     column = recordings.columns[name]
     if column.labels is None:
         raise UserError(f"hold_out is {shown(name)}, which is a continuous column; give whole numbers or text in it")
-    if missing := int((column.values < 0).sum()):
+    if n_missing := int((column.values < 0).sum()):
         raise UserError(
-            f"the column {shown(name)} has no value for {missing} of {recordings.n_windows} windows; "
+            f"the column {shown(name)} has no value for {n_missing} of {recordings.n_windows} windows; "
             "add the values, or remove these windows"
         )
     codes, values = np.unique(column.values, return_inverse=True)
@@ -284,9 +284,9 @@ def check_scorable(recordings: Recordings) -> None:
     check_subjects(recordings)
     n_scored = len(scorable_subjects(recordings))
     if n_scored < MIN_SCORABLE:
-        needed = "windows of two classes" if recordings.targets is None else "a target that changes"
+        content = "windows of two classes" if recordings.targets is None else "a target that changes"
         raise UserError(
-            f"only {n_scored} of {recordings.n_subjects} subjects have {needed}; at least {MIN_SCORABLE} are needed"
+            f"only {n_scored} of {recordings.n_subjects} subjects have {content}; at least {MIN_SCORABLE} are needed"
         )
 
 

@@ -81,8 +81,8 @@ def grid_text(grid: object) -> str:
     if isinstance(grid, str) and grid.startswith("["):
         return _to_json(settings_of(grid))
     if isinstance(grid, str) or not isinstance(grid, Sequence):
-        listed = ", ".join(map(repr, GRIDS))
-        raise UserError(f"unknown grid {shown(grid)}; choose from {listed}, or give a list of settings or FILE.json")
+        names = ", ".join(map(repr, GRIDS))
+        raise UserError(f"unknown grid {shown(grid)}; choose from {names}, or give a list of settings or FILE.json")
     for setting in grid:
         if not isinstance(setting, Setting):
             raise UserError(f"a grid contains {shown(setting)}; give a list of settings, such as at.Setting()")

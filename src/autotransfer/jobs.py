@@ -125,7 +125,7 @@ class Outcome(Record):
 
     def __repr__(self) -> str:
         setting, fold = self.job.setting, self.job.fold
-        test, validation = (printable(name_of(who)) for who in (fold.test_subject, fold.validation_subject))
+        test, validation = (printable(name_of(subject)) for subject in (fold.test_subject, fold.validation_subject))
         failure = "" if self.failure is None else f"; {self.failure}"
         return (
             f"<{type(self).__name__} of {setting.name_relative_to(Setting())}: test {test}, validation {validation}, "

@@ -83,7 +83,7 @@ class CensoredClassifier(WindowClassifier):
     setting_ : Setting
         Setting of the network.
     subjects_, validation_subjects_ : list
-        Subjects of the data, and those held out for validation.
+        Subjects of the data, and subjects held out for validation.
     best_epoch_, history_ : int, dict
         Epoch whose weights are kept, and values by epoch.
     validation_score_ : float

@@ -129,18 +129,19 @@ def _open_run(
 
 def _check_same_run(run: Run, recordings: Recordings, options: RunOptions) -> None:
     """Raise if the folder holds a run on other data or with other options."""
-    stored, given = run.recordings, use_units(recordings, run.options.hold_out)
-    has_same_names = (stored.classes, stored.subjects, stored.sfreq) == (given.classes, given.subjects, given.sfreq)
-    digests = {name: digest for name, digest in column_digests(given).items() if digest}
-    old, new = run.database.require_fact("requested_options", RunOptions).to_dict(), options.to_dict()
-    changed = [name for name in {**new, **old} if name not in VARIABLE_OPTIONS and old.get(name) != new.get(name)]
-    changed.sort(key=lambda name: name == "max_epochs")  # last, because its default depends on other options
-    if not has_same_names or fingerprint(stored) != fingerprint(given):
+    stored, recordings = run.recordings, use_units(recordings, run.options.hold_out)
+    facts = [(data.classes, data.subjects, data.sfreq) for data in (stored, recordings)]
+    digests = {name: digest for name, digest in column_digests(recordings).items() if digest}
+    old_values, values = run.database.require_fact("requested_options", RunOptions).to_dict(), options.to_dict()
+    names = [name for name in {**values, **old_values} if old_values.get(name) != values.get(name)]
+    names = [name for name in names if name not in VARIABLE_OPTIONS]
+    names.sort(key=lambda name: name == "max_epochs")  # last, because its default depends on other options
+    if facts[0] != facts[1] or fingerprint(stored) != fingerprint(recordings):
         difference = "on other data"
     elif (column := find_changed_column(digests, stored)) is not None:
         difference = f"on data with another column {shown(column)}"
-    elif changed:
-        difference = f"with {changed[0]}={old.get(changed[0])!r}, not {new.get(changed[0])!r}"
+    elif names:
+        difference = f"with {names[0]}={old_values.get(names[0])!r}, not {values.get(names[0])!r}"
     else:
         return
     raise UserError(f"{run.folder} holds a run {difference}; choose another run_folder (None in cross-validation)")

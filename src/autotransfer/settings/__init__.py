@@ -126,11 +126,11 @@ class Setting:
     def name_relative_to(self, reference: Setting) -> str:
         """Return a name with all differences from a reference setting, such as 'paper_network with align online'."""
         family, differences = self._compare(reference)
-        head = self.name if family is None or self.penalty is not None else family
+        name = self.name if family is None or self.penalty is not None else family
         if family is not None and self.penalty is not None:
             differences |= {"encoder": self.encoder}
-        words = [name if value is True else f"{name} {value}" for name, value in differences.items()]
-        return head + (f" with {', '.join(words)}" if words else "")
+        words = [key if value is True else f"{key} {value}" for key, value in differences.items()]
+        return name + (f" with {', '.join(words)}" if words else "")
 
     def _compare(self, reference: Setting) -> tuple[str | None, dict[str, Any]]:
         """Return the model family if it differs from the reference, and differences that the family does not imply."""

@@ -43,9 +43,9 @@ class WeightAverage:
         share = torch.where(active & (steps > self.start), 1 / count, 0.0).to(values.dtype)
         self.values.lerp_(values, share[:, None])
 
-    def select(self, keep: Tensor) -> None:
+    def select(self, members: Tensor) -> None:
         """Keep only these members."""
-        self.values, self.start = self.values[keep], self.start[keep]
+        self.values, self.start = self.values[members], self.start[members]
 
 
 @contextmanager

@@ -60,13 +60,13 @@ class _CodePath:
         self._labels = None
         self.censor.after_step(active[self.index])
 
-    def select(self, keep: Tensor, index: Tensor) -> None:
-        """Keep only members `keep` of this path, which get the indices `index` in the population."""
+    def select(self, positions: Tensor, index: Tensor) -> None:
+        """Keep only the members at positions in this path. index: their new indices in the population."""
         self.index = index
-        self.censor.select(keep)
+        self.censor.select(positions)
         if self.critic_optimizer is not None:
-            self.critic_lr = self.critic_lr[keep]
-            self.critic_optimizer.select(keep)
+            self.critic_lr = self.critic_lr[positions]
+            self.critic_optimizer.select(positions)
             self.critic_optimizer.flat = FlatParameters(censor=self.censor)
 
 
@@ -123,15 +123,15 @@ class Censors:
         for path in self.paths:
             path.after_step(active)
 
-    def select(self, keep: Tensor) -> None:
-        """Keep only members keep (K,) of the population."""
-        new_index = {int(old): new for new, old in enumerate(keep.tolist())}
+    def select(self, members: Tensor) -> None:
+        """Keep only these members of the population."""
+        new_index = {member: position for position, member in enumerate(members.tolist())}
         paths = []
         for path in self.paths:
             positions = [i for i, member in enumerate(path.index.tolist()) if member in new_index]
             if positions:
-                index = torch.tensor([new_index[int(path.index[i])] for i in positions], device=keep.device)
-                path.select(torch.tensor(positions, device=keep.device), index)
+                index = torch.tensor([new_index[int(path.index[i])] for i in positions], device=members.device)
+                path.select(torch.tensor(positions, device=members.device), index)
                 paths.append(path)
         self.paths = paths
 

@@ -139,8 +139,8 @@ def find_thresholds(covered: Floats, levels: Floats) -> NDArray[np.int64]:
     # The maximum is needed, because a difference of sums that is 0 may be rounded to a number above 0.
     held_out = np.take_along_axis(covered, np.maximum(index, 0), 1).sum(0)  # Σ_k F_k(t₋ₖ(u)), decreasing in u
     coverage = (1 + held_out) / (1 + len(covered))
-    largest = np.searchsorted(-coverage, -(levels - ROUNDING), "right") - 1  # index of u*
-    return np.where(largest < 0, 0, np.searchsorted(total, u[np.maximum(largest, 0)], "right") - 1)
+    last_index = np.searchsorted(-coverage, -(levels - ROUNDING), "right") - 1  # index of u*
+    return np.where(last_index < 0, 0, np.searchsorted(total, u[np.maximum(last_index, 0)], "right") - 1)
 
 
 def confidence_threshold(probability: Sequence[Floats], shares: Floats) -> Floats:

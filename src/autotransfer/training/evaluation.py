@@ -22,8 +22,8 @@ class HeldOutRows:
     """Rows of the held-out sets (sides 0 and 1) of G groups in chunks."""
 
     def __init__(self, folds: Sequence[Fold], device: torch.device) -> None:
-        longest = max(len(fold.validation) + len(fold.test) for fold in folds)
-        chunks = -(-longest // CHUNK)
+        max_rows = max(len(fold.validation) + len(fold.test) for fold in folds)
+        chunks = -(-max_rows // CHUNK)
         rows = np.zeros((len(folds), chunks * CHUNK), dtype=np.int64)
         side = np.full((len(folds), chunks * CHUNK), -1, dtype=np.int64)
         for g, fold in enumerate(folds):
@@ -107,11 +107,11 @@ class Snapshots:
         row = torch.cat([train_loss[:, None], penalty[:, None], loss, scores], 1)
         self.history.index_copy_(1, epoch.view(1) - 1, row[:, None])
 
-    def select(self, keep: Tensor, chunks: Tensor) -> None:
+    def select(self, members: Tensor, chunks: Tensor) -> None:
         """Keep only these members and chunks."""
-        self.keeps_last = self.keeps_last[keep]
+        self.keeps_last = self.keeps_last[members]
         for name in STATE_NAMES:
-            setattr(self, name, getattr(self, name)[keep])
+            setattr(self, name, getattr(self, name)[members])
         self.log_probs = self.log_probs[:, chunks]
 
     def state(self) -> dict[str, Tensor]:

@@ -68,9 +68,9 @@ class FlatParameters:
         for path, module, name, _ in list(self._named_tensors("_buffers")):
             module._buffers[name] = buffers[path]
 
-    def select(self, keep: Tensor) -> None:
+    def select(self, members: Tensor) -> None:
         """Keep only these members (k,)."""
-        self.values, self.stats = self.values[keep], self.stats[keep]
+        self.values, self.stats = self.values[members], self.stats[members]
         self._bind_views()
 
     def gradient(self, loss: Tensor) -> Tensor:

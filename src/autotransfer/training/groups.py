@@ -92,9 +92,9 @@ class MemberGroups:
                 balanced_batches = BalancedBatches(rows, self.y, subjects, self.batch_size, BALANCES[kind])
                 self._balanced.append((torch.tensor(chunk), _keys([self.jobs[g] for g in chunk]), balanced_batches))
 
-    def select(self, keep: Tensor) -> Tensor:
+    def select(self, members: Tensor) -> Tensor:
         """Keep only these members and their groups, and return the indices of these groups."""
-        groups, group_of_member = self.group_of_member[keep].unique(return_inverse=True)  # type: ignore[no-untyped-call]  # torch's
+        groups, group_of_member = self.group_of_member[members].unique(return_inverse=True)  # type: ignore[no-untyped-call]  # torch's
         self.group_of_member = group_of_member
         self._is_one_to_one = group_of_member.tolist() == list(range(len(groups)))
         indices = groups.tolist()
@@ -104,7 +104,7 @@ class MemberGroups:
         self.keys, self.subject_index = self.keys[groups], self.subject_index[groups]
         self.class_counts = self.class_counts[groups]
         self._collect_batches()
-        return torch.tensor(indices, dtype=torch.long, device=keep.device)
+        return torch.tensor(indices, dtype=torch.long, device=members.device)
 
 
 class _ShuffledGroups(NamedTuple):

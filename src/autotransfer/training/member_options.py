@@ -40,9 +40,9 @@ class MemberOptions:
             warm_up=as_tensor([0.0 if penalty is None else penalty.warm_up for penalty in penalties]),
         )
 
-    def select(self, keep: Tensor) -> Self:
+    def select(self, members: Tensor) -> Self:
         """Return the options of these members."""
-        return type(self)(*(getattr(self, field.name)[keep] for field in fields(self)))
+        return type(self)(*(getattr(self, field.name)[members] for field in fields(self)))
 
     def strength_at(self, epoch: Tensor) -> Tensor:
         """Return strengths (P,) at an epoch, counted from 1: 0 at the first, `strength` after `warm_up` epochs."""

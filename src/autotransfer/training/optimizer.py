@@ -34,10 +34,10 @@ class AdamW:
             return
         update(self.flat.values, self.first, self.second, self.steps, grads, lr, self.weight_decay, active)
 
-    def select(self, keep: Tensor) -> None:
+    def select(self, members: Tensor) -> None:
         """Keep only these members. The caller selects them in `flat`."""
-        self.weight_decay = self.weight_decay[keep]
-        self.first, self.second, self.steps = self.first[keep], self.second[keep], self.steps[keep]
+        self.weight_decay = self.weight_decay[members]
+        self.first, self.second, self.steps = self.first[members], self.second[members], self.steps[members]
 
     def state(self) -> dict[str, Tensor]:
         return {"first": self.first, "second": self.second, "steps": self.steps}

@@ -103,7 +103,7 @@ def pack(
         else:
             size = int(limit)
         n_busy_workers = max(1, round(workers * len(positions) / len(jobs)))
-        # Populations get equal sizes, because the last one would be small if all others were full.
+        # Populations have equal sizes. Full populations would leave a small last population.
         count = max(-(-len(positions) // size), min(n_busy_workers, len(positions)))
         edges = [len(positions) * i // count for i in range(count + 1)]
         populations += [positions[start:stop] for start, stop in pairwise(edges)]

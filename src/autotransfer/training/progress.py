@@ -139,8 +139,8 @@ class Progress:
 
     def _describe_remaining_time(self) -> str:
         """Return the remaining time, such as '0:20 left' or '1:05 left until the time limit'."""
-        needed, limit = self.seconds_needed, max(0.0, self.deadline - time.monotonic())
-        return f"{clock(needed)} left" if needed <= limit else f"{clock(limit)} left until the time limit"
+        seconds, limit = self.seconds_needed, max(0.0, self.deadline - time.monotonic())
+        return f"{clock(seconds)} left" if seconds <= limit else f"{clock(limit)} left until the time limit"
 
     @property
     def seconds_left(self) -> float:

@@ -45,24 +45,24 @@ class Trainer:
     def __init__(self, jobs: Sequence[Job], windows: Windows, encoders: Encoders | None = None) -> None:
         recordings, device, dtype = windows.recordings, windows.device, windows.dtype
         settings = [job.setting for job in jobs]
-        first, n_members = settings[0], len(jobs)
+        setting, n_members = settings[0], len(jobs)  # options that differ between members are in `options`
         self.row_loss = task_of(recordings.target).row_loss or weighted_nll
         self.jobs, self.size = list(jobs), n_members
         self.has_tried_kernels = False
         self.step_key = (recordings.n_channels, recordings.n_times, *program_of(recordings, jobs[0]))
-        self.groups = MemberGroups(recordings, jobs, min(first.training.batch_size, len(jobs[0].fold.train)), device)
+        self.groups = MemberGroups(recordings, jobs, min(setting.training.batch_size, len(jobs[0].fold.train)), device)
         folds = [job.fold for job in self.groups.jobs]
         self.prepared = PreparedWindows(windows, [fold.train for fold in folds], [fold.held_out_rows for fold in folds])
         self.y, self.in_memory = windows.y, windows.in_memory
-        self.augmentation = first.augmentation
-        self.n_signals = first.preprocessing.n_signal_channels(recordings.n_channels, recordings.n_times)
+        self.augmentation = setting.augmentation
+        self.n_signals = setting.preprocessing.n_signal_channels(recordings.n_channels, recordings.n_times)
         self.held_out = HeldOutRows(folds, device)
         self.device, self.options = device, MemberOptions.from_settings(settings, device, dtype)
         self.weights = class_weights(self.groups.class_counts.to(dtype))[self.groups.group_of_member]  # (P, C)
 
         seeds = [key_of("weights", job.fold.training_key, job.seed) for job in jobs]
         self.members = Members(
-            first, size_of(recordings, first), seeds, encoders=encoders, device=device, dtype=dtype
+            setting, size_of(recordings, setting), seeds, encoders=encoders, device=device, dtype=dtype
         )  # fmt: skip
         self.net, self.classifier = self.members.net, self.members.classifier
         only_scales = all(isinstance(step, Scaling) for step in self.augmentation)
@@ -90,8 +90,8 @@ class Trainer:
         self.finished_members: set[int] = set()  # finished members that are still in the stack
         self._cached_plan: tuple[int, Tensor] | None = None  # an epoch and its plan
         keeps_last = torch.tensor([setting.training.checkpoint != "best" for setting in settings], device=device)
-        longest = max(setting.max_epochs for setting in settings)
-        self.snapshots = Snapshots(self.flat, recordings.n_classes, longest, keeps_last, len(self.held_out.rows))
+        max_epochs = max(setting.max_epochs for setting in settings)
+        self.snapshots = Snapshots(self.flat, recordings.n_classes, max_epochs, keeps_last, len(self.held_out.rows))
         self.average = WeightAverage.from_settings(settings, self.groups, self.flat)
         uses_graph = device.type == "cuda" and windows.in_memory and bool(self.net.is_capturable)
         self.step = GraphFunction(self._next_step, uses_graph=uses_graph)
@@ -301,23 +301,23 @@ class Trainer:
 
     def select(self, members: Sequence[int]) -> None:
         """Keep only these members in the stack."""
-        new_index = {member: index for index, member in enumerate(members)}
+        new_index = {member: position for position, member in enumerate(members)}
         self.finished_members = {new_index[member] for member in self.finished_members if member in new_index}
-        keep = torch.tensor(list(members), dtype=torch.long, device=self.device)
+        index = torch.tensor(list(members), dtype=torch.long, device=self.device)
         self.jobs = [self.jobs[member] for member in members]
         self.seconds = [self.seconds[member] for member in members]
-        self.options = self.options.select(keep)
-        self.weights, self.losses, self.decay = self.weights[keep], self.losses[:, keep], self.decay[keep]
-        groups = self.groups.select(keep)
+        self.options = self.options.select(index)
+        self.weights, self.losses, self.decay = self.weights[index], self.losses[:, index], self.decay[index]
+        groups = self.groups.select(index)
         chunks = self.held_out.select(groups)
         self.prepared.select(groups)
-        self.flat.select(keep)
+        self.flat.select(index)
         self.net.members = len(members)
-        self.optimizer.select(keep)
-        self.censors.select(keep)
-        self.snapshots.select(keep, chunks)
+        self.optimizer.select(index)
+        self.censors.select(index)
+        self.snapshots.select(index, chunks)
         if self.average is not None:
-            self.average.select(keep)
+            self.average.select(index)
         self._allocate_plan()
 
     def state(self) -> dict[str, Tensor]:
