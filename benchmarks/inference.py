@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from autotransfer.report.wording import probability, share
-from autotransfer.training.intervals import bootstrap_interval, expanded_tail
+from autotransfer.training.intervals import expanded_tail, mean_interval
 from autotransfer.words import range_words, score, signed
 
 from .markdown import markdown
@@ -36,19 +36,19 @@ class Mean:
         return signed(self.value) if self.interval is None else f"{signed(self.value)} ({range_words(self.interval)})"
 
 
-def estimate_mean(values: Sequence[float] | NDArray[np.float64] | pd.Series[float], *, seed: int = 0) -> Mean:
+def estimate_mean(values: Sequence[float] | NDArray[np.float64] | pd.Series[float]) -> Mean:
     """Return the mean of differences (n,) and its interval."""
-    return Mean(float(np.mean(values)), bootstrap_interval(values, seed=seed))
+    return Mean(float(np.mean(values)), mean_interval(values))
 
 
-def mean_over_subjects(differences: Differences, *, seed: int = 0) -> Mean:
+def mean_over_subjects(differences: Differences) -> Mean:
     """Return the mean over all subjects, each counted once."""
-    return estimate_mean(all_values(differences), seed=seed)
+    return estimate_mean(all_values(differences))
 
 
-def mean_over_sets(differences: Differences, *, seed: int = 0) -> Mean:
-    """Return the mean over data sets. The interval resamples the means of the sets."""
-    return estimate_mean(_means(differences), seed=seed)
+def mean_over_sets(differences: Differences) -> Mean:
+    """Return the mean over data sets, with an interval from the means of the sets."""
+    return estimate_mean(_means(differences))
 
 
 def mean_over_both(differences: Differences, *, seed: int = 0, resamples: int = HIERARCHICAL) -> Mean:

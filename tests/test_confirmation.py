@@ -11,7 +11,7 @@ from benchmarks.evidence import collect_baselines, read_baseline_rows, select_be
 from benchmarks.markdown import bold_best
 from scipy import stats
 
-from autotransfer.training.intervals import bootstrap_interval
+from autotransfer.training.intervals import mean_interval
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 
@@ -32,7 +32,7 @@ def test_the_interval_of_sets_and_subjects_covers_the_mean() -> None:
         low, high = inference.mean_over_both(nested(seed), resamples=500).interval or (0, 0)
         both += low <= 0.05 <= high
         everyone = [value for people in nested(seed).values() for value in people.values()]
-        low, high = bootstrap_interval(everyone, seed=0, resamples=500) or (0, 0)
+        low, high = mean_interval(everyone) or (0, 0)
         people += low <= 0.05 <= high
     assert both >= 55
     assert people < 48

@@ -75,7 +75,7 @@ class RunEstimator(WindowEstimator):
             self._set_attributes(run, choice)
         self.choice_, self.verdict_ = schema.to_values(choice), choice.headline
         metric, expected = choice.task.metric(choice.metric), choice.next_subject
-        limits = (metric.lowest, metric.highest)
+        limits = metric.limits
         self.next_subject_ = limits if expected is None else (expected.low, expected.high)
         self.best_setting_ = model.candidates[int(np.argmax(model.card.weights))].setting
         return model

@@ -7,7 +7,7 @@ from itertools import chain
 
 from ..folds import SUBJECT
 from ..tasks import label_of
-from ..training.intervals import bootstrap_interval
+from ..training.intervals import mean_interval
 from ..words import range_words, score, signed
 from . import plot
 from .comparison import DELIVERED, best_baseline, find_model, finite_scores, list_models
@@ -34,15 +34,14 @@ def draw_subjects(summary: Summary) -> Figure | None:
     titles[0], means[0] = "<b>AutoTransfer, delivered</b>", f"<b>{means[0]}</b>"
     names = [f"{titles[0]}; worst: subject {format_label(subjects[0], 12)}", *titles[1:]]
     heights, layout, height = plot.dot_rows(values, x_axis, names, means)
-    data, bands = [], []
+    data, bands, limits = [], [], summary.choice.task.metric(summary.choice.metric).limits
     for i, row in enumerate(models):
         fill, soft = (ACCENT, SOFT) if row is delivered else (GREY, plot.GREY_SOFT)
         texts = [f"{titles[i]}<br>subject {format_label(who)}: {score(value)}" for who, value in row.scores.items()]
         look = {"opacity": 0.85, "size": plot.DOT}
         data.append(plot.points(values[i], heights[i], titles[i], fill=fill, text=texts, marker=look))
-        bands += _band(
-            row.mean, bootstrap_interval(list(row.scores.values()), seed=0), fill, soft, y0=i - 0.3, y1=i + 0.3
-        )
+        interval = mean_interval(list(row.scores.values()), limits)
+        bands += _band(row.mean, interval, fill, soft, y0=i - 0.3, y1=i + 0.3)
     tables = {row.label: row.scores for row in models}
     tables |= {label_of(name): finite_scores(scores) for name, scores in summary.choice.other_metrics.items()}
     head = {"annotations": [plot.note("mean", x=1, y=-0.5, fill=MUTED, xshift=12)], "shapes": bands}

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from ..training.intervals import MIN_SUBJECTS_TO_TEST as MIN_SUBJECTS_TO_TEST
-from ..training.intervals import bootstrap_interval
+from ..training.intervals import mean_interval
 from ..words import score
 
 MOST_TO_ENUMERATE = 50  # maximum of subjects for the exact test; with more, the normal approximation is used
@@ -70,7 +70,7 @@ def compare_paired(first: Mapping[str, float], second: Mapping[str, float]) -> P
         first=summarize(a),
         second=summarize(b),
         mean=float(difference.mean()),
-        interval=bootstrap_interval(difference, seed=0),
+        interval=mean_interval(difference),
         p=signed_rank_p(difference),
         wins=int((difference > 0).sum()),
         ties=int((difference == 0).sum()),

@@ -21,7 +21,7 @@ from ..recordings.labels import label_names
 from ..recordings.targets import parse_targets
 from ..tasks import Metric, Task
 from ..tasks.classification import BALANCED_ACCURACY, CLASSIFICATION_TASK
-from ..training.intervals import bootstrap_interval
+from ..training.intervals import mean_interval
 from ..words import count, score
 from .escaping import shorten_label
 from .statistics import summarize
@@ -132,7 +132,7 @@ class SubjectScores:
         y_by_subject = [self.y[self.windows[name]] for name, value in by_subject.items() if math.isfinite(value)]
         guessing = metric.chance(y_by_subject or [self.y], len(self.classes)) if self.classes else math.nan
         chance = f" ({self.task.chance_words(guessing)})" if math.isfinite(guessing) else ""
-        limits = bootstrap_interval(values, seed=0)
+        limits = mean_interval(values, metric.limits)
         lines = [f"Not clearly better than {self.task.guess}{chance}"] if limits and limits[0] <= guessing else []
         if len(by_subject) == 1:
             ((subject, value),) = by_subject.items()

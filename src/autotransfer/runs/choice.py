@@ -20,7 +20,7 @@ from ..tasks import Task, task_of
 from ..tasks.classification import BALANCED_ACCURACY, CLASSIFICATION
 from ..training.centering import CenteringRule
 from ..training.conformal import REPORTED_COVERAGE, Intervals, Thresholds
-from ..training.intervals import NextSubject, bootstrap_interval, check_at_least, next_subject
+from ..training.intervals import UNLIMITED, NextSubject, check_at_least, mean_interval, next_subject
 from .headline import BestBaseline, best_baseline, headline
 
 Scores = dict[str, float]  # by subject or by the name of a setting
@@ -239,10 +239,11 @@ class StageScore:
 
     @classmethod
     def from_scores(
-        cls, name: str, number: int, seconds: float, scores: Scores, by_subject: Scores | None = None
-    ) -> StageScore:
+        cls, name: str, number: int, seconds: float, scores: Scores, by_subject: Scores | None = None,
+        limits: tuple[float, float] = UNLIMITED,
+    ) -> StageScore:  # fmt: skip
         values = list((scores if by_subject is None else by_subject).values())
-        interval = list(bootstrap_interval(values, seed=0) or ())
+        interval = list(mean_interval(values, limits) or ())
         mean = math.fsum(values) / len(values)
         return cls(name=name, number=number, seconds=seconds, scores=scores, score=mean, interval=interval)
 
@@ -382,14 +383,14 @@ class Choice(Diagnosis, Evaluation, Selection):
     @cached_property
     def interval(self) -> tuple[float, float] | None:
         """Return the 95 % interval of the mean score over subjects; None for a single subject."""
-        return bootstrap_interval(list(self.estimate.values()), seed=0)
+        return mean_interval(list(self.estimate.values()), self.task.metric(self.metric).limits)
 
     @property
     def is_guessing(self) -> bool:
         """Return whether the model is not clearly better than guessing."""
         if self.guessing:
             gains = [value - self.guessing[s] for s, value in self.estimate.items() if s in self.guessing]
-            limits = bootstrap_interval(gains, seed=0)
+            limits = mean_interval(gains)
             return limits is None or limits[0] <= 0
         return self.chance is not None and self.interval is not None and self.interval[0] <= self.chance
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..tasks import Task, label_of
-from ..training.intervals import MIN_SUBJECTS_TO_TEST, bootstrap_interval
+from ..training.intervals import MIN_SUBJECTS_TO_TEST, mean_interval
 from ..words import count, printable, range_words, score, signed
 
 ROUNDING = 1e-9  # rounding error of a difference of scores
@@ -53,7 +53,7 @@ def best_baseline(estimate: Mapping[str, float], baselines: Mapping[str, Mapping
     name = max(means, key=means.__getitem__)
     differences = [estimate[subject] - baselines[name][subject] for subject in subjects[name]]
     differences = [0.0 if abs(difference) <= ROUNDING else difference for difference in differences]
-    n, interval = len(differences), bootstrap_interval(differences, seed=0)
+    n, interval = len(differences), mean_interval(differences)
     return BestBaseline(name, means[name], n, sum(differences) / n, interval)
 
 

@@ -318,8 +318,9 @@ class PlanRunner:
             number = self.n_delivered - 1
             seconds = self.stage_scores[-1].seconds if is_last else self.seconds_spent
             score = StageScore.from_scores(
-                self.plan.stages[number].name, number, seconds, scores, run.average_units(scores)
-            )
+                self.plan.stages[number].name, number, seconds, scores, run.average_units(scores),
+                run.options.scoring.limits,
+            )  # fmt: skip
             self.stage_scores = [*self.stage_scores[:number], score]
             self.nested_weights = [*self.nested_weights[:number], selection.ensemble.nested]
             if self.may_stop_early:

@@ -34,6 +34,10 @@ class Metric:
     allows_one_value: bool = False  # whether y may have one class or one value only
     short: str | None = None  # short name for the command line
 
+    @property
+    def limits(self) -> tuple[float, float]:
+        return self.lowest, self.highest
+
     def score(self, y: NDArray[Any], predicted: Floats, weight: Weights = None) -> float:
         """Return the score of probabilities (N, C) or numbers (N,) for y (N,); NaN if y has only one value."""
         if not self.allows_one_value and len(np.unique(y)) < 2:
