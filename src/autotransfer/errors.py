@@ -48,8 +48,8 @@ def user_stacklevel() -> int:
 
 def plain_value(value: Any) -> Any:
     """Return a NumPy scalar as a Python number, and anything else unchanged."""
-    scalar = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
-    return value.item() if scalar else value
+    is_scalar = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
+    return value.item() if is_scalar else value
 
 
 def is_off(value: Any) -> bool:

@@ -20,7 +20,7 @@ def count_cores() -> int:
 
 
 def available_memory() -> int | None:
-    """Return the free memory in bytes within the limit of a container, or the physical memory if it is unknown."""
+    """Return the free memory in bytes, or the physical memory if unknown, within the limit of a container."""
     limits = [n for n in (_free_memory(), _container_memory()) if n is not None]
     return min(limits) if limits else None
 
@@ -38,7 +38,7 @@ def _free_memory() -> int | None:
 
 
 def _container_memory() -> int | None:
-    """Return the bytes that a container leaves to this process; None without such a limit."""
+    """Return the bytes that a container leaves to this process; None without a limit."""
     pairs = [("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")]
     free = []
     for folder in _group_folders():
@@ -81,8 +81,8 @@ def _core_quota() -> float | None:
 def _group_folders() -> list[Path]:
     """Return the folders of this process's control groups, the outermost first."""
     lines = (_read(Path("/proc/self/cgroup")) or "").splitlines()
-    unified = next((line for line in lines if line.startswith("0::")), "")
-    inner = CGROUP / unified.removeprefix("0::").lstrip("/")
+    group = next((line for line in lines if line.startswith("0::")), "")
+    inner = CGROUP / group.removeprefix("0::").lstrip("/")
     return [CGROUP, *(folder for folder in (inner, *inner.parents) if CGROUP in folder.parents)]
 
 

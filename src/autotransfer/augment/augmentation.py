@@ -26,7 +26,7 @@ class TrainingBatch(NamedTuple):
 class Augmentation(ABC):
     """Augmentation with its hyperparameters, a frozen dataclass.
 
-    The keyword of `Setting` for the first field is the augmentation's name; keywords of other fields have their names.
+    In `Setting`, the keyword of the first field is the name of the augmentation. Other fields are keywords themselves.
     """
 
     needs_signals: ClassVar[bool] = False  # whether windows must be signals, not features made by `represent`

@@ -15,7 +15,7 @@ from .augmentation import BELOW_ONE, Scaling, TrainingBatch
 class ChannelMask(Scaling):
     """Masking of random channels of a window with zeros."""
 
-    probability: float = 0.1  # of masking a channel
+    probability: float = 0.1  # probability of masking a channel
 
     name, rule, limit = "channel_mask", "lie in (0, 1)", BELOW_ONE
 

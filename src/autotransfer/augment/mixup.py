@@ -19,7 +19,7 @@ from .augmentation import Augmentation, TrainingBatch
 class Mixup(Augmentation):
     """Mixture of a window with another subject's window of the same class."""
 
-    share: float = 0.3  # maximum share of the partner, which is drawn uniformly from 0
+    share: float = 0.3  # largest share of the partner; shares are drawn uniformly between 0 and this share
 
     name, rule, limit = "mixup", "be a share in (0, 0.5]", 0.5
 

@@ -41,7 +41,7 @@ class Setting:
     """
 
     penalty: Penalty | None
-    encoder: str  # name in ENCODERS, or of a user's factory
+    encoder: str  # name in ENCODERS, or name of a user's factory
     network: EncoderOptions
     preprocessing: Preprocessing
     augmentation: tuple[Augmentation, ...]

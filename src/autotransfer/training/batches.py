@@ -70,7 +70,7 @@ class BalancedBatches:
         self.batch_size, self.balance = batch_size, balance
         self.sizes = np.array(list(map(len, rows)))
         self.rows, self.group = np.concatenate(rows), np.repeat(np.arange(len(rows)), self.sizes)
-        self.position = np.concatenate([np.arange(size) for size in self.sizes])  # of a row in its group
+        self.position = np.concatenate([np.arange(size) for size in self.sizes])  # position of a row in its group
         label = y[self.rows]
         group_subject = np.concatenate([s[group_rows] for s, group_rows in zip(subject, rows, strict=True)])
         # One number per subject and group: a subject of two groups has two numbers.
@@ -100,7 +100,8 @@ class BalancedBatches:
         subjects = _draw_subjects(self.subjects_per_group, self.subjects_per_batch, subject_draws)
         count_draws = uniform(count_keys, int(self.subjects_per_batch.max())).numpy()
         n_blocks = _share_blocks(per_batch, self.subjects_per_batch, count_draws)
-        subject = np.repeat((self.first_subject[:, None, None] + subjects).ravel(), n_blocks.ravel())  # of every block
+        # subject of every block
+        subject = np.repeat((self.first_subject[:, None, None] + subjects).ravel(), n_blocks.ravel())
         order = np.argsort(subject, kind="stable")
         n_earlier = np.empty(subject.size, dtype=np.int64)  # number of earlier blocks of this subject
         first_block = np.searchsorted(subject[order], np.arange(self.n_subjects))
@@ -134,7 +135,7 @@ def _make_blocks(rows: Ints, y: Ints, subject: Ints, size: int, draws: NDArray[n
     """Return blocks (n, size) of each subject's shuffled rows, and each subject's first block and number of blocks."""
     # A cell is the rows of one class of a subject. A block has rows of one cell, and the cells of a subject alternate
     # evenly. Rows that do not fill a block are left out of this epoch. Rare cells, with less than a block, share mixed
-    # blocks. draws (3, N) in [0, 1) order the rows, the cells that begin with a row, and the mixed blocks that do.
+    # blocks. draws (3, N) in [0, 1) order rows, and cells and mixed blocks by the draw of their first row.
     order = np.lexsort((draws[0], y, subject))
     rows, y, subject = rows[order], y[order], subject[order]
     _, first, cell, cell_sizes = np.unique(
@@ -151,7 +152,7 @@ def _make_blocks(rows: Ints, y: Ints, subject: Ints, size: int, draws: NDArray[n
     is_rare = blocks_per_cell[cell] == 0
     rest = np.flatnonzero(~fills_block)
     rest = rest[np.lexsort((phase[cell[rest]], ~is_rare[rest], subject[rest]))]  # rare cells first
-    # As many mixed blocks as rare rows need. A subject's rows are repeated to fill the last one.
+    # Mixed blocks hold all rows of rare cells. Rows of the subject are repeated to fill the last mixed block.
     rare_subjects, n_rare = np.unique(subject[is_rare], return_counts=True)
     n_mixed = -(-n_rare // size)  # mixed blocks of these subjects
     start, stop = np.searchsorted(subject[rest], [rare_subjects, rare_subjects + 1])

@@ -30,7 +30,7 @@ ClassIds = NDArray[np.int64]
 
 UNANSWERED = "unanswered"  # predicted instead of a class if classes are text
 N_LEVELS = 99  # thresholds are stored for coverages and shares of windows of 0.01 … 0.99
-MIN_SUBJECTS = 3  # held-out subjects to fit thresholds to
+MIN_SUBJECTS = 3  # smallest number of held-out subjects to fit thresholds to
 REPORTED_COVERAGE = 0.9  # coverage of the intervals that a run reports
 MAX_THRESHOLDS = 2000  # largest number of thresholds to try
 N_VALUES_OF_U = 2000  # number of values of u to try
@@ -90,7 +90,7 @@ def _is_monotone(values: Any, sign: int) -> bool:
 
 
 def check_share(name: str, value: object) -> float:
-    """Return a coverage above 0, or another share of at least 0, as a float; raise unless it is below 1."""
+    """Return a share as a float; raise unless it is below 1 and at least 0, or above 0 for a coverage."""
     number = plain_value(value)
     limits, example = ("above 0", "0.9") if name == "coverage" else ("at least 0", "0.2")
     if (
@@ -135,7 +135,7 @@ def find_thresholds(covered: Floats, levels: Floats) -> NDArray[np.int64]:
     uncovered = 1 - covered
     total = uncovered.sum(0)
     u = np.linspace(0, len(covered), N_VALUES_OF_U + 1) + ROUNDING
-    index = np.stack([np.searchsorted(total - curve, u, "right") - 1 for curve in uncovered])  # of t₋ₖ(u)
+    index = np.stack([np.searchsorted(total - curve, u, "right") - 1 for curve in uncovered])  # t₋ₖ(u)
     # The maximum is needed, because a difference of sums that is 0 may be rounded to a number above 0.
     held_out = np.take_along_axis(covered, np.maximum(index, 0), 1).sum(0)  # Σ_k F_k(t₋ₖ(u)), decreasing in u
     coverage = (1 + held_out) / (1 + len(covered))
