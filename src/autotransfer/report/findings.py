@@ -173,7 +173,7 @@ def describe_model(choice: Choice) -> str:
     if choice.ensemble is not None:
         sentence = f"The delivered model is a {describe_ensemble(choice.ensemble)}."
         for family, weight in list(choice.ensemble.families.items())[:1]:
-            sentence += f" The largest weight, {share(weight)}, is on {family_words(family)}."
+            sentence += f" The largest weight, {share(weight)}, is on the model family {family_words(family)}."
         return sentence
     if not choice.is_paper_network_chosen:
         return f"The delivered model is {choice.chosen.name}, which had the best validation scores."

@@ -193,10 +193,10 @@ def tabulate_sets(summary: Summary) -> Table | None:
     scores = None if summary.choice is None else summary.choice.prediction_sets
     if scores is None or not scores.coverage:
         return None
-    rows = [
-        [required, share(mean_of(coverage)), share(min(coverage.values())), f"{mean_of(scores.set_size[required]):.1f}"]
-        for required, coverage in scores.coverage.items()
-    ]
+    rows = []
+    for level, coverage in scores.coverage.items():
+        shares = map(share, (float(level), mean_of(coverage), min(coverage.values())))
+        rows.append([*shares, f"{mean_of(scores.set_size[level]):.1f}"])
     heads = ("required coverage", "windows whose set contains the true class", "worst subject", "classes per set")
     return Table("Prediction sets: means over subjects, with thresholds from the other subjects", heads, rows)
 
@@ -207,7 +207,7 @@ def tabulate_abstention(summary: Summary) -> Table | None:
     if scores is None or not scores.answered_accuracy:
         return None
     rows = [
-        [required, share(1 - mean_of(scores.answered_share[required])), score(mean_of(accuracy)),
+        [share(float(required)), share(1 - mean_of(scores.answered_share[required])), score(mean_of(accuracy)),
          score(min(accuracy.values()))]
         for required, accuracy in scores.answered_accuracy.items()
     ]  # fmt: skip

@@ -86,8 +86,8 @@ def difference_axis(title: str, values: Iterable[float], *, least: float) -> Jso
     finite = [value for value in values if math.isfinite(value)]
     ends = min(0.0, *finite, 0.0), max(0.0, *finite, 0.0)
     low, high = (side * max(abs(end), least) if end else 0.0 for side, end in zip((-1, 1), ends, strict=True))
-    margin = 0.12 * max(high - low, least)
-    look: Json = {"zeroline": True, "zerolinecolor": MUTED, "tickformat": "+.2f", "nticks": 6}
+    margin = 0.12 * (high - low) or least
+    look: Json = {"zeroline": True, "zerolinecolor": MUTED, "tickformat": "+.3~f", "nticks": 6}
     return plain_axis(title, range=[low - margin, high + margin], **look)
 
 

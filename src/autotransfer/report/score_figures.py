@@ -88,7 +88,7 @@ def draw_differences(summary: Summary) -> Figure | None:
         key="differences",
         title="Gain or loss of every subject",
         caption=f"Score of the delivered model minus the score of {baseline.label}. Subjects with the lowest score of "
-        f"{baseline.label} come first. {mean}{interval}.",
+        f"{baseline.label} come first. {mean}{interval}. If the band includes zero, the difference may be chance.",
         data=[*stems, plot.points([*range(len(names))], values, "difference", fill=fills, text=texts)],
         layout={
             "xaxis": plot.names_axis(names, "test subject"),
