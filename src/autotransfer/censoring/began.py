@@ -1,4 +1,4 @@
-"""BEGAN discriminator: an autoencoder that distinguishes two distributions by its reconstruction errors."""
+"""BEGAN discriminator: an autoencoder that distinguishes two distributions by reconstruction errors."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def code_path(method: type[Method], options: MethodOptions) -> tuple[object, ...]:
-    """Return (name, value) of the options that select which code runs; they must be equal in stacked members."""
+    """Return (name, value) of all options that must be equal in stacked members, because they select operations."""
     return tuple((name, value) for name, value in asdict(options).items() if name not in method.per_member)
 
 
@@ -198,10 +198,10 @@ class Censor(nn.Module):
         for name, ids, sizes, size in (
             ("y", y[present], "n_classes", self.n_classes), ("s", s[present], "n_subjects", self.n_subjects),
         ):  # fmt: skip
-            outside = ids[(ids < 0) | (ids >= size)]
-            if outside.numel():
+            invalid = ids[(ids < 0) | (ids >= size)]
+            if invalid.numel():
                 raise UserError(
-                    f"{name} contains {int(outside[0])}, but {sizes} is {size}; number ids from 0 to {size - 1}, as "
+                    f"{name} contains {int(invalid[0])}, but {sizes} is {size}; number ids from 0 to {size - 1}, as "
                     "numpy.unique(ids, return_inverse=True) does"
                 )
 

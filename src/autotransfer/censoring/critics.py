@@ -32,7 +32,7 @@ class CriticOptions(PrintedOptions):
 class MLP(nn.Module):
     """Perceptrons with one hidden ReLU layer, one per member.
 
-    Weights are (P, outputs, inputs) and biases (P, outputs), or without axis P for a single network. They are drawn
+    Weights are (P, outputs, inputs) and biases (P, outputs), or without axis P for a single network. Both are drawn
     from U(−1/√inputs, 1/√inputs) as in nn.Linear, and depend only on the member's key.
     """
 
@@ -61,7 +61,7 @@ class MLP(nn.Module):
 
 
 def append_labels(z: Tensor, *labels: tuple[Tensor, int]) -> Tensor:
-    """Append one-hot columns to z (P, B, D) for each pair of ids (P, B) and the number of ids, if it is above 1."""
+    """Append one-hot columns to z (P, B, D) for each pair of ids (P, B) and a number of ids > 1."""
     one_hot = [(ids[..., None] == torch.arange(n, device=z.device)).to(z.dtype) for ids, n in labels if n > 1]
     return torch.cat([z, *one_hot], -1)
 

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodOptions:
-    """Options of a method except mode and strength; a subclass adds fields with defaults and checks them."""
+    """Options of a method except mode and strength; subclasses add fields with defaults, and checks."""
 
     def __post_init__(self) -> None:
         check_types(self)
 
     @property
     def name_parts(self) -> list[str]:
-        """Return parts of a setting's name that distinguish settings of the method."""
+        """Return the parts of a setting's name that distinguish settings of the method."""
         return self._changed_parts()
 
     def _changed_parts(self, *excluded: str) -> list[str]:

@@ -101,9 +101,8 @@ class MIGE(Method):
     @classmethod
     def suggest(cls, trial: optuna.Trial) -> MethodOptions:
         estimator = trial.suggest_categorical("estimator", tuple(ESTIMATORS))
-        return MIGEOptions(
-            estimator=estimator, regularization=trial.suggest_float("regularization", 1e-4, 1e-1, log=True)
-        )
+        gamma = trial.suggest_float("regularization", 1e-4, 1e-1, log=True)
+        return MIGEOptions(estimator=estimator, regularization=gamma)
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         if self.options.as_printed:
@@ -129,10 +128,8 @@ class MIGE(Method):
     @torch.no_grad()
     def printed_gradient(self, z: Tensor, sets: PaperSets) -> Tensor:
         """Return ∂I/∂z with the weights of the printed equations: 1/C for a class, 1/M for a subject in a class."""
-        same = torch.stack([sets.group, sets.context]) > 0
-        score = self.estimator(
-            z, same=same, length_scale=self.options.length_scale, regularization=self.gamma.reshape(-1)
-        )
+        same, gamma = torch.stack([sets.group, sets.context]) > 0, self.gamma.reshape(-1)
+        score = self.estimator(z, same=same, length_scale=self.options.length_scale, regularization=gamma)
         per_context, per_group = paper_weights(sets, self.nuisances)
         return (per_group[..., None] * score[0] - per_context[..., None] * score[1]) / self.contexts
 

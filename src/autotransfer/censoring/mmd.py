@@ -163,7 +163,7 @@ class PairwiseMMD(KernelMethod):
         return torch.ones((*subject.shape, subject.shape[-1]), dtype=torch.bool, device=subject.device)
 
     def rank_valid_subjects(self, groups: Groups, key: Tensor, subject: Tensor) -> Tensor:
-        """Return the ranks of subjects among those with a valid group in the context."""
+        """Return the ranks of subjects among all subjects with a valid group in the context."""
         is_smaller = groups.context & (subject[..., None, :] < subject[..., :, None])
         return (is_smaller / groups.group_rows[..., None, :]).sum(-1).round()
 

@@ -1,7 +1,7 @@
 """Penalties as printed in the paper: sums instead of means, pairs of a row with itself, and weight 1/M per subject.
 
-The default penalties differ if the printed penalty cannot work, or if its strength would depend on the number of
-subjects (docs/method.md). With `as_printed` a method follows the pseudocode, so that published strengths apply. Errors
+By default, penalties that cannot work as printed, or whose strength depends on the number of subjects, are replaced
+(docs/method.md). With `as_printed` a method follows the pseudocode, so that published strengths apply. Errors
 of the pseudocode are corrected: the signs of the adversary and of MIGE's entropies, which would raise the dependence,
 and the second half of complementary pairwise MMD, which repeats the first half. If text and pseudocode contradict each
 other, the equations decide: in conditional MIGE every class has weight 1/C, and the critics of complementary censoring

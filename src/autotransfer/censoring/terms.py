@@ -19,7 +19,7 @@ class Term(NamedTuple):
     Two rows are in one nuisance group if both labels agree. Padding rows have −1 in both.
     """
 
-    sign: int  # +1 censor, -1 preserve
+    sign: int  # +1: the dependence is lowered, −1: the dependence is raised
     z: Tensor  # (P, B, D)
     context: Tensor  # (P, B) group id, -1: padding
     nuisance: Tensor  # (P, B) group id inside the context, -1: padding
@@ -36,7 +36,7 @@ class Term(NamedTuple):
 
 
 class TermRule(NamedTuple):
-    """Rule for one term of a mode: it uses slice `part` of `parts` equal slices of z."""
+    """Rule for one term of a mode, which uses slice `part` of `parts` equal slices of z."""
 
     sign: int
     parts: int

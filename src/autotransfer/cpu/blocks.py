@@ -19,7 +19,6 @@ from .boundary import Argument, check_index, check_sizes
 MAX_LANES = 16  # number of values in the widest vector of kernels.c
 ROWS_PER_THREAD = 8  # number of signals of a member that a thread processes together
 
-
 _Block = make_task_type(
     "x group spatial constant w gamma beta draws threshold keep_scale v out power level square mean variance grad "
     "grad_power grad_spatial grad_constant grad_w grad_gamma grad_beta grad_x",
@@ -62,7 +61,7 @@ class InterleavedWindows(NamedTuple):
 
 
 class SavedTensors(NamedTuple):
-    """Tensors that a block saves for its backward pass."""
+    """Tensors that the forward pass of a block saves for the backward pass."""
 
     v: Tensor  # (P, F, W·T) signals before normalization
     level: Tensor | None  # (P, F, W·S) means of segments, if the block has power but no units

@@ -23,7 +23,7 @@ INSTRUCTION_SETS = {"AVX512": "avx512", "AVX2": "avx2"}  # names in PyTorch, and
 
 @cache
 def library() -> CDLL | None:
-    """Load the kernels for this processor; return None if they were not compiled."""
+    """Load the library of kernels for this processor; return None if there is no library."""
     try:
         return CDLL(str(Path(__file__).with_name(f"kernels_{instruction_set()}.so")))
     except OSError:
@@ -77,7 +77,7 @@ def check_sizes(operation: str, minimum: int = 1, **sizes: int) -> None:
 
 
 def require_library(operation: str) -> CDLL:
-    """Return the library of kernels; raise RuntimeError if there is none."""
+    """Return the library of kernels; raise RuntimeError if there is no library."""
     kernels = library()
     if kernels is None:
         raise RuntimeError(f"autotransfer::{operation}: there are no compiled kernels in this installation")

@@ -25,7 +25,7 @@
 #define SUMS 8
 #endif
 #define UNROLL 4 /* number of vectors whose exponentials are computed together */
-#define CHUNK 512 /* number of samples that are processed together, so that they stay in the L1 cache */
+#define CHUNK 512 /* number of samples that are processed together, which fit into the L1 cache */
 #define MAX_TAPS 1024 /* maximum length of a filter */
 
 typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
@@ -184,7 +184,6 @@ static double sum_of(const float *v, long n) {
     return total;
 }
 
-/* Return the sum of squared deviations of n samples from `mean`. */
 static double sum_squares_about(const float *v, long n, float mean) {
     double total = 0.0;
     for (long start = 0; start < n; start += CHUNK) {
@@ -441,8 +440,8 @@ static void deinterleave(const float *interleaved, long count, long times, float
     }
 }
 
-/* Compute `width` sums over k < count; sum s is Σ_k factor[k] · x[s + k]. With scalar factors the sums are stored in
-   total, with vector factors they are added to total. */
+/* Compute `width` sums over k < count; sum s is Σ_k factor[k] · x[s + k]. Sums with scalar factors are stored in total,
+   sums with vector factors are added to total. */
 INLINE void sum_shifted(const float *x, const float *factor, long count, int is_vec, int width, float *total) {
     vec sum[SUMS];
 #pragma GCC unroll 16

@@ -1,4 +1,4 @@
-"""Export of a model to one file, whose predictions are compared with the model before the file is written."""
+"""Export of a model to one file, after comparing predictions of file and model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .verification import BATCHES, largest_difference, tolerance
 
 @dataclass(frozen=True)
 class ExportedFile:
-    """Exported file, and the result of its comparison with the model."""
+    """Exported file, and its largest difference from the model."""
 
     path: Path
     format: str

@@ -45,14 +45,12 @@ class DropoutDraws:
 
 
 _kernels = partial(load_kernels, "encoder_kernels")
-
-
 _enabled: ContextVar[bool] = ContextVar("kernels enabled", default=False)
 
 
 @contextmanager
 def use_kernels(*, enabled: bool) -> Iterator[None]:
-    """Enable kernels in a context and thread. The first launch compiles them, which takes longer than a short fit."""
+    """Enable kernels in a context and thread. The first launch compiles a kernel, which may take longer than a fit."""
     token = _enabled.set(enabled)
     try:
         # Backward passes must run in this thread, because the context variable is not set in torch's threads.
@@ -248,7 +246,7 @@ def _norm_pool_constants(n: int, times: int, pool: int, dropout: DropoutDraws) -
 
 def _row_constants(n: int, width: int) -> dict[str, int]:
     """Return the constants of a program that reads a row of n samples twice, in units of `width` samples."""
-    # Long rows get more threads and larger blocks, so that the second pass finds them in the cache.
+    # Long rows get more threads and larger blocks, so that the row is in the cache in the second pass.
     warps = min(max(_round_to_power(n // 512), 4), 16)
     block = (512 if n >= 16384 else 256) * warps
     return {"WIDTH": _round_to_power(width), "BLOCK": max(block, _round_to_power(width)), "num_warps": warps}

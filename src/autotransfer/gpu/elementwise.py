@@ -12,8 +12,6 @@ from . import is_available as has_kernels
 from .loading import CONTIGUOUS, Argument, load_kernels
 
 _BLOCK = 256
-
-
 _kernels = partial(load_kernels, "elementwise_kernels")
 
 

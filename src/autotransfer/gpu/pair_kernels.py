@@ -170,7 +170,7 @@ def medians(d2, mask, out, rows, BLOCK: tl.constexpr):
 
 @triton.jit
 def perplexity(d2, mask, out, rows, largest, smallest, bracket, steps, BLOCK: tl.constexpr):
-    """Search the log β first which one row of a mask has its perplexity, by bisection; one program per row.
+    """Search the log β at which a row of a mask has its perplexity, by bisection; one program per row.
 
     The smallest distance is subtracted from distances, which are then divided by the mean distance.
     """
@@ -202,7 +202,7 @@ def perplexity(d2, mask, out, rows, largest, smallest, bracket, steps, BLOCK: tl
 
 @triton.jit
 def _rbf_row(d2, beta, row, first, lane, inside, rows, PAIRED: tl.constexpr):
-    """Return exp(−β d²) (BLOCK,) of a row with the other rows of its batch, 0 with itself, and β (BLOCK,) or ()."""
+    """Return exp(−β d²) (BLOCK,) between a row and all rows of a batch, 0 for the row itself; and β (BLOCK,) or ()."""
     scale = tl.load(beta + row)
     if PAIRED:
         scale = (scale + tl.load(beta + first + lane, mask=inside, other=0.0)) * 0.5

@@ -12,10 +12,8 @@ from . import tile
 from .autograd import apply_one
 from .loading import Argument, load_kernels
 
-MAX_REGISTER_ROWS = 128  # rows of a batch whose pairs fit into the registers of a program
+MAX_REGISTER_ROWS = 128  # largest number of rows whose pairs fit into the registers of a program
 _TILE, _WIDTH = 16, 64  # rows and columns of a tile of distances
-
-
 _kernels = partial(load_kernels, "pair_kernels")
 
 
@@ -55,7 +53,7 @@ def _masks(mask: Tensor, d2: Tensor) -> Argument:
 def score_matrices(d2: Tensor, beta: Tensor, mask: Tensor, *, paired: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the matrices of score estimators from distances (P, B, B), inverse scales (R·P, B) and masks (R·P, B, B).
 
-    They are the normalized kernel K̃ = D^{-1/2} K D^{-1/2}, weights D^{-1/2} W with W = 2βK (R·P, B, B), row sums of the
+    Results are the normalized kernel K̃ = D^{-1/2} K D^{-1/2}, weights D^{-1/2} W with W = 2βK (R·P, B, B), row sums of
     weights, and block sizes n (R·P, B). Masks r·P + p belong to distances p. paired: the inverse scale of a pair is the
     mean over its rows; otherwise all rows of a block have one scale.
     """

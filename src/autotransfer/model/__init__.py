@@ -1,1 +1,1 @@
-"""Encoders whose parameters and signals have the member of the population on axis 0."""
+"""Encoders for populations of networks, with the member on axis 0 of parameters and signals."""

@@ -155,7 +155,7 @@ class AnyModule(Stack):
                     z.square().sum(), list(self.module.parameters()), materialize_grads=True
                 )
                 outputs.append([z, *gradients, *new_buffers.values()])
-        except Exception:  # any error that a user's module raises under vmap means that it cannot be batched
+        except Exception:  # if a user's module raises any error under vmap, it cannot be batched
             return False
         return all(torch.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in zip(*outputs, strict=True))
 

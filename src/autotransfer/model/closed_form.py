@@ -37,7 +37,7 @@ class ClosedFormOptions(EncoderOptions):
             raise UserError(f"shrinkage is {shown(share)}; it must be 'auto' or lie in [0, 1]")
 
     def member_bytes(self, size: Size, batch: int, itemsize: int) -> int:
-        """Estimate the bytes of the latents of a batch and of the classifier with its checkpoints."""
+        """Estimate the memory in bytes of the latents of a batch, the classifier and checkpoints."""
         return itemsize * self.latent_dim(size) * (2 * batch + 8 * size.classes + 8)
 
     @abstractmethod
@@ -105,7 +105,7 @@ class ClosedFormEncoder(Stack):
 
 @dataclass(frozen=True, kw_only=True)
 class LinearOptions(ClosedFormOptions):
-    """Options of the identity: latents are the values of the window or of its representation."""
+    """Options of the identity: latents are the values of the window or of the representation."""
 
     def latent_dim(self, size: Size) -> int:
         return size.channels * size.times

@@ -260,11 +260,11 @@ class EEGNet(Stack):
         if not norm.training:
             return norm.running_affine(w.shape[:2])
         moments = window_moments(x, self.kernel) if moments is None else moments
-        first, second = moments.mean, moments.covariance
+        sample_mean, covariance = moments.mean, moments.covariance
         if group is not None:
-            first, second = first[group], second[group]
-        mean = (w * first[:, None]).sum(-1)  # bmm with a vector would round differently for P = 1
-        var = (torch.bmm(w, second) * w).sum(-1).clamp(min=0.0)
+            sample_mean, covariance = sample_mean[group], covariance[group]
+        mean = (w * sample_mean[:, None]).sum(-1)  # bmm with a vector would round differently for P = 1
+        var = (torch.bmm(w, covariance) * w).sum(-1).clamp(min=0.0)
         norm.update_running(mean, var, moments.positions, active)
         return norm.affine(mean, var)
 

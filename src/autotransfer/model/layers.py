@@ -233,7 +233,7 @@ class Linear(nn.Module):
 
 
 def fill_uniform(parameter: Tensor, fan_in: int, generators: list[torch.Generator]) -> None:
-    """Draw a parameter (P, ...) from torch's default U(±1/√fan_in), each member from its own generator.
+    """Draw a parameter (P, ...) from torch's default U(±1/√fan_in), with one generator per member.
 
     Values are drawn in float32 on the CPU, so that weights depend neither on the device nor on the dtype.
     """

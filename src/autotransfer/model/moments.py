@@ -1,4 +1,4 @@
-"""First and second moments of the samples under a temporal filter, which determine the batch normalization after it.
+"""First and second moments of the samples under a temporal filter, which determine batch normalization of its output.
 
 A filter w of length K slides over a zero-padded signal ("same", left pad (K-1)//2). Over rows and times the output has
 the mean  w·m  and the variance  wᵀ R w - (w·m)², where m (K,) and R (K, K) are moments of the padded windows, so the
@@ -134,7 +134,7 @@ def _triangle_indices(n: int, begin: int) -> Tensor:
 
 
 def _cumulate_diagonals(a: Tensor) -> Tensor:
-    """Map (..., n, n) to sums along each diagonal from its start: out[i, j] = Σ_{s≥0} a[i-s, j-s]."""
+    """Map (..., n, n) to cumulative sums along diagonals: out[i, j] = Σ_{s≥0} a[i-s, j-s]."""
     shift = 1
     while shift < a.shape[-1]:  # each pass doubles the number of terms
         a = a + F.pad(a, (shift, 0, shift, 0))[..., : a.shape[-2], : a.shape[-1]]

@@ -59,12 +59,12 @@ class Preprocessing:
     def from_values(cls, values: dict[str, Any]) -> Self:
         """Make the chain from the fields of a Setting."""
         transforms = []
-        for name, transform in TRANSFORMS.items():
-            value = plain_value(values.get(name, transform.default))
-            if not is_off(value) and (isinstance(value, bool) or value not in transform.no_op_values):
-                first, *other_fields = (field.name for field in fields(transform))
+        for name, transform_class in TRANSFORMS.items():
+            value = plain_value(values.get(name, transform_class.default))
+            if not is_off(value) and (isinstance(value, bool) or value not in transform_class.no_op_values):
+                first, *other_fields = (field.name for field in fields(transform_class))
                 other_values = {field: values[field] for field in other_fields if field in values}
-                transforms.append(transform(**{first: value} | other_values))
+                transforms.append(transform_class(**{first: value} | other_values))
         return cls(tuple(transforms))
 
     def to_values(self) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class Preprocessing:
 
     @property
     def n_until_representation(self) -> int:
-        """Return the number of transforms up to a representation, 0 if there is none that is equal for all folds."""
+        """Return the number of transforms up to a representation, 0 if one of them depends on subjects or folds."""
         for index, transform in enumerate(self.transforms):
             if transform.depends_on_fold or transform.adaptation != "none":
                 return 0
@@ -174,7 +174,7 @@ class Preprocessing:
         return FittedPreprocessing(self, steps)
 
     def named_transforms(self) -> Iterator[tuple[str, Transform]]:
-        names = {transform: name for name, transform in TRANSFORMS.items()}
+        names = {transform_class: name for name, transform_class in TRANSFORMS.items()}
         for transform in self.transforms:
             yield names[type(transform)], transform
 
@@ -245,7 +245,7 @@ class SubjectPreprocessing:
 
         keys: `cache_keys()`; cache: outputs for these windows by key, to which new outputs are added
         """
-        if cache is None and not self.needs_all_windows and X.shape[0] > WINDOWS_PER_STEP:  # len() takes longer
+        if cache is None and not self.needs_all_windows and X.shape[0] > WINDOWS_PER_STEP:  # faster than len(X)
             return torch.cat([self.feed(x) for x in torch.split(X, WINDOWS_PER_STEP)], 1)
         cache = {} if cache is None else cache
         batch = Batch(X[None])

@@ -1,6 +1,6 @@
 """Delays: delayed copies of all channels are appended as channels, so that covariances contain autocovariances.
 
-A covariance of few channels has little information. With delayed copies it also describes the spectra of the channels.
+A covariance of few channels has little information. Delayed copies add information about the spectra of the channels.
 """
 
 from __future__ import annotations

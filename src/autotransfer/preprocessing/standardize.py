@@ -62,14 +62,14 @@ class FittedScale(FittedTransform):
 
 
 class WindowScale(FittedScale):
-    """Standardization of each window by its own statistics (trial)."""
+    """Standardization of each window by statistics of the window (trial)."""
 
     def forward(self, x: Tensor, subjects: Tensor | None = None) -> Tensor:
         sums = compute_sums(x.flatten(0, 1))
         deviation = (sums.squares / sums.times).sqrt()
-        constant = sums.lowest >= sums.highest
-        mean = torch.where(constant, sums.lowest, (sums.total / sums.times).to(x.dtype))
-        inv_std = torch.where(constant | (deviation == 0), 0.0, (1 / deviation).clamp(max=torch.finfo(x.dtype).max))
+        is_constant = sums.lowest >= sums.highest
+        mean = torch.where(is_constant, sums.lowest, (sums.total / sums.times).to(x.dtype))
+        inv_std = torch.where(is_constant | (deviation == 0), 0.0, (1 / deviation).clamp(max=torch.finfo(x.dtype).max))
         size = (*x.shape[:-1], 1)
         return (x - mean.view(size)) * inv_std.to(x.dtype).view(size)
 
@@ -86,12 +86,12 @@ class TrainScale(FittedScale):
 
     @classmethod
     def fit(cls, windows: TransformedWindows, training: Sequence[Rows]) -> FittedTransform:
-        def scale(group: int, rows: Rows) -> Scale:
+        def fit_group(group: int, rows: Rows) -> Scale:
             indices = torch.as_tensor(rows, device=windows.like.device)
             sums = compute_all_sums(windows.get_group(group)).select(indices)
             return compute_scale(sums, torch.zeros_like(indices), 1).cast_like(windows.like)
 
-        shift, inv_std = map(torch.cat, zip(*windows.map_groups(scale, training), strict=True))
+        shift, inv_std = map(torch.cat, zip(*windows.map_groups(fit_group, training), strict=True))
         return cls(shift=shift, inv_std=inv_std)
 
     def forward(self, x: Tensor, subjects: Tensor | None = None) -> Tensor:
@@ -127,10 +127,8 @@ class SubjectScale(FittedScale):
 
 def compute_subject_scales(windows: TransformedWindows, groups: int) -> Scale:
     """Return the scales (G or 1, S, C) of all subjects, per group of training rows unless groups have equal windows."""
-    scales = [
-        compute_scale(compute_all_sums(group), group.subject, group.n_subjects)
-        for group in windows.split_groups(groups)
-    ]
+    parts = windows.split_groups(groups)
+    scales = [compute_scale(compute_all_sums(part), part.subject, part.n_subjects) for part in parts]
     return Scale(*map(torch.stack, zip(*scales, strict=True)))
 
 
@@ -205,7 +203,7 @@ class RunningScale(RunningSums):
 class PooledScale(nn.Module):
     """Standardization for export, with float64 statistics over the given axes of (P, N, C, T).
 
-    A constant channel becomes 0, because the rounded mean equals its value and inv_std is finite.
+    A constant channel becomes 0, because the rounded mean equals the constant and inv_std is finite.
     """
 
     def __init__(self, axes: tuple[int, ...]) -> None:
@@ -282,6 +280,6 @@ def compute_scale(sums: ChannelSums, group: Tensor, n_groups: int) -> Scale:
     highest = torch.full_like(lowest, -torch.inf).scatter_reduce(0, index, sums.highest, "amax")
     deviation = (squares / count).sqrt()
     # Constant channels are found by minimum and maximum, because their mean may be rounded.
-    constant = lowest >= highest
-    shift = torch.where(constant, lowest.to(torch.float64), mean).nan_to_num(posinf=0.0)
-    return Scale(shift, torch.where(constant | (deviation == 0), 0.0, 1 / deviation))
+    is_constant = lowest >= highest
+    shift = torch.where(is_constant, lowest.to(torch.float64), mean).nan_to_num(posinf=0.0)
+    return Scale(shift, torch.where(is_constant | (deviation == 0), 0.0, 1 / deviation))

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def select_prefix(prefix: str, values: Mapping[str, T]) -> dict[str, T]:
-    """Return the entries whose names begin with a prefix, and remove the prefix from the names."""
+    """Return the entries whose names begin with a prefix, without the prefix."""
     return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
 
 
@@ -178,7 +178,7 @@ class Batch(NamedTuple):
     """Consecutive windows of a new subject, between two transforms."""
 
     x: Tensor  # (P or 1, n, C, T)
-    # (P, n, C, C) Σ x xᵀ / T over all windows up to window i, standardized with its statistics; None: not computed
+    # (P, n, C, C) Σ x xᵀ / T over all windows up to window i, standardized like window i; None: not computed
     second_moments: Tensor | None = None
 
 
@@ -281,7 +281,7 @@ class TransformedWindows:
         return [self.get_group(group) for group in range(groups)] if self.depends_on_fold else [self]
 
     def load(self, rows: Tensor | slice) -> Tensor:
-        """Return windows (n, C, T); there must be one group, or groups with equal windows."""
+        """Return windows (n, C, T) of the only group, or of any group if all groups have equal windows."""
         start, X = 0, self.X
         if self.precomputed is not None and self.precomputed[0] <= len(self.steps):
             start, X = self.precomputed

@@ -1,6 +1,6 @@
 """band_tangent: tangent vectors of covariances in the theta, alpha and beta bands.
 
-The covariance of a band is computed from the Fourier coefficients of its frequencies in segments of one second.
+The covariance of a band is computed from Fourier coefficients of segments of one second.
 """
 
 from __future__ import annotations

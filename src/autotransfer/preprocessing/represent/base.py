@@ -1,4 +1,4 @@
-"""Base class of representations, and functions that several of them share.
+"""Base class of representations, and functions that several representations use.
 
 A representation is a frozen dataclass with `shape` and `compute`. `required_fields` names the properties of recordings
 that it needs. A representation with statistics of training rows overrides `fit`. Amplitudes should be logarithms, so

@@ -117,7 +117,7 @@ def _make_bank(sfreq: float, frequencies: tuple[float, ...], times: int) -> Wave
         pair = np.stack([np.sin(phase), np.cos(phase)], 1)
         waves[:, :, index] = np.linalg.qr(pair - pair.mean(0))[0]
     in_band = np.array([np.tile(wave_frequency >= low, 2) for low in LOWER_LIMITS], np.float64)
-    # The lowest sub-band has all frequencies, also below its limit, because they are in no other sub-band.
+    # The lowest sub-band has all frequencies, because frequencies below its limit are in no sub-band.
     kept_pairs = [s * len(frequencies) + i for s, low in enumerate(LOWER_LIMITS) for i, f in enumerate(frequencies)
                   if s == 0 or (f >= low and in_band[s].any())]  # fmt: skip
     arrays = basis, in_band[:, None], basis.T @ waves.reshape(times, -1), np.array(kept_pairs)

@@ -34,7 +34,7 @@ LAGS = (1, 2, 4, 8)
 HIGH_PEAK = 0.5  # minimum height of a high maximum, in deviations above the mean
 N_FEATURES = 26  # per channel
 MAX_CORRELATION = 0.999  # so that Fisher's z of identical channels is finite
-MIN_VARIANCE = 1e-12  # variance of frequencies below which it is a rounding error
+MIN_VARIANCE = 1e-12  # smallest variance of frequencies that is not a rounding error
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from torch import Tensor
 from .base import LOG_FLOOR, Representation, log, subtract_means
 from .time_domain import difference, root_mean_square
 
-POWER = 0.1  # exponent of moments, which makes them depend little on amplitude
+POWER = 0.1  # exponent of moments, small so that moments depend little on amplitude
 ZERO_RESULT = float(np.finfo(np.float64).tiny) ** (POWER / 2) / POWER  # result of `raise_root` for 0
 FLOOR = 1e-4  # added to the power of samples, in units of the variance, before the logarithm
 
