@@ -72,11 +72,8 @@ def baseline_scores(run: Run, *, fit_missing: bool = True) -> tuple[dict[str, Sc
         by_candidate = run.database.require_fact("candidate_scores", dict[str, Scores])
         return {RIDGE: next(iter(by_candidate.values()))}, {}
     stored_scores = run.database.load_fact("baselines", dict[str, Scores]) or {}
-    statuses = run.database.statuses()
-    predictors: dict[str, Predict] = {
-        name: partial(_predict_linear, run, setting, statuses, fit_missing)
-        for name, setting in linear_baselines(run).items()
-    }
+    statuses, linear = run.database.statuses(), linear_baselines(run).items()
+    predictors: dict[str, Predict] = {n: partial(_predict_linear, run, s, statuses, fit_missing) for n, s in linear}
     predictors |= {name: partial(_predict, run, b, fit_missing) for name, b in library_baselines(run).items()}
     scores, skipped = dict[str, Scores](), dict[str, str]()
     for name, predict in predictors.items():

@@ -81,9 +81,8 @@ def shortlist_key(setting: Setting, *, by_network: bool) -> object:
     """Return the key of the shortlist of a setting: the network with its training, or only the augmentation."""
     if not by_network:
         return setting.augmentation
-    training = setting.training
     network = setting.encoder, setting.network, setting.preprocessing, setting.augmentation
-    return (*network, training.schedule, training.checkpoint)
+    return (*network, setting.training.schedule, setting.training.checkpoint)
 
 
 class Candidates(NamedTuple):

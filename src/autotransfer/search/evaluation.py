@@ -74,10 +74,8 @@ def delivered_predictions(selection: Selection, evidence: Evidence, *, uncensore
     """Return predictions for each subject by the model that was selected without the subject."""
     if (ensemble := selection.ensemble) is None:
         return _by_candidate(evidence, selection.nested_choices)
-    return {
-        subject: evidence.combine(nested_weights(ensemble, evidence, subject, uncensored), subject)
-        for subject in evidence.held_out_subjects
-    }
+    weights = {s: nested_weights(ensemble, evidence, s, uncensored) for s in evidence.held_out_subjects}
+    return {subject: evidence.combine(beta, subject) for subject, beta in weights.items()}
 
 
 def nested_weights(ensemble: Ensemble, evidence: Evidence, subject: int, uncensored: bool = False) -> Floats:

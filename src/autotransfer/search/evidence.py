@@ -149,8 +149,7 @@ class ClassificationEvidence:
             selected = np.sort(selected[largest])
             beta = fit_weights(log_p[selected], y, sample_weight)
         # A mean over fewer fits is more confident, so the temperature is fitted on subjects without missing fits.
-        subjects = [subject for subject in self.held_out_subjects if subject not in self.incomplete]
-        subjects = subjects or self.held_out_subjects
+        subjects = [s for s in self.held_out_subjects if s not in self.incomplete] or self.held_out_subjects
         shares = beta / beta.sum() if beta.any() else np.full(len(selected), 1 / len(selected))
         combined = [combine_log_probs(shares, self.pool(subject)[selected]) for subject in subjects]
         weights[selected] = shares * shrunk_sharpness(combined, [self.y[subject] for subject in subjects])
@@ -263,11 +262,9 @@ class RegressionEvidence:
         rows = np.concatenate(parts)
         scale = np.concatenate([np.full(len(part), 1 / np.sqrt(len(part))) for part in parts])
         predictions = np.stack([self.predictions[k, self.best_strengths[k], rows] for k in indices], axis=1)
+        centered = (predictions - self.target_mean[rows, None]) * scale[:, None]
         weights = np.zeros(len(self.candidates))
-        weights[list(indices)] = fit_bounded_weights(
-            (predictions - self.target_mean[rows, None]) * scale[:, None],
-            (self.y[rows] - self.target_mean[rows]) * scale,
-        )
+        weights[list(indices)] = fit_bounded_weights(centered, (self.y[rows] - self.target_mean[rows]) * scale)
         return weights
 
     def candidate_validation_scores(self, candidate: int) -> Floats:

@@ -99,10 +99,8 @@ def _find_fits(run: Run, setting: Setting, max_fits: int | None) -> tuple[list[S
 
 def states_and_folds(run: Run, entries: Sequence[Entry]) -> tuple[list[State], list[Fold]]:
     """Return the weights of the best snapshot, and the fold, of each fit."""
-    states = [
-        {k.removeprefix("best."): t for k, t in run.weights(entry.key).items() if k.startswith("best.")}
-        for entry in entries
-    ]
+    weights = (run.weights(entry.key) for entry in entries)
+    states = [{k.removeprefix("best."): t for k, t in w.items() if k.startswith("best.")} for w in weights]
     return states, [run.job(entry).fold for entry in entries]
 
 

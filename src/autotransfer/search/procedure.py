@@ -128,7 +128,7 @@ class PlanRunner:
     def perform(self) -> Choice:
         for number in range(len(self.plan.stages)):
             if number < self.n_delivered:
-                self.run.database.add(self._entries(number))  # jobs are numbered in the order in which they are added
+                self.run.database.add(self._entries(number))  # `add` numbers jobs in the order of addition
                 continue
             if not self._train(number):
                 break
@@ -300,28 +300,26 @@ class PlanRunner:
             return "no more gain was expected"
         return None if self._has_time(self.n_delivered, self.interim_seconds) else OUT_OF_TIME
 
-    def _select(self, candidates: Sequence[Setting], *, is_last: bool) -> tuple[Choice, Predictions]:
-        """Select from the candidates, evaluate and diagnose, and return the choice with its predictions."""
+    def _select(self, settings: Sequence[Setting], *, is_last: bool) -> tuple[Choice, Predictions]:
+        """Select from settings, evaluate and diagnose. Return the choice and the predictions of the delivered model."""
         run, name_of = self.run, self.run.options.name_of
-        named = [NamedSetting(name_of(setting), setting) for setting in candidates]
-        paper_network = next((pair for pair in named if pair.setting == run.options.reference), None)
-        entries = find_entries(run, candidates, run.folds())
+        candidates = [NamedSetting(name_of(setting), setting) for setting in settings]
+        paper_network = next((c for c in candidates if c.setting == run.options.reference), None)
+        entries = find_entries(run, settings, run.folds())
         evidence: Evidence
         if run.options.task.is_numeric:
-            evidence = RegressionEvidence.from_run(run, named)
+            evidence = RegressionEvidence.from_run(run, candidates)
             run.database.store_facts(candidate_scores=evidence.candidate_scores)
         else:
-            evidence = ClassificationEvidence.from_run(run, named, entries)
+            evidence = ClassificationEvidence.from_run(run, candidates, entries)
         selection = select(evidence, paper_network)
         if run.options.has_stages and selection.ensemble is not None:
             scores = evidence.score(run.options.scoring, delivered_predictions(selection, evidence))
-            number = self.n_delivered - 1
+            number, by_subject = self.n_delivered - 1, run.average_units(scores)
             seconds = self.stage_scores[-1].seconds if is_last else self.seconds_spent
-            score = StageScore.from_scores(
-                self.plan.stages[number].name, number, seconds, scores, run.average_units(scores),
-                run.options.scoring.limits,
-            )  # fmt: skip
-            self.stage_scores = [*self.stage_scores[:number], score]
+            name, limits = self.plan.stages[number].name, run.options.scoring.limits
+            stage_score = StageScore.from_scores(name, number, seconds, scores, by_subject, limits)
+            self.stage_scores = [*self.stage_scores[:number], stage_score]
             self.nested_weights = [*self.nested_weights[:number], selection.ensemble.nested]
             if self.may_stop_early:
                 selection = self._use_earlier_weights(selection, selection.ensemble)

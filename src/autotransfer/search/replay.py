@@ -55,7 +55,7 @@ from .online_adaptation import (
 from .selection import OnlineWeights
 
 MAX_SEEDS = 2  # seeds of each network that are replayed
-ORDERS = ("recorded", "balanced", "one-sided", "one class first")
+ORDERS = ("recorded", "balanced", "one-sided", "one class first")  # orders of windows
 T = TypeVar("T")
 
 
@@ -95,12 +95,12 @@ def replay_subjects(
             share, _ = best_trust([other for subject, other in by_subject.items() if subject != name])
             tables.setdefault("calibrated", {}).setdefault(labels, {})[name] = float(trust_score.score[share])
     best = {labels: best_trust(list(by_subject.values())) for labels, by_subject in trust.items()}
-    with_labels: dict[str, Any] = {
+    label_tables: dict[str, Any] = {
         table: {labels: run.average_units(scores) for labels, scores in tables.get(table, {}).items()}
         for table in ("before_calibration", "calibrated", "personal")
     }
     return ReplayResult(
-        **with_labels,
+        **label_tables,
         **adaptation_results(adaptation, run.average_units),
         calibrates_with=helpful_label_numbers(tables.get("before_calibration", {}), tables.get("calibrated", {})),
         trust={str(labels): [SHARES[k], SHARPNESS[n]] for labels, (k, n) in fill_label_numbers(best).items()},
@@ -111,8 +111,8 @@ def fill_label_numbers(values: Mapping[str, T]) -> dict[int, T]:
     """Return values for all numbers of labels; missing numbers have the value of the largest smaller number."""
     filled: dict[int, T] = {}
     for labels in LABELS:
-        candidates = [values[str(number)] for number in LABELS if number <= labels and str(number) in values]
-        filled |= {labels: candidates[-1]} if candidates else {}
+        available = [values[str(number)] for number in LABELS if number <= labels and str(number) in values]
+        filled |= {labels: available[-1]} if available else {}
     return filled
 
 
@@ -143,9 +143,8 @@ def adaptation_results(
     if not stacked.all_windows:
         return results
     rules = select_without_each(stacked, best_rule)
-    at_once = {
-        name: float(stacked.all_windows[rule][k]) for k, (name, rule) in enumerate(zip(subjects, rules, strict=True))
-    }
+    pairs = enumerate(zip(subjects, rules, strict=True))
+    at_once = {name: float(stacked.all_windows[rule][k]) for k, (name, rule) in pairs}
     gains = [at_once[name] - stacked.by_method[NO_ADAPTATION][k, 0] for k, name in enumerate(subjects)]
     return results | {
         "online": by_order(rules),
@@ -247,11 +246,8 @@ def _score_with_labels(
     trust: dict[str, TrustScores] = {}
     y, n_classes = torch.from_numpy(truth), decoded.log_p.shape[1]
     adaptation = Adaptation(*ensemble.effects)
-    features = [
-        z[0].double()
-        for z, stack in zip(decoded.latents, ensemble.stacks, strict=True)
-        if stack.setting.encoder == "linear"
-    ]
+    pairs = zip(decoded.latents, ensemble.stacks, strict=True)
+    features = [z[0].double() for z, stack in pairs if stack.setting.encoder == "linear"]
     for labels in LABELS:
         labeled, scored = split_windows(truth, groups, labels)
         if len(np.unique(truth[scored])) < len(np.unique(truth)):

@@ -99,8 +99,8 @@ def find_online_weights(
     if not centered:
         return None
     settings = [*candidates, *centered]
-    named = [NamedSetting(run.options.name_of(setting), setting) for setting in settings]
-    evidence = ClassificationEvidence.from_run(run, named, find_entries(run, settings, run.folds()))
+    all_candidates = [NamedSetting(run.options.name_of(setting), setting) for setting in settings]
+    evidence = ClassificationEvidence.from_run(run, all_candidates, find_entries(run, settings, run.folds()))
 
     def by_setting(weights: Floats) -> dict[Setting, float]:
         return {setting: beta for setting, beta in zip(settings, weights.tolist(), strict=True) if beta}

@@ -1,8 +1,8 @@
 """Estimate the gains from more subjects and from more windows, from learning curves of linear discriminants.
 
-Linear discriminants are fitted on n subjects, for several n, and predict another subject. A power law s(n) =
-a − b n^(−c) is fitted to the mean score and extrapolated. A few points do not determine c, so the expected gain is the
-mean over EXPONENTS. For the interval, tested subjects and exponents are resampled with replacement.
+Linear discriminants are fitted on n subjects, for several n, and predict another subject. The mean score is fitted by a
+power law s(n) = a − b n^(−c) and extrapolated. A few points do not determine c, so the expected gain is the mean over
+EXPONENTS. For the interval, tested subjects and exponents are resampled with replacement.
 """
 
 from __future__ import annotations
@@ -230,9 +230,8 @@ class ClassSums(NamedTuple):
     @classmethod
     def of(cls, latents: Tensor, y: Tensor, n_classes: int) -> ClassSums:
         counts = torch.bincount(y, minlength=n_classes).double()
-        return cls(
-            counts, latents.new_zeros(n_classes, latents.shape[1]).index_add_(0, y, latents), latents.T @ latents
-        )
+        totals = latents.new_zeros(n_classes, latents.shape[1]).index_add_(0, y, latents)
+        return cls(counts, totals, latents.T @ latents)
 
     @classmethod
     def total(cls, sums: Sequence[ClassSums]) -> ClassSums:
