@@ -1,1 +1,1 @@
-"""What a run leaves on disk, and how it survives whatever ends it."""
+"""Folder of a run: options, run database, checkpoints, lock and result."""

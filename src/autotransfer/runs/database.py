@@ -122,7 +122,7 @@ class RunDatabase:
     """Run database in one SQLite file. Every method that writes is one transaction."""
 
     def __init__(self, path: Path, *, create: bool = False, read_only: bool = False) -> None:
-        """Open the database. read_only: whether nothing is written, which needs no permission to write."""
+        """Open the database. read_only: whether to open without write access."""
         self.path = path
         self._n_added = 0  # number of jobs that this process has added
         self.version_index = 0  # index of the current package versions in the fact "versions"

@@ -39,14 +39,14 @@ from .preparation import Preparation, check_encoder
 from .study import NAME, study_text
 
 PROBE_SECONDS = 15.0  # time limit of a report for measuring leakage; remaining folds are skipped
-RESERVED_NAMES = ("results.csv", "report.html", "model")  # files of a run that would replace a user's files
+RESERVED_NAMES = ("results.csv", "report.html", "model")  # files that a run writes, and that must not exist before
 
 Tell = Callable[[str], None]  # prints one line for the user
 Scores = dict[str, float]
 
 
 class Run:
-    """Run in a folder. `start` creates a run, `open` opens an existing one, `train` trains unfinished jobs."""
+    """Run in a folder. `start` creates a run, `open` opens an existing run, `train` trains unfinished jobs."""
 
     def __init__(
         self,
