@@ -61,14 +61,14 @@ class Branching(Rich):
 
 def stack(factory: Callable[..., nn.Module], members: int = 4, *, stacked: bool | None = None) -> AnyModule:
     size = Size(3, 16, 2, None)
-    return AnyModule(lambda: build(factory, size), size, members, seeds=range(members), stacked=stacked)
+    return AnyModule(lambda: build(factory, size), size, members, seeds=range(members), is_stacked=stacked)
 
 
 def test_what_can_be_stacked_is() -> None:
-    assert stack(Small).stacked
-    assert stack(Rich).stacked
-    assert not stack(Noisy).stacked
-    assert not stack(Branching).stacked
+    assert stack(Small).is_stacked
+    assert stack(Rich).is_stacked
+    assert not stack(Noisy).is_stacked
+    assert not stack(Branching).is_stacked
 
 
 @pytest.mark.parametrize("factory", [Small, Rich])

@@ -73,7 +73,7 @@ class AnyModule(Stack):
 
     def __init__(
         self, make: Callable[[], nn.Module], size: Size, members: int, *, seeds: Sequence[int],
-        stacked: bool | None = None,
+        is_stacked: bool | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self.members = members
@@ -88,7 +88,7 @@ class AnyModule(Stack):
                 self.latent_dim = latent_dim(module, window)  # also initializes lazy modules
             modules.append(module)
         self.module = _stack(modules)
-        self.stacked = self._can_stack(window) if stacked is None else stacked
+        self.is_stacked = self._can_stack(window) if is_stacked is None else is_stacked
 
     def forward(
         self, x: Tensor, *, group: Tensor | None = None, noise: Tensor | None = None, active: Tensor | None = None,
@@ -103,7 +103,7 @@ class AnyModule(Stack):
             keys = draw_keys(self.members, x.device)
         else:
             keys = noise[group] if group is not None else noise
-        z, new_buffers = self._run(self.stacked, x, keys)
+        z, new_buffers = self._run(self.is_stacked, x, keys)
         if self.training:
             with torch.no_grad():
                 for name, new in new_buffers.items():
@@ -112,11 +112,11 @@ class AnyModule(Stack):
                     old.copy_(new if is_new is None else torch.where(is_new, new, old))
         return z
 
-    def _run(self, stacked: bool, x: Tensor, keys: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def _run(self, is_stacked: bool, x: Tensor, keys: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Return z (P, B, D) and copies of the updated floating buffers; autograd may need the old values."""
         parameters: dict[str, Tensor] = dict(self.module.named_parameters())
         buffers = {name: b for name, b in self.module.named_buffers() if b.is_floating_point()}
-        if stacked:
+        if is_stacked:
             copies = {name: buffer.clone() for name, buffer in buffers.items()}
             z, new_buffers = vmap(self._run_member, randomness="error")(parameters, copies, x, keys)
             return z, new_buffers
@@ -149,8 +149,8 @@ class AnyModule(Stack):
         keys = torch.arange(self.members, dtype=torch.int32)
         outputs = []
         try:
-            for stacked in (False, True):
-                z, new_buffers = self._run(stacked, x, keys)
+            for is_stacked in (False, True):
+                z, new_buffers = self._run(is_stacked, x, keys)
                 gradients = torch.autograd.grad(
                     z.square().sum(), list(self.module.parameters()), materialize_grads=True
                 )

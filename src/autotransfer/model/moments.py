@@ -175,5 +175,5 @@ def moments_from_sums(sums: Tensor, kernel: int, positions: int) -> Moments:
     """Return the moments of windows from sums (..., n_sums); positions: rows × times."""
     edges, lags, products = _moment_indices(kernel, sums.device)
     mean = (sums[..., :1] - sums[..., edges]) / positions
-    second = (sums[..., lags] - sums[..., products]) / positions
-    return Moments(mean, second - mean[..., :, None] * mean[..., None, :], positions)
+    second_moment = (sums[..., lags] - sums[..., products]) / positions
+    return Moments(mean, second_moment - mean[..., :, None] * mean[..., None, :], positions)

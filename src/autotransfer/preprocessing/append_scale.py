@@ -18,7 +18,7 @@ from ..errors import UserError
 from .standardize import Standardize
 from .transform import FittedTransform, Rows, Transform, TransformedWindows
 
-MIN_DEVIATION = 1e-4  # deviation, in units of the training subjects' deviation, below which a channel is not scaled up
+MIN_DEVIATION = 1e-4  # smallest divisor of a channel, in units of the training subjects' deviation
 LOG_OFFSET = 1e-3  # added to deviations before the logarithm
 
 

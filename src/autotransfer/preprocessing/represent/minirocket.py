@@ -129,7 +129,7 @@ def choose_dilations(times: int) -> tuple[int, ...]:
 
 @cache
 def draw_kernels(channels: int, count: int) -> Tensor:
-    """Return D = `count` times 84 kernels (D, 84, 9 · C), each on random channels, small numbers more often."""
+    """Return kernels (D, 84, 9 · C) for D = `count` dilations; each kernel has a random number of random channels."""
     matrix = np.zeros((count, len(KERNELS), WEIGHTS, channels))
     for index, k in np.ndindex(count, len(KERNELS)):
         numbers = uniform(as_keys([key_of("minirocket", channels, index, k)]), channels + 1)[0].numpy()
