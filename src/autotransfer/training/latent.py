@@ -58,15 +58,9 @@ def encode(
 
 @torch.no_grad()
 def encode_states(
-    recordings: Recordings,
-    jobs: Sequence[Job],
-    states: Sequence[dict[str, Tensor]],
-    rows: NDArray[np.int64],
-    *,
-    device: str | torch.device = "cpu",
-    dtype: torch.dtype = torch.float32,
-    encoders: Encoders | None = None,
-) -> tuple[Tensor, Tensor]:
+    recordings: Recordings, jobs: Sequence[Job], states: Sequence[dict[str, Tensor]], rows: NDArray[np.int64], *,
+    device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32, encoders: Encoders | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return latents and logits of jobs from the states of their weights; parameters as in `encode`."""
     try:
         device, first = torch.device(device), jobs[0].setting

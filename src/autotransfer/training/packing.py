@@ -75,15 +75,9 @@ def program_of(recordings: Recordings, job: Job) -> tuple[object, ...]:
 
 
 def pack(
-    recordings: Recordings,
-    jobs: Sequence[Job],
-    limit: int | str,
-    *,
-    device: torch.device,
-    dtype: torch.dtype,
-    encoders: Encoders | None = None,
-    workers: int = 1,
-) -> list[list[int]]:
+    recordings: Recordings, jobs: Sequence[Job], limit: int | str, *, device: torch.device, dtype: torch.dtype,
+    encoders: Encoders | None = None, workers: int = 1,
+) -> list[list[int]]:  # fmt: skip
     """Return the positions of the jobs of each population. Jobs of one code path are adjacent.
 
     limit: largest number of members, or 'auto'; workers: number of processes that need a population each
