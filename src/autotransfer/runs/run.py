@@ -58,7 +58,7 @@ class Run:
     ) -> None:
         self.folder, self.database, self.options, self._prepared = folder, database, options, prepared
         self.encoders = encoders
-        self.start_time = time.monotonic()  # the time limit counts from here
+        self.start_time = time.monotonic()  # time of the monotonic clock from which the time limit counts
         self.executor: Executor = RegressionExecutor() if options.task.is_numeric else LocalExecutor()
 
     @property

@@ -41,7 +41,7 @@ from .replay import replay_subjects
 from .selection import OnlineWeights, find_online_weights, select
 
 MARGIN = 1.5  # ratio of the time that is reserved for the last result to its estimate
-REHEARSALS = 0.03  # maximum share of the time that is used to time the steps of the last result
+REHEARSALS = 0.03  # largest share of the time spent for timing the steps of the last result
 RECENT = 2  # number of stages whose gains predict the gain of the next stage
 MIN_GAIN = 0.002  # gain of the score that is worth another stage
 LEVEL = 0.9  # quantile at the upper end of the 80 % interval
@@ -114,9 +114,9 @@ class PlanRunner:
         return time.monotonic() - self.start
 
     def seconds_left(self, number: int) -> float:
-        """Return the seconds until the computation of the last result must start, if a stage is part of it."""
+        """Return the seconds until the last result must be computed, if the result contains this stage."""
         n_before, n_after = (len(self._candidates(n)) for n in (self.n_delivered, number + 1))
-        growth = (1 + n_after / max(n_before, 1)) / 2  # about half of the time does not depend on the candidates
+        growth = (1 + n_after / max(n_before, 1)) / 2  # half of the time does not depend on the number of candidates
         reserved = MARGIN * growth * self.result_seconds
         if not all(setting.network.is_closed_form for setting in self._candidates(number + 1)):
             reserved += PROBE_SECONDS  # the last report measures the leakage of networks
@@ -219,22 +219,22 @@ class PlanRunner:
         return choice
 
     def _estimate_last_result(self) -> None:
-        """Estimate the seconds of the last result from those of an interim result, which has fewer steps.
+        """Estimate the seconds of the last result from the seconds of an interim result, which has fewer steps.
 
-        The other steps are timed on one subject, unless these rehearsals have taken too much of the time already.
+        The additional steps are timed on one subject, unless such rehearsals have already taken too much time.
         """
         if self.rehearsal_seconds <= REHEARSALS * self.seconds_spent and self.selected is not None:
             start = time.monotonic()
             choice, predictions = self.selected
-            n_subjects, windows = len(predictions), {subject: len(p) for subject, p in predictions.items()}
-            subject = min(windows, key=lambda one: abs(windows[one] - fmean(windows.values())))
+            n_subjects, n_windows = len(predictions), {subject: len(p) for subject, p in predictions.items()}
+            subject = min(n_windows, key=lambda s: abs(n_windows[s] - fmean(n_windows.values())))
             with limit_threads(1), show_work("timing the last result", progress=self.progress):
                 online = self._find_online_weights([subject])
-                middle = time.monotonic()
+                fit_end = time.monotonic()
                 replay_subjects(self.run, choice, {subject: predictions[subject]}, online)
             end = time.monotonic()
-            # The last result fits weights on all subjects and without each of them, here without one of them.
-            other_seconds = (middle - start) * (n_subjects + 1) / 2 + (end - middle) * n_subjects
+            # The last result fits weights on all subjects and without each subject; the rehearsal fits weights twice.
+            other_seconds = (fit_end - start) * (n_subjects + 1) / 2 + (end - fit_end) * n_subjects
             self.last_to_interim = 1 + other_seconds / self.interim_seconds
             self.rehearsal_seconds += end - start
         self.result_seconds = self.interim_seconds * self.last_to_interim
