@@ -134,7 +134,7 @@ def test_the_part_of_censoring_is_the_difference_to_uncensored_candidates() -> N
     assert signed(part.mean) in line
     assert describe_censoring(of(run, alternatives={"uncensored": nested})) == []
     assert "censoring did not help" in page(paper_network_chosen())
-    assert "no censor was tried" in page(paper_network_chosen(), shortlist=[of(paper_network_chosen()).paper_network])
+    assert "no penalty was tried" in page(paper_network_chosen(), shortlist=[of(paper_network_chosen()).paper_network])
 
 
 @pytest.mark.parametrize("adaptation", ["online", "transductive"])

@@ -105,10 +105,10 @@ def run(
         "as_printed": as_printed, "max_epochs": max_epochs, "clean": clean, "device": device,
     }  # fmt: skip
     user_options = merge_options(options | cutting, set_ or [], config)
-    start_run(user_options, out, plan=plan, cluster=cluster, tensorboard=tensorboard, dry_run=dry_run)
+    _start_or_print(user_options, out, plan=plan, cluster=cluster, tensorboard=tensorboard, dry_run=dry_run)
 
 
-def start_run(
+def _start_or_print(
     user_options: dict[str, Any],
     out: Path | None,
     *,
@@ -254,4 +254,4 @@ def demo(
         return
     # Few epochs need a high learning rate. Without `kinds`, MiniRocket would take as long as all other stages.
     options = {"time": "85s", "networks": "main", "kinds": "statistics", "seeds": 1, "max_epochs": epochs, "lr": 1e-2}
-    start_run({"source": "watch"} | options, out)
+    _start_or_print({"source": "watch"} | options, out)

@@ -65,8 +65,8 @@ def describe_intervals(choice: Choice) -> str:
             f"Intervals: {count(n_subjects, 'subject')} are too few for a 90 % interval. "
             "Record more subjects, or reduce the coverage (predict --coverage)."
         )
-    covered = share(mean(intervals.coverage) or 0.0)
-    return f"Intervals: 90 % intervals (±{intervals.radius:.3g}) hold {covered} of the targets of held-out subjects."
+    coverage = share(mean(intervals.coverage) or 0.0)
+    return f"Intervals: 90 % intervals (±{intervals.radius:.3g}) hold {coverage} of the targets of held-out subjects."
 
 
 def describe_worst(choice: Choice, metric: str = "") -> str:
@@ -91,18 +91,18 @@ def describe_below(choice: Choice) -> str:
 
 def describe_unlabeled(choice: Choice) -> str | None:
     """Return the gain of held-out subjects from unlabeled windows in a replayed online session."""
-    replayed = choice.replay
-    if replayed is None:
+    replay = choice.replay
+    if replay is None:
         if choice.adaptation == "transductive":
             return None
         return "Unlabeled windows: the run tested neither adaptation nor calibration on held-out subjects."
-    n_subjects, held_out = len(next(iter(replayed.zero_shot.values()))), short_name(choice.hold_out)
+    n_subjects, held_out = len(next(iter(replay.zero_shot.values()))), short_name(choice.hold_out)
     subjects = f"{n_subjects} held-out subjects"
     if choice.hold_out != SUBJECT:
         subjects = f"{n_subjects} subjects, each {held_out} held out"
     return (
-        f"Unlabeled windows: {signed(replayed.gain)} in an online session (mean over {subjects}, whose "
-        f"windows are replayed in {count(len(replayed.zero_shot), 'order')}). {describe_session(replayed)}"
+        f"Unlabeled windows: {signed(replay.gain)} in an online session (mean over {subjects}, whose "
+        f"windows are replayed in {count(len(replay.zero_shot), 'order')}). {describe_session(replay)}"
     )
 
 
@@ -110,31 +110,31 @@ def describe_labels(choice: Choice) -> str | None:
     """Return the gains of held-out subjects from a few labeled windows."""
     if choice.replay is None or not choice.replay.calibrated:
         return None
-    replayed, gains = choice.replay, []
-    n_subjects = len(next(iter(replayed.zero_shot.values())))
-    for n, scores in replayed.calibrated.items():
-        if (pair := compare_paired(scores, replayed.before_calibration[n])) is not None:
+    replay, gains = choice.replay, []
+    n_subjects = len(next(iter(replay.zero_shot.values())))
+    for n, scores in replay.calibrated.items():
+        if (pair := compare_paired(scores, replay.before_calibration[n])) is not None:
             fewer = f" ({pair.n} of {n_subjects} subjects have enough windows)" * (pair.n < n_subjects)
             gains.append(f"{signed(pair.mean)} with {n}{fewer}")
     return f"Labels: {', '.join(gains)} labeled windows of each class, scored on the windows without a label."
 
 
-def describe_session(replayed: ReplayResult) -> str:
+def describe_session(replay: ReplayResult) -> str:
     """Return whether an online session of the delivered model adapts to unlabeled windows, and how."""
-    if replayed.session_method == NO_ADAPTATION:
+    if replay.session_method == NO_ADAPTATION:
         return "Online sessions do not adapt to unlabeled windows."
     method = (
-        ADAPTATION_METHODS[replayed.session_method].label
-        if replayed.session_method in ADAPTATION_METHODS
-        else replayed.session_method
+        ADAPTATION_METHODS[replay.session_method].label
+        if replay.session_method in ADAPTATION_METHODS
+        else replay.session_method
     )
     return f"Online sessions adapt to unlabeled windows ({method})."
 
 
-def describe_losses(replayed: ReplayResult) -> str:
+def describe_losses(replay: ReplayResult) -> str:
     """Return how many subjects have a lower score with online adaptation and with calibration."""
-    by_labels = replayed.harm_by_labels.items()
-    harmed = {"online adaptation": replayed.harm}
+    by_labels = replay.harm_by_labels.items()
+    harmed = {"online adaptation": replay.harm}
     harmed |= {f"{count(int(n), 'labeled window')} of each class": part for n, part in by_labels}
     counts = [f"{round(part * n_subjects)} of {n_subjects} with {name}" for name, (part, n_subjects) in harmed.items()]
     return f"Subjects that lose more than {score(HARM)}: {', '.join(counts)}."
@@ -177,8 +177,8 @@ def describe_model(choice: Choice) -> str:
         return sentence
     if not choice.is_paper_network_chosen:
         return f"The delivered model is {choice.chosen.name}, which had the best validation scores."
-    censored = any(named.setting.penalty is not None for named in choice.shortlist)
-    reason = "censoring did not help on these recordings" if censored else "no censor was tried"
+    has_penalty = any(named.setting.penalty is not None for named in choice.shortlist)
+    reason = "censoring did not help on these recordings" if has_penalty else "no penalty was tried"
     return f"The delivered model is the paper's network. {NO_BETTER}; {reason}."
 
 
@@ -204,16 +204,16 @@ def _list_names(names: list[str], most: int, separator: str) -> str:
 def describe_estimate(choice: Choice) -> str:
     """Return how the score of each subject was kept free of the subject's own labels."""
     if choice.ensemble is None:
-        selected = "the setting was selected again without the validation scores of that subject"
+        selection = "the setting was selected again without the validation scores of that subject"
     elif choice.task.is_numeric:
-        selected = "strengths and weights were estimated again without that subject"
+        selection = "strengths and weights were estimated again without that subject"
     else:
-        selected = (
+        selection = (
             "the weights and the scaling of confidences were estimated again without the fits that held that "
             "subject out"
         )
     return (
-        f"No choice for the score of a subject depends on the subject's labels: {selected}. These labels were used to "
+        f"No choice for the score of a subject depends on the subject's labels: {selection}. These labels were used to "
         "train the models of other subjects, so scores may be slightly too high."
     )
 
@@ -237,11 +237,11 @@ def describe_interval(choice: Choice) -> str | None:
     """Return the meaning of the interval of the next subject."""
     if choice.next_subject is None:
         return None
-    expected = choice.next_subject
-    assumed = "" if expected.assumes == "nothing" else " and scores of subjects have a normal distribution"
+    interval = choice.next_subject
+    assumption = "" if interval.assumes == "nothing" else " and scores of subjects have a normal distribution"
     return (
-        f"The score of one more subject lies in the interval of the next subject with {100 * expected.level:.0f} % "
-        f"probability if the subject is like the test subjects{assumed}. The 95 % interval is for the mean score."
+        f"The score of one more subject lies in the interval of the next subject with {100 * interval.level:.0f} % "
+        f"probability if the subject is like the test subjects{assumption}. The 95 % interval is for the mean score."
     )
 
 

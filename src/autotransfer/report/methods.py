@@ -47,11 +47,11 @@ def _describe_classification(summary: Summary, choice: Choice) -> dict[str, str]
     class_names = ", ".join(classes[:MOST_CLASSES]) + (", …" if len(classes) > MOST_CLASSES else "")
     networks = (fit for fit in summary.fits if fit.stage == "folds" and not fit.setting.network.is_closed_form)
     seeds = sorted({fit.seed for fit in networks})
-    trained = "no network was trained"
+    training = "no network was trained"
     if seeds:
         epochs = count(summary.options.max_epochs, "epoch")
         n_seeds = f"{count(len(seeds), 'seed')} ({', '.join(map(str, seeds))})"
-        trained = f"networks were trained with {n_seeds} for at most {epochs}"
+        training = f"networks were trained with {n_seeds} for at most {epochs}"
     if choice.ensemble is None:
         model = f"the setting {choice.chosen.name}, selected by the lower quartile of validation scores over subjects. "
         model += "For the score of each subject, the setting was selected again without the scores of that subject."
@@ -67,7 +67,7 @@ def _describe_classification(summary: Summary, choice: Choice) -> dict[str, str]
         "split": f"{count(summary.folds, 'fold')}. Each fold tests on one part, validates on another and trains on the "
         "rest.",
         "candidates": f"{len(choice.shortlist)} settings were trained on every fold ({_list_families(choice)}). "
-        f"{trained[0].upper()}{trained[1:]}.",
+        f"{training[0].upper()}{training[1:]}.",
         "model": model,
     }
 

@@ -105,14 +105,14 @@ def draw_reliability(summary: Summary) -> Figure | None:
         caption += f" The mean distance from the diagonal (expected calibration error) is {score(calibration.error)}"
         unscaled = f" ({score(calibration.error_before)} before temperature scaling)"
         caption += unscaled * (calibration.error < calibration.error_before) + "."
-    both = [value for _, a, b, _ in rows for value in (a, b) if isinstance(value, float)]
-    x_axis = plot.score_axis("confidence: probability of the predicted class", [*both, summary.data.chance])
+    values = [value for _, a, b, _ in rows for value in (a, b) if isinstance(value, float)]
+    x_axis = plot.score_axis("confidence: probability of the predicted class", [*values, summary.data.chance])
     return Figure(
         key="reliability",
         title="Confidence and accuracy",
         caption=caption,
         data=data,
-        layout=plot.scores_layout(x_axis, "accuracy", both, summary.data.chance),
+        layout=plot.scores_layout(x_axis, "accuracy", values, summary.data.chance),
         columns=("subject", "confidence", "accuracy", "share of windows"),
         rows=rows,
         height=440,
@@ -122,13 +122,13 @@ def draw_reliability(summary: Summary) -> Figure | None:
 
 def draw_labels(summary: Summary) -> Figure | None:
     """Draw the score against the number of labeled windows of each class."""
-    replayed = None if summary.choice is None else summary.choice.replay
-    if replayed is None or not replayed.calibrated:
+    replay = None if summary.choice is None else summary.choice.replay
+    if replay is None or not replay.calibrated:
         return None
     lines: dict[str, tuple[dict[str, Scores], str, str]] = {
-        "calibrated with the labels": (replayed.calibrated, ACCENT, "circle"),
-        "delivered model": (replayed.before_calibration, MUTED, "diamond"),
-        "trained on these labels alone": (replayed.personal, LOSS, "square"),
+        "calibrated with the labels": (replay.calibrated, ACCENT, "circle"),
+        "delivered model": (replay.before_calibration, MUTED, "diamond"),
+        "trained on these labels alone": (replay.personal, LOSS, "square"),
     }
     data: list[Json] = []
     rows: list[list[Any]] = []
@@ -143,7 +143,7 @@ def draw_labels(summary: Summary) -> Figure | None:
         key="labels",
         title="Gain from a few labels",
         caption=f"Mean {summary.metric} over held-out subjects on the windows without a label. "
-        f"{describe_losses(replayed)}",
+        f"{describe_losses(replay)}",
         data=data,
         layout=plot.scores_layout(x_axis, summary.metric, [row[2] for row in rows], summary.chance),
         columns=("model", "labeled windows of each class", "mean", "subjects"),
@@ -155,16 +155,16 @@ def draw_labels(summary: Summary) -> Figure | None:
 
 def draw_adaptation(summary: Summary) -> Figure | None:
     """Draw the gains of subjects in an online session, by the order of their windows."""
-    replayed = None if summary.choice is None else summary.choice.replay
-    if replayed is None:
+    replay = None if summary.choice is None else summary.choice.replay
+    if replay is None:
         return None
     gains_by_order = {
-        order: {subject: replayed.adapted[order][subject] - value for subject, value in scores.items()}
-        for order, scores in replayed.zero_shot.items()
+        order: {subject: replay.adapted[order][subject] - value for subject, value in scores.items()}
+        for order, scores in replay.zero_shot.items()
     }
     gains, means = [list(g.values()) for g in gains_by_order.values()], [mean_of(g) for g in gains_by_order.values()]
     x_axis = plot.difference_axis("gain in an online session", chain(*gains), least=0.01)
-    titles = [f"{format_label(order)}: {score(mean_of(replayed.adapted[order]))}" for order in gains_by_order]
+    titles = [f"{format_label(order)}: {score(mean_of(replay.adapted[order]))}" for order in gains_by_order]
     heights, layout, height = plot.dot_rows(gains, x_axis, titles, [signed(mean) for mean in means])
     data = []
     for i, by_subject in enumerate(gains_by_order.values()):
@@ -179,7 +179,7 @@ def draw_adaptation(summary: Summary) -> Figure | None:
         caption="Windows of held-out subjects are replayed one by one without labels, in several orders: as recorded, "
         "at random (balanced), class after class (one-sided), and with the largest class first. Small dots are "
         f"subjects, large dots means. The gain is the {summary.metric} over all windows in an online session minus "
-        f"the {summary.metric} without adaptation. {describe_session(replayed)}",
+        f"the {summary.metric} without adaptation. {describe_session(replay)}",
         data=data,
         layout=layout,
         columns=("order", "subject", "gain"),

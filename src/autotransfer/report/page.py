@@ -77,9 +77,9 @@ def document(run: Summary, *, plotly: Markup | None = None) -> str:
     all_sections = [
         (section, _build(section.figures, run), _build(section.tables, run)) for section in SECTIONS if section.contents
     ]
-    shown = [(section, figures, tables) for section, figures, tables in all_sections if figures or tables]
+    sections = [(section, figures, tables) for section, figures, tables in all_sections if figures or tables]
     first = _build(SECTIONS[0].figures, run)
-    drawn = [*first, *(figure for _, figures, _ in shown for figure in figures)]
+    drawn = [*first, *(figure for _, figures, _ in sections for figure in figures)]
     fields = ("key", "title", "data", "layout", "height", "legend")
     data, choice = run.data, run.choice
     target = f"target: {run.options.target}"
@@ -95,7 +95,7 @@ def document(run: Summary, *, plotly: Markup | None = None) -> str:
             count(data.n_times, "sample") + (f" at {data.sfreq:g} Hz" if data.sfreq else ""),
         ],
         first=first,
-        sections=shown,
+        sections=sections,
         drawn=drawn,
         figure_data=script_json([{name: getattr(figure, name) for name in fields} for figure in drawn]),
         headline=[] if choice is None else headline(choice),
@@ -130,13 +130,13 @@ def text_of(template: str, **values: Any) -> str:
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
     """Return the environment of templates, which escapes every value in HTML."""
-    found = Environment(
+    environment = Environment(
         loader=PackageLoader("autotransfer.report"), autoescape=select_autoescape(["html"]), undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
         finalize=lambda value: value if isinstance(value, Markup) else replace_unshowable(value),
     )  # fmt: skip
-    found.filters |= {"mute_brackets": mute_brackets, "number": number_words, "count": count}
-    return found
+    environment.filters |= {"mute_brackets": mute_brackets, "number": number_words, "count": count}
+    return environment
 
 
 def number_words(value: Any) -> str:

@@ -37,7 +37,7 @@ def draw_subjects(summary: Summary) -> Figure | None:
     data, bands, limits = [], [], summary.choice.task.metric(summary.choice.metric).limits
     for i, row in enumerate(models):
         fill, soft = (ACCENT, SOFT) if row is delivered else (GREY, plot.GREY_SOFT)
-        texts = [f"{titles[i]}<br>subject {format_label(who)}: {score(value)}" for who, value in row.scores.items()]
+        texts = [f"{titles[i]}<br>subject {format_label(name)}: {score(value)}" for name, value in row.scores.items()]
         look = {"opacity": 0.85, "size": plot.DOT}
         data.append(plot.points(values[i], heights[i], titles[i], fill=fill, text=texts, marker=look))
         interval = mean_interval(list(row.scores.values()), limits)

@@ -107,10 +107,10 @@ def _exact_p(data: NDArray[np.float64]) -> float:
 
 def holm(p_values: Mapping[str, float | None]) -> dict[str, float | None]:
     """Correct p values of several methods by Holm's step-down method. None is not counted and stays None."""
-    known = sorted((p, name) for name, p in p_values.items() if p is not None)
+    sorted_p = sorted((p, name) for name, p in p_values.items() if p is not None)
     corrected: dict[str, float | None] = dict.fromkeys(p_values)
     largest = 0.0
-    for position, (p, name) in enumerate(known):
-        largest = max(largest, min(1.0, (len(known) - position) * p))  # keeps the order of p values
+    for position, (p, name) in enumerate(sorted_p):
+        largest = max(largest, min(1.0, (len(sorted_p) - position) * p))  # keeps the order of p values
         corrected[name] = largest
     return corrected

@@ -64,9 +64,9 @@ class SubjectScores:
 
     def describe_overlap(self, model: Model, X: Tensor, metric: Metric) -> list[str]:
         """Return which windows trained or calibrated the model, and the score on new windows. X: from `model.read`."""
-        seen, digests = model.card.seen, window_digests(X)
-        lines = describe_overlap(seen, digests, self.subject)
-        new = np.flatnonzero(~find_overlap(seen, CALIBRATION, digests))
+        digests_of_card, digests = model.card.seen, window_digests(X)
+        lines = describe_overlap(digests_of_card, digests, self.subject)
+        new = np.flatnonzero(~find_overlap(digests_of_card, CALIBRATION, digests))
         if 0 < len(new) < len(X):
             value = metric.score(self.y[new], self.predicted[new])
             lines.append(f"{metric.label} on the other {count(len(new), 'window')}: {score(value)}")
@@ -147,14 +147,14 @@ class SubjectScores:
         return [*lines, *self._list_confusions()]
 
     def _list_subjects(self, by_subject: dict[Any, float]) -> list[str]:
-        shown = list(by_subject.items())[:MOST_SUBJECTS]
-        names = [shorten_label(subject) for subject, _ in shown]
+        listed_scores = list(by_subject.items())[:MOST_SUBJECTS]
+        names = [shorten_label(subject) for subject, _ in listed_scores]
         width = max(map(len, names))
         lines = [
             f"  {label:{width}}  {score(value):>5}  {count(len(self.windows[subject]), 'window')}"
-            for label, (subject, value) in zip(names, shown, strict=True)
+            for label, (subject, value) in zip(names, listed_scores, strict=True)
         ]
-        n_more = len(by_subject) - len(shown)
+        n_more = len(by_subject) - len(listed_scores)
         return [*lines, f"  and {n_more} more; --scores FILE lists all subjects"] if n_more else lines
 
     def _list_confusions(self) -> list[str]:

@@ -25,7 +25,7 @@ BASELINE_LETTERS = 60  # longest name of a baseline that is not shortened
 
 
 def result_lines(choice: Choice, folder: Path | str = "RUN") -> list[str]:
-    """Return at most seven lines: scores, gains, a conclusion and an advice. folder: folder of the run."""
+    """Return at most seven lines: scores, gains, a conclusion and a next step. folder: folder of the run."""
     gains = [describe_intervals(choice)] if choice.task.is_numeric else _gain_lines(choice)
     lines = [_score_line(choice), _baseline_line(choice), _next_subject_line(choice), *gains]
     return [line for line in (*lines, _conclude(choice), _advise(choice, folder)) if line]
@@ -54,20 +54,20 @@ def _baseline_line(choice: Choice) -> str:
 
 
 def _next_subject_line(choice: Choice) -> str:
-    expected = describe_next_subject(choice.next_subject, choice.hold_out, metric=named_metric(choice)) or ""
-    return f"{expected} {describe_below(choice)}".strip()
+    sentence = describe_next_subject(choice.next_subject, choice.hold_out, metric=named_metric(choice)) or ""
+    return f"{sentence} {describe_below(choice)}".strip()
 
 
 def _gain_lines(choice: Choice) -> list[str]:
-    replayed = choice.replay
-    if replayed is None:
+    replay = choice.replay
+    if replay is None:
         is_used = choice.adaptation == "transductive"
         return [f"Unlabeled windows: {'all are used before the first prediction' if is_used else 'not tested'}"]
-    adapts = "adapt" if replayed.session_method != NO_ADAPTATION else "do not adapt"
-    lines = [f"Unlabeled windows: {signed(replayed.gain)} if the model adapts to them; online sessions {adapts}"]
-    number, pair = _gain_from_labels(replayed)
+    sessions = "adapt" if replay.session_method != NO_ADAPTATION else "do not adapt"
+    lines = [f"Unlabeled windows: {signed(replay.gain)} if the model adapts to them; online sessions {sessions}"]
+    number, pair = _gain_from_labels(replay)
     if pair is not None:
-        n_subjects = len(next(iter(replayed.zero_shot.values())))
+        n_subjects = len(next(iter(replay.zero_shot.values())))
         limits = "" if pair.interval is None else f" (95 % interval {range_words(pair.interval)})"
         fewer = f"; {pair.n} of {n_subjects} subjects have enough windows" * (pair.n < n_subjects)
         change = f"from {score(pair.second.mean)} to {score(pair.first.mean)} on the windows without a label"
@@ -76,13 +76,13 @@ def _gain_lines(choice: Choice) -> list[str]:
     return lines
 
 
-def _gain_from_labels(replayed: ReplayResult) -> tuple[str, PairedComparison | None]:
+def _gain_from_labels(replay: ReplayResult) -> tuple[str, PairedComparison | None]:
     """Return the number of labels in words, and a comparison of the scores with and without these labels."""
-    numbers = [int(n) for n in replayed.calibrated if int(n) <= MOST_LABELS]
+    numbers = [int(n) for n in replay.calibrated if int(n) <= MOST_LABELS]
     if not numbers:
         return "", None
     n = max(numbers)
-    return NUMBERS.get(n, str(n)), compare_paired(replayed.calibrated[str(n)], replayed.before_calibration[str(n)])
+    return NUMBERS.get(n, str(n)), compare_paired(replay.calibrated[str(n)], replay.before_calibration[str(n)])
 
 
 def _conclude(choice: Choice) -> str:
@@ -143,8 +143,8 @@ def comparison_lines(first: Path, second: Path) -> list[str]:
     if pair.ties == pair.n:
         return [*lines, f"The scores of the two runs are identical on {count(pair.n, 'subject')}"]
     limits = f", 95 % interval {range_words(pair.interval)}" if pair.interval else ""
-    tested = "" if pair.p is None else f", p {probability(pair.p, equals=True)}"
-    lines.append(f"{names[1]} minus {names[0]}: {signed(pair.mean)}{limits}{tested}")
+    p_value = "" if pair.p is None else f", p {probability(pair.p, equals=True)}"
+    lines.append(f"{names[1]} minus {names[0]}: {signed(pair.mean)}{limits}{p_value}")
     lines.append(f"of {count(pair.n, 'subject')} {pair.wins} gained, {pair.ties} tied, {pair.losses} lost")
     if pair.interval is None:
         lines.append("One subject is too few to compare runs")

@@ -1,5 +1,5 @@
 "use strict";
-// Draws the figures of the report. Everything it needs is in the page.
+// Draw the figures of the report. The page contains all data and plotly.
 (() => {
   const root = document.documentElement;
   const errors = [];
@@ -12,17 +12,17 @@
   document.addEventListener("securitypolicyviolation", (event) => report(event.violatedDirective + " " + event.blockedURI));
 
   const figures = JSON.parse(document.getElementById("figure-data").textContent);
-  const light = document.createElement("div"); // has the light colors, for pictures and print
+  const light = document.createElement("div"); // element with the light colors, for pictures and print
   light.className = "light";
   light.hidden = true;
   document.body.append(light);
   const plotOf = (figure) => document.querySelector(`[data-figure="${figure.key}"] .plot`);
 
   // Only keys that hold colors are replaced, so that a subject called "var(--ink)" keeps its name.
-  function painted(value, style, key = "") {
-    if (Array.isArray(value)) return value.map((item) => painted(item, style, key));
+  function replaceColors(value, style, key = "") {
+    if (Array.isArray(value)) return value.map((item) => replaceColors(item, style, key));
     if (value && typeof value === "object")
-      return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, painted(item, style, name)]));
+      return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, replaceColors(item, style, name)]));
     if (typeof value === "string" && /color/i.test(key) && value.startsWith("var("))
       return style.getPropertyValue(value.slice(4, -1)).trim();
     return value;
@@ -33,7 +33,7 @@
     const font = { family: getComputedStyle(document.body).fontFamily, size: width < 560 ? 11 : 12, color: color("--ink") };
     return {
       margin: { l: 44, r: 14, t: figure.legend ? 44 : 28, b: 46 },
-      ...painted(figure.layout, style), width, height: figure.height, font,
+      ...replaceColors(figure.layout, style), width, height: figure.height, font,
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", hovermode: "closest",
       hoverlabel: { bgcolor: color("--surface"), bordercolor: color("--grid"), font: { color: color("--ink") }, align: "left" },
       showlegend: figure.legend, legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", traceorder: "normal" },
@@ -47,7 +47,7 @@
     const style = getComputedStyle(light);
     const layout = { ...layoutOf(figure, 900, style), paper_bgcolor: "#ffffff" };
     const options = { format, filename: figure.key, width: 900, height: layout.height, scale: format === "png" ? 2 : 1 };
-    return Plotly.downloadImage({ data: painted(figure.data, style), layout }, options);
+    return Plotly.downloadImage({ data: replaceColors(figure.data, style), layout }, options);
   }
 
   // A figure in a closed section is drawn when the section opens.
@@ -57,9 +57,9 @@
     const buttons = [button("png", Plotly.Icons.camera), button("svg", Plotly.Icons.drawline), "resetScale2d"];
     const look = { displaylogo: false, responsive: false, modeBarButtons: [buttons] };
     const colors = style || getComputedStyle(plotOf(figure));
-    await Plotly.react(plotOf(figure), painted(figure.data, colors), layoutOf(figure, width, colors), look);
+    await Plotly.react(plotOf(figure), replaceColors(figure.data, colors), layoutOf(figure, width, colors), look);
     figure.drawn = true;
-    root.dataset.rendered = figures.filter((one) => one.drawn).length;
+    root.dataset.rendered = figures.filter((figure) => figure.drawn).length;
   }
 
   let drawing = Promise.resolve();
@@ -95,7 +95,7 @@
     });
   }
 
-  async function unpacked() {
+  async function unpackPlotly() {
     const bytes = Uint8Array.from(atob(document.getElementById("plotly-packed").textContent), (c) => c.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     return new Response(stream).text();
@@ -105,7 +105,7 @@
     root.dataset.figures = figures.length;
     if (figures.length) {
       const script = document.createElement("script");
-      script.textContent = await unpacked();
+      script.textContent = await unpackPlotly();
       document.head.append(script);
       script.remove();
       listen();
