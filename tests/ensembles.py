@@ -22,8 +22,9 @@ def single(setting: at.Setting, tensors: dict[str, Tensor], encoders: Encoders |
     """A model of one candidate. card: fields of its card."""
     parts = [CandidateCard(setting.to_dict(), len(tensors["classifier.bias"]))]
     named = {f"candidates.0.{name}": tensor for name, tensor in tensors.items()}
-    signal = Signal(channels=tuple(card.pop("channels")), sfreq=card.pop("sfreq"))
-    made = ModelCard(weights=[1.0], candidates=parts, signal=signal, **{"scores": {}} | card)
+    if "signal" not in card:
+        card["signal"] = Signal(channels=tuple(card.pop("channels")), sfreq=card.pop("sfreq"))
+    made = ModelCard(weights=[1.0], candidates=parts, **{"scores": {}} | card)
     return Model.restore(made, named, encoders)
 
 
