@@ -16,14 +16,11 @@ from pathlib import Path
 import pandas as pd
 
 from autotransfer.runs.choice import Choice, read_choice
-from autotransfer.words import score
 
 from .csv_rows import replace_rows
 from .evidence import read_scores
-from .inference import mean_over_subjects
-from .markdown import markdown
+from .inference import estimate_mean
 
-EARLY = 180  # seconds until the column "after 3 min"
 LIMITED, FULL = "two cores", "H200, shared"  # machines of the runs with and without a time limit
 
 
@@ -48,27 +45,17 @@ def build_last_scores(data: str, machine: str, choice: Choice) -> list[dict[str,
 
 
 def limit_costs(folder: Path) -> str:
-    """Return the table of docs/results.md from anytime.csv and last_scores.csv."""
+    """Return what a time limit costs in one sentence, from anytime.csv and last_scores.csv."""
     results, last = read_scores(folder, "anytime"), read_scores(folder, "last_scores")
-    runs = dict(list(results.groupby(["data", "machine"])))
     scores = last.set_index(["data", "subject", "machine"])["score"].unstack("machine").dropna()
-    differences = (scores[LIMITED] - scores[FULL]).rename("difference").reset_index()
-    by_set = {str(data): dict(zip(part["subject"], part["difference"], strict=True))
-              for data, part in differences.groupby("data", sort=True)}  # fmt: skip
-    lines = []
-    for data, by_subject in by_set.items():
-        limited, full = runs[data, LIMITED], runs[data, FULL]
-        early = limited[limited["seconds"] <= EARLY]["score"]
-        cells = [_format_result(limited.iloc[0]), score(early.iloc[-1]) if len(early) else "–"]
-        cells += [_format_result(limited.iloc[-1]), _format_result(full.iloc[-1])]
-        lines.append([data, *cells, str(mean_over_subjects({data: by_subject}))])
-    lines.append([f"**all {len(differences)} subjects**", "", "", "", "", str(mean_over_subjects(by_set))])
-    heads = ["data set", "first interim result", "after 3 min", f"last, {LIMITED}", f"last, {FULL}", "difference"]
-    return markdown(heads, lines)
-
-
-def _format_result(result: pd.Series) -> str:
-    return f"{score(result['score'])} after {result['seconds']:.0f} s"
+    difference = estimate_mean(scores[LIMITED] - scores[FULL])
+    limited = results[results["machine"] == LIMITED].groupby("data")["seconds"]
+    first, end = (f"{seconds.min():.0f} to {seconds.max():.0f} s" for seconds in (limited.first(), limited.last()))
+    return (
+        f"On {len(limited)} data sets with {len(scores)} subjects, runs with a time limit on {LIMITED} had their first "
+        f"result after {first} and their last after {end}. Their last scores differ from those of runs without a limit "
+        f"(on {FULL}) by {difference} over subjects.\n"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -143,7 +143,6 @@ CLAIMS: dict[str, Claim] = {
     "fitted weights, versus equal weights": partial(Confirmation.minus_pipeline, name="equal weights"),
     ALL_WINDOWS: Confirmation.minus_zero_shot,
     ONLINE: partial(Confirmation.online_gain, order="recorded"),
-    "online session class after class, versus zero-shot": partial(Confirmation.online_gain, order="one-sided"),
     FIVE_LABELS: partial(Confirmation.label_gain, over="before"),
     "five labels of each class, versus the subject's own classifier": partial(Confirmation.label_gain, over="own"),
     **PENALTIES,
@@ -329,28 +328,6 @@ def _keep(c: Confirmation, adaptation: str, sources: tuple[str, ...]) -> Callabl
     return lambda b: not kept or (b.source in kept and b.is_transductive == (adaptation == "transductive"))
 
 
-def with_subject_data(folder: Path) -> str:
-    """Return mean scores without and with unlabeled windows or labels of the subject."""
-    rows = []
-    for c in read_confirmations(folder):
-        replay, number = c.replay, str(LABELS)
-        blocks: list[list[Scores]] = [
-            [c.ours, c.all_windows.get(ENSEMBLE, {})],
-            [replay["zero_shot"]["recorded"], replay["adapted"]["recorded"]],
-            [replay[method][number] for method in ("before", "own", "calibrated")],
-        ]
-        means = [[set_means(scores) for scores in block] for block in blocks]
-        for dataset in sorted(c.ours):
-            rows.append([dataset, c.version, *(_arrows([m.get(dataset) for m in block]) for block in means)])
-    heads = ["", "version", "zero-shot → all unlabeled windows at once", "zero-shot → online session, as recorded",
-             "zero-shot → own classifier → calibrated with five labels of each class"]  # fmt: skip
-    return markdown(heads, rows)
-
-
-def _arrows(means: list[float | None]) -> str:
-    return "–" if None in means else " → ".join(bold_best(means))
-
-
 def claims(folder: Path) -> str:
     """Return every difference by version, with its intervals over subjects and over data sets."""
     compared: dict[tuple[str, str], Differences] = {}
@@ -473,7 +450,7 @@ def _panel(
 
 PARTS = {
     "confirmed_summary": summary, "confirmed_picture": picture, "confirmed_signals": by_signal,
-    "confirmed_sets": by_set, "confirmed_counted": counted, "confirmed_person": with_subject_data,
+    "confirmed_sets": by_set, "confirmed_counted": counted,
     "confirmed_claims": claims, "confirmed_equivalence": equivalent, "confirmed_harm": harmed,
     "confirmed_clear_losses": clear_losses, "confirmed_limits": limits,
     "readme": readme, "readme_limits": readme_limits,

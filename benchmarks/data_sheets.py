@@ -17,12 +17,7 @@ def data_sheets_table(folder: Path) -> str:
     """Return one line for each data set."""
     rows = []
     for sheet in data_sheets(folder).reset_index(drop=True).sort_values(["used", "dataset"]).to_dict("records"):
-        size = (
-            f"{sheet['subjects']} / {sheet['windows']:,} / {sheet['channels']} × {sheet['seconds']:g} s at "
-            f"{sheet['hertz']:g} Hz / {sheet['classes']}"
-        )
-        rows.append(
-            [sheet["dataset"], sheet["signal"], sheet["used"], size, *(sheet[name] for name in COLUMNS.values())]
-        )
-    heads = ["data set", "signal", "used for", "subjects / windows / channels × length / classes", *COLUMNS]
+        facts = [sheet[name] for name in COLUMNS.values()]
+        rows.append([sheet["dataset"], sheet["signal"], sheet["used"], str(sheet["subjects"]), *facts])
+    heads = ["data set", "signal", "used for", "subjects", *COLUMNS]
     return markdown(heads, rows)

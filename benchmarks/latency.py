@@ -3,8 +3,8 @@
 Models are the weighted ensembles of default runs with --adaptation zero-shot and online: twelve candidates, up to 24
 networks. In rows with "adapt" the session adapts. Weights are random, because times do not depend on the weights.
 
-python -m benchmarks.latency RUN ... times the parts of delivered models, and then sessions without adaptation, with
-adaptation, and with adaptation and labels.
+python -m benchmarks.latency RUN ... times delivered models in sessions without adaptation, with adaptation, and with
+adaptation and labels.
 """
 
 from __future__ import annotations
@@ -105,39 +105,12 @@ def time_sessions(sizes: Sequence[tuple[int, int, float]] = SIZES, timed: int = 
             yield f"{name:<17} {size:>9} {count} {median:7.2f} {tail:7.2f} {np.median(times_ms[:, 1]):7.2f}"
 
 
-# ---- parts of a delivered model ------------------------------------------------------------------------------------
+# ---- delivered models ------------------------------------------------------------------------------------
 
 
 def format_times(times_ms: np.ndarray) -> str:
     """Format milliseconds (windows, 2): median wall-clock time, median and minimum processor time."""
     return f"{np.median(times_ms[:, 0]):7.2f} {np.median(times_ms[:, 1]):7.2f} {times_ms[:, 1].min():9.2f}"
-
-
-def time_parts(model: Model, windows: torch.Tensor, timed: int) -> Iterator[str]:
-    """Time preprocessing and encoding by each stack as in a session, and the combination of the predictions."""
-    ensemble = model.ensemble
-    subjects, shared = ensemble.start_subject(), ensemble.shared_transforms
-    times_ms = np.zeros((WARM_UP + timed, len(ensemble.stacks) + 1, 2))
-    with torch.inference_mode():
-        for k in range(WARM_UP + timed):
-            cache: dict[Any, Any] = {}  # results that stacks share
-            window, latents, mark = windows[k % len(windows)][None], [], _now()
-            for i, (stack, subject, keys) in enumerate(zip(ensemble.stacks, subjects, shared, strict=True)):
-                latents.append(stack.latents(subject.feed(window, keys, cache)))
-                times_ms[k, i], mark = _since(mark)
-            ensemble.combination(latents)
-            times_ms[k, -1], mark = _since(mark)
-    times_ms = times_ms[WARM_UP:]
-    for i, stack in enumerate(ensemble.stacks):
-        yield f"  {_short(stack.setting):<60} {len(stack.candidates):>3} {format_times(times_ms[:, i])}"
-    yield f"  {'combination':<60} {len(model.candidates):>3} {format_times(times_ms[:, -1])}"
-
-
-def _short(setting: Setting) -> str:
-    values = setting.preprocessing.to_values()
-    names = ("standardize", "delays", "align", "append_scale", "represent", "center")
-    words = [f"{name} {values[name]}" for name in names if values.get(name, "none") != "none"]
-    return ", ".join([setting.encoder, *words])[:60]
 
 
 def time_run(run: Path, timed: int) -> Iterator[str]:
@@ -146,7 +119,6 @@ def time_run(run: Path, timed: int) -> Iterator[str]:
     channels, times = windows.shape[1:]
     title = f"{run.name}, {channels} × {times}"
     yield f"{title:<62} parts {'p50':>6} {'cpu p50':>7} {'cpu least':>9}  ms"
-    yield from time_parts(model, windows, timed)
     arrays, labels = windows.numpy(), model.classes_
     for name, adapt, n_labels in (("session", False, 0), ("adapt", True, 0), ("adapt, labels", True, 3)):
         with warnings.catch_warnings():

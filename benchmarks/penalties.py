@@ -23,7 +23,6 @@ from .inference import (
     all_values,
     equivalence,
     estimate_mean,
-    format_sets_ahead,
     mean_over_both,
     mean_over_data,
     mean_over_subjects,
@@ -66,11 +65,11 @@ def penalties_table(folder: Path) -> str:
         verdict = "equivalent" if is_equivalent else "lower" if gain.interval and gain.interval[1] < 0 else "open"
         plain = gains.get((method, "marginal", strength))
         rows.append([
-            method, strength, str(gain), format_sets_ahead(true), verdict, signed(mean_over_subjects(control).value),
+            f"{method} {strength}", str(gain), verdict, signed(mean_over_subjects(control).value),
             str(only_true), str(mean_over_subjects(plain)) if plain else "–",
         ])  # fmt: skip
-    heads = ["penalty", "strength", "conditional minus none", "sets above 0", f"against ± {score(MARGIN)}",
-             "with shuffled subjects", "true minus shuffled", "marginal minus none"]  # fmt: skip
+    heads = ["penalty, strength", "conditional minus none", f"against ± {score(MARGIN)}", "with shuffled subjects",
+              "true minus shuffled", "marginal minus none"]  # fmt: skip
     found = f"{n_true} of {len(rows)} intervals of true minus shuffled subjects lie above 0."
     return f"{markdown(heads, rows)}\n{found}\n"
 

@@ -23,7 +23,7 @@ from .online import gains_table
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-PAGE_NAMES = ("results", "leaderboard", "data_sheets", "online", "negative_result")
+PAGE_NAMES = ("results", "leaderboard", "data_sheets", "online", "negative_result", "methods_note")
 PAGES = [ROOT / "README.md", *(DOCS / f"{name}.md" for name in PAGE_NAMES)]
 PART = re.compile(r"(<!-- results: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 PARTS: dict[str, Callable[[Path], str]] = {

@@ -193,3 +193,31 @@ def test_outliers_among_five_labels_and_clear_losses() -> None:
     assert numbers("docs/results.md", "finds a clear loss in # %") == [
         round(100 * (tested["loses"] == "True").mean(), 1)
     ]
+
+
+def test_runs_of_development_and_their_limits() -> None:
+    runs = table("default_runs")
+    one = runs[(runs["adaptation"] == "transductive") & (runs["seeds"] == 1)]["data"].nunique()
+    assert numbers("docs/results.md", "and # have 1 seed (commit d15c8c40") == [one]
+    dataset = runs[(runs["adaptation"] == "zero-shot") & (runs["data"] == "imu_har")]
+    names = [name for name in set(runs) - NOT_BASELINES if pd.to_numeric(dataset[name], errors="coerce").notna().all()]
+    best = max(pd.to_numeric(dataset[name]).mean() for name in names)
+    found = numbers("docs/results.md", "| imu_har | # | # → #,")
+    assert found == [len(dataset), pytest.approx(best, abs=6e-4), pytest.approx(dataset["score"].mean(), abs=6e-4)]
+    last = table("last_scores").pivot(index=["data", "subject"], columns="machine", values="score").dropna()
+    found = numbers("docs/results.md", "runs without a limit (on H200, shared) by # (")
+    assert found == [pytest.approx((last["two cores"] - last["H200, shared"]).mean(), abs=6e-4)]
+
+
+def test_penalties_do_not_raise_the_score() -> None:
+    changes = table("changes")
+    scores = changes.groupby(["change", *KEYS])["score"].mean()
+    names = changes.loc[changes["part"] == "penalties", ["change", "reference"]].drop_duplicates()
+    pairs = names.itertuples(index=False)
+    gains = {change: (scores[change] - scores[reference]).dropna() for change, reference in pairs}
+    limits = [stats.t.interval(0.95, len(g) - 1, g.mean(), stats.sem(g)) for g in gains.values()]
+    found = numbers("docs/negative_result.md", "# of # 95 % intervals over subjects lie above no penalty, # lie below")
+    assert found == [sum(low > 0 for low, _ in limits), len(gains), sum(high < 0 for _, high in limits)]
+    best = max(gains, key=lambda name: gains[name].mean())
+    found = numbers("docs/negative_result.md", f"of {' '.join(best.split()[:3])}, # (")
+    assert found == [pytest.approx(gains[best].mean(), abs=6e-4)]
