@@ -67,7 +67,7 @@ CUTTING_OPTIONS: dict[str, Any] = {  # reading and cutting of continuous recordi
     "decimal": Decimal,
     "time_column": TimeColumn,
     "filter": Annotated[
-        Text, _cutting_option("Filter before cutting: band and power-line frequency in Hz, such as 5-45,notch:50.")
+        Text, _cutting_option("Filter to apply before cutting, or of cut windows, in Hz, such as 5-45,notch:50.")
     ],
 }
 
