@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-
 import pytest
 import torch
 
 from autotransfer.gpu import elementwise
 from autotransfer.randomness import as_keys, bits, fold_in
 from autotransfer.training.optimizer import BETAS, EPS, update
-
-if importlib.util.find_spec("triton") is None:
-    pytest.skip("needs Triton, which comes with torch for GPUs", allow_module_level=True)
-if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
-    pytest.skip("needs a GPU, or Triton's interpreter (TRITON_INTERPRET=1)", allow_module_level=True)
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-
-
-@pytest.fixture(autouse=True)
-def draws() -> None:
-    torch.manual_seed(0)
+from triton_device import DEVICE
+from triton_device import seed_draws as seed_draws
 
 
 @pytest.mark.parametrize("groups", [1, 5, 300])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-
 import pytest
 import torch
 
@@ -17,17 +14,8 @@ from autotransfer.model import filtering, layers
 from autotransfer.model.norm_pool import drop_units
 from autotransfer.model.power import square_pool
 from autotransfer.model.shallow import _KernelSegments, _Segments
-
-if importlib.util.find_spec("triton") is None:
-    pytest.skip("needs Triton, which comes with torch for GPUs", allow_module_level=True)
-if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
-    pytest.skip("needs a GPU, or Triton's interpreter (TRITON_INTERPRET=1)", allow_module_level=True)
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-
-
-@pytest.fixture(autouse=True)
-def draws() -> None:
-    torch.manual_seed(0)
+from triton_device import DEVICE
+from triton_device import seed_draws as seed_draws
 
 
 @pytest.mark.parametrize(("m", "k", "n"), [(16, 8, 257), (9, 700, 61)])

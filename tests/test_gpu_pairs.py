@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-
 import pytest
 import torch
 from torch import Tensor
@@ -13,12 +10,8 @@ from autotransfer.censoring import groups as rule
 from autotransfer.censoring import kernel_matrices, mige, mmd, scores
 from autotransfer.censoring.groups import Groups
 from autotransfer.gpu import pairs
+from triton_device import DEVICE
 
-if importlib.util.find_spec("triton") is None:
-    pytest.skip("needs Triton, which comes with torch for GPUs", allow_module_level=True)
-if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
-    pytest.skip("needs a GPU, or Triton's interpreter (TRITON_INTERPRET=1)", allow_module_level=True)
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # (members, rows, contexts, nuisances): several contexts; so many groups that some have one row; hardly any rows
 BATCHES = [(2, 37, 3, 4), (2, 21, 2, 9), (1, 1, 1, 1)]
 

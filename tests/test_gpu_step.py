@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 from typing import Any
 
 import pytest
@@ -15,13 +13,7 @@ from autotransfer import gpu
 from autotransfer.gpu import elementwise
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import Windows
-
-if importlib.util.find_spec("triton") is None:
-    pytest.skip("needs Triton, which comes with torch for GPUs", allow_module_level=True)
-if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
-    pytest.skip("needs a GPU, or Triton's interpreter (TRITON_INTERPRET=1)", allow_module_level=True)
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
+from triton_device import DEVICE
 
 SMALL = {"batch_size": 4, "temporal_kernel": 7}
 EEGNET = SMALL | {"temporal_filters": 2, "latent_filters": 3}
@@ -46,8 +38,8 @@ def test_an_epoch_by_kernels_is_an_epoch(monkeypatch: pytest.MonkeyPatch, alone:
 
     def trained(*, kernels: bool) -> Trainer:
         for module, name in ((gpu, "is_available"), (elementwise, "is_available")):
-            monkeypatch.setattr(module, name, lambda tensor, *_: kernels and tensor.device.type == DEVICE.type)
-        windows = Windows(recordings, setting.preprocessing, 7, device=DEVICE, dtype=torch.float32)
+            monkeypatch.setattr(module, name, lambda tensor, *_: kernels and tensor.device.type == DEVICE)
+        windows = Windows(recordings, setting.preprocessing, 7, device=torch.device(DEVICE), dtype=torch.float32)
         trainer = Trainer(jobs, windows)
         trainer.train_epoch()
         trainer.evaluate()
