@@ -17,10 +17,9 @@ from autotransfer.runs.executor import PREDICTIONS
 from autotransfer.runs.run import Run
 from autotransfer.search.evaluation import delivered_predictions
 from autotransfer.search.evidence import ClassificationEvidence
-from autotransfer.search.held_out import find_entries, held_out_log_probs
 from autotransfer.search.procedure import perform_plan
 from autotransfer.search.selection import select
-from tiny import create_run, described, tiny_file
+from tiny import create_run, described, make_evidence, tiny_file
 
 
 @pytest.fixture(scope="module", params=["trial", pytest.param("online", marks=pytest.mark.slow)])
@@ -45,7 +44,7 @@ def test_a_prediction_is_the_mean_over_networks_that_left_the_subject_out(finish
     recordings = run.recordings
     X, y, subject = recordings.X, recordings.y.numpy(), recordings.subject.numpy()
     settings = {run.options.name_of(setting): setting for setting in run.options.settings()}
-    evidence = evidence_of(run, choice)
+    evidence = make_evidence(run, choice)
     delivered = evidence.score(run.options.scoring, delivered_predictions(choice, evidence))
     differ = 0
     for test in range(recordings.n_subjects):
@@ -74,23 +73,9 @@ def test_a_prediction_is_the_mean_over_networks_that_left_the_subject_out(finish
     assert differ > 0, "an ensemble that is never anything but its members proves nothing"
 
 
-def test_a_candidate_that_failed_everywhere_has_no_weight(finished: tuple[Run, Choice]) -> None:
-    run, _ = finished
-    plain, other = run.options.settings()[:2]
-    entries = [replace(e, status="failed") if e.setting == other else e for e in run.database.entries()]
-    log_probs = held_out_log_probs(run, [plain, other], entries)
-    for predicted in log_probs.values():
-        np.testing.assert_allclose(np.exp(predicted[1]), 1 / run.recordings.n_classes)
-
-
-def evidence_of(run: Run, choice: Choice) -> ClassificationEvidence:
-    settings = [named.setting for named in choice.shortlist]
-    return ClassificationEvidence.from_run(run, choice.shortlist, find_entries(run, settings, run.folds()))
-
-
 def test_a_censored_candidate_is_never_the_uncensored_choice(finished: tuple[Run, Choice]) -> None:
     run, choice = finished
-    evidence = evidence_of(run, choice)
+    evidence = make_evidence(run, choice)
     censored = {named.setting.key for named in choice.shortlist if named.setting.method is not None}
     scores = tuple(s._replace(value=1.0) if s.setting in censored else s for s in evidence.scores)
     again = select(replace(evidence, scores=scores))

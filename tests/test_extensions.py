@@ -14,12 +14,14 @@ import autotransfer as at
 from autotransfer.models.loading import load_model
 from autotransfer.person.adaptation import ADAPTATION_METHODS, AdaptationMethod, State
 from autotransfer.runs.choice import Choice, read_choice
+from autotransfer.runs.run import Run
 from autotransfer.search import replay
+from autotransfer.search.evaluation import delivered_predictions
 from autotransfer.tasks import Metric
 from autotransfer.tasks.classification import METRICS
 from contributed import registered as registered
 from faults import printed
-from tiny import tiny, tiny_file
+from tiny import make_evidence, tiny, tiny_file
 
 pytestmark = pytest.mark.usefixtures("brief_results")
 
@@ -74,6 +76,14 @@ def test_a_registered_metric_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         tmp_path, "--networks", "none", "--kinds", "features", "--adaptation", "zero-shot", "--metric", "expected"
     )
     assert choice.metric == "expected_accuracy"
+    assert "balanced_accuracy" in choice.other_metrics
+    assert "expected_accuracy" not in choice.other_metrics
+    run = Run.open(tmp_path / "run")
+    evidence = make_evidence(run, choice)
+    for subject, log_p in delivered_predictions(choice, evidence).items():
+        expected = expected_accuracy(evidence.y[subject], np.exp(log_p), None)
+        assert choice.nested_test_scores[str(subject)] == pytest.approx(expected)
+    run.database.close()
     assert EXPECTED.label in choice.headline
     assert EXPECTED.label in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert EXPECTED.label in printed("predict", tmp_path / "run", tmp_path / "tiny.npz", "--metric", "expected")

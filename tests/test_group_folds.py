@@ -14,13 +14,11 @@ from autotransfer.runs.options import resolve_options
 from autotransfer.runs.run import Run
 from autotransfer.search import replay
 from autotransfer.search.evaluation import delivered_predictions
-from autotransfer.search.evidence import ClassificationEvidence
-from autotransfer.search.held_out import find_entries
 from autotransfer.search.procedure import perform_plan
 from autotransfer.search.replay import held_out_model, replay_subjects
 from autotransfer.training.metrics import balanced_accuracy_of
 from faults import few_linear_candidates, quiet
-from tiny import create_run, described, tiny, tiny_file
+from tiny import create_run, described, make_evidence, tiny, tiny_file
 
 PEOPLE, FOLDS = 7, 4
 
@@ -80,8 +78,7 @@ def test_subjects_of_a_group_are_scored_one_by_one() -> None:
 
 def test_no_fit_that_held_a_subject_out_decides_about_it(finished: tuple[Run, Choice]) -> None:
     run, choice = finished
-    entries = find_entries(run, [named.setting for named in choice.shortlist], run.folds())
-    evidence = ClassificationEvidence.from_run(run, choice.shortlist, entries)
+    evidence = make_evidence(run, choice)
     for group in run.groups:
         known = evidence.without(group[:1])
         assert known.log_probs
@@ -104,8 +101,7 @@ def test_candidates_shared_in_a_group_change_no_score(
     finished: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, choice = finished
-    entries = find_entries(run, [named.setting for named in choice.shortlist], run.folds())
-    predictions = delivered_predictions(choice, ClassificationEvidence.from_run(run, choice.shortlist, entries))
+    predictions = delivered_predictions(choice, make_evidence(run, choice))
     shared = replay_subjects(run, choice, predictions)
     monkeypatch.setattr(replay, "held_out_model", lambda *given: held_out_model(*given[:3]))
     assert replay_subjects(run, choice, predictions) == shared

@@ -20,13 +20,13 @@ from autotransfer.runs.database import RunDatabase
 from autotransfer.runs.run import Run
 from autotransfer.search import selection
 from autotransfer.search.evidence import ClassificationEvidence
-from autotransfer.search.held_out import Score, find_entries
+from autotransfer.search.held_out import Score
 from autotransfer.search.plan import make_plan
 from autotransfer.search.procedure import perform_plan
 from autotransfer.search.selection import select
 from autotransfer.settings import Setting
 from faults import few_linear_candidates, quiet
-from tiny import create_run, described, tiny_file
+from tiny import create_run, described, make_evidence, tiny_file
 
 pytestmark = pytest.mark.usefixtures("brief_results")
 
@@ -109,11 +109,6 @@ def test_the_delivered_model_is_the_average(averaged: tuple[Run, Choice]) -> Non
     assert [one.weight for one in average.candidates] == sorted(model.card.weights, reverse=True)
 
 
-def evidence_of(run: Run, choice: Choice) -> ClassificationEvidence:
-    settings = [named.setting for named in choice.shortlist]
-    return ClassificationEvidence.from_run(run, choice.shortlist, find_entries(run, settings, run.folds()))
-
-
 def without_truth(
     evidence: ClassificationEvidence, subject: int, generator: np.random.Generator
 ) -> ClassificationEvidence:
@@ -155,7 +150,7 @@ def depends_on_a_subject(evidence: ClassificationEvidence) -> bool:
 
 def test_no_subject_decides_about_itself(finished: tuple[Run, Choice], averaged: tuple[Run, Choice]) -> None:
     for done in (finished, averaged):
-        evidence = evidence_of(*done)
+        evidence = make_evidence(*done)
         again = select(evidence, done[1].paper_network)
         assert again == Selection(**{field.name: getattr(done[1], field.name) for field in fields(Selection)})
         assert not depends_on_a_subject(evidence)
@@ -164,7 +159,7 @@ def test_no_subject_decides_about_itself(finished: tuple[Run, Choice], averaged:
 def test_a_rule_that_looks_at_the_subject_is_caught(
     finished: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evidence = replace(evidence_of(*finished), rule="average")
+    evidence = replace(make_evidence(*finished), rule="average")
 
     def peek(known: ClassificationEvidence, among: Sequence[int]) -> NDArray[np.float64]:
         """Weigh candidates by all scores, also those that the evidence does not have."""
@@ -184,7 +179,7 @@ def test_a_rule_that_looks_at_the_subject_is_caught(
 
 
 def test_selection_is_given_no_evidence_of_the_subject(averaged: tuple[Run, Choice]) -> None:
-    evidence = evidence_of(*averaged)
+    evidence = make_evidence(*averaged)
     for subject in evidence.held_out_subjects:
         known = evidence.without([subject])
         assert subject not in known.y

@@ -15,9 +15,12 @@ from autotransfer.jobs import Outcome
 from autotransfer.model.encoders import Encoders
 from autotransfer.preprocessing import Preprocessing
 from autotransfer.recordings import save_npz
+from autotransfer.runs.choice import Choice
 from autotransfer.runs.options import RunOptions, build_options
 from autotransfer.runs.preparation import prepare
 from autotransfer.runs.run import Run, check_unused
+from autotransfer.search.evidence import ClassificationEvidence
+from autotransfer.search.held_out import find_entries
 
 
 def save_folder(path: Path, recordings: at.Recordings) -> None:
@@ -101,3 +104,9 @@ def create_run(
     """Start a run without a plan in a new or empty folder."""
     check_unused(folder)
     return Run.start(folder, prepare(options, encoders, recordings))
+
+
+def make_evidence(run: Run, choice: Choice) -> ClassificationEvidence:
+    """Return what the candidates on the shortlist scored and predicted for held-out subjects."""
+    entries = find_entries(run, [named.setting for named in choice.shortlist], run.folds())
+    return ClassificationEvidence.from_run(run, choice.shortlist, entries)
