@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from autotransfer.censoring import CENSORS, MODES, Censor, make_censor
@@ -333,100 +334,8 @@ def test_labels_and_latents_of_wrong_types_are_refused(method: str) -> None:
     assert torch.isfinite(padded), "the class of a padding row is not read"
     for wrong in (
         (z, y, s.where(s != 3, 5)), (z, y.where(y != 2, 7), s), (z, y - 1, s), (z, s, y), (z, y, s.float()),
-        (z, y[1:], s), (z[:, :4], y, s), (z.numpy(), y, s), (z, y, s.numpy().astype(str)),
+        (z, y[1:], s), (z, y, s[1:]), (z[:, :4], y, s), (z.numpy(), y, s), (z, y, s.numpy().astype(str)),
+        (z.to(torch.complex64), y, s), (z, np.ma.masked_array(y, mask=y == 0), s),
     ):  # fmt: skip
         with pytest.raises(UserError):
             censor(*wrong)
-
-
-# A small control: true subjects lower leakage, shuffled ones do not, the flipped sign raises it.
-
-STRENGTH = {
-    "adversary": 0.3, "mige": 0.3, "mmd": 3.0, "pairwise_mmd": 3.0, "began": 3.0,
-}  # fmt: skip
-STEPS = {"mige": 100, "mmd": 100, "pairwise_mmd": 100}  # critics have to learn z first
-STEPS["began"] = 400
-# In these four dimensions BEGAN's own start of .7 removes a fifth of the leakage in 400 steps, .4 two thirds.
-START = {"began": 0.4}
-CONDITIONS = ("baseline", "true", "shuffled", "flipped")
-
-
-def shifted_data(seed: int, rows: int = 480, dim: int = 12) -> tuple[Tensor, Tensor, Tensor]:
-    """x (N, dim): two classes along one direction, four subjects shifted along three others."""
-    draw = torch.Generator().manual_seed(seed)
-    y, s = torch.arange(rows) % 2, torch.arange(rows) // 2 % 4
-    where = torch.linalg.qr(torch.randn(dim, dim, generator=draw))[0]
-    x = torch.randn(rows, dim, generator=draw)
-    x = x + 1.5 * (2 * y[:, None] - 1) * where[0] + 2 * torch.randn(4, 3, generator=draw)[s] @ where[1:4]
-    return x, y, s
-
-
-def shuffled_within_class(y: Tensor, s: Tensor) -> Tensor:
-    out, draw = s.clone(), torch.Generator().manual_seed(5)
-    for label in y.unique():
-        inside = (y == label).nonzero()[:, 0]
-        out[inside] = s[inside[torch.randperm(len(inside), generator=draw)]]
-    return out
-
-
-def linear_leakage(z: Tensor, s: Tensor) -> float:
-    """Accuracy of one-hot regression on the other half of the rows, less chance."""
-    z = torch.cat([(z - z.mean(0)) / z.std(0), torch.ones(len(z), 1)], -1)
-    odd = torch.arange(len(z)) // 8 % 2 == 1
-    weight = torch.linalg.lstsq(z[~odd], torch.eye(4)[s[~odd]]).solution
-    return float(((z[odd] @ weight).argmax(-1) == s[odd]).float().mean()) - 0.25
-
-
-def train_linear(
-    censor: Censor, x: Tensor, y: Tensor, s: Tensor, strength: Tensor, steps: int, critic_steps: int
-) -> tuple[Tensor, Tensor]:
-    """A linear encoder and classifier per member: x (P, N, dim), y and s (P, N) -> z (P, N, D), accuracy (P,)."""
-    draw, (count, rows, dim) = torch.Generator().manual_seed(1), x.shape
-    encoder = nn.Parameter((torch.randn(dim, 4, generator=draw) / 3).repeat(count, 1, 1))
-    head = nn.Parameter(torch.zeros(count, 4, 2))
-    main = torch.optim.AdamW([encoder, head], lr=0.01)
-    critics = torch.optim.AdamW(list(censor.parameters()), lr=0.03) if list(censor.parameters()) else None
-    for _ in range(steps):
-        take = torch.randperm(rows, generator=draw)[:64]
-        z = x[:, take] @ encoder
-        task = nn.functional.cross_entropy((z @ head).flatten(0, 1), y[:, take].flatten(), reduction="sum") / 64
-        main.zero_grad()
-        (task + (strength * censor(z, y[:, take], s[:, take])).sum()).backward()
-        main.step()
-        for _ in range(0 if critics is None else critic_steps):
-            critics.zero_grad()
-            censor.critic_loss(z, y[:, take], s[:, take]).sum().backward()
-            critics.step()
-        censor.after_step()
-    with torch.no_grad():
-        return x @ encoder, (x @ encoder @ head).argmax(-1).eq(y).float().mean(-1)
-
-
-LONG = ("began",)  # with many critic steps
-QUICK = ("mmd", "adversary")
-
-
-@pytest.mark.parametrize(
-    "method",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in CENSORS],
-)
-def test_small_control_with_a_linear_encoder(method: str):
-    data = [shifted_data(seed) for seed in range(3 if method in LONG else 2)]
-    x, y, true = (torch.stack([one[i] for one in data for _ in CONDITIONS]) for i in range(3))
-    used = true.clone()
-    for p in range(2, len(x), 4):
-        used[p] = shuffled_within_class(y[p], true[p])
-    strength = STRENGTH.get(method, 3.0) * torch.tensor([0.0, 1.0, 1.0, -1.0]).repeat(len(data))
-    censor = make_censor(method, "marginal", latent_dim=4, n_classes=2, n_subjects=4, members=len(x), seed=7)
-    if method in START:
-        censor.methods[0].k.fill_(START[method])
-    critic_steps = getattr(CENSORS[method].Options(), "critic_steps", 1)
-    z, accuracy = train_linear(censor, x, y, used, strength, STEPS.get(method, 150), critic_steps)
-    found = torch.tensor([linear_leakage(*pair) for pair in zip(z, true, strict=True)]).reshape(len(data), 4).mean(0)
-    leakage = dict(zip(CONDITIONS, found.tolist(), strict=True))
-    task = accuracy.reshape(len(data), 4).mean(0)
-    removed = leakage["baseline"] - leakage["true"]
-    assert removed >= leakage["baseline"] / 3, leakage
-    assert leakage["baseline"] - leakage["shuffled"] < removed / 3, leakage
-    assert leakage["flipped"] > leakage["baseline"], leakage
-    assert task[1] >= 0.9 * task[0]

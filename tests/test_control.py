@@ -9,14 +9,12 @@ from __future__ import annotations
 import pytest
 
 import autotransfer as at
+from autotransfer.censoring import CENSORS
 from autotransfer.jobs import Outcome
 from control import conditions, leak, median, uncensored
 
 pytestmark = pytest.mark.slow
 
-METHODS = (
-    "adversary", "mige", "mmd", "pairwise_mmd", "began",
-)  # fmt: skip
 # Where each works on these data and, with shuffled subjects, does nothing: a conditional comparison has more groups and
 # needs less, and batches with as many subjects as fit let a marginal one act more strongly.
 STRENGTH = {
@@ -50,7 +48,7 @@ def problem() -> Problem:
 
 
 @pytest.mark.parametrize("mode", ["marginal", "conditional"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", CENSORS)
 def test_true_subjects_lower_leakage_shuffled_do_not_flipped_raises(problem: Problem, method: str, mode: str) -> None:
     setting = at.Setting(method=method, mode=mode, strength=STRENGTH[mode][method], **COMMON)
     found = problem.censored(setting)
@@ -65,7 +63,7 @@ def test_true_subjects_lower_leakage_shuffled_do_not_flipped_raises(problem: Pro
     assert score >= 0.9 * plain_score
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", CENSORS)
 def test_complementary_mode_moves_the_subject_to_the_second_half(problem: Problem, method: str) -> None:
     setting = at.Setting(method=method, mode="complementary", strength=STRENGTH["complementary"][method], **COMMON)
     found = problem.censored(setting)["true"]
