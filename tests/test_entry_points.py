@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +18,6 @@ from autotransfer.models.building import fit_candidate_effects
 from autotransfer.models.model import Model
 from autotransfer.person.calibration import calibrate_model
 from autotransfer.person.predictions import predict_windows
-from autotransfer.person.stream.source import NpzSource
 from autotransfer.recordings.raw import Raw
 from ensembles import weighted, with_known
 from test_session import REC, TRAINING, model
@@ -89,12 +87,6 @@ def exported(X: Any, folder: Path) -> Any:
     return at.load_model(folder / "model.safetensors").predict_proba(X)
 
 
-def stream(X: Any, folder: Path) -> Any:
-    """Of files, which hold no masks and no tensors."""
-    np.savez(folder / "person.npz", X=X, meta=json.dumps({"sfreq": 24}))
-    return np.concatenate([chunk.values for chunk in NpzSource(folder / "person.npz").chunks() if chunk is not None])
-
-
 def coefficients(own: Model) -> Any:
     return np.concatenate([part.correction.bias.flatten() for part in own.candidates if part.correction is not None])
 
@@ -151,6 +143,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "objects": (lambda: TRUE.astype(object), "object"),
     "rank": (lambda: TRUE[None], "(1, 6, 3, 24)"),
     "no windows": (lambda: TRUE[:0], "(0, 3, 24)"),
+    "text": (lambda: "window", "X"),
 }
 UNFIT: dict[str, tuple[Callable[[], Any], str]] = {
     "length": (lambda: np.concatenate([TRUE, TRUE[:, :, :9]], 2), "33"),
@@ -253,15 +246,16 @@ def test_subject_ids_are_checked_at_every_entry_point(entry: str) -> None:
 @pytest.mark.parametrize("adapt", [False, True])
 def test_a_session_learns_nothing_from_what_it_refuses(adapt: bool) -> None:
     undisturbed, own = at.Session(MIXTURE, adapt=adapt), at.Session(MIXTURE, adapt=adapt)
+    bad = [make() for make, _ in (BAD | UNFIT).values()]
+    bad += [windows[2] for windows in bad if np.ndim(windows) == 3 and len(windows) > 2]
     # One by one as well: products of other sizes round otherwise, and these random latents make much of it.
     wanted = [undisturbed.predict_proba(window) for window in TRUE]
     found = []
     for place, window in enumerate(TRUE):
         found.append(own.predict_proba(window))
-        for make, _ in (BAD | UNFIT).values():
-            for bad in (make(), make()[2] if np.ndim(make()) == 3 and len(make()) > 2 else make()):
-                with pytest.raises(UserError):
-                    own.predict_proba(bad)
+        for wrong in [*bad, None, [[0.0, 1.0], [0.0]]]:
+            with pytest.raises(UserError):
+                own.predict_proba(wrong)
         assert own.n_windows == place + 1
     np.testing.assert_array_equal(found, wanted)
 
@@ -284,25 +278,3 @@ RATES: dict[str, Callable[[], Any]] = {
 def test_a_setting_for_another_sampling_rate_is_refused(entry: str) -> None:
     with pytest.raises(UserError, match="sampled at 128 Hz, the setting expects 100 Hz"):
         RATES[entry]()
-
-
-LATENTS = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
-IDS = np.array([0, 1, 0, 1])
-CENSORED: dict[str, tuple[Any, Any, Any, str]] = {
-    "complex latents": (LATENTS.to(torch.complex64), IDS, IDS, "complex64"),
-    "an array": (LATENTS.numpy(), IDS, IDS, "numpy"),
-    "width": (LATENTS[:, :4], IDS, IDS, "(4, 4)"),
-    "too few classes": (LATENTS, IDS[:3], IDS, "(3,)"),
-    "too few people": (LATENTS, IDS, torch.zeros(3, dtype=torch.long), "(3,)"),
-    "text": (LATENTS, ["a", "b", "a", "b"], IDS, "y"),
-    "masked ids": (LATENTS, np.ma.masked_array(IDS, mask=[0, 0, 1, 1]), IDS, "2 masked values"),
-}
-
-
-@pytest.mark.parametrize("what", CENSORED)
-def test_invalid_latents_and_ids_of_a_censor_are_refused(what: str) -> None:
-    z, y, s, words = CENSORED[what]
-    censor = at.make_censor("mmd", "marginal", latent_dim=5, n_classes=2, n_subjects=2)
-    with pytest.raises(UserError) as caught:
-        censor(z, y, s)
-    assert words in str(caught.value)

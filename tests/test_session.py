@@ -174,30 +174,6 @@ def test_missing_models_are_refused(tmp_path: Path) -> None:
         at.Session(tmp_path / "run")
 
 
-@pytest.mark.parametrize(
-    ("window", "words"),
-    [
-        (np.zeros((2, 24)), "takes 3 channels"),
-        (np.zeros((3, 25)), "25 samples"),
-        (np.full((3, 24), np.nan), "NaN"),
-        (np.zeros(24), "windows, channels, times"),
-        (np.zeros((0, 3, 24)), "may be empty"),
-        ([[0.0, 1.0], [0.0]], "not an array of numbers"),
-        ("window", "X"),
-        (None, "X"),
-    ],
-)
-def test_a_window_that_is_refused_leaves_no_trace(window: object, words: str) -> None:
-    own = model(standardize="online", align="online")
-    session = at.Session(own)
-    first = session.predict_proba(OWN[:5])
-    with pytest.raises(UserError, match=words):
-        session.predict_proba(window)
-    assert session.n_windows == 5
-    np.testing.assert_allclose(np.concatenate([first, session.predict_proba(OWN[5:])]), own.predict_proba(OWN),
-                               rtol=0, atol=1e-5)  # fmt: skip
-
-
 def test_another_model_is_refused(tmp_path: Path) -> None:
     own, path = model(standardize="online"), tmp_path / "session"
     at.Session(own).save(path)
