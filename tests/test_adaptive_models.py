@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import autotransfer as at
-from autotransfer.errors import UserError
 from autotransfer.jobs import Outcome
 from autotransfer.models.building import CandidateFits, build_model
 from autotransfer.models.model import Model
@@ -39,20 +38,6 @@ def test_a_saved_model_predicts_what_training_evaluated(kind: str, align: str) -
         alone = model.predict_proba(REC.X[rows])  # without ids: one subject
         np.testing.assert_allclose(alone, got[np.isin(held, rows)], atol=1e-6)
         assert confusion.trace() == (alone.argmax(1) == Y[rows]).sum()
-
-
-@pytest.mark.parametrize(("kind", "align"), [("online", "online"), ("train", "online"), ("trial", "none")])
-def test_one_window_at_a_time(kind: str, align: str) -> None:
-    _, model = trained(kind, align)
-    windows = REC.X[REC.subject == 3]
-    person, other = at.Session(model), at.Session(model)
-    other.predict_proba(100 * windows[:5])  # somebody else
-    one_by_one = np.stack([person.predict_proba(window.numpy()) for window in windows])
-    assert person.n_windows == len(windows)
-    np.testing.assert_allclose(one_by_one, model.predict_proba(windows), atol=1e-5)
-    with pytest.raises(UserError, match="the model takes 3 channels, the data have 2"):
-        person.predict_proba(windows[:, :2])
-    assert person.n_windows == len(windows)
 
 
 def test_each_subject_of_a_file_is_predicted_alone_and_in_order() -> None:

@@ -18,7 +18,7 @@ from autotransfer.model.moments import window_moments
 from autotransfer.search.candidates import find_signal
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import Windows, prepare_windows
-from tiny import assert_same_outcome, people, stacked_jobs, tiny
+from tiny import people, tiny
 
 pytestmark = pytest.mark.usefixtures("brief_results")
 
@@ -86,18 +86,6 @@ def test_every_partner_is_as_likely() -> None:
 
 
 @every
-def test_groups_are_changed_as_if_alone(name: str) -> None:
-    x, key = windows(groups=3), keys(3)
-    batch = labels(x)
-    augment = AUGMENTATIONS[name]()
-    together = augment(x, key, batch)
-    for g in range(3):
-        alone = augment(x[g : g + 1], key[g : g + 1], TrainingBatch(batch.y[g : g + 1], batch.s[g : g + 1], 3))
-        torch.testing.assert_close(alone[0], together[g], rtol=0, atol=0)
-    assert together.transpose(1, 2).is_contiguous(), "the encoder would have to copy it"
-
-
-@every
 def test_appended_levels_stay_constant(name: str) -> None:
     """Appended means and deviations are constant over time, and stay so; they are mixed and silenced as signals are."""
     shapes, scale = windows(), windows(channels=6, times=1, seed=1)
@@ -119,18 +107,6 @@ def test_signals_are_counted_through_the_transforms() -> None:
     assert of(standardize="train", append_scale=True) == 4
     assert of(standardize="train", delays=3, append_scale=True) == 12
     assert of(represent="features") == of(represent="tangent", standardize="train", append_scale=True) == 0
-
-
-@every
-def test_stacked_members_equal_single_ones(name: str) -> None:
-    """Bit for bit, with a network that asks for no moments of windows."""
-    value = fields(AUGMENTATIONS[name])[0].default
-    rec = tiny(per_class=8)
-    jobs = stacked_jobs(rec, encoder="shallow", **{name: value})[::2]
-    together = at.train(rec, jobs, device="cpu")
-    (alone,) = at.train(rec, [jobs[5]], device="cpu")
-    assert together[5].population == len(jobs)
-    assert_same_outcome(alone, together[5])
 
 
 def trainer_of(rec: at.Recordings, setting: at.Setting, tables: int | None = None) -> Trainer:
@@ -162,6 +138,7 @@ def test_moments_are_those_of_the_changed_windows(name: str, standardize: str) -
     torch.testing.assert_close(tabulated.flat.stats, plain.flat.stats, rtol=0, atol=1e-12)
     x, given = seen[0]
     assert given is None
+    assert x.transpose(1, 2).is_contiguous(), "the encoder would have to copy it"
     rows = tabulated.groups.plan(1)[0]
     stale = tabulated.prepared.moments(x, rows)
     right = window_moments(x, kernel)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from autotransfer.errors import UserError
 from autotransfer.preprocessing import FittedPreprocessing, Preprocessing
 from autotransfer.preprocessing.center import PRIOR_WINDOWS
 from tiny import people, preprocessed
@@ -50,11 +49,3 @@ def test_online_is_the_running_mean_with_a_prior() -> None:
         expected.append(window - (PRIOR_WINDOWS * prior + seen) / (PRIOR_WINDOWS + n))
     found = fitted("online").start_subject().feed(REC.X[REC.subject == 0].double())[0]
     torch.testing.assert_close(found, torch.stack(expected))
-
-
-def test_a_graph_centers_one_call_and_refuses_to_remember() -> None:
-    with pytest.raises(UserError, match=r"use the format safetensors"):
-        fitted("online").graph()
-    X = REC.X[REC.subject == 0][None]
-    spec = Preprocessing.from_values(BASE | {"center": "transductive"}).fit(REC.X, REC.subject, [TRAIN])
-    torch.testing.assert_close(spec.graph()(X), spec.start_subject().feed(X[0]), atol=1e-5, rtol=1e-5)

@@ -28,7 +28,7 @@ from autotransfer.models.loading import load_model, model_in
 from autotransfer.models.model import Model
 from autotransfer.search.procedure import perform_plan
 from autotransfer.training.members import Members
-from ensembles import by_layers, changed, single
+from ensembles import single
 from tiny import create_run, described, tiny_file
 
 PAGE = Path(__file__).parents[1] / "docs" / "export.md"
@@ -85,36 +85,6 @@ def difference(saved: Model, got: np.ndarray, windows: Tensor) -> float:
 
 
 # the module
-
-
-@pytest.mark.parametrize(
-    ("kind", "channels", "times", "kernel"),
-    [("trial", 1, 8, 3), ("train", 2, 33, 16), ("transductive", 5, 64, 64), ("none", 17, 47, 5)],
-)
-def test_deployed_module_equals_the_model(kind: str, channels: int, times: int, kernel: int) -> None:
-    saved = random_model(kind, channels, times, kernel)
-    module, windows = saved.graph(), raw_windows(saved)
-    for n in (1, 2, 1000):
-        assert difference(saved, module(windows[:n]).numpy(), windows[:n]) < 1e-6
-    np.testing.assert_allclose(saved.predict_proba(windows), by_layers(saved, windows), rtol=0, atol=1e-6)
-    assert saved.predict_proba(windows).std(0).max() > 0.02, "windows must be told apart, or nothing is compared"
-
-
-@pytest.mark.parametrize(("kind", "align"), [("trial", "transductive"), ("online", "online")])
-def test_a_model_that_adapts_is_no_graph_but_a_file_of_its_own(kind: str, align: str, tmp_path: Path) -> None:
-    plain = random_model(kind)
-    A = torch.randn(3, 3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    saved = changed(plain, {"preprocessing.align.covariance": A @ A.mT}, align=align)
-    for format in ("onnx", "torch"):
-        with pytest.raises(UserError, match=r"use the format safetensors"):
-            export_model(saved, format, tmp_path / f"model{FORMATS[format].suffix}")
-    assert not list(tmp_path.iterdir())
-    done = export_model(saved, "safetensors", tmp_path / "model.safetensors")
-    assert done.difference == 0
-    again, windows = load_model(tmp_path / "model.safetensors"), raw_windows(saved, 100)
-    windows[:, 1] += 2 * windows[:, 0]  # noise that is white already would be left as it is
-    assert np.array_equal(again.predict_proba(windows), saved.predict_proba(windows))
-    assert np.abs(again.predict_proba(windows) - plain.predict_proba(windows)).max() > 0.01
 
 
 # a user's own encoder

@@ -7,13 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import autotransfer as at
 from autotransfer.model.moments import padding
 from autotransfer.model.power import FLOOR
 from autotransfer.model.shallow import Shallow
 from autotransfer.randomness import as_keys
-from autotransfer.training.packing import program_of
-from tiny import assert_same_outcome, people, stacked_jobs
 
 FILTERS = 6
 
@@ -102,16 +99,3 @@ def test_keyed_dropout_depends_on_key_position_and_the_members_probability_alone
     torch.testing.assert_close(net(x, noise=keys), net(x, noise=keys, drop=torch.full((3,), 0.25)))
     net.eval()
     assert torch.equal(net(x, noise=keys, drop=drop), net(x))
-
-
-@pytest.mark.parametrize("standardize", ["trial", "online"])
-def test_a_member_equals_itself_alone(standardize: str) -> None:
-    rec = people()
-    jobs = stacked_jobs(rec, standardize=standardize, encoder="shallow", power_filters=8)
-    jobs[1] = at.Job(jobs[1].setting.replace(dropout=0.5), jobs[1].fold, jobs[1].seed)
-    assert len({program_of(rec, job) for job in jobs}) == 1
-    together = at.train(rec, jobs, device="cpu", dtype=torch.float64)
-    for place in (1, 7):
-        (alone,) = at.train(rec, [jobs[place]], device="cpu", dtype=torch.float64)
-        assert_same_outcome(alone, together[place], 1e-9)
-    assert together[0].history != together[1].history
