@@ -7,7 +7,7 @@ import pytest
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.folds import describe, make_fold
+from autotransfer.folds import make_fold
 
 
 def recordings(n_subjects: int = 5) -> at.Recordings:
@@ -43,8 +43,3 @@ def test_a_fold_and_its_twin_share_the_trajectory_but_not_the_key() -> None:
 def test_mistakes() -> None:
     with pytest.raises(UserError, match="cannot be both"):
         make_fold(recordings(), 1, 1)
-
-
-def test_the_split_can_be_printed() -> None:
-    text = describe(at.leave_one_subject_out(recordings()))
-    assert text.splitlines()[0] == "fold 0: test s0 (6 windows), validation s4 (6), training 18"

@@ -53,17 +53,6 @@ def test_perplexity_agrees_with_scikit_learn(rows: int, target: float):
     np.testing.assert_allclose(neighbor_probabilities(d2, beta)[0].numpy(), reference, atol=1e-4)
 
 
-def test_perplexity_of_a_block_is_that_of_the_block_alone():
-    z, y, s = batch(rows=60, subjects=3)
-    same = find_groups(single_term(z, y, s), 2).group
-    beta = kernel_matrices.perplexity_scales(kernel_matrices.pairwise_distances(z), same)
-    for p in range(len(z)):
-        rows = same[p, 0].nonzero().flatten()
-        alone = kernel_matrices.pairwise_distances(z[p : p + 1, rows])
-        expected = kernel_matrices.perplexity_scales(alone, torch.ones(1, len(rows), len(rows), dtype=torch.bool))
-        torch.testing.assert_close(beta[p, rows], expected[0], rtol=1e-6, atol=0)
-
-
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("length_scale", ["median", "perplexity", 2.0])
 def test_small_blocks_and_coinciding_points_have_finite_scales(rows: int, length_scale: str | float):

@@ -136,12 +136,6 @@ def test_constants_reach_every_network_and_only_what_reads_them() -> None:
     assert {one.shrinkage for one in every if one.encoder == "linear"} == {0.25}
 
 
-def test_a_constant_without_a_field_is_refused_with_a_suggestion() -> None:
-    for name in ("lrr", "epochs", "method"):
-        with pytest.raises(UserError, match=rf"unknown option '{name}'; (did you mean|choose from)"):
-            build_options({"source": "x", name: 3})
-
-
 def test_what_a_dry_run_prints_is_read_back(tmp_path: Path) -> None:
     words = ["run", str(tiny_file(tmp_path)), "--dry-run", "--device", "cpu", "--set", "lr=1e-3", "--folds", "4"]
     printed = CliRunner().invoke(app, words).stdout
@@ -158,8 +152,6 @@ def test_help_shows_what_a_user_decides() -> None:
     params = get_command(app).commands["run"].params  # type: ignore[attr-defined]
     shown = [one for one in params if one.param_type_name == "option" and not one.hidden]
     assert len(shown) + 1 <= 32, "with --help"
-    for one in params:
-        assert 0 < len(one.help) <= 90, one.name
     assert len(inspect.signature(at.AutoTransferClassifier).parameters) <= 14
 
 

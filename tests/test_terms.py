@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from autotransfer.censoring.groups import equal_shares, find_groups
+from autotransfer.censoring.groups import find_groups
 from autotransfer.censoring.terms import make_terms, term_dims
 from autotransfer.errors import UserError
 from censor_problems import MODES, batch, single_term, valid_groups
@@ -57,16 +57,6 @@ def test_masks_and_sizes_of_valid_groups(mode: str, min_rows: int):
                 assert (groups.context_groups[p, index] == len(inside)).all()
         assert torch.equal(groups.context[p], context)
         assert torch.equal(groups.group[p], group)
-
-
-def test_a_lone_group_or_single_rows_do_not_count():
-    z = torch.zeros(1, 6, 2)
-    y = torch.tensor([[0, 0, 0, 1, 1, 1]])
-    s = torch.tensor([[0, 0, 0, 0, 1, 2]])  # class 0: one group; class 1: three groups of one row
-    groups = find_groups(single_term(z, y, s, "conditional"), 2)
-    assert not groups.valid.any()
-    assert not groups.context.any()
-    assert torch.equal(equal_shares(groups.valid, groups.group_rows), torch.zeros(1, 6))
 
 
 def test_both_branches_of_a_code_are_split() -> None:

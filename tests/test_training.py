@@ -274,21 +274,6 @@ def test_test_and_validation_labels_do_not_move_the_weights() -> None:
     assert a.history["validation_loss"] != b.history["validation_loss"]
 
 
-def test_held_out_signals_do_not_move_the_weights() -> None:
-    recordings = ragged()
-    fold = at.leave_one_subject_out(recordings)[0]
-    X = recordings.X.clone()
-    X[np.concatenate([fold.validation, fold.test])] += 5 * torch.randn(3, 1)
-    for kind in ("trial", "train", "transductive"):
-        setting = at.Setting(max_epochs=2, batch_size=16, standardize=kind)
-        (a,) = at.train(recordings, [at.Job(setting, fold)], device="cpu")
-        (b,) = at.train(
-            at.Recordings(X, recordings.y, recordings.subject, sfreq=32), [at.Job(setting, fold)], device="cpu"
-        )
-        for name, tensor in a.final_state.items():
-            assert torch.equal(tensor, b.final_state[name]), (kind, name)
-
-
 def test_a_member_whose_loss_is_not_finite_fails_alone() -> None:
     recordings = ragged()
     folds = at.leave_one_subject_out(recordings)[:2]
