@@ -26,7 +26,7 @@ test-slow: $(VENV)/.dev
 # The kernels in C under sanitizers, for SECONDS in each build that this machine can run.
 SECONDS ?= 60
 sanitize: $(VENV)/.dev
-	$(BIN)/python tests/sanitizing.py --seconds $(SECONDS)
+	AUTOTRANSFER_SANITIZE=$(SECONDS) $(BIN)/python -m pytest -m slow tests/test_sanitize.py
 
 # The suite once more under coverage, then one figure. Each process keeps its own file until they are combined.
 coverage: $(VENV)/.dev

@@ -19,6 +19,7 @@ from sanitizing import COMPILER, SANITIZERS, Caught, Driver, build, drive, drive
 
 pytestmark = pytest.mark.skipif(os.name != "posix" or shutil.which(COMPILER[0]) is None, reason="no C compiler here")
 slow = pytest.mark.slow
+SECONDS = float(os.environ.get("AUTOTRANSFER_SANITIZE", "10"))  # for each build
 WIDEST = list(machines())[-1]
 
 
@@ -49,7 +50,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str,
     ("machine", "sanitizer", "seconds"),
     [
         (WIDEST, "memory", 0.0),
-        *(pytest.param(machine, sanitizer, 10.0, marks=slow) for machine in machines() for sanitizer in SANITIZERS),
+        *(pytest.param(machine, sanitizer, SECONDS, marks=slow) for machine in machines() for sanitizer in SANITIZERS),
     ],
 )
 def test_kernels_stay_within_their_buffers_and_threads_apart(
@@ -79,7 +80,7 @@ def test_a_race_is_noticed(started: Callable[[str, str], Driver]) -> None:
         torch.zeros(members, rows, inner), torch.zeros(1, inner, columns), torch.zeros(members, dtype=torch.int64),
         torch.zeros(members, dtype=torch.int64), torch.zeros(members, rows, columns),
     )  # fmt: skip
-    task = cpu._Product(members=members, rows=rows, inner=inner, columns=columns, run=1)
+    task = cpu._Product(members=members, rows=rows, inner=inner, columns=columns, per_item=1)
     places = [(8 * number, tensor) for number, tensor in enumerate(tensors)]  # a, b, group, order, out
     driver = started(WIDEST, "threads")
     with pytest.raises(Caught, match="data race"):
