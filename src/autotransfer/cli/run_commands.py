@@ -180,15 +180,15 @@ def _print_plan(
     from ..recordings.overview import describe as describe_recordings
     from ..runs.preparation import prepare
     from ..runs.study import study_text
-    from ..search.plan import limit_words, make_plan, stage_lines, unread_options, why_folds, work_words
+    from ..search.plan import describe_fits, describe_time_limit, explain_folds, make_plan, stage_lines, unread_options
 
     prepared = prepare(options, encoders)
     recordings = prepared.recordings
     plan = make_plan(prepared) if earlier_plan is None else earlier_plan.for_recordings(prepared)
     concerns = find_concerns(Study.from_raw(use_whole_subjects(recordings).raw()))
     lines = [describe_recordings(recordings), describe(prepared.folds), *concerns]
-    lines += why_folds(recordings, options.folds, plan) + unread_options(options, plan)
-    lines += [work_words(plan), *stage_lines(plan), *(limit_words(options) if earlier_plan is None else [])]
+    lines += explain_folds(recordings, options.folds, plan) + unread_options(options, plan)
+    lines += [describe_fits(plan), *stage_lines(plan), *(describe_time_limit(options) if earlier_plan is None else [])]
     # Lines other than options are comments, so that --config can read the output.
     print_lines(*(f"# {line}" for text in lines for line in text.splitlines()), study_text(plan.options).rstrip())
 

@@ -1,8 +1,8 @@
 """Plan of a run: its stages, in order, and the fits of each stage.
 
 The plan depends only on options and recordings. Linear models come first, because they take seconds. A network of each
-family follows, because averages over families gain most. Other networks, further seeds and penalties come last. A dry
-run prints the plan, and `procedure` performs it until the time limit.
+family follows, because averaging models of different families raises scores most. Other networks, further seeds and
+penalties come last. A dry run prints the plan, and `procedure` performs it until the time limit.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ PLAN = "plan.json"
 
 
 @dataclass(frozen=True)
-class PlannedFit:
-    """Setting and seed of fits on every fold."""
+class PlannedModel:
+    """A setting and a seed, to be fitted on every fold."""
 
     setting: Setting
     seed: int
@@ -51,16 +51,16 @@ class Stage:
     """Stage of a plan: fits on every fold, after which a run has an interim result."""
 
     name: str
-    fits: list[PlannedFit]
+    fits: list[PlannedModel]
     ignores_time_limit: bool = False
-    online_fits: list[PlannedFit] = field(default_factory=list)  # fits that only the online ensemble uses
+    online_fits: list[PlannedModel] = field(default_factory=list)  # fits that only the online ensemble uses
 
     @classmethod
     def from_settings(cls, name: str, settings: Iterable[Setting], seeds: Sequence[int]) -> Stage:
-        """Return a stage of these settings with every seed, but of linear models only with the first seed."""
+        """Return a stage with these settings and all seeds; linear models and trees have the first seed only."""
         settings = list(settings)
         pairs = [(s, seed) for seed in seeds for s in settings if seed == seeds[0] or not s.network.is_closed_form]
-        return cls(name, [PlannedFit(*pair) for pair in pairs])
+        return cls(name, [PlannedModel(*pair) for pair in pairs])
 
     @property
     def settings(self) -> list[Setting]:
@@ -115,7 +115,7 @@ class Plan:
         if "encoder" in user_options and requested.encoder != planned.encoder:
             raise UserError(
                 f"the plan has the encoder {shown(planned.encoder)}, not {shown(requested.encoder)}; "
-                "leave --encoder out, or --plan"
+                "leave out either --encoder or --plan"
             )
         if "encoder" not in user_options and planned.encoder not in ENCODERS:
             raise UserError(
@@ -146,7 +146,7 @@ def read_plan(path: Path) -> Plan:
     return plan.as_performed(len(plan.stages))
 
 
-def limit_words(options: RunOptions) -> list[str]:
+def describe_time_limit(options: RunOptions) -> list[str]:
     """Return a line about the end of a run, if the run has a time limit."""
     if options.seconds is None:
         return []
@@ -161,7 +161,7 @@ def stage_lines(plan: Plan) -> list[str]:
     return [f"  {number}. {stage.describe(plan.n_folds)}" for number, stage in enumerate(plan.stages, 1)]
 
 
-def work_words(plan: Plan) -> str:
+def describe_fits(plan: Plan) -> str:
     """Return the numbers of fits and models of a plan in words."""
     options = plan.options
     seeds = count(options.seeds, "seed")
@@ -195,7 +195,7 @@ def unread_options(options: RunOptions, plan: Plan) -> list[str]:
     return [f"no network is trained; options without effect: {', '.join(unread)}"] if unread else []
 
 
-def why_folds(recordings: Recordings, requested: int | str | None, plan: Plan) -> list[str]:
+def explain_folds(recordings: Recordings, requested: int | str | None, plan: Plan) -> list[str]:
     """Return a line about the reason if there are fewer folds than subjects, or fewer than requested."""
     subjects, folds = recordings.n_subjects, plan.n_folds
     if isinstance(requested, int) and requested > folds:
@@ -218,7 +218,7 @@ def make_plan(prepared: Preparation) -> Plan:
     if options.search == "tpe":
         n_searched = options.trials + 1
         return replace(plan, n_searched=n_searched, n_candidates=min(n_searched, 1 + 5 * SHORTLIST_PER_METHOD))
-    by_network, networks = options.has_stages, candidates.networks
+    networks, by_network = candidates.networks, options.has_stages  # staged runs have one shortlist per network
     counts = Counter((shortlist_key(setting, by_network=by_network), setting.method) for setting in networks)
     if max(counts.values(), default=0) > SHORTLIST_PER_METHOD:  # some settings are not on the shortlists
         n_shortlisted = sum(min(k, SHORTLIST_PER_METHOD + (method is None)) for (_, method), k in counts.items())
@@ -228,20 +228,21 @@ def make_plan(prepared: Preparation) -> Plan:
 
 def _add_stages(plan: Plan, candidates: Candidates) -> Plan:
     """Return the plan with stages that end with interim results. Two linear models give a result within a minute."""
-    settings, linear, slow = candidates
+    networks, linear, slow = candidates
     options, (first, *further) = plan.options, plan.options.all_seeds
     by_family: dict[str, Setting] = {}  # the first setting of each family, if possible with the adaptation of the run
     for setting in sorted(linear, key=lambda setting: setting.adaptation != options.adaptation):
         by_family.setdefault(setting.family, setting)
     first_linear = list(by_family.values())[:2]
     other_linear = [setting for setting in linear if setting not in first_linear]
-    unpenalized = [setting for setting in settings if setting.penalty is None]
+    unpenalized = [setting for setting in networks if setting.penalty is None]  # the reference is the first
     user_networks = unpenalized[:1] if options.encoder != DEFAULT_ENCODER else []
     families = [setting.family for setting in unpenalized]
+    # The main network of a family is its first network without a penalty other than the reference.
     main_networks = [s for k, s in enumerate(unpenalized) if k and families.index(s.family, 1) == k]
     main_networks = main_networks or unpenalized[len(user_networks) :]
     other_networks = [setting for setting in unpenalized if setting not in (*user_networks, *main_networks)]
-    networks = [s for s in (*user_networks, *main_networks, *other_networks) if not s.network.is_closed_form]
+    repeated_networks = [s for s in (*user_networks, *main_networks, *other_networks) if not s.network.is_closed_form]
 
     def network_stage(setting: Setting, seed: int) -> Stage:
         return Stage.from_settings(network_name(setting, seed, options.reference), [setting], [seed])
@@ -252,9 +253,9 @@ def _add_stages(plan: Plan, candidates: Candidates) -> Plan:
     stages += [network_stage(setting, first) for setting in main_networks]
     stages += [Stage.from_settings("trees and slower linear models", slow, [first])] if slow else []
     stages += [network_stage(setting, first) for setting in other_networks]
-    stages += [network_stage(setting, seed) for seed in further for setting in networks]
+    stages += [network_stage(setting, seed) for seed in further for setting in repeated_networks]
     penalized: dict[str, list[Setting]] = {}
-    for setting in settings:
+    for setting in networks:
         if setting.penalty is not None:
             penalized.setdefault(setting.family, []).append(setting)
     for family, group in penalized.items():
@@ -267,7 +268,7 @@ def _linear_stage(name: str, settings: Sequence[Setting], options: RunOptions) -
     stage = Stage.from_settings(name, settings, [options.seed])
     if options.adaptation != "zero-shot":
         return stage
-    centered = [PlannedFit(s.replace(center="online"), options.seed) for s in settings if s.encoder == "linear"]
+    centered = [PlannedModel(s.replace(center="online"), options.seed) for s in settings if s.encoder == "linear"]
     return replace(stage, online_fits=centered)
 
 
@@ -281,7 +282,7 @@ def add_candidate_stages(plan: Plan, candidates: Sequence[Setting]) -> Plan:
 
 
 def network_name(setting: Setting, seed: int, reference: Setting) -> str:
-    """Return a short name of a network with its differences from the main network of its family."""
+    """Return a short name of a network: family, augmentations, alignment, penalty and seed."""
     if setting == reference:
         suffix = "(paper)" if setting.family == DEFAULT_ENCODER else "with default settings"
         return f"network {setting.family} {suffix}, seed {seed}"
@@ -324,9 +325,9 @@ def start_run(
     check_unused(folder)
     prepared = prepare(options, encoders, recordings)
     plan = make_plan(prepared) if earlier_plan is None else earlier_plan.for_recordings(prepared)
-    lines = [describe(prepared.recordings), *why_folds(prepared.recordings, options.folds, plan)]
+    lines = [describe(prepared.recordings), *explain_folds(prepared.recordings, options.folds, plan)]
     lines += unread_options(options, plan)
-    lines += limit_words(options) if earlier_plan is None else []
+    lines += describe_time_limit(options) if earlier_plan is None else []
     if tell is not None:
         for line in lines:
             tell(line)
