@@ -27,7 +27,7 @@ from autotransfer.model.encoders import ENCODERS
 from autotransfer.person.adaptation import ADAPTATION_METHODS
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.recordings.sources import SETS
-from autotransfer.runs.choice import Choice, Ensemble, PredictionSetScores, ReplayResult
+from autotransfer.runs.choice import Choice, EnsembleWeights, PredictionSetScores, ReplayResult
 from autotransfer.runs.results import COLUMNS
 from autotransfer.settings import Penalty, Training, field_names
 
@@ -372,7 +372,7 @@ def replay() -> str:
 
 def ensemble() -> str:
     """Describe the keys under `ensemble` in choice.json."""
-    return _keys(Ensemble, ENSEMBLE)
+    return _keys(EnsembleWeights, ENSEMBLE)
 
 
 PREDICTION_SETS = {

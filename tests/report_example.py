@@ -19,7 +19,7 @@ from autotransfer.report.summary import ProbeResult, Summary
 from autotransfer.runs.choice import (
     Calibration,
     Choice,
-    Ensemble,
+    EnsembleWeights,
     NamedSetting,
     PredictionSetScores,
     Reliability,
@@ -227,7 +227,7 @@ def averaged(run: Summary | None = None, *, seed: int = 0, own: str = "my_encode
     moved = {s: draw.dirichlet([1 + 60 * one.share for one in weights]) for s in nested}
     confidence = [0.32, 0.45, 0.58, 0.71, 0.84, 0.95]
     names = [one.name for one in weights]
-    found = Ensemble(candidates=[one for one in weights if one.share > 0],
+    found = EnsembleWeights(candidates=[one for one in weights if one.share > 0],
                      nested={s: dict(zip(names, own.tolist(), strict=True)) for s, own in moved.items()})  # fmt: skip
     others = {"best_single": less(0.03), "equal_weights": less(0.012), "uncensored": less(0.008)}
     calibration = Calibration(

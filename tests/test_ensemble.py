@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from autotransfer.runs.choice import Calibration, Ensemble, NamedSetting, WeightedCandidate
+from autotransfer.runs.choice import Calibration, EnsembleWeights, NamedSetting, WeightedCandidate
 from autotransfer.search import evidence
 from autotransfer.search.diagnosis import calibration
 from autotransfer.search.evidence import ClassificationEvidence
@@ -58,7 +58,7 @@ def predicted(evidence: ClassificationEvidence) -> dict[int, NDArray[np.float64]
 def calibrated(evidence: ClassificationEvidence) -> Calibration:
     nested = nested_weights(evidence)
     named = {str(p): {str(k): float(b) for k, b in enumerate(beta)} for p, beta in nested.items()}
-    ensemble = Ensemble(candidates=[WeightedCandidate("0", "eegnet", 1.0, 1.0)], nested=named)
+    ensemble = EnsembleWeights(candidates=[WeightedCandidate("0", "eegnet", 1.0, 1.0)], nested=named)
     return calibration(ensemble, evidence, predicted(evidence))
 
 
@@ -126,7 +126,7 @@ def test_the_calibration_error_is_the_gap(confidence: float, hits: int, error: f
     p = np.where(np.arange(10) < hits, confidence, 1 - confidence)
     log_p = np.log(np.stack([p, 1 - p], 1))
     evidence = evidence_from({((1, 0), 0): log_p[None].astype(np.float32)}, {0: np.zeros(10, dtype=np.int64)})
-    ensemble = Ensemble(candidates=[WeightedCandidate("0", "eegnet", 1.0, 1.0)], nested={"0": {"0": 1.0}})
+    ensemble = EnsembleWeights(candidates=[WeightedCandidate("0", "eegnet", 1.0, 1.0)], nested={"0": {"0": 1.0}})
     found = calibration(ensemble, evidence, {0: log_p})
     assert found.error == pytest.approx(error, abs=1e-6)
     assert found.accuracy == pytest.approx([hits / 10])

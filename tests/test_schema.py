@@ -21,7 +21,7 @@ from autotransfer.grids import GRIDS
 from autotransfer.jobs import CURVES, Record
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.preprocessing.represent import REPRESENTATIONS
-from autotransfer.runs.choice import Calibration, Choice, Ensemble, NamedSetting, WeightedCandidate
+from autotransfer.runs.choice import Calibration, Choice, EnsembleWeights, NamedSetting, WeightedCandidate
 from autotransfer.runs.options import RunOptions
 from autotransfer.settings import Training, field_names
 from mutations import twisted
@@ -45,7 +45,7 @@ def record(*, swapped: Record | None = None, **changes: Any) -> Record:
     return Record(**usual | changes)
 
 
-ENSEMBLE = Ensemble(
+ENSEMBLE = EnsembleWeights(
     candidates=[WeightedCandidate("rich", "eegnet", 0.7, 0.5), WeightedCandidate("lines", "features", 0.3, 0.2)],
     nested={"ann": {"rich": 1.0}, "bo": {"rich": 0.5, "lines": 0.5}},
 )

@@ -9,7 +9,7 @@ import math
 
 from ..folds import SESSION, SUBJECT
 from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION
-from ..runs.choice import HARM, Choice, Ensemble, ReplayResult
+from ..runs.choice import HARM, Choice, EnsembleWeights, ReplayResult
 from ..runs.headline import BASELINE_LETTERS, MOST_NAMES, mean, short_name
 from ..tasks import label_of
 from ..tasks.regression import R2
@@ -162,7 +162,7 @@ def describe_hold_out(hold_out: str) -> str:
     )
 
 
-def describe_ensemble(ensemble: Ensemble) -> str:
+def describe_ensemble(ensemble: EnsembleWeights) -> str:
     """Return, for example, 'weighted ensemble of 12 models (candidates) from 5 model families'."""
     families = count(len(ensemble.families), "model family", "model families")
     return f"weighted ensemble of {count(len(ensemble.candidates), 'model')} (candidates) from {families}"

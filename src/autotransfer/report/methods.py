@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from ..errors import UserError
-from ..runs.choice import Choice, Ensemble
+from ..runs.choice import Choice, EnsembleWeights
 from ..runs.headline import mean
 from ..tasks import label_of
 from ..training.ridge import STRENGTHS
@@ -93,7 +93,7 @@ def _list_families(choice: Choice) -> str:
     return ", ".join(f"{family_words(family)} {n}" for family, n in families.items())
 
 
-def _list_weights(ensemble: Ensemble) -> str:
+def _list_weights(ensemble: EnsembleWeights) -> str:
     """Return the names and weights of candidates; for regression also their ridge strengths."""
     return "; ".join(
         f"{candidate.name} ({candidate.family}) {share(candidate.share)}"

@@ -64,7 +64,7 @@ class WeightedCandidate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ensemble:
+class EnsembleWeights:
     """Weights of candidates, which multiply their log-probabilities."""
 
     candidates: list[WeightedCandidate]  # in descending order of weight
@@ -261,7 +261,7 @@ class Selection:
     nested_choices: dict[str, str]  # by held-out subject: name of the best single candidate without the subject
     nested_uncensored_choices: dict[str, str]  # as `nested_choices`, among candidates without a penalty
     adaptation: str  # use of a new subject's unlabeled windows: none, online or transductive
-    ensemble: Ensemble | None = None  # None if the chosen setting is delivered alone
+    ensemble: EnsembleWeights | None = None  # None if the chosen setting is delivered alone
 
     @property
     def settings(self) -> dict[str, Setting]:

@@ -12,7 +12,7 @@ from ..recordings import Recordings
 from ..runs.choice import (
     Calibration,
     Diagnosis,
-    Ensemble,
+    EnsembleWeights,
     IntervalCheck,
     PredictionSetScores,
     Reliability,
@@ -86,7 +86,7 @@ def merge_units(recordings: Recordings, predictions: Predictions) -> dict[int, N
     return by_subject
 
 
-def calibration(ensemble: Ensemble, evidence: ClassificationEvidence, log_probs: Predictions) -> Calibration:
+def calibration(ensemble: EnsembleWeights, evidence: ClassificationEvidence, log_probs: Predictions) -> Calibration:
     """Compare confidence with accuracy, with the same weight for every subject and class."""
     confidences, confidences_before, hits, sample_weights = [], [], [], []
     for subject, log_p in log_probs.items():

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..folds import unscored_subjects
-from ..runs.choice import Ensemble, Evaluation, Scores, Selection
+from ..runs.choice import EnsembleWeights, Evaluation, Scores, Selection
 from ..runs.database import Entry
 from ..runs.run import Run
 from ..tasks import Metric
@@ -78,7 +78,7 @@ def delivered_predictions(selection: Selection, evidence: Evidence, *, uncensore
     return {subject: evidence.combine(beta, subject) for subject, beta in weights.items()}
 
 
-def nested_weights(ensemble: Ensemble, evidence: Evidence, subject: int, uncensored: bool = False) -> Floats:
+def nested_weights(ensemble: EnsembleWeights, evidence: Evidence, subject: int, uncensored: bool = False) -> Floats:
     """Return the weights (K,) of all candidates in the ensemble that was fitted without a subject."""
     nested = (ensemble.nested_uncensored if uncensored else {}) or ensemble.nested
     weights = nested[evidence.subjects[subject]]

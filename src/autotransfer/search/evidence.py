@@ -101,7 +101,7 @@ class ClassificationEvidence:
         return sorted({subject for _, subject in self.log_probs if len(np.unique(self.y[subject])) > 1})
 
     @property
-    def strengths(self) -> list[None]:
+    def ridge_penalties(self) -> list[None]:
         """Return None for each candidate: ridge penalties are selected in regression only."""
         return [None] * len(self.candidates)
 
@@ -249,7 +249,7 @@ class RegressionEvidence:
         return indices
 
     @property
-    def strengths(self) -> list[float]:
+    def ridge_penalties(self) -> list[float]:
         return [STRENGTHS[index] for index in self.best_strengths]
 
     def best(self, indices: Sequence[int]) -> int:

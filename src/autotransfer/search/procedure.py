@@ -19,7 +19,7 @@ from scipy.special import stdtrit
 from ..csv_tables import csv_text
 from ..files import write_atomically
 from ..machine import count_cores, limit_threads
-from ..runs.choice import Choice, Ensemble, NamedSetting, Scores, Selection, StageScore, write_choice
+from ..runs.choice import Choice, EnsembleWeights, NamedSetting, Scores, Selection, StageScore, write_choice
 from ..runs.database import FINISHED, Entry
 from ..runs.executor import LocalExecutor, TimeLimitReached
 from ..runs.preparation import check_packages
@@ -328,7 +328,7 @@ class PlanRunner:
         choice = Choice.combine(selection, evaluation, diagnose(run, selection, evidence), **facts)
         return choice, delivered_predictions(selection, evidence)
 
-    def _use_earlier_weights(self, selection: Selection, ensemble: Ensemble) -> Selection:
+    def _use_earlier_weights(self, selection: Selection, ensemble: EnsembleWeights) -> Selection:
         """Set the nested weights of each subject to those after the last stage of a run without the subject."""
         names, nested = list(map(str, self.run.recordings.subjects)), dict(ensemble.nested)
         for group in self.run.groups:

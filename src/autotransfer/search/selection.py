@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from ..preprocessing import strongest_adaptation
-from ..runs.choice import Ensemble, NamedSetting, Selection, WeightedCandidate
+from ..runs.choice import EnsembleWeights, NamedSetting, Selection, WeightedCandidate
 from ..runs.run import Run
 from ..settings import Setting
 from .evidence import ClassificationEvidence, Evidence
@@ -54,8 +54,8 @@ def _find_uncensored(evidence: Evidence, indices: Sequence[int]) -> list[int]:
     return [k for k in indices if evidence.candidates[k].setting.penalty is None]
 
 
-def _fit_ensemble(evidence: Evidence, best: NamedSetting) -> Ensemble:
-    """Return the ensemble of the trained candidates. best: the only member if no candidate has a weight."""
+def _fit_ensemble(evidence: Evidence, best: NamedSetting) -> EnsembleWeights:
+    """Return weights of the trained candidates. best: the only candidate, with weight 0, if all weights are 0."""
     candidates, trained = evidence.candidates, list(evidence.trained)
     uncensored = _find_uncensored(evidence, trained) or trained
 
@@ -68,14 +68,14 @@ def _fit_ensemble(evidence: Evidence, best: NamedSetting) -> Ensemble:
         nested |= dict.fromkeys(names, by_name(remaining.weights(trained)))
         if uncensored != trained:
             nested_uncensored |= dict.fromkeys(names, by_name(remaining.weights(uncensored)))
-    weights = by_name(evidence.weights(trained)) or {best.name: 0.0}
+    weights = by_name(evidence.weights(trained)) or {best.name: 0.0}  # all 0: the mean training target is predicted
     total = sum(weights.values()) or 1.0
     weighted = [
-        WeightedCandidate(c.name, c.setting.family, weights[c.name] / total, weights[c.name], strength)
-        for c, strength in zip(candidates, evidence.strengths, strict=True)
+        WeightedCandidate(c.name, c.setting.family, weights[c.name] / total, weights[c.name], ridge_penalty)
+        for c, ridge_penalty in zip(candidates, evidence.ridge_penalties, strict=True)
         if c.name in weights
     ]
-    return Ensemble(
+    return EnsembleWeights(
         candidates=sorted(weighted, key=lambda candidate: -candidate.weight),
         nested=nested,
         nested_uncensored=nested_uncensored,
