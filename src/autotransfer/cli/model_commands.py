@@ -35,7 +35,7 @@ def predict(
         Number, Option(help="Add prediction sets that contain the true class this often, such as .9.")
     ] = None,
     abstain: Annotated[
-        Number, Option(help="Share of windows to leave unanswered (answered is False), such as .2.")
+        Number, Option(help="Share of windows without a prediction, such as .2; column `answered` tells which.")
     ] = None,
     adapt: Annotated[str, Option(help="all: use all unlabeled windows of each subject; none: do not adapt.")] = "none",
     encoder: EncoderFactory = "eegnet",

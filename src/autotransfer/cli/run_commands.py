@@ -55,7 +55,7 @@ def run(
     out: Annotated[Path | None, Option(help="Folder for the run; not needed with --dry-run.")] = None,
     time: Annotated[Text, Option(help="Time limit, such as 30m (default) or 2h; none: train all candidates.")] = None,
     adaptation: Annotated[
-        Text, Option(help="Use of unlabeled windows: zero-shot (none, default), online (past), transductive (all).")
+        Text, Option(help="Unlabeled windows: zero-shot uses none (default), online earlier ones, transductive all.")
     ] = None,
     encoder: Annotated[Text, Option(help="Encoder: eegnet (default), shallow, or your own module:function.")] = None,
     target: Annotated[Text, Option(help="Target: classes (default), or continuous[:NAME] for regression.")] = None,
@@ -69,9 +69,11 @@ def run(
     ] = None,
     config: Annotated[Path | None, Option(metavar="FILE", help="File with options, such as RUN/study.toml.")] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Print the plan and all options without training.")] = False,
-    grid: Annotated[Text, _search("Censoring penalties: quick (default), few, uncensored, paper, FILE.json.")] = None,
+    grid: Annotated[
+        Text, _search("Grid of censoring penalties: quick (default), core, paper, uncensored, or FILE.json.")
+    ] = None,
     kinds: Annotated[
-        Text, _search("Subset of linear,trees,networks (default: all) or a signal type for features, such as emg.")
+        Text, _search("Subset of linear,trees,networks (default: all), or a signal type, which selects features.")
     ] = None,
     hold_out: Annotated[Text, _search("Held-out unit: subject (default), session, or a column of the data.")] = None,
     folds: Annotated[Text, _search("Folds; all: one per subject (default for up to 20 subjects, else 10).")] = None,

@@ -189,7 +189,7 @@ class RunOptions:
         return setting.replace(**constants) if constants else setting
 
     def settings(self) -> list[Setting]:
-        """Return the settings of the grid with constants, the reference first. Stages replace the grid quick by few."""
+        """Return the settings of the grid with constants, the reference first. Stages use core for quick."""
         return list(self._settings)
 
     @cached_property
