@@ -17,6 +17,7 @@ from autotransfer.runs.executor import PREDICTIONS
 from autotransfer.runs.run import Run
 from autotransfer.search.evaluation import delivered_predictions
 from autotransfer.search.evidence import ClassificationEvidence
+from autotransfer.search.held_out import held_out_log_probs
 from autotransfer.search.procedure import perform_plan
 from autotransfer.search.selection import select
 from tiny import create_run, described, make_evidence, tiny_file
@@ -113,3 +114,5 @@ def test_a_candidate_whose_fits_all_failed_is_not_delivered(finished: tuple[Run,
     ensemble = select(replace(ClassificationEvidence.from_run(run, named, entries), rule="average")).ensemble
     assert ensemble is not None
     assert named[1].name not in ensemble.weights
+    for predicted in held_out_log_probs(run, [one.setting for one in named[:2]], entries).values():
+        np.testing.assert_allclose(np.exp(predicted[1]), 1 / run.recordings.n_classes)

@@ -13,6 +13,7 @@ from torch import Tensor
 import autotransfer as at
 from autotransfer.models.loading import load_model
 from autotransfer.person.adaptation import ADAPTATION_METHODS, AdaptationMethod, State
+from autotransfer.recordings import save_npz
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.run import Run
 from autotransfer.search import replay
@@ -21,7 +22,7 @@ from autotransfer.tasks import Metric
 from autotransfer.tasks.classification import METRICS
 from contributed import registered as registered
 from faults import printed
-from tiny import make_evidence, tiny, tiny_file
+from tiny import make_evidence, tiny
 
 pytestmark = pytest.mark.usefixtures("brief_results")
 
@@ -59,9 +60,11 @@ class Recentered(AdaptationMethod):
 BRIEF: dict[str, Any] = {"max_epochs": 2, "batch_size": 8, "seeds": 1, "device": "cpu"}
 
 
-def run_of(folder: Path, *words: object) -> Choice:
-    brief = [word for name, value in BRIEF.items() for word in ("--set", f"{name}={value}")]
-    printed("run", tiny_file(folder), *brief, "--quiet", "--out", folder / "run", *words)
+def run_of(folder: Path, *words: object, wrong_labels: int = 0) -> Choice:
+    data, brief = tiny(), [word for name, value in BRIEF.items() for word in ("--set", f"{name}={value}")]
+    data.y[:wrong_labels] = 1 - data.y[:wrong_labels]
+    save_npz(folder / "tiny.npz", data)
+    printed("run", folder / "tiny.npz", *brief, "--quiet", "--out", folder / "run", *words)
     return read_choice(folder / "run")
 
 
@@ -72,9 +75,8 @@ def fitted(estimator: Any) -> Any:
 
 def test_a_registered_metric_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(METRICS, "expected_accuracy", EXPECTED)
-    choice = run_of(
-        tmp_path, "--networks", "none", "--kinds", "features", "--adaptation", "zero-shot", "--metric", "expected"
-    )
+    brief = ("--networks", "none", "--kinds", "features", "--adaptation", "zero-shot", "--metric", "expected")
+    choice = run_of(tmp_path, *brief, wrong_labels=3)
     assert choice.metric == "expected_accuracy"
     assert "balanced_accuracy" in choice.other_metrics
     assert "expected_accuracy" not in choice.other_metrics
