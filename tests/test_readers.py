@@ -232,7 +232,7 @@ def test_channels_and_rate_may_be_arrays(tmp_path: Path, meta: dict[str, Any]) -
         ({"meta": np.array('{"name": 3}')}, "name in meta .* is 3"),
         ({"scale": np.ones(3)}, r"scale of .* has the shape \(3,\)"),
         ({"scale": np.array(np.nan)}, r"scale of .* is \[nan\]"),
-        ({"scale": np.array(1), "X": X.astype(complex)}, "X of .* holds complex128 values"),
+        ({"scale": np.array(1), "X": X.astype(complex)}, "X holds complex128 values"),
         ({"y": np.array([0, "a", None] * 3, dtype=object)}, "y of .* holds pickled Python objects"),
         ({"channels": np.array(["Cz"])}, "channels holds 1 names but X has 2 channels"),
         ({"channels": np.array(["Cz", "Pz"], dtype=object)}, "channels of .* holds pickled Python objects"),

@@ -22,11 +22,12 @@ from ..errors import UserError, one_line, shown
 from ..schema import to_values
 from .chunks import window_chunks
 from .container import Recordings
-from .labels import KINDS, RESERVED, as_list, check_length, is_column_name, plain_columns
+from .labels import KINDS, RESERVED, as_list, is_column_name, plain_columns
 from .npy import Header, check_memory, member_header, npy_header, read_member, read_npy
 from .optional import reading
 from .raw import Array, Raw
 from .signal import check_sfreq
+from .windows import as_window_array
 
 META = ("sfreq", "name", "filter", "channels", "classes", "subjects", "unit", "reference")
 META_BYTES = 2**26
@@ -65,15 +66,12 @@ def read_folder(path: str | os.PathLike[str]) -> Raw:
 
 
 def _headers(files: Iterable[str], read_header: Callable[[str], Header], path: Path) -> dict[str, Header]:
-    """Return the headers of all arrays that are read; raise if their lengths differ from that of X."""
+    """Return the headers of all arrays that are read."""
     names = {file.removesuffix(".npy") for file in files if file.endswith(".npy")}
     if "X" not in names:
         raise UserError(f"{str(path)!r} holds no X; {HOW_TO_SAVE}")
     headers = {name: read_header(name) for name in RESERVED if name in names}
     windows = headers["X"].shape
-    for name in ("y", "subject", "session"):
-        if name in headers and len(windows) == 3 and len(headers[name].shape) == 1:
-            check_length(headers[name].shape[0], windows[0], name)
     meta = headers.get("meta")
     if meta is not None and (math.prod(meta.shape) != 1 or meta.dtype.kind not in "US" or meta.nbytes > META_BYTES):
         raise UserError(f"meta of {str(path)!r} is not a short text; store json.dumps({{...}}) in it")
@@ -104,11 +102,9 @@ def _raw(path: Path, arrays: dict[str, Array]) -> Raw:
 
 def _scale(X: Array, scale: Array, path: Path) -> Array:
     """Return scale · X as float32, computed in chunks."""
-    if X.ndim != 3:
-        return X  # Recordings refuse this shape
-    for name, array in (("X", X), ("scale", scale)):
-        if array.dtype.kind not in "biuf":
-            raise UserError(f"{name} of {str(path)!r} holds {array.dtype} values; store real numbers")
+    X = np.asarray(as_window_array(X))
+    if scale.dtype.kind not in "biuf":
+        raise UserError(f"scale of {str(path)!r} holds {scale.dtype} values; store real numbers")
     try:
         factor = np.broadcast_to(scale, X.shape)
     except ValueError:
@@ -137,10 +133,8 @@ def _parse_meta(text: str, path: Path) -> dict[str, Any]:
     known = {key: meta[key] for key in META if meta.get(key) is not None}
     if not isinstance(known.get("filter"), dict):  # text is a description for readers
         known.pop("filter", None)
-    for key in ("name", "unit", "reference"):
-        if not isinstance(known.get(key, ""), str):
-            raise UserError(f"{key} in {where} is {shown(known[key])}; it must be a string")
-    check_sfreq(known.get("sfreq"))
+    if not isinstance(known.get("name", ""), str):
+        raise UserError(f"name in {where} is {shown(known['name'])}; it must be a string")
     return known
 
 
