@@ -11,26 +11,23 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ..errors import UserError, one_line, shown
-from ..recordings.optional import need
+from ..errors import UserError, shown
+from ..recordings.optional import need, one_line_errors
 from .saving import CARD, PAGE, WEIGHTS
 
 HUB = "hf:"  # optional prefix of the name of a repository
 FILES = [CARD, WEIGHTS, PAGE]
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 PACKAGE = "huggingface_hub"
+CHECK = "check its name and your login"
 
 
 def download(repository: str, *, revision: str | None = None, token: str | None = None) -> Path:
     """Download the files of a model from the hub and return their local folder."""
     name = _repository(repository)
     hub = need(PACKAGE, f"the model {name!r} of Hugging Face's hub", PACKAGE)
-    try:
+    with one_line_errors(f"cannot get {name!r} from the hub", CHECK):
         return Path(hub.snapshot_download(repo_id=name, revision=revision, token=token, allow_patterns=FILES))
-    except Exception as error:  # the hub has a class for each of many errors
-        raise UserError(
-            f"cannot get {name!r} from the hub ({one_line(error)}); check its name and your login"
-        ) from None
 
 
 def _repository(text: str) -> str:
@@ -51,12 +48,10 @@ def push_to_hub(model: Any, repository: str, *, private: bool = True, token: str
     hub = need(PACKAGE, "push_to_hub", PACKAGE)
     with tempfile.TemporaryDirectory(prefix="autotransfer-") as folder:
         model.save(folder)
-        try:
+        with one_line_errors(f"cannot upload to {name!r}", CHECK):
             api = hub.HfApi(token=token)
             api.create_repo(repo_id=name, private=private, exist_ok=True)
             done: Any = api.upload_folder(
                 repo_id=name, folder_path=folder, commit_message="Upload a model", allow_patterns=FILES
             )
-        except Exception as error:  # as in `download`
-            raise UserError(f"cannot upload to {name!r} ({one_line(error)}); check its name and your login") from None
     return str(getattr(done, "commit_url", done))
