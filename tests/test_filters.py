@@ -116,11 +116,11 @@ def test_the_model_keeps_the_filter_and_everything_uses_it(tmp_path: Path) -> No
     rec = at.load(
         folder, window=0.5, hop=0.25, events=["x", "y"], pattern="{subject}.csv", sfreq=RATE, filter="5-40,notch:30"
     )
-    assert rec.filter is not None
-    assert rec.filter.is_causal
-    assert rec.filter.design(RATE).shape == (5, 6)
+    assert rec.signal.filter is not None
+    assert rec.signal.filter.is_causal
+    assert rec.signal.filter.design(RATE).shape == (5, 6)
     at.recordings.save_npz(tmp_path / "rec.npz", rec)
-    assert at.load(tmp_path / "rec.npz").filter == rec.filter
+    assert at.load(tmp_path / "rec.npz").signal.filter == rec.signal.filter
     setting = at.Setting(encoder="linear", represent="tangent", standardize="none")
     outcome = at.train(rec, [at.Job(setting, at.leave_one_subject_out(rec)[0], 0)])[0]
     model = outcome.model()

@@ -77,7 +77,7 @@ def test_other_weights_are_refused_in_one_line(folder: Path) -> None:
 
 def test_layout_is_no_change_and_models_without_a_digest_are_refused(folder: Path) -> None:
     before = load_model(folder)
-    windows = torch.randn(4, len(before.card.channels), before.card.n_times)
+    windows = torch.randn(4, len(before.card.signal.channels), before.card.n_times)
     rewrite(folder, lambda card: dict(sorted(card.items())), indent=None)
     np.testing.assert_array_equal(load_model(folder).predict_proba(windows), before.predict_proba(windows))
     rewrite(folder, lambda card: {k: v for k, v in card.items() if k != "digest"})
@@ -125,7 +125,7 @@ def test_a_file_that_memory_cannot_hold_is_not_read(folder: Path, monkeypatch: p
 
 def test_weights_of_another_type_are_converted(folder: Path) -> None:
     model = load_model(folder)
-    X = torch.randn(4, len(model.card.channels), model.card.n_times)
+    X = torch.randn(4, len(model.card.signal.channels), model.card.n_times)
     write_model(folder, model.card, {name: tensor.double() for name, tensor in model.tensors().items()})
     np.testing.assert_allclose(load_model(folder).predict_proba(X), model.predict_proba(X), atol=1e-6)
 

@@ -126,8 +126,8 @@ def read_for_model(model: Model, data: str, cutting: dict[str, Any]) -> Raw:
     card = model.card
     cutting = dict(cutting)
     if is_continuous(data):
-        if cutting["window"] is None and card.sfreq is not None:
-            cutting["window"] = card.n_times / card.sfreq
+        if cutting["window"] is None and card.signal.sfreq is not None:
+            cutting["window"] = card.n_times / card.signal.sfreq
         if cutting["filter"] is None and card.signal.filter and card.signal.filter.is_causal:
             cutting["filter"] = card.signal.filter
     return read(data, Cutting.from_options(**cutting))

@@ -42,7 +42,7 @@ def file_metadata(model: Model) -> dict[str, str]:
 def trace_program(model: Model) -> torch.export.ExportedProgram:
     """Trace a model as a graph for any number of windows."""
     card = model.card
-    example = torch.zeros(2, len(card.channels), card.n_times)  # not 1, because tracing would make it a constant
+    example = torch.zeros(2, len(card.signal.channels), card.n_times)  # not 1, because tracing would make it a constant
     shapes = {"windows": {0: torch.export.Dim("N", min=1)}}
     module = model.graph()
     with torch.no_grad(), _redirect_warnings():

@@ -18,7 +18,7 @@ COUNT_TOLERANCE = 1e-3  # for features that are counts of samples, which roundin
 
 def sample_windows(model: Model, n: int, generator: torch.Generator) -> Tensor:
     """Draw raw windows (n, channels, times) in the scale of training, with drifts, offsets and flat channels."""
-    size = (n, len(model.card.channels), model.card.n_times)
+    size = (n, len(model.card.signal.channels), model.card.n_times)
     noise = torch.randn(size, generator=generator)
     drift = torch.randn(size, generator=generator).cumsum(-1) / model.card.n_times**0.5
     x = noise + drift + torch.randn(*size[:2], 1, generator=generator)

@@ -89,7 +89,7 @@ class ModelCard:
         check_trust(self.trust)
         check_weights(self.weights)
         check_distinct(self.classes, "the classes of the model")
-        n_weights, n_candidates, n_channels = len(self.weights), len(self.candidates), len(self.channels)
+        n_weights, n_candidates, n_channels = len(self.weights), len(self.candidates), len(self.signal.channels)
         if not n_weights == n_candidates > 0 or not n_channels:
             counts = f"{n_weights} weights, {n_candidates} candidates and {n_channels} channels"
             raise UserError(f"the model has {counts}; restore it from a copy")
@@ -99,14 +99,6 @@ class ModelCard:
         if self.task.is_numeric != (not self.classes) or not math.isfinite(self.constant):
             values = f"target {shown(self.target)}, {len(self.classes)} classes and constant {self.constant}"
             raise UserError(f"the model has {values}, which do not fit; restore it from a copy")
-
-    @property
-    def channels(self) -> tuple[str, ...]:
-        return self.signal.channels
-
-    @property
-    def sfreq(self) -> float | None:
-        return self.signal.sfreq
 
     @property
     def task(self) -> Task:

@@ -97,9 +97,9 @@ class Model:
 
     def __repr__(self) -> str:
         card = self.card
-        rate = "" if card.sfreq is None else f" at {card.sfreq:g} Hz"
+        rate = "" if card.signal.sfreq is None else f" at {card.signal.sfreq:g} Hz"
         output = f"classes {', '.join(map(str, card.classes))}" if card.classes else "a number"
-        windows = f"windows of {len(card.channels)} channels × {card.n_times} samples{rate}"
+        windows = f"windows of {len(card.signal.channels)} channels × {card.n_times} samples{rate}"
         return printable(f"<Model of {card.name!r}: {windows} → {output}; {card.subjects} training subjects>")
 
     def check(
@@ -113,7 +113,7 @@ class Model:
         `Signal.check`. Warn if the windows differ from the training windows.
         """
         windows, lines = self.check_input(X, channels, signal, strict=strict)
-        lines += compare_with_training(windows, self.card.channels, self.card.scale, subject)
+        lines += compare_with_training(windows, self.card.signal.channels, self.card.scale, subject)
         for line in lines:
             warnings.warn(line, stacklevel=3)
         return windows

@@ -35,8 +35,9 @@ def model_page(card: ModelCard) -> str:
 
 
 def _body(card: ModelCard) -> Iterable[str]:
-    rate = "" if card.sfreq is None else f" at {card.sfreq:g} Hz, {card.n_times / card.sfreq:.3g} s"
-    windows = f"windows of {len(card.channels)} channels and {card.n_times} samples{rate}"
+    sfreq = card.signal.sfreq
+    rate = "" if sfreq is None else f" at {sfreq:g} Hz, {card.n_times / sfreq:.3g} s"
+    windows = f"windows of {len(card.signal.channels)} channels and {card.n_times} samples{rate}"
     predicted, use = f"one of {len(card.classes)} classes", "model.classes_"
     if card.task.is_numeric:
         predicted, use = "a number", "model.predict_interval(X)"
@@ -45,7 +46,7 @@ def _body(card: ModelCard) -> Iterable[str]:
     yield "\n| | |\n| --- | --- |"
     if card.classes:
         yield f"| classes | {_some_of(card.classes)} |"
-    yield f"| channels | {_some_of(card.channels)} |"
+    yield f"| channels | {_some_of(card.signal.channels)} |"
     yield f"| candidates | {len(card.candidates)} |"
     versions = ", ".join(f"{name} {version}" for name, version in card.made_with.items())
     yield f"| made with | {_markdown(versions, SENTENCE)} |"

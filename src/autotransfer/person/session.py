@@ -171,7 +171,7 @@ class Session:
         enough = sum(map(len, first)) >= N_CHECKED
         if enough:
             card = self.model.card
-            for line in compare_with_training(torch.cat(first), card.channels, card.scale):
+            for line in compare_with_training(torch.cat(first), card.signal.channels, card.scale):
                 warnings.warn(line, stacklevel=3)
         self._unchecked = None if enough else [*self._unchecked, windows.clone()]  # the caller may reuse the memory
 

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from ..errors import UserError, shown
 from ..words import count, printable, shorten
-from .filters import Filter
 from .labels import Column, encode, encode_columns, encode_session, unlabeled_warning, without_unlabeled
 from .raw import STORED, Label, Raw
 from .signal import Signal
@@ -193,14 +192,6 @@ class Recordings:
         return self.signal.sfreq
 
     @property
-    def filter(self) -> Filter | None:
-        return self.signal.filter
-
-    @property
-    def unit(self) -> str | None:
-        return self.signal.unit
-
-    @property
     def truth(self) -> Tensor:
         """Return the class or the target of each window (N,)."""
         return self.y if self.targets is None else self.targets
@@ -240,7 +231,7 @@ class Recordings:
         rate = (
             "unknown sampling rate" if self.sfreq is None else f"{self.n_times / self.sfreq:.3g} s at {self.sfreq:g} Hz"
         )
-        unit = "" if self.unit is None else f", unit {self.unit}"
+        unit = "" if self.signal.unit is None else f", unit {self.signal.unit}"
         return (
             f"{count(len(self.people), 'subject')}, {count(self.n_windows, 'window')} of "
             f"{count(self.n_channels, 'channel')} × {self.n_times} samples ({rate}){unit}"

@@ -90,7 +90,7 @@ class Stream:
         card = session.model.card
         self.session, self.source, self.tell, self.on_window = session, source, tell, on_window
         stated = source.signal.filter
-        self.filter = None if stated else parse_filter(filtered, source.signal.sfreq or card.sfreq)
+        self.filter = None if stated else parse_filter(filtered, source.signal.sfreq or card.signal.sfreq)
         self.channels, self.notes = match_signal(
             source, session.model, stated if self.filter is None else self.filter, by_position=by_position
         )
@@ -112,7 +112,8 @@ class Stream:
             if source.stored_times < card.n_times + step:  # one per window of the file
                 step = source.stored_times
         self.hop = step / self.sfreq  # s
-        self.cutter = Cutter(card.n_times, step, self.sfreq, CausalFilter(self.filter, self.sfreq, len(card.channels)))
+        causal = CausalFilter(self.filter, self.sfreq, len(card.signal.channels))
+        self.cutter = Cutter(card.n_times, step, self.sfreq, causal)
         self.detector, self.number = detector, -1  # of the last decoded window
         self.summary = StreamSummary()
 
