@@ -31,7 +31,7 @@ def lines(*columns: Any, values: Any = VALUES, sep: str = ",", mark: str = ".") 
 def opened(folder: Path, header: str, rows: list[str], after: dict[str, str] | None = None, **how: Any) -> Continuous:
     path = folder / "ann.csv"
     path.write_text("\n".join([header] * bool(header) + rows) + "\n", encoding="utf-8")
-    return open_csv(path, Cutting.from_options(**how), after or {})
+    return open_csv(path, Cutting(**how), after or {})
 
 
 def holds(recording: Continuous, values: Any = VALUES, channels: tuple[str, ...] = ("a", "b")) -> None:

@@ -22,7 +22,7 @@ from autotransfer.recordings.whole import WholeRecording
 from faults import assert_one_line, call
 
 RATE, LENGTH = 100.0, 50
-CUT = Cutting.from_options(window=0.5, hop=0.1, filter="5-40,notch:30")
+CUT = Cutting(window=0.5, hop=0.1, filter="5-40,notch:30")
 
 
 def signal(n: int = 3000, seed: int = 0) -> np.ndarray:
@@ -78,11 +78,11 @@ def test_windows_of_a_file_are_those_of_a_stream() -> None:
     online, _ = streamed(values, np.arange(len(values)) / RATE, spec)
     np.testing.assert_array_equal(offline, online)
     sections = butter(4, [5, 40], "bandpass", fs=RATE, output="sos")
-    only = block_of(continuous(values), Cutting.from_options(window=0.5, filter="5-40")).X
+    only = block_of(continuous(values), Cutting(window=0.5, filter="5-40")).X
     start = sosfilt_zi(sections)[:, :, None] * values[0].astype(float)
     by_scipy = sosfilt(sections, values.astype(float), axis=0, zi=start)[0]
     np.testing.assert_allclose(np.concatenate(list(only), 1).T, by_scipy, atol=1e-3)
-    assert not np.allclose(only[3], block_of(continuous(values), Cutting.from_options(window=0.5)).X[3], atol=1)
+    assert not np.allclose(only[3], block_of(continuous(values), Cutting(window=0.5)).X[3], atol=1)
 
 
 @pytest.mark.parametrize("hole", ["stamps", "values"])

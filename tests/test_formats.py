@@ -215,7 +215,7 @@ def test_a_column_of_labels_gives_events(tmp_path: Path) -> None:
     for person in PEOPLE:
         path = tmp_path / f"{person}.csv"
         path.write_text(path.read_text().replace("open", "None"))
-    raw = read(tmp_path, Cutting.from_options(pattern="{subject}.csv", window=0.5, hop=0.5, events="fist,None=rest"))
+    raw = read(tmp_path, Cutting(pattern="{subject}.csv", window=0.5, hop=0.5, events="fist,None=rest"))
     assert raw.y == ["fist", "fist", "rest", "rest"] * 6
 
 
@@ -271,7 +271,7 @@ def test_edf_files_with_annotations(tmp_path: Path) -> None:
     assert rec.classes == ("left", "right")
     assert rec.channels == ("C3", "C4")
     assert rec.sfreq == SFREQ
-    raw = read(tmp_path / "study", Cutting.from_options(**asked))
+    raw = read(tmp_path / "study", Cutting(**asked))
     raw = Raw(X=1e6 * np.asarray(raw.X), y=raw.y)
     assert firsts(raw) == [150, 350, 550, 750] * 3
     assert raw.y == ["left", "right"] * 6
@@ -290,7 +290,7 @@ def test_bids_names_and_files_without_such_events(tmp_path: Path) -> None:
     edf_file(tmp_path / "sub-02" / "sub-02_ses-a_eeg.edf", [(1.0, 0.0, "T1"), (3.2, 0.1, "BAD_x"), (3.0, 0.0, "T2")])
     edf_file(tmp_path / "sub-02" / "sub-02_ses-b_eeg.edf", [(1.0, 0.0, "rest")])
     with pytest.warns(UserWarning, match="1 file without a complete window left out.*sub-02_ses-b"):
-        raw = read(tmp_path, Cutting.from_options(window=1.0, events="T1,T2"))
+        raw = read(tmp_path, Cutting(window=1.0, events="T1,T2"))
     assert list(raw.subject) == ["01"] * 4 + ["02"]  # type: ignore[call-overload]
     assert raw.session == ["a"] * 5
     assert raw.y == ["T1", "T2", "T1", "T2", "T1"], "the window on the bad stretch is left out"
@@ -306,7 +306,7 @@ def test_an_annotation_that_begins_before_the_recording_keeps_its_onset(tmp_path
     notes = [edfio.EdfAnnotation(*note) for note in ((-0.5, 2.0, "T1"), (0.0, 1.0, "T2"), (4.0, 2.0, "T1"))]
     edfio.Edf(signals, annotations=notes).write(tmp_path / "ann.edf")
     for more, starts in (({}, [0, 400]), ({"offset": 1.0}, [50, 100, 500]), ({"hop": 1.0}, [0, 50, 400, 500])):
-        raw = read(tmp_path / "ann.edf", Cutting.from_options(window=1.0, events="T1=left,T2=right", **more))
+        raw = read(tmp_path / "ann.edf", Cutting(window=1.0, events="T1=left,T2=right", **more))
         assert sorted(np.round(np.asarray(raw.X)[:, 0, 0] * 1e6).astype(int)) == starts
         assert any(note.startswith("annotations begin before the recording") for note in raw.notes)
 
@@ -347,7 +347,7 @@ def bdf_file(path: Path) -> Path:
 
 def test_bdf_files_with_triggers(tmp_path: Path) -> None:
     pytest.importorskip("mne", reason="needs the mne extra")
-    raw = read(bdf_file(tmp_path / "ann.bdf"), Cutting.from_options(window=0.5, events={1: "left", 2: "right"}))
+    raw = read(bdf_file(tmp_path / "ann.bdf"), Cutting(window=0.5, events={1: "left", 2: "right"}))
     assert raw.y == ["left", "right"]
     assert raw.channels == ("C3",), "triggers are events, not signals"
     assert np.round(1e6 * np.asarray(raw.X)[:, 0, 0]).tolist() == [100, 300]
@@ -441,7 +441,7 @@ def test_xdf_files_with_markers(tmp_path: Path) -> None:
     (tmp_path / "study").mkdir()
     for person in PEOPLE:
         xdf_file(tmp_path / "study" / f"{person}.xdf")
-    asked = Cutting.from_options(window=1.0, events="T1=left,T2=right")
+    asked = Cutting(window=1.0, events="T1=left,T2=right")
     raw = read(tmp_path / "study", asked)
     assert firsts(raw) == [100, 300, 500, 700] * 3
     assert raw.y == ["left", "right"] * 6
@@ -454,7 +454,7 @@ def test_xdf_files_with_markers(tmp_path: Path) -> None:
 def test_xdf_files_of_several_streams_and_with_holes(tmp_path: Path) -> None:
     pytest.importorskip("pyxdf", reason="needs the lsl extra")
     path = xdf_file(tmp_path / "ann.xdf", streams=2)
-    asked = Cutting.from_options(window=1.0, events="T1,T2")
+    asked = Cutting(window=1.0, events="T1,T2")
     refused("has 2 streams of samples; it has 'EMG1', 'EMG2'; choose one", path, window=1.0)
     refused("no stream of samples named 'X'", f"{path}?stream=X", window=1.0)
     refused("unknown option 'strom'", f"{path}?strom=X", window=1.0)
@@ -472,9 +472,9 @@ def test_no_window_of_an_xdf_file_spans_lost_samples(lost: int, tmp_path: Path) 
     pytest.importorskip("pyxdf", reason="needs the lsl extra")
     path = xdf_file(tmp_path / "ann.xdf", lost=lost)
     before, after = range(0, 450, 50), range(500, 1000 + lost - 49, 50)
-    found = firsts(read(path, Cutting.from_options(window=0.5)))
+    found = firsts(read(path, Cutting(window=0.5)))
     assert found == [*before, *(place - lost for place in after if place >= 450 + lost)]
-    found = firsts(read(path, Cutting.from_options(window=1.0, events="T1,T2")))
+    found = firsts(read(path, Cutting(window=1.0, events="T1,T2")))
     assert found == [100, 300, *([500 - lost] if lost <= 50 else []), 700 - lost], "events are of the same clock"
 
 
@@ -512,12 +512,12 @@ def wfdb_record(folder: Path, name: str) -> Path:
 def test_wfdb_records_with_annotations(tmp_path: Path) -> None:
     for person in PEOPLE:
         wfdb_record(tmp_path / "study", person)
-    beats = read(tmp_path / "study", Cutting.from_options(window=0.5, offset=-0.25, events="N=normal,V=ventricular"))
+    beats = read(tmp_path / "study", Cutting(window=0.5, offset=-0.25, events="N=normal,V=ventricular"))
     assert firsts(beats) == [75, 275] * 3
     assert beats.y == ["normal", "ventricular"] * 3
     assert beats.channels == ("I", "II")
     assert beats.sfreq == SFREQ
-    rhythm = read(tmp_path / "study" / "ann.hea", Cutting.from_options(window=1.0, hop=1.0, events="(AFIB=af,(N=sinus"))
+    rhythm = read(tmp_path / "study" / "ann.hea", Cutting(window=1.0, hop=1.0, events="(AFIB=af,(N=sinus"))
     assert firsts(rhythm) == [500, 600, 700, 800, 900]
     assert rhythm.y == ["af", "af", "sinus", "sinus", "sinus"]
     refused("there is no file .*ann.qrs", f"{tmp_path / 'study' / 'ann.hea'}?annotator=qrs", window=1.0)
@@ -628,9 +628,9 @@ def edf_with_gaps(path: Path, gaps: dict[int, float]) -> Path:
 def test_windows_of_a_discontinuous_file_do_not_span_its_gaps(tmp_path: Path) -> None:
     """Annotations count real seconds, also those that are missing: the file has seconds 0-4 and 11-16."""
     path = edf_with_gaps(tmp_path / "ann.edf", {4: 7.0})
-    raw = read(path, Cutting.from_options(window=1.0, events="T1=left,T2=right"))
+    raw = read(path, Cutting(window=1.0, events="T1=left,T2=right"))
     assert firsts(Raw(X=1e6 * np.asarray(raw.X))) == [100, 300], "the events at 5 and 7 s lie in the gap"
-    raw = read(path, Cutting.from_options(window=1.5, hop=0.5))
+    raw = read(path, Cutting(window=1.5, hop=0.5))
     assert firsts(Raw(X=1e6 * np.asarray(raw.X))) == [0, 50, 100, 150, 200, 250, *range(400, 851, 50)]
 
 
@@ -638,7 +638,7 @@ def test_windows_of_a_discontinuous_file_do_not_span_its_gaps(tmp_path: Path) ->
 def test_time_stamps_overrule_the_rate_that_a_stream_states(tmp_path: Path, stated: float) -> None:
     pytest.importorskip("pyxdf", reason="needs the lsl extra")
     path = xdf_file(tmp_path / "ann.xdf", stated=stated, lost=70)
-    raw = read(path, Cutting.from_options(window=1.0, events="T1=left,T2=right"))
+    raw = read(path, Cutting(window=1.0, events="T1=left,T2=right"))
     assert firsts(raw) == [100, 300, 700 - 70], "the event at 5 s lies in the gap"
     assert raw.sfreq == SFREQ
     assert raw.notes == (f"the stream states {stated:g} Hz, but the time stamps show 100 Hz, which is used",)

@@ -116,7 +116,7 @@ def merge_options(command_line: dict[str, Any], constants: Sequence[str], config
 def read_recordings(data: str, cutting: dict[str, Any]) -> Raw:
     from ..recordings import Cutting, read
 
-    return read(data, Cutting.from_options(**cutting))
+    return read(data, Cutting(**cutting))
 
 
 def read_for_model(model: Model, data: str, cutting: dict[str, Any]) -> Raw:
@@ -130,7 +130,7 @@ def read_for_model(model: Model, data: str, cutting: dict[str, Any]) -> Raw:
             cutting["window"] = card.n_times / card.signal.sfreq
         if cutting["filter"] is None and card.signal.filter and card.signal.filter.is_causal:
             cutting["filter"] = card.signal.filter
-    return read(data, Cutting.from_options(**cutting))
+    return read(data, Cutting(**cutting))
 
 
 def import_encoder(text: str) -> dict[str, Any] | None:

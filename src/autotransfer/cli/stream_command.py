@@ -136,7 +136,7 @@ def _replay(
     mapping, classes = parse_events(events), session.classes_.tolist()
     EventDetector(classes, **detector | {"debounce": (1, 1)})  # raises before recordings are read
     map_events((), mapping, classes, detector["rest"], 0.0)
-    recordings = read_whole(source, Cutting.from_options(**reading))
+    recordings = read_whole(source, Cutting(**reading))
 
     def make_session() -> Session:
         return Session(session.model, adapt=session.adapts)

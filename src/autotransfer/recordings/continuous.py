@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..errors import UserError, shown
 from ..words import count, shorten
@@ -151,30 +151,32 @@ def _check_names(folder: Path, paths: list[Path], cutting: Cutting) -> None:
 def open_recording(path: Path, files: Files, cutting: Cutting) -> Continuous | Raw:
     """Open a file; raise if the user gives another rate than the file, or options of cutting for epochs."""
     found = open_bids(path) if files.is_bids else get_format(path).open(path, cutting, files.options)
-    found.sfreq = agree_on_rate(found.sfreq, cutting.sfreq, str(path))
-    if cutting.sfreq is not None:
-        found.sources = found.sources | {"sfreq": "user"}
     if isinstance(found, Raw):
-        check_uncut(str(path), replace(cutting, pattern=None, sfreq=None, filter=None))
-        state_filter(found, cutting.filter)
+        check_uncut(str(path), replace(cutting, pattern=None))
+    state_signal(found, cutting, str(path))
     return found
 
 
-def state_filter(raw: Raw, given: dict[str, Any] | None) -> None:
-    """Note the filter that windows have by the user's statement; refuse another one than their file states."""
-    stated, band = parse_filter(raw.filter), parse_filter(given)
-    if stated is not None and band is not None and stated.band != band.band:
-        raise UserError(f"{raw.name} states that it is {stated.describe()}, --filter {band.describe()}; leave one out")
-    if stated is None and band is not None:
-        raw.filter, raw.sources = band, raw.sources | {"filter": "user"}
+def state_signal(found: Continuous | Raw, cutting: Cutting, what: str) -> None:
+    """Note the rate, and the filter of windows, that the user states; refuse others than the file states."""
+    given: dict[str, object] = {"sfreq": cutting.sfreq}
+    found.sfreq = agree_on_rate(found.sfreq, cutting.sfreq, what)
+    if isinstance(found, Raw):
+        stated, band = parse_filter(found.filter), cutting.filter
+        if stated is None:
+            found.filter = given["filter"] = band
+        elif band is not None and stated.band != band.band:
+            here, wanted = stated.describe(), band.describe()
+            raise UserError(f"{found.name} states that it is {here}, --filter {wanted}; leave one out")
+    found.sources = found.sources | {name: "user" for name, value in given.items() if value is not None}
 
 
 def check_uncut(what: str, cutting: Cutting) -> None:
     """Raise if options of continuous recordings are given for windows."""
-    if cutting.given_options:
+    if given := [name for name in cutting.given_options if name not in ("sfreq", "filter")]:
         raise UserError(
-            f"{shown(what, 400)} holds windows that are cut already; leave out {', '.join(cutting.given_options)}, for "
-            f"continuous recordings only (BIDS folders, {', '.join(list_endings())})"
+            f"{shown(what, 400)} holds windows that are cut already; leave out {', '.join(given)}, for continuous "
+            f"recordings only (BIDS folders, {', '.join(list_endings())})"
         )
 
 

@@ -7,7 +7,7 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,24 +64,26 @@ class Cutting:
 
     window: float | None = None  # s
     hop: float | None = None  # s
-    offset: float = 0.0  # s
-    events: dict[str, str] | None = None
+    offset: float | None = None  # s; None: 0
+    events: Any = None  # a dict, a list or text (see `parse_events`), kept as a dict
     pattern: str | None = None  # of file names (see pattern.py)
     sfreq: float | None = None  # Hz, of files that do not state it
     sep: str | None = None  # between the columns of CSV files
     decimal: str | None = None  # the decimal mark of CSV files
     time_column: str | None = None  # of CSV files
-    filter: dict[str, Any] | None = None  # a causal filter, applied before cutting (see filters.py)
+    filter: Any = None  # a causal filter, applied before cutting (see filters.py), kept as a Filter
 
     def __post_init__(self) -> None:
         check_types(self)
         check_positive(self, "window", "hop", "sfreq")
-        parse_filter(self.filter)
+        object.__setattr__(self, "events", parse_events(self.events))
+        object.__setattr__(self, "filter", parse_filter(self.filter))
+        object.__setattr__(self, "sep", "\t" if self.sep in ("tab", "\\t") else self.sep)
         if self.sep is not None and len(self.sep) != 1:
             raise UserError(f"sep is {shown(self.sep)}; give one character, such as ; or a tab (tab)")
         if self.decimal is not None:
             check_choice("decimal mark", self.decimal, (".", ","))
-        if not math.isfinite(self.offset):
+        if not math.isfinite(self.delay):
             raise UserError(f"offset is {self.offset}; it must be a number of seconds")
         if self.window is None and (self.hop is not None or self.events is not None):
             option = "hop" if self.events is None else "events"
@@ -89,23 +91,15 @@ class Cutting:
         if self.events is not None and not any(self.events.values()):
             raise UserError(f"events are {shown(self.events)}, which name no class; {HOW_TO_MAP}")
 
-    @classmethod
-    def from_options(
-        cls, *, events: object = None, offset: float | None = None, filter: object = None, **values: Any
-    ) -> Cutting:
-        """Parse a user's options: events as a dict, a list or text, a filter as a dict or text."""
-        band = parse_filter(filter)
-        if values.get("sep") in ("tab", "\\t"):
-            values["sep"] = "\t"
-        return cls(
-            events=parse_events(events), offset=0.0 if offset is None else offset,
-            filter=None if band is None else band.to_dict(), **values,
-        )  # fmt: skip
+    @property
+    def delay(self) -> float:
+        """Return the offset of windows in seconds."""
+        return self.offset or 0.0
 
     @property
     def given_options(self) -> list[str]:
-        """Return the names of options that differ from their defaults."""
-        return [name for name, value in asdict(self).items() if value is not None and (name, value) != ("offset", 0.0)]
+        """Return the names of options that are given."""
+        return [name for name, value in vars(self).items() if value is not None]
 
 
 def parse_events(events: object) -> dict[str, str] | None:
@@ -143,7 +137,7 @@ def _parse_text(text: str) -> dict[str, str]:
 
 def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None = None) -> Raw:
     """Return the windows of one recording, with the classes of events, or else `label`, as y."""
-    band = parse_filter(cutting.filter) or Filter()
+    band = cutting.filter or Filter()
     about = {name: getattr(recording, name) for name in ("channels", "sfreq", "unit", "sources", "notes")}
     about |= {"filter": replace(band, is_causal=bool(band)), "has_gaps": bool(recording.breaks)}
     about |= {"events": dict(Counter(event.name for event in recording.events)), "name": repr(path.name)}
@@ -160,7 +154,7 @@ def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None =
     return Raw(
         X=_read_windows(recording, [start for start, _ in windows], length),
         y=[name for _, name in windows] if cutting.events is not None or label is not None else None,
-        start=cutting.offset if cutting.events is not None else None,
+        start=cutting.delay if cutting.events is not None else None,
         **about,
     )
 
@@ -205,12 +199,12 @@ def _find_windows(recording: Continuous, cutting: Cutting, label: str | None) ->
     if cutting.window is None:
         yield 0, label
     elif cutting.events is None:
-        for begin in _window_starts(cutting.offset, end, cutting.window, cutting.hop or cutting.window):
+        for begin in _window_starts(cutting.delay, end, cutting.window, cutting.hop or cutting.window):
             yield _find_sample(recording, begin), label
     else:
         events = sorted(event for event in recording.events if event.name in cutting.events)
         for event, next_onset in zip(events, [*(event.onset for event in events[1:]), end], strict=False):
-            name, begin = cutting.events[event.name], event.onset + cutting.offset
+            name, begin = cutting.events[event.name], event.onset + cutting.delay
             if not name:
                 continue
             if cutting.hop is None:

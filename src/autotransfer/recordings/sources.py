@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +21,7 @@ from .continuous import (
     list_endings,
     read_files,
     recordings_in,
-    state_filter,
+    state_signal,
 )
 from .cutting import Cutting
 from .embedded import watch
@@ -30,7 +29,6 @@ from .moabb_sets import read_moabb
 from .npz import read_folder, read_npz, save_npz
 from .pattern import Files, split_options
 from .raw import Raw
-from .signal import agree_on_rate
 from .synthetic import synthetic
 from .targets import recordings_with_targets
 
@@ -131,7 +129,7 @@ def load(
     Recordings
         Windows with classes and subjects.
     """
-    cutting = Cutting.from_options(
+    cutting = Cutting(
         window=window, hop=hop, offset=offset, events=events, pattern=pattern, sfreq=sfreq, sep=sep, decimal=decimal,
         time_column=time_column, filter=filter,
     )  # fmt: skip
@@ -142,8 +140,7 @@ def load_with_targets(
     source: str | os.PathLike[str], column: str | None = None, *, clean: bool = False, **options: Any
 ) -> Recordings:
     """Load recordings with a number for each window, from y, a column or a channel; options are those of `load`."""
-    cutting = Cutting.from_options(**options)
-    return _load(source, cutting, lambda raw: recordings_with_targets(raw, column), clean=clean)
+    return _load(source, Cutting(**options), lambda raw: recordings_with_targets(raw, column), clean=clean)
 
 
 def _load(
@@ -168,10 +165,10 @@ def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:
     text, cutting = os.fspath(source), cutting or Cutting()
     if _has_format(text, cutting):
         return read_files(find_files(text, cutting), cutting)
-    check_uncut(text, replace(cutting, sfreq=None, filter=None))
+    check_uncut(text, cutting)
     raw = _read_windows(text)
-    state_filter(raw, cutting.filter)
-    return raw if cutting.sfreq is None else replace(raw, sfreq=agree_on_rate(raw.sfreq, cutting.sfreq, text))
+    state_signal(raw, cutting, text)
+    return raw
 
 
 def _read_windows(text: str) -> Raw:

@@ -110,7 +110,7 @@ class RunOptions:
             raise UserError("device is 'cuda', but models of a continuous target run on the CPU; leave device out")
         check_seed(self.seed)
         check_seed(self.seed + self.seeds - 1)  # the last seed
-        Cutting.from_options(**{name: getattr(self, name) for name in CUTTING})
+        Cutting(**{name: getattr(self, name) for name in CUTTING})
         for encoder in ENCODERS:
             self.with_constants(Setting(encoder=encoder))  # raises if a constant has an invalid value
 
