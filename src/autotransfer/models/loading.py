@@ -9,14 +9,15 @@ from typing import Any
 
 from safetensors.torch import load
 
-from ..errors import UserError, one_line, shown
+from ..errors import UserError, shown
 from ..files import read_plain
 from ..model.encoders import Encoders
+from ..recordings.optional import one_line_errors
 from .card import card_from
 from .hub import download
 from .integrity import check_digest, check_shapes, read_weights, split_file
 from .model import Model
-from .saving import CARD, UNREADABLE, read_folder
+from .saving import CARD, read_folder
 
 DATABASE = "run.sqlite"  # in the folder of a run
 MARK = "autotransfer_version"  # in every exported file, as plain text
@@ -41,15 +42,10 @@ def save_model(model: object, path: str | os.PathLike[str]) -> None:
     if not isinstance(model, Model):
         raise UserError(f"save_model needs a model or a fitted estimator, not {shown(model)}")
     folder = _checked_path(path, "a folder")
-    try:
+    with one_line_errors(f"cannot write to {shown(str(path))}", "choose another folder"):
         if (folder / DATABASE).exists():
             raise UserError(f"{path} is the folder of a run, which has a model of its own; choose another folder")
         model.save(folder)
-    except UserError:
-        raise
-    except (OSError, ValueError) as error:  # ValueError: the name holds a null character
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"cannot write to {shown(str(path))} ({reason}); choose another folder") from None
 
 
 def load_model(path: str | os.PathLike[str], encoders: Encoders | None = None) -> Model:
@@ -72,25 +68,18 @@ def load_model(path: str | os.PathLike[str], encoders: Encoders | None = None) -
     >>> at.load_model("run").predict(X)  # raw windows (N, channels, times)
     """
     path = _checked_path(path, SOURCES)
-    try:
-        if path.suffix == ".safetensors" or (path.exists() and not path.is_dir()):
-            return model_in(read_weights(path), encoders)
-        folder = path / "model" if (path / "model").is_dir() else path
 
-        def read(weights: Path) -> Model:
-            values = json.loads(read_plain(weights.with_name(CARD)).decode())
-            return _restore(values, read_weights(weights), encoders)
+    def read(weights: Path) -> Model:
+        values = json.loads(read_plain(weights.with_name(CARD)).decode())
+        return _restore(values, read_weights(weights), encoders)
 
-        return read_folder(folder, read)
-    except UserError:
-        raise
-    except FileNotFoundError as error:
-        raise UserError(_explain_missing(path, Path(str(error.filename)))) from None
-    except UNREADABLE as error:
-        raise UserError(
-            f"the model in {shown(str(path))} cannot be read ({one_line(error)}); restore it from a copy, or make it "
-            "again"
-        ) from None
+    with one_line_errors(f"the model in {shown(str(path))} cannot be read", "restore it from a copy, or make it again"):
+        try:
+            if path.suffix == ".safetensors" or (path.exists() and not path.is_dir()):
+                return model_in(read_weights(path), encoders)
+            return read_folder(path / "model" if (path / "model").is_dir() else path, read)
+        except FileNotFoundError as error:
+            raise UserError(_explain_missing(path, Path(str(error.filename)))) from None
 
 
 def from_pretrained(
