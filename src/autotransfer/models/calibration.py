@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -41,11 +41,10 @@ def _evaluated_count(labels: int) -> int:
 def encode_labels(classes: Sequence[Any], y: object, n_windows: int, names: object = None) -> Tensor:
     """Return labels y (n,) as indices of a model's classes; refuse other classes. names: as in `Recordings`."""
     indices, labels = encode(y, n_windows, "y", names)
-    known = {label: index for index, label in enumerate(classes)}
     for label in labels:
-        if label not in known:
-            raise _unknown_class(label, known)
-    return torch.tensor([known[label] for label in labels])[indices]
+        if label not in classes:
+            raise _unknown_class(label, classes)
+    return torch.tensor([classes.index(label) for label in labels])[indices]
 
 
 def encode_with_unknown_classes(
@@ -55,15 +54,15 @@ def encode_with_unknown_classes(
     indices, labels = encode(y, len(probability), "y")
     known = {value: index for index, value in enumerate(classes)}
     if labels and known.keys().isdisjoint(labels):
-        raise _unknown_class(labels[0], known)
+        raise _unknown_class(labels[0], classes)
     class_indices = np.array([known.setdefault(value, len(known)) for value in labels], dtype=np.int64)
     return class_indices[indices.numpy()], np.hstack(
         [probability, np.zeros((len(probability), len(known) - len(classes)))]
     )
 
 
-def _unknown_class(label: object, known: Iterable[object]) -> UserError:
-    return UserError(f"y has the class {shown(label)}; choose from {shown(list(known))}")
+def _unknown_class(label: object, classes: Sequence[object]) -> UserError:
+    return UserError(f"y has the class {shown(label)}; choose from {shown(list(classes))}")
 
 
 def check_single_subject(subject: object, n_windows: int) -> None:

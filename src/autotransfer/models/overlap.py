@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..recordings import Recordings
-from ..words import count
+from ..words import count, shorten
 
 SIZE = 5  # bytes of a digest: one of 10⁴ comparisons of 10⁴ windows with 10⁴ others finds a false match
 MOST = 4000  # training windows with a digest, evenly spaced
@@ -51,7 +51,9 @@ def describe_training_overlap(
     rows = np.flatnonzero(find_overlap(seen, TRAINING, digests)).tolist()
     if not rows:
         return []
-    names = "" if subject is None else f" of {_list_names(subject[row] for row in rows)}"
+    subjects = [] if subject is None else list(dict.fromkeys(str(subject[row]) for row in rows))
+    listed = shorten(", ".join(map(repr, subjects)), 200)
+    names = f" of {count(len(subjects), 'subject')} ({listed})" if subjects else ""
     return [f"the model was trained on windows{names} in these data; their scores are not scores on new subjects"]
 
 
@@ -62,13 +64,6 @@ def describe_overlap(seen: dict[str, Any], digests: Sequence[bytes], subject: Se
         windows = count(len(digests), "window")
         lines.append(f"the model was calibrated with the labels of {n_calibrated} of these {windows}")
     return lines
-
-
-def _list_names(subjects: Iterable[Any]) -> str:
-    names = list(dict.fromkeys(map(str, subjects)))
-    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
-    listed = ", ".join(repr(name[:40]) for name in names[:10])
-    return f"{count(len(names), 'subject')} ({listed}{more})"
 
 
 def _pack(digests: Iterable[bytes]) -> str:
