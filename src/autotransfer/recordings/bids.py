@@ -14,7 +14,7 @@ from .cutting import Continuous, Cutting
 from .edf import NO_RECORDS, from_mne, read_annotations
 from .epochs import quiet
 from .optional import need
-from .pattern import ENTITY, Files, Labels, files_below, split_options
+from .pattern import ENTITY, Files, Labels, files_below
 
 KINDS = ("eeg", "ieeg", "meg", "emg", "nirs")
 ENDINGS = (".edf", ".bdf", ".vhdr", ".set", ".fif", ".snirf")
@@ -28,12 +28,10 @@ def is_bids(folder: Path) -> bool:
     return os.path.isfile(folder / "dataset_description.json")
 
 
-def bids_files(text: str, cutting: Cutting) -> Files:
-    """Return the files of FOLDER, or of FOLDER?entity=value,value&... for a part of it."""
-    path, options = split_options(text)
-    folder = Path(os.path.expanduser(path))  # Path.expanduser raises for unknown users
+def bids_files(folder: Path, options: dict[str, str], cutting: Cutting) -> Files:
+    """Return the files of a folder, or a part of them by the values of entities."""
     if not os.path.isdir(folder):
-        raise UserError(f"there is no folder {shown(path, 400)}; give the folder of a BIDS data set")
+        raise UserError(f"there is no folder {shown(str(folder), 400)}; give the folder of a BIDS data set")
     if cutting.pattern is not None:
         raise UserError("BIDS defines the names of files in its folders; leave --pattern out")
     need("mne_bids", "reading BIDS folders", "mne-bids")

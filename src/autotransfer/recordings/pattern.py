@@ -87,11 +87,9 @@ def files_below(folder: Path) -> Iterator[Path]:
                 yield path
 
 
-def split_options(text: str) -> tuple[str, dict[str, str]]:
-    """Return the parts of PATH?name=value&name=value."""
-    path, _, rest = text.partition("?")
-    pairs = [part.partition("=") for part in rest.split("&")] if rest else []
-    for name, _, value in pairs:
-        if not name or not value:
-            raise UserError(f"{shown(rest)} after the question mark of {shown(text, 200)} is not name=value")
-    return path, {name: value for name, _, value in pairs}
+def parse_options(text: str) -> dict[str, str]:
+    """Return the options in ?name=value&name=value, the end of a source."""
+    pairs = [part.partition("=") for part in text.removeprefix("?").split("&")] if text else []
+    if not all(name and value for name, _, value in pairs):
+        raise UserError(f"{shown(text)} after a path is not ?name=value")
+    return {name: value for name, _, value in pairs}

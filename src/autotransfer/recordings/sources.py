@@ -27,7 +27,7 @@ from .cutting import Cutting
 from .embedded import watch
 from .moabb_sets import read_moabb
 from .npz import read_folder, read_npz, save_npz
-from .pattern import Files, split_options
+from .pattern import Files, parse_options
 from .raw import Raw
 from .synthetic import synthetic
 from .targets import recordings_with_targets
@@ -204,11 +204,11 @@ def _has_format(text: str, cutting: Cutting) -> bool:
 
 def find_files(text: str, cutting: Cutting) -> Files:
     """Return the files of a source in one of FORMATS, with their labels."""
-    path, options = (text, {}) if os.path.exists(text) else split_options(text)
-    folder = Path(path)
-    if text.startswith(BIDS) or (is_bids(folder) and not options and not holds_epochs(folder)):
-        return bids_files(text.removeprefix(BIDS), cutting)
-    return find_recordings(folder, options, cutting)
+    prefix, path, ending = _split_source(text)
+    options = parse_options(ending)
+    if prefix or (is_bids(path) and not options and not holds_epochs(path)):
+        return bids_files(path, options, cutting)
+    return find_recordings(path, options, cutting)
 
 
 def is_continuous(source: str) -> bool:
