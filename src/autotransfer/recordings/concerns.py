@@ -244,20 +244,18 @@ def compare_with_training(
     constant = [channels[c] for c in np.flatnonzero(signals.constant.all(0)).tolist()]
     if len(constant) == len(channels):
         return ["every channel is constant in these windows: is the device connected?"]
-    lines = []
-    if constant:
-        which = f"channels {_list_names(constant)} are" if len(constant) > 1 else f"channel {constant[0]} is"
-        lines.append(f"{which} constant in these windows: check the electrodes")
-    scales = {name: s for name, s in zip(subjects, signals.scales, strict=True) if math.isfinite(s)}
-    low, high = (0.0, math.inf) if scale is None else (scale / UNIT_RATIO, scale * UNIT_RATIO)
-    far = {name: s for name, s in scales.items() if not low < s < high}
-    if far and scale is not None:
-        first, spread = next(iter(far.items()))
+    lines = [f"constant in these windows: {_list_names(constant)}; check the electrodes"] if constant else []
+    if scale is None:
+        return lines
+    ratios = signals.scales / scale  # NaN if all channels are constant
+    far = [(subjects[s], ratio) for s, ratio in enumerate(ratios) if ratio >= UNIT_RATIO or ratio * UNIT_RATIO <= 1]
+    if far:
+        first, ratio = far[0]
         more = f" and {len(far) - 1} more" if len(far) > 1 else ""
         which = "" if len(far) == len(subjects) else f" of {shown(first)}{more}"
         lines.append(
-            f"the windows{which} vary by {spread:.2g}, the training windows by {scale:.2g}, a factor of about "
-            f"{write_factor(spread / scale)}: convert them to the same unit"
+            f"the windows{which} vary by {ratio * scale:.2g}, the training windows by {scale:.2g}, a factor of about "
+            f"{write_factor(ratio)}: convert them to the same unit"
         )
     return lines
 
