@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from numpy.polynomial import Polynomial
 from numpy.typing import NDArray
 
 from ..errors import UserError
@@ -172,14 +173,10 @@ class Clock:
         stamps_at_ends, seconds_at_ends = [], []
         for begin, end in pairwise([0, *(np.flatnonzero(missing[1:] > 0) + 1).tolist(), n]):
             samples = begin + np.flatnonzero(~self.untimed[begin:end])
-            if len(samples) == 0:
-                continue
-            middle, mean = samples.mean(), stamps[samples].mean()
-            spread = float(np.square(samples - middle).sum())
-            slope = float((samples - middle) @ (stamps[samples] - mean)) / spread if spread else 1 / rate
-            ends = samples[[0, -1]]
-            stamps_at_ends += [*(mean + slope * (ends - middle))]
-            seconds_at_ends += [*self.times[ends]]
+            if len(samples):
+                ends, degree = samples[[0, -1]], min(1, len(samples) - 1)
+                stamps_at_ends += [*Polynomial.fit(samples, stamps[samples], degree)(ends)]
+                seconds_at_ends += [*self.times[ends]]
         self._stamps, self._seconds = np.maximum.accumulate(np.array(stamps_at_ends)), np.array(seconds_at_ends)
 
     def seconds(self, stamps: Floats) -> Floats:

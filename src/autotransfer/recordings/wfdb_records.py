@@ -45,13 +45,8 @@ def _annotations(wfdb: Any, path: Path, stem: str, annotator: str | None, sfreq:
             return []
         raise UserError(f"there is no file {str(file)!r}; give another ?annotator=ENDING")
     notes = wfdb.rdann(stem, ending)
-    names = [
-        text.strip("\0 ")
-        if symbol in SYMBOLS and text.strip("\0 ")
-        else symbol
-        if isinstance(symbol, str)
-        else UNDEFINED
-        for symbol, text in zip(notes.symbol, notes.aux_note, strict=True)
-    ]
-    rate = float(notes.fs or sfreq)
-    return [Event(int(sample) / rate, 0.0, name) for sample, name in zip(notes.sample, names, strict=True)]
+    rate, events = float(notes.fs or sfreq), []
+    for sample, symbol, note in zip(notes.sample, notes.symbol, notes.aux_note, strict=True):
+        text = note.strip("\0 ") if symbol in SYMBOLS else ""
+        events.append(Event(int(sample) / rate, 0.0, text or (symbol if isinstance(symbol, str) else UNDEFINED)))
+    return events
