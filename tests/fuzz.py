@@ -38,9 +38,8 @@ from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.models.building import CandidateFits, build_model
 from autotransfer.models.card import DIGEST
-from autotransfer.models.integrity import model_digests
 from autotransfer.models.loading import load_model
-from autotransfer.models.saving import write_model
+from autotransfer.models.saving import model_digests, write_model
 from autotransfer.person.predictions import make_prediction_table
 from autotransfer.recordings import Raw, load, npy, read, save_npz
 from autotransfer.runs.options import RunOptions

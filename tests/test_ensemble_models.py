@@ -19,10 +19,9 @@ from autotransfer.export.verification import sample_windows
 from autotransfer.model.stack import Size
 from autotransfer.models.building import CandidateFits, build_model
 from autotransfer.models.candidate import Correction
-from autotransfer.models.integrity import model_digests
 from autotransfer.models.loading import load_model
 from autotransfer.models.model import Model
-from autotransfer.models.saving import write_model
+from autotransfer.models.saving import model_digests, write_model
 from autotransfer.training.members import Members
 from ensembles import alone, changed, single, weighted
 from test_export import random_model

@@ -23,9 +23,9 @@ from autotransfer.export import export_model
 from autotransfer.export.formats import FORMATS
 from autotransfer.export.verification import sample_windows
 from autotransfer.model.stack import Size
-from autotransfer.models.integrity import split_file
 from autotransfer.models.loading import load_model, model_in
 from autotransfer.models.model import Model
+from autotransfer.models.saving import split_file
 from autotransfer.search.procedure import perform_plan
 from autotransfer.training.members import Members
 from ensembles import single

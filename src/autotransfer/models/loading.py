@@ -15,9 +15,8 @@ from ..model.encoders import Encoders
 from ..recordings.optional import one_line_errors
 from .card import card_from
 from .hub import download
-from .integrity import check_digest, check_shapes, read_weights, split_file
 from .model import Model
-from .saving import CARD, read_folder
+from .saving import CARD, check_digest, check_shapes, read_folder, read_weights, split_file
 
 DATABASE = "run.sqlite"  # in the folder of a run
 MARK = "autotransfer_version"  # in every exported file, as plain text

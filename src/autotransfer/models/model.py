@@ -39,8 +39,7 @@ from ..words import printable
 from .calibration import check_effects, encode_labels, encode_with_unknown_classes, explain_unused_labels, find_trust
 from .candidate import Candidate, size_of_candidate
 from .card import UNTRIED, ModelCard, as_array
-from .ensemble import Ensemble, FitCorrection, Floats, check_candidates
-from .graph import Graph
+from .ensemble import Ensemble, FitCorrection, Floats, Graph, check_candidates
 from .hub import push_to_hub
 from .online import ALL, OnlineEnsemble, softmax
 from .overlap import add_calibration_digests

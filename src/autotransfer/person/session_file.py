@@ -13,9 +13,8 @@ from torch import Tensor
 from ..errors import UserError
 from ..files import read_plain, write_atomically
 from ..models.card import DIGEST
-from ..models.integrity import split_file
 from ..models.model import Model
-from ..models.saving import serialize
+from ..models.saving import serialize, split_file
 from ..preprocessing.transform import select_prefix
 from ..schema import parse_json
 
