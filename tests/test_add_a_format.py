@@ -16,7 +16,7 @@ from autotransfer.recordings import READERS, Raw
 from autotransfer.recordings.continuous import FORMATS, Format, list_endings
 from autotransfer.recordings.cutting import Continuous, Cutting, Event
 from autotransfer.recordings.optional import reading
-from autotransfer.recordings.whole import read_whole
+from autotransfer.recordings.sources import read_whole
 
 RATE = 50
 DOCS = Path(__file__).parents[1] / "docs"

@@ -29,7 +29,7 @@ from autotransfer.person.stream.run import Stream
 from autotransfer.person.stream.sink import CsvSink
 from autotransfer.recordings.cutting import Event
 from autotransfer.recordings.signal import Signal
-from autotransfer.recordings.whole import WholeRecording, read_whole
+from autotransfer.recordings.sources import WholeRecording, read_whole
 from faults import invoke
 from test_person_stream import run as run
 from test_session import REC

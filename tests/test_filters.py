@@ -18,7 +18,7 @@ from autotransfer.recordings import Cutting, Raw
 from autotransfer.recordings.cutting import Continuous, cut
 from autotransfer.recordings.filters import Filter, parse_filter
 from autotransfer.recordings.signal import Signal
-from autotransfer.recordings.whole import WholeRecording
+from autotransfer.recordings.sources import WholeRecording
 from faults import assert_one_line, call
 
 RATE, LENGTH = 100.0, 50

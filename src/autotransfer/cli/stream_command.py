@@ -128,7 +128,7 @@ def _replay(
     from ..person.stream.replay import replay
     from ..recordings import Cutting
     from ..recordings.cutting import parse_events
-    from ..recordings.whole import read_whole
+    from ..recordings.sources import read_whole
 
     if out is not None and not out.lower().endswith(".json"):
         raise UserError(f"--out is {out!r}, but --replay writes JSON; give a .json file, or leave --out out")

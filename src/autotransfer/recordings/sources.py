@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ..errors import UserError, shown
 from .bids import bids_files, is_bids
@@ -19,16 +22,20 @@ from .continuous import (
     get_ending,
     holds_epochs,
     list_endings,
+    open_recording,
     read_files,
     recordings_in,
     state_signal,
 )
-from .cutting import Cutting
+from .cutting import Continuous, Cutting, Event, require_rate
 from .embedded import watch
+from .filters import Filter
 from .moabb_sets import read_moabb
 from .npz import read_folder, read_npz, save_npz
-from .pattern import Files, parse_options
-from .raw import Raw
+from .optional import reading
+from .pattern import Files, Labels, parse_options
+from .raw import Array, Raw
+from .signal import Signal
 from .synthetic import synthetic
 from .targets import recordings_with_targets
 
@@ -209,6 +216,49 @@ def find_files(text: str, cutting: Cutting) -> Files:
     if prefix or (is_bids(path) and not options and not holds_epochs(path)):
         return bids_files(path, options, cutting)
     return find_recordings(path, options, cutting)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeRecording:
+    """One continuous recording of one subject."""
+
+    name: str
+    study: str  # the file or folder that holds the recording
+    subject: str
+    values: Array  # (n, channels) float32, NaN in bad stretches
+    times: Array  # (n,) s, with gaps where samples are missing
+    signal: Signal
+    events: tuple[Event, ...]
+
+
+def read_whole(source: str, cutting: Cutting | None = None) -> list[WholeRecording]:
+    """Return the recordings of a file or folder; `cutting` says how files are named and written."""
+    cutting = cutting or Cutting()
+    if not is_continuous(source):
+        raise UserError(
+            f"{shown(source, 400)} holds no continuous recordings; give files of {', '.join(list_endings())}"
+        )
+    files = find_files(source, cutting)
+    return [_read_whole(path, labels, files, cutting) for path, labels in files.files]
+
+
+def _read_whole(path: Path, labels: Labels, files: Files, cutting: Cutting) -> WholeRecording:
+    with reading(path):
+        recording = open_recording(path, files, cutting)
+        assert isinstance(recording, Continuous), "`is_continuous` excludes epochs"
+        n, sfreq = recording.n_times, require_rate(recording.sfreq, path)
+        with np.errstate(over="ignore"):  # overflow gives infinite values, which count as lost
+            values = np.array(recording.read(0, n).T, dtype=np.float32, order="C")
+    times = np.arange(n) / sfreq if recording.times is None else np.asarray(recording.times)
+    for bad in recording.bad:
+        values[(times >= bad.onset) & (times <= bad.onset + bad.duration)] = np.nan
+    if "class" in labels:  # the file is one event
+        recording.events = [Event(0.0, float(times[-1]) + 1 / sfreq, labels["class"])]
+    return WholeRecording(
+        name=path.name, study=files.name, subject=labels["subject"], values=values, times=times,
+        signal=Signal(channels=recording.channels, sfreq=sfreq, filter=Filter(), unit=recording.unit),
+        events=tuple(sorted(recording.events)),
+    )  # fmt: skip
 
 
 def is_continuous(source: str) -> bool:

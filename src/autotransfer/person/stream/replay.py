@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...errors import UserError
 from ...models.overlap import describe_overlap, window_digests
-from ...recordings.whole import WholeRecording
+from ...recordings.sources import WholeRecording
 from ...words import count, printable
 from ..events import Activation, EventDetector, EventScores, map_events, parse_debounce, score_events
 from ..session import Session
