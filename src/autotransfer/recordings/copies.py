@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from .chunks import row_chunks
@@ -39,30 +40,19 @@ class SharedPair(NamedTuple):
     share: float  # of that group's windows
 
 
-class Fingerprints(NamedTuple):
-    """Fingerprints of stretches of samples."""
-
-    keys: NDArray[np.uint64]  # (K,)
-    rows: NDArray[np.int64]  # (K,) index of the window
-
-
 def find_shared_samples(
-    fingerprints: Fingerprints, group: NDArray[np.int64], within: NDArray[np.int64] | None = None
+    fingerprints: csr_array, group: NDArray[np.int64], within: NDArray[np.int64] | None = None
 ) -> list[SharedPair]:
     """Return pairs of groups (N,) that share samples, the largest share first; only groups of one `within` (N,)."""
-    from scipy.sparse import csr_matrix
-
-    if not len(fingerprints.keys):
-        return []
-    _, key = np.unique(fingerprints.keys, return_inverse=True)
-    present = np.ones(len(key), np.int64)
-    window_keys = csr_matrix((present, (fingerprints.rows, key)), shape=(len(group), len(key)))
-    group_keys = csr_matrix((present, (group[fingerprints.rows], key)), shape=(int(group.max()) + 1, len(key)))
-    window, other = (window_keys @ group_keys.T).nonzero()  # windows, and groups that share a stretch with them
+    n = len(group)
+    membership = csr_array((np.ones(n, np.int64), (group, np.arange(n))))  # (groups, N)
+    window, other = (
+        fingerprints @ (membership @ fingerprints).T
+    ).nonzero()  # windows, and groups that share a stretch with them
     own = group[window]
     is_shared = own != other
     if within is not None:
-        owner = np.zeros(len(group_keys.indptr) - 1, np.int64)
+        owner = np.zeros(membership.shape[0], np.int64)
         owner[group] = within
         is_shared &= owner[own] == owner[other]
     n_windows = Counter(zip(own[is_shared].tolist(), other[is_shared].tolist(), strict=True))
@@ -75,8 +65,8 @@ def find_shared_samples(
     return sorted(shared, key=lambda pair: -pair.share)
 
 
-def fingerprint_windows(X: Array | Tensor) -> Fingerprints:
-    """Return the fingerprints of windows X (N, C, T)."""
+def fingerprint_windows(X: Array | Tensor) -> csr_array:
+    """Return which fingerprints (N, K) the windows X (N, C, T) have, as positive integers."""
     draw = np.random.default_rng(0)
     n_channels, n_times = int(X.shape[1]), int(X.shape[2])
     length = 1 << (min(LENGTH, max(2, n_times // 2)).bit_length() - 1)
@@ -99,7 +89,9 @@ def fingerprint_windows(X: Array | Tensor) -> Fingerprints:
         where, _ = np.nonzero(kept)
         keys.append(prints[kept])
         rows.append(where + part.start)
-    return Fingerprints(np.concatenate(keys), np.concatenate(rows))
+    known, key = np.unique(np.concatenate(keys), return_inverse=True)
+    found = np.ones(len(key), np.int64), (np.concatenate(rows), key)
+    return csr_array(found, shape=(int(X.shape[0]), len(known)))
 
 
 def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:

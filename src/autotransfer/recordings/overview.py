@@ -87,10 +87,8 @@ def _table(study: Study) -> Iterator[str]:
     """Yield the number of windows of each subject and class."""
     import pandas as pd
 
-    subjects, classes = (
-        [shorten(str(name), 20) for name in study.subjects],
-        [shorten(str(k), 12) for k in study.classes],
-    )
+    subjects = [shorten(str(name), 20) for name in study.subjects]
+    classes = [shorten(str(name), 12) for name in study.classes]
     table = pd.DataFrame(study.counts, subjects, classes).head(MOST_SUBJECTS)
     yield from table.to_string(col_space=7).splitlines()
     if len(subjects) > MOST_SUBJECTS:
