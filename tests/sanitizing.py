@@ -121,23 +121,25 @@ class Driver:
         assert self._process.stdout is not None
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
 
-    def call(self, name: str, threads: int, count: int, words: bytes, given: list[tuple[int, Tensor]]) -> int:
-        """given: places in `words` where addresses belong, and of which tensors. The tensors change as the function
-        changes them."""
+    def call(self, name: str, threads: int, count: int, words: bytes, buffers: list[tuple[int, Tensor]]) -> int:
+        """Call a function in the process and copy its results into the tensors.
+
+        buffers: offsets in `words` at which addresses belong, and the tensors that have these addresses
+        """
         self.calls[name] += 1
-        content = [tensor.numpy().tobytes() for _, tensor in given]
-        if self.short is not None and self.short[0] == name and self.short[1] < len(given):
+        content = [tensor.numpy().tobytes() for _, tensor in buffers]
+        if self.short is not None and self.short[0] == name and self.short[1] < len(buffers):
             which = self.short[1]
-            content[which] = content[which][: -given[which][1].element_size()]
+            content[which] = content[which][: -buffers[which][1].element_size()]
         message = [struct.pack("q", len(name)), name.encode(), struct.pack("3q", threads, count, len(words)), words]
-        message.append(struct.pack("q", len(given)))
-        for (place, _), body in zip(given, content, strict=True):
-            message += [struct.pack("2q", place, len(body)), body]
+        message.append(struct.pack("q", len(buffers)))
+        for (offset, _), body in zip(buffers, content, strict=True):
+            message += [struct.pack("2q", offset, len(body)), body]
         try:
             self._stdin.write(b"".join(message))
             self._stdin.flush()
             (result,) = struct.unpack("q", self._receive(8))
-            for (_, tensor), body in zip(given, content, strict=True):
+            for (_, tensor), body in zip(buffers, content, strict=True):
                 back = np.frombuffer(bytearray(self._receive(len(body))), tensor.numpy().dtype)
                 tensor.view(-1)[: len(back)] = torch.from_numpy(back)
         except (BrokenPipeError, EOFError):

@@ -34,7 +34,7 @@ def call(*words: object) -> Result:
 
 
 def mistake(*words: object) -> str:
-    """What the user is told, in one line."""
+    """Return the message of a refused command, which is one line."""
     found = call(*words).exception
     assert isinstance(found, UserError), found
     assert "\n" not in str(found)
@@ -49,24 +49,24 @@ def test_version() -> None:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[RunOptions]:
-    """The options that dry runs were asked for, none of which is done."""
+def dry_run_options(monkeypatch: pytest.MonkeyPatch) -> list[RunOptions]:
+    """Return the list to which every dry run appends its options instead of printing a plan."""
     found: list[RunOptions] = []
     monkeypatch.setattr(run_commands, "_print_plan", lambda options, *_: found.append(options))
     return found
 
 
-def test_a_file_gives_options_and_the_command_line_the_last_word(tmp_path: Path, asked: list[RunOptions]) -> None:
+def test_the_command_line_takes_precedence_over_a_file(tmp_path: Path, dry_run_options: list[RunOptions]) -> None:
     path = tmp_path / "study.toml"
     path.write_text('data = "watch"\nmax_epochs = 7\nlr = 0.01\nbatch-size = 9\nseeds = 2\n')
     assert call("run", "--config", path, "--dry-run").exit_code == 0
     words = ("--epochs", 8, "--set", "lr=2e-3", "--set", "seeds=1")
     assert call("run", "other.npz", "--config", path, "--dry-run", *words).exit_code == 0
-    first, second = asked
+    first, second = dry_run_options
     assert (first.source, first.constants, first.seeds) == ("watch", {"max_epochs": 7, "lr": 0.01, "batch_size": 9}, 2)
     assert (second.source, second.max_epochs, second.constants["lr"], second.seeds) == ("other.npz", 8, 0.002, 1)
     assert call("run", "watch", "--dry-run").exit_code == 0
-    assert asked[-1].constants == {}, "a file counts once"
+    assert dry_run_options[-1].constants == {}, "a file counts once"
 
 
 @pytest.mark.parametrize(
@@ -100,27 +100,27 @@ def test_a_constant_is_set_once_by_its_name(words: str) -> None:
         {"target": "continuous", "kinds": "emg"},
     ],
 )  # fmt: skip
-def test_a_runs_own_file_repeats_it(tmp_path: Path, asked: list[RunOptions], options: dict[str, Any]) -> None:
+def test_a_runs_own_file_repeats_it(tmp_path: Path, dry_run_options: list[RunOptions], options: dict[str, Any]) -> None:
     own = build_options({"source": str(tmp_path / 'a "b" \x7f ü.npz')} | options)
     path = tmp_path / "study.toml"
     path.write_text(study_text(own))
     assert call("run", "--config", path, "--dry-run").exception is None
-    assert asked == [own]
+    assert dry_run_options == [own]
 
 
-def test_every_command_that_reads_recordings_cuts_them_the_same_way(asked: list[RunOptions]) -> None:
+def test_every_command_that_reads_recordings_cuts_them_the_same_way(dry_run_options: list[RunOptions]) -> None:
     words = ("--window", 0.5, "--hop", 0.25, "--offset", 1, "--events", "a=b", "--pattern", "{subject}.csv")
     assert call("run", "x.csv", "--dry-run", *words, "--sfreq", 50, "--filter", "5-20").exit_code == 0
     cut = {"window": 0.5, "hop": 0.25, "offset": 1.0, "events": "a=b", "pattern": "{subject}.csv", "sfreq": 50.0}
     cut |= {"filter": "5-20"} | dict.fromkeys(("sep", "decimal", "time_column"))
-    assert asked[0].cutting == cut | {"clean": False}
+    assert dry_run_options[0].cutting == cut | {"clean": False}
     commands = get_command(app).commands  # type: ignore[attr-defined]
     described = [[one.help for one in commands[name].params if one.name in cut] for name in CUTTING]
     assert len(described[0]) == len(cut)
     assert all(described[0] == other for other in described)
 
 
-def test_a_dry_run_needs_no_folder_but_a_run_does(asked: list[RunOptions]) -> None:
+def test_a_dry_run_needs_no_folder_but_a_run_does(dry_run_options: list[RunOptions]) -> None:
     assert call("run", "watch", "--dry-run").exit_code == 0
     assert "give --out FOLDER" in mistake("run", "watch")
 
@@ -132,7 +132,7 @@ SMALL = ("--grid", "uncensored", "--rule", "published", "--epochs", 1, "--seeds"
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """With a finished run, and what it said."""
+    """Return a folder with a finished run and its outputs."""
     folder = tmp_path_factory.mktemp("home")
     source = tiny_file(folder)
     found = call("run", source, "--out", folder / "run", "--verbose", *SMALL)
@@ -143,10 +143,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert not logging.getLogger("autotransfer").handlers
 
 
-def test_a_run_leaves_its_options(home: Path, asked: list[RunOptions]) -> None:
+def test_a_run_leaves_its_options(home: Path, dry_run_options: list[RunOptions]) -> None:
     assert call("run", "--config", home / "run" / "study.toml", "--dry-run").exit_code == 0
     with closing(RunDatabase(home / "run" / "run.sqlite", read_only=True)) as database:
-        assert asked == [database.load_fact("options", RunOptions)]
+        assert dry_run_options == [database.load_fact("options", RunOptions)]
 
 
 def test_a_report_needs_no_recordings_and_resume_takes_them_from_elsewhere(home: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_report_needs_no_recordings_and_resume_takes_them_from_elsewhere(home:
 
 
 def pretend(folder: Path, scores: list[float], *, windows: str = "abc", complete: bool = True) -> Path:
-    """A run that has scored subjects so."""
+    """Create the files of a run with these scores of subjects."""
     folder.mkdir()
     with closing(RunDatabase(folder / "run.sqlite", create=True)) as database:
         database.store_facts(fingerprint=windows, complete=complete)
