@@ -41,7 +41,7 @@ from autotransfer.models.card import DIGEST
 from autotransfer.models.loading import load_model
 from autotransfer.models.saving import model_digests, write_model
 from autotransfer.person.predictions import make_prediction_table
-from autotransfer.recordings import Raw, load, npy, read, save_npz
+from autotransfer.recordings import Raw, load, npz, read, save_npz
 from autotransfer.runs.options import RunOptions
 from ensembles import weighted
 from fuzz_runs import RunTargets, unchanged_outside
@@ -498,8 +498,8 @@ def main() -> None:
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     logging.disable()  # of other readers, which tell what they skip
-    left = npy.available_memory()  # asked once: it takes as long as to read a small file
-    with tempfile.TemporaryDirectory() as home, mock.patch.object(npy, "available_memory", return_value=left):
+    left = npz.available_memory()  # asked once: it takes as long as to read a small file
+    with tempfile.TemporaryDirectory() as home, mock.patch.object(npz, "available_memory", return_value=left):
         fuzz = Fuzz(Path(home), targets)
         counts = fuzz.run(given.cases, given.seed, targets=targets, tell=partial(print, flush=True))
     for target, one in counts.items():

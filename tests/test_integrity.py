@@ -18,7 +18,7 @@ from autotransfer.errors import UserError
 from autotransfer.models import candidate
 from autotransfer.models.loading import MARK, load_model
 from autotransfer.models.saving import write_model
-from autotransfer.recordings import npy
+from autotransfer.recordings import npz
 from ensembles import weighted
 from test_export import random_model
 
@@ -115,7 +115,7 @@ def test_sizes_are_compared_before_memory_is_taken(
 
 
 def test_a_file_that_memory_cannot_hold_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(npy, "available_memory", lambda: 1000)
+    monkeypatch.setattr(npz, "available_memory", lambda: 1000)
     monkeypatch.setattr(Path, "read_bytes", None)
     with pytest.raises(UserError, match="too large for memory"):
         load_model(folder)

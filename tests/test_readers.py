@@ -354,7 +354,7 @@ def test_what_unpacks_to_more_than_memory_is_refused_before_it_is_unpacked(
 ) -> None:
     path = zeros(tmp_path / "a.npz", name, descr, shape)
     assert path.stat().st_size < 2**20
-    monkeypatch.setattr("autotransfer.recordings.npy.available_memory", lambda: 2**25)
+    monkeypatch.setattr("autotransfer.recordings.npz.available_memory", lambda: 2**25)
     monkeypatch.setattr("numpy.lib.format.read_array", lambda *_, **__: pytest.fail("unpacked"))
     refused(path, text)
 

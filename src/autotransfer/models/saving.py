@@ -22,7 +22,7 @@ from ..errors import shown
 from ..files import check_plain, read_plain, sync_folder, write_atomically
 from ..model.encoders import ENCODERS
 from ..preprocessing.transform import select_prefix
-from ..recordings.npy import check_memory
+from ..recordings.npz import check_memory
 from ..schema import to_json
 from ..settings import Setting
 from ..training.members import Members

@@ -41,9 +41,7 @@ from .targets import recordings_with_targets
 
 __all__ = [
     "READERS",
-    "SETS",
     "Cutting",
-    "EmbeddedSet",
     "Raw",
     "Recordings",
     "is_continuous",
@@ -55,7 +53,6 @@ __all__ = [
     "read_npz",
     "save_npz",
     "synthetic",
-    "watch",
 ]  # fmt: skip
 
 
