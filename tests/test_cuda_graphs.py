@@ -30,14 +30,14 @@ def test_members_that_are_over_may_stay_idle() -> None:
     expected = {outcome.job.setting.lr: outcome for outcome in run(population(settings))}
     stack = population(settings)
     held: list[int] = []
-    call = stack.step.call
+    call = stack.train_on_next_batch.call
 
     class Held(GraphFunction):
         def __call__(self) -> None:
             held.append(len(stack.jobs))
             call()
 
-    stack.step = Held(call, uses_graph=True)
+    stack.train_on_next_batch = Held(call, uses_graph=True)
     found = {}
     for outcome in run(stack):
         found[outcome.job.setting.lr] = outcome

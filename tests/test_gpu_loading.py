@@ -75,7 +75,7 @@ def test_a_step_that_tries_kernels_leaves_a_population_as_it_was(
     setting = at.Setting(method=method, batch_size=8, temporal_filters=2, latent_filters=3)
     jobs = make_jobs(rec, setting, 3, alone=False)
     monkeypatch.setattr(trainer_module, "_kernels_work", {})
-    step = Trainer._step
+    step = Trainer._train_on_batch
 
     def broken(self: Trainer, rows: Any, x: Any) -> None:
         step(self, rows, x)
@@ -84,14 +84,14 @@ def test_a_step_that_tries_kernels_leaves_a_population_as_it_was(
 
     def trained(*, kernels: bool) -> Trainer:
         population = Trainer(jobs, prepare_windows(rec, jobs[0], device=torch.device("cpu"), dtype=torch.float32))
-        population.uses_kernels = population.step.uses_graph = kernels
-        monkeypatch.setattr(population.step, "_run_on_side_stream", population.step.call)
-        monkeypatch.setattr(population.step, "_capture", population.step.call)
+        population.uses_kernels = population.train_on_next_batch.uses_graph = kernels
+        monkeypatch.setattr(population.train_on_next_batch, "_run_on_side_stream", population.train_on_next_batch.call)
+        monkeypatch.setattr(population.train_on_next_batch, "_capture", population.train_on_next_batch.call)
         population.train_epoch()
         return population
 
     plain = trained(kernels=False)
-    monkeypatch.setattr(Trainer, "_step", broken)
+    monkeypatch.setattr(Trainer, "_train_on_batch", broken)
     if fails:
         with pytest.warns(UserWarning, match="without Triton kernels"):
             mended = trained(kernels=True)

@@ -19,25 +19,25 @@ STATE_NAMES = ("loss", "epoch", "values", "stats", "confusion", "log_probs", "hi
 
 
 class HeldOutRows:
-    """Rows of the held-out sets (sides 0 and 1) of G groups in chunks."""
+    """Rows of the two held-out sets of G groups in chunks. set_index: each row's set, 0, 1 or −1 (no set)."""
 
     def __init__(self, folds: Sequence[Fold], device: torch.device) -> None:
         max_rows = max(len(fold.validation) + len(fold.test) for fold in folds)
         chunks = -(-max_rows // CHUNK)
         rows = np.zeros((len(folds), chunks * CHUNK), dtype=np.int64)
-        side = np.full((len(folds), chunks * CHUNK), -1, dtype=np.int64)
+        sets = np.full((len(folds), chunks * CHUNK), -1, dtype=np.int64)
         for g, fold in enumerate(folds):
             first, second = fold.held_out
             rows[g, : len(first) + len(second)] = np.concatenate([first, second])
-            side[g, : len(first) + len(second)] = np.repeat([0, 1], [len(first), len(second)])
+            sets[g, : len(first) + len(second)] = np.repeat([0, 1], [len(first), len(second)])
         self.rows = torch.from_numpy(rows).view(len(folds), chunks, CHUNK).transpose(0, 1).contiguous().to(device)
-        self.side = torch.from_numpy(side).view(len(folds), chunks, CHUNK).transpose(0, 1).contiguous().to(device)
+        self.set_index = torch.from_numpy(sets).view(len(folds), chunks, CHUNK).transpose(0, 1).contiguous().to(device)
 
     def select(self, groups: Tensor) -> Tensor:
         """Keep only these groups, and return whether each chunk still has rows (chunks,)."""
-        self.rows, self.side = self.rows[:, groups], self.side[:, groups]
-        has_rows = (self.side >= 0).any(-1).any(-1)
-        self.rows, self.side = self.rows[has_rows], self.side[has_rows]
+        self.rows, self.set_index = self.rows[:, groups], self.set_index[:, groups]
+        has_rows = (self.set_index >= 0).any(-1).any(-1)
+        self.rows, self.set_index = self.rows[has_rows], self.set_index[has_rows]
         return has_rows
 
     def measure(
@@ -51,14 +51,14 @@ class HeldOutRows:
         sums = weight.new_zeros(2, members, 2)  # Σ loss and Σ w
         confusion = torch.zeros(members, 2, classes, classes, dtype=torch.float64, device=weight.device)
         log_probs = []
-        for rows, side in zip(self.rows, self.side, strict=True):
+        for rows, set_index in zip(self.rows, self.set_index, strict=True):
             logits = compute_logits(rows)
-            labels, side = y[rows][group], side[group]
+            labels, set_index = y[rows][group], set_index[group]
             for total, part in zip(sums, row_loss(logits, labels, weight), strict=True):
-                total += torch.stack([torch.where(side == i, part, 0.0).sum(-1) for i in (0, 1)], -1)
+                total += torch.stack([torch.where(set_index == i, part, 0.0).sum(-1) for i in (0, 1)], -1)
             log_probs.append(logits.log_softmax(-1))
             predicted = logits.argmax(-1)
-            confusion += torch.stack([confusion_counts(predicted, labels, side == i, classes) for i in (0, 1)], 1)
+            confusion += torch.stack([confusion_counts(predicted, labels, set_index == i, classes) for i in (0, 1)], 1)
         loss = sums[0] / sums[1].clamp(min=torch.finfo(weight.dtype).tiny)
         loss = torch.where(confusion.sum((-2, -1)) > 0, loss, torch.inf)  # no held-out rows
         return loss, confusion, torch.stack(log_probs, 1) if log_probs else weight.new_empty(members, 0, CHUNK, classes)
@@ -78,30 +78,30 @@ class Snapshots:
         self.epoch = torch.zeros(members, 2, dtype=torch.long, device=device)
         self.values = flat.values[:, None].repeat(1, 2, 1)
         self.stats = flat.stats[:, None].repeat(1, 2, 1)
-        # [member, snapshot selected on side i, measured on side j, true class, predicted class]
+        # [member, snapshot selected on set i, measured on set j, true class, predicted class]
         self.confusion = torch.zeros(members, 2, 2, n_classes, n_classes, dtype=torch.float64, device=device)
         self.log_probs = torch.zeros(members, chunks, CHUNK, n_classes, dtype=dtype, device=device)
         self.history = torch.full((members, max_epochs, len(HISTORY_COLUMNS)), torch.nan, dtype=dtype, device=device)
 
     def update(
         self, epoch: Tensor, train_loss: Tensor, penalty: Tensor, loss: Tensor, confusion: Tensor, log_probs: Tensor,
-        side: Tensor,
+        set_index: Tensor,
     ) -> None:  # fmt: skip
         """Update in place after an epoch (), counted from 1.
 
         train_loss, penalty: (P,); loss: (P, 2); confusion: (P, 2, C, C); log_probs: (P, chunks, CHUNK, C);
-        side: (P, chunks, CHUNK) held-out set of every row
+        set_index: (P, chunks, CHUNK) index of the held-out set of every row
         """
         has_rows = confusion.sum((-2, -1)) > 0
         is_valid = loss.isfinite() | ~has_rows
-        is_valid = torch.where(has_rows, is_valid, is_valid.all(1, keepdim=True))  # empty sides follow the other side
+        is_valid = torch.where(has_rows, is_valid, is_valid.all(1, keepdim=True))  # an empty set follows the other set
         is_better = (loss < self.loss) | (self.keeps_last[:, None] & is_valid)
         self.loss.copy_(torch.where(is_better, loss, self.loss))
         self.epoch.copy_(torch.where(is_better, epoch, self.epoch))
         self.values.copy_(torch.where(is_better[..., None], self.flat.values[:, None], self.values))
         self.stats.copy_(torch.where(is_better[..., None], self.flat.stats[:, None], self.stats))
         self.confusion.copy_(torch.where(is_better[..., None, None, None], confusion[:, None], self.confusion))
-        is_new = torch.where(side == 0, is_better[:, 1, None, None], is_better[:, 0, None, None])
+        is_new = torch.where(set_index == 0, is_better[:, 1, None, None], is_better[:, 0, None, None])
         self.log_probs.copy_(torch.where(is_new[..., None], log_probs, self.log_probs))
         scores = balanced_accuracy(confusion).to(loss.dtype)
         row = torch.cat([train_loss[:, None], penalty[:, None], loss, scores], 1)

@@ -17,35 +17,36 @@ from .trainer import Trainer
 
 def make_outcome(population: Trainer, member: int, failure: str | None) -> Outcome:
     """Return the outcome of a member for the fold of its job; attribute `swapped`: for the swapped fold."""
-    flat, job, side = population.flat, population.jobs[member], population.validation_side(member)
+    flat, job, validation_index = population.flat, population.jobs[member], population.validation_index(member)
     final = flat.unflatten(flat.values[member].cpu(), flat.stats[member].cpu())
     final |= {name: tensor.cpu() for name, tensor in population.censors.member_state(member).items()}
     swapped = None
     if len(job.fold.test):
         swapped_job = Job(job.setting, job.fold.swapped(), job.seed)
-        swapped = _outcome_of_side(population, member, 1 - side, swapped_job, final, failure, None)
-    return _outcome_of_side(population, member, side, job, final, failure, swapped)
+        swapped = _make_outcome_of_set(population, member, 1 - validation_index, swapped_job, final, failure, None)
+    return _make_outcome_of_set(population, member, validation_index, job, final, failure, swapped)
 
 
-def _outcome_of_side(
-    population: Trainer, member: int, side: int, job: Job, final: dict[str, Tensor], failure: str | None,
+def _make_outcome_of_set(
+    population: Trainer, member: int, validation_index: int, job: Job, final: dict[str, Tensor], failure: str | None,
     swapped: Outcome | None,
 ) -> Outcome:  # fmt: skip
     snapshots, recordings = population.snapshots, population.prepared.windows.recordings
-    confusion = snapshots.confusion[member, side].cpu()  # (2, C, C): on each held-out set
-    validation_confusion, test_confusion = confusion[side], confusion[1 - side]
+    selected = member, validation_index  # index of the snapshot
+    confusion = snapshots.confusion[selected].cpu()  # (2, C, C): on each held-out set
+    validation_confusion, test_confusion = confusion[validation_index], confusion[1 - validation_index]
     log_probs = snapshots.log_probs[member].flatten(0, 1)[: len(job.fold.validation) + len(job.fold.test)].cpu()
     first = job.fold.held_out[0]
     if first is not job.fold.validation:
         log_probs = log_probs.roll(-len(first), 0)
     history = snapshots.history[member, : population.epoch].cpu().double()
-    columns = ("train_loss", "penalty", f"loss_{side}", f"score_{side}")
+    columns = ("train_loss", "penalty", f"loss_{validation_index}", f"score_{validation_index}")
     curves = [history[:, HISTORY_COLUMNS.index(column)].tolist() for column in columns]
     test_log_probs = log_probs[len(job.fold.validation) :]
     test_scores = _score_subjects(recordings, job.fold.test, test_log_probs) if test_confusion.any() else {}
     return Outcome(
         job=job,
-        best_epoch=int(snapshots.epoch[member, side]),
+        best_epoch=int(snapshots.epoch[selected]),
         validation_score=_score(validation_confusion, job.fold.validation),
         test_score=_score(test_confusion, job.fold.test),
         test_scores=test_scores,
@@ -53,7 +54,7 @@ def _outcome_of_side(
         test_confusion=test_confusion.long().numpy(),
         history=dict(zip(CURVES, curves, strict=True)),
         held_out_log_probs=log_probs.clone(),
-        state=population.flat.unflatten(snapshots.values[member, side].cpu(), snapshots.stats[member, side].cpu()),
+        state=population.flat.unflatten(snapshots.values[selected].cpu(), snapshots.stats[selected].cpu()),
         final_state=final,
         population=population.size,
         epochs=population.epoch,

@@ -40,7 +40,7 @@ _kernels_work: dict[tuple[object, ...], bool] = {}  # whether kernels can comput
 
 
 class Trainer:
-    """Population of P jobs of one program (see `program_of`), trained as one stack: axis 0 of tensors is the member."""
+    """Population of P jobs whose tensors have equal shapes, trained as one stack: axis 0 of tensors is the member."""
 
     def __init__(self, jobs: Sequence[Job], windows: Windows, encoders: Encoders | None = None) -> None:
         recordings, device, dtype = windows.recordings, windows.device, windows.dtype
@@ -50,6 +50,7 @@ class Trainer:
         self.jobs, self.size = list(jobs), n_members
         self.has_tried_kernels = False
         self.step_key = (recordings.n_channels, recordings.n_times, *program_of(recordings, jobs[0]))
+        # G groups of members share minibatches; B is the number of rows in a batch.
         self.groups = MemberGroups(recordings, jobs, min(setting.training.batch_size, len(jobs[0].fold.train)), device)
         folds = [job.fold for job in self.groups.jobs]
         self.prepared = PreparedWindows(windows, [fold.train for fold in folds], [fold.held_out_rows for fold in folds])
@@ -65,6 +66,7 @@ class Trainer:
             setting, size_of(recordings, setting), seeds, encoders=encoders, device=device, dtype=dtype
         )  # fmt: skip
         self.net, self.classifier = self.members.net, self.members.classifier
+        # Windows can be split if the encoder takes windows whose constant channels are stored apart.
         only_scales = all(isinstance(step, Scaling) for step in self.augmentation)
         self.takes_split_windows = only_scales and bool(getattr(self.net, "takes_split_windows", False))
         if self.takes_split_windows and self.augmentation and self.prepared.standardized is not None:
@@ -88,22 +90,22 @@ class Trainer:
         self.step_index = torch.zeros((), dtype=torch.long, device=device)  # step of the epoch, from 0
         self.decay = torch.ones(n_members, dtype=dtype, device=device)  # factor of the learning rate
         self.finished_members: set[int] = set()  # finished members that are still in the stack
-        self._cached_plan: tuple[int, Tensor] | None = None  # an epoch and its plan
+        self._cached_plan: tuple[int, Tensor] | None = None  # an epoch and its row indices (steps, G, B)
         keeps_last = torch.tensor([setting.training.checkpoint != "best" for setting in settings], device=device)
         max_epochs = max(setting.max_epochs for setting in settings)
         self.snapshots = Snapshots(self.flat, recordings.n_classes, max_epochs, keeps_last, len(self.held_out.rows))
         self.average = WeightAverage.from_settings(settings, self.groups, self.flat)
         uses_graph = device.type == "cuda" and windows.in_memory and bool(self.net.is_capturable)
-        self.step = GraphFunction(self._next_step, uses_graph=uses_graph)
+        self.train_on_next_batch = GraphFunction(self._train_on_next_batch, uses_graph=uses_graph)
         self.measure = GraphFunction(self._measure, uses_graph=uses_graph)
         self._allocate_plan()
 
     def _allocate_plan(self) -> None:
-        """Allocate the plan of an epoch, its rows by step, for the current groups, and discard captured graphs."""
+        """Allocate the tensor with the row indices of every step of an epoch, and discard captured graphs."""
         size = (max(self.groups.steps_per_epoch, default=0), len(self.groups.jobs), self.groups.batch_size)
         self.plan = torch.zeros(size, dtype=torch.long, device=self.device)
         self._cached_plan = None
-        self.step.discard_graph()
+        self.train_on_next_batch.discard_graph()
         self.measure.discard_graph()
 
     def train_epoch(self) -> None:
@@ -115,22 +117,22 @@ class Trainer:
         self.decay.fill_(1.0).masked_fill_(self.options.is_inverse_sqrt, self.epoch**-0.5)
         self.step_index.zero_()
         self.losses.zero_()
-        if self.step.uses_graph and self.uses_kernels and not self.has_tried_kernels:
+        if self.train_on_next_batch.uses_graph and self.uses_kernels and not self.has_tried_kernels:
             self.uses_kernels, self.has_tried_kernels = self._can_use_kernels(plan[0].to(self.device)), True
         with use_kernels(enabled=self.uses_kernels):
             self._take_steps(plan)
             self._finish_averages(plan)
-        if self.step.uses_graph:  # on the host, while the device is busy
+        if self.train_on_next_batch.uses_graph:  # compute the next epoch's batches while the device is busy
             self._find_plan(self.epoch + 1)
 
     def _take_steps(self, plan: Tensor) -> None:
         if not self.in_memory:
             for rows, x in self.prepared.batches(plan.to(self.device)):
-                self._step(rows, x)
+                self._train_on_batch(rows, x)
         else:
             self.plan.copy_(plan, non_blocking=True)
             for _ in range(len(plan)):
-                self.step()
+                self.train_on_next_batch()
 
     def _can_use_kernels(self, rows: Tensor) -> bool:
         """Try a step with kernels on rows (G, B), restore all tensors, and return whether it succeeded; warn if not."""
@@ -140,7 +142,7 @@ class Trainer:
             copies = {name: tensor.clone() for name, tensor in tensors.items()}
             try:
                 with use_kernels(enabled=True):
-                    self._step(rows, self._gather(rows))
+                    self._train_on_batch(rows, self._gather(rows))
                 _kernels_work[key] = True
             except Exception as error:  # compilers and drivers fail in many ways
                 if is_out_of_memory(error):
@@ -157,17 +159,17 @@ class Trainer:
         return _kernels_work[key]
 
     def _find_plan(self, epoch: int) -> Tensor:
-        """Return the rows (steps, G, B) of an epoch, from the cache if it was planned before."""
+        """Return the row indices (steps, G, B) of an epoch, from the cache if they were computed before."""
         if self._cached_plan is None or self._cached_plan[0] != epoch:
             self._cached_plan = (epoch, self.groups.plan(epoch))
         return self._cached_plan[1]
 
-    def _next_step(self) -> None:
+    def _train_on_next_batch(self) -> None:
         rows = self.plan.index_select(0, self.step_index.view(1))[0]
-        self._step(rows, self._gather(rows))
+        self._train_on_batch(rows, self._gather(rows))
 
     def _gather(self, rows: Tensor) -> Tensor | SplitWindows:
-        """Return windows of rows (G, B), as SplitWindows if the encoder takes them and they are available."""
+        """Return windows of rows (G, B), if possible with constant channels stored apart."""
         split = self.prepared.split_windows(rows) if self.takes_split_windows else None
         return self.prepared.gather(rows) if split is None else split
 
@@ -189,7 +191,7 @@ class Trainer:
         x = x.scale(factors)
         return x, self.prepared.moments_of_standardized(x, rows, factors)
 
-    def _step(self, rows: Tensor, x: Tensor | SplitWindows) -> None:
+    def _train_on_batch(self, rows: Tensor, x: Tensor | SplitWindows) -> None:
         """Take one step of every member with a remaining batch. rows: (G, B); x: windows (G, B, channels, times)."""
         group = self.groups.group_of_member
         active = (self.step_index < self.groups.steps)[group]
@@ -213,8 +215,8 @@ class Trainer:
         loss = task_loss + self.options.strength_at(self.epoch_index) * penalty
         latent_grad, *classifier_grads = torch.autograd.grad(loss.sum(), [z, *self.classifier.parameters()])
         with allow_tf32(rows.device):
-            linear_loss = attach_gradient(latents, latent_grad)
-            encoder_grads = torch.autograd.grad(linear_loss, list(self.net.parameters()), materialize_grads=True)
+            surrogate = attach_gradient(latents, latent_grad)  # its encoder gradient is that of the loss, through z
+            encoder_grads = torch.autograd.grad(surrogate, list(self.net.parameters()), materialize_grads=True)
         grads = torch.cat([grad.flatten(1) for grad in (*encoder_grads, *classifier_grads)], 1)
         self.optimizer.step(grads, self.options.lr * self.decay, active)
         if self.average is not None:
@@ -253,8 +255,8 @@ class Trainer:
         group = self.groups.group_of_member
         loss, confusion, log_probs = self.held_out.measure(self._logits, self.y, group, self.weights, self.row_loss)
         train_loss, penalty = self.losses / self.groups.steps[group]
-        side = self.held_out.side.transpose(0, 1)[group]
-        self.snapshots.update(self.epoch_index, train_loss, penalty, loss, confusion, log_probs, side)
+        set_index = self.held_out.set_index.transpose(0, 1)[group]
+        self.snapshots.update(self.epoch_index, train_loss, penalty, loss, confusion, log_probs, set_index)
 
     def _logits(self, rows: Tensor) -> Tensor:
         """Return logits (P, B, C) of held-out rows (G, B)."""
@@ -286,8 +288,8 @@ class Trainer:
                 finished[member] = None
         return finished
 
-    def validation_side(self, member: int) -> int:
-        """Return which of the two held-out sets is the member's validation set."""
+    def validation_index(self, member: int) -> int:
+        """Return the index, 0 or 1, of the held-out set that is the member's validation set."""
         fold = self.jobs[member].fold
         return 0 if fold.held_out[0] is fold.validation else 1
 
@@ -296,7 +298,7 @@ class Trainer:
         if not members:
             return
         self.finished_members.update(members)
-        if not self.step.uses_graph or 8 * len(self.finished_members) >= len(self.jobs):
+        if not self.train_on_next_batch.uses_graph or 8 * len(self.finished_members) >= len(self.jobs):
             self.select([member for member in range(len(self.jobs)) if member not in self.finished_members])
 
     def select(self, members: Sequence[int]) -> None:
