@@ -28,7 +28,7 @@ MIN_GAIN = 0.02  # minimum expected gain for which a label is requested
 
 
 @dataclass
-class ReadWindow:
+class EncodedWindow:
     """A window with its latents and probabilities from the time when it was predicted."""
 
     window: Tensor  # (channels, times)
@@ -42,29 +42,29 @@ class RecentWindows:
 
     def __init__(self, project: Callable[[Sequence[Tensor]], Tensor]) -> None:
         self._project = project
-        self._windows: deque[ReadWindow] = deque(maxlen=N_RECENT)
+        self._windows: deque[EncodedWindow] = deque(maxlen=N_RECENT)
 
     def add(self, X: Tensor, latents: Sequence[Tensor], log_p: Tensor) -> None:
         """Add windows (n, channels, times) with latents (P, n, D) of each stack and log-probabilities (n, C)."""
         n = X.shape[0]
         for row in range(max(0, n - N_RECENT), n):
-            self._windows.append(ReadWindow(X[row].clone(), [z[:, row : row + 1] for z in latents], log_p[row]))
+            self._windows.append(EncodedWindow(X[row].clone(), [z[:, row : row + 1] for z in latents], log_p[row]))
 
     @property
-    def latest(self) -> ReadWindow:
+    def latest(self) -> EncodedWindow:
         return self._windows[-1]
 
-    def find(self, window: Tensor) -> ReadWindow | None:
+    def find(self, window: Tensor) -> EncodedWindow | None:
         """Return the latest entry with this window (channels, times), or None."""
         return next((record for record in reversed(self._windows) if torch.equal(record.window, window)), None)
 
-    def projected_latents(self, record: ReadWindow) -> Tensor:
+    def projected_latents(self, record: EncodedWindow) -> Tensor:
         """Return projected latents (P, R), computed window by window so that rounding does not depend on others."""
         if record.projected is None:
             record.projected = self._project(record.latents)[0]
         return record.projected
 
-    def stack(self, more: ReadWindow | None = None) -> tuple[Tensor, Tensor]:
+    def stack(self, more: EncodedWindow | None = None) -> tuple[Tensor, Tensor]:
         """Return projected latents (n, P, R) and log-probabilities (n, C) of all windows and of one more."""
         records = [*self._windows, *([] if more is None else [more])]
         return torch.stack([*map(self.projected_latents, records)]), torch.stack([record.log_p for record in records])

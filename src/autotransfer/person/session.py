@@ -29,7 +29,7 @@ from ..training.conformal import decide_classes
 from ..words import count
 from .adaptation import Adaptation
 from .calibration import selected_adaptation
-from .label_requests import MIN_GAIN, N_RECENT, ReadWindow, RecentWindows, expected_gain
+from .label_requests import MIN_GAIN, N_RECENT, EncodedWindow, RecentWindows, expected_gain
 from .labels import Labels
 from .session_file import check_state, model_digest, read_session, write_session
 
@@ -44,8 +44,9 @@ N_CHECKED = 10  # first windows that are compared with the training data togethe
 class Session:
     """Online session: a model predicts the windows of one subject in order, and may adapt to them.
 
-    Pass every window once, to `predict_proba` or `predict`. Probabilities equal those of `model.predict_proba` for all
-    windows in this order. The model does not change, and a window that is refused does not change the session.
+    Pass every window once, to `predict_proba` or `predict`. Without adaptation and labels, probabilities equal those of
+    `model.predict_proba` for all windows in this order. The model does not change, and a window that is refused does
+    not change the session.
 
     Parameters
     ----------
@@ -82,7 +83,7 @@ class Session:
         if adapt and self.model.card.online is not None and self.model.card.online.is_used_in_sessions:
             self._online = self.model.online
         self.adapts = bool(adapt) and (self._online is not None or self._has_adaptation())
-        # What is known about the windows; None: they have the model's channels.
+        # what is known about the signals of the windows; None: the windows are arrays with the model's channels
         self.signal = None if channels is None else self.model.card.signal.with_channels(channels)
         self._warnings = set[str]()  # warnings about the signal that were shown
         self.reset()
@@ -115,7 +116,7 @@ class Session:
         self._online_state: CenteringState = {} if self._online is None else self._online.centered.initial_state()
         self._pending: list[Tensor] = []  # windows predicted by the online ensemble, not yet in `_recent`
         self._recent = RecentWindows(self._ensemble.project)
-        self._labels: Labels | None = None  # made with the first label, because some models accept none
+        self._labels: Labels | None = None  # made with the first label, because some models do not accept labels
 
     def predict_proba(self, window: object) -> NDArray[np.float64]:
         """Return class probabilities (classes,) of the subject's next raw window (channels, times).
@@ -139,15 +140,15 @@ class Session:
     @torch.inference_mode()
     def _predict(self, windows: Tensor) -> NDArray[np.float64]:
         """Predict the next windows (n, channels, times): (n, classes), each corrected with the state before it."""
-        latents, log_p = self._read(windows)
+        latents, log_p = self._encode(windows)
         if self._labels is not None and self._labels.has_effect:
             log_p = self._labels.correct(self._ensemble.project(latents), log_p)
         if self._adaptation is not None:
             log_p = self._adaptation.adapt(self._ensemble.project(latents), log_p)
         return softmax(log_p.numpy())
 
-    def _read(self, windows: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Return latents (P, n, D) of each stack and log-probabilities (n, classes), and store the windows."""
+    def _encode(self, windows: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Return latents (P, n, D) of each stack and log-probabilities (n, classes), and store them as recent."""
         latents, log_p = self._ensemble.predict_with_latents(windows, self._preprocessing)
         self._recent.add(windows, latents, log_p)
         return latents, log_p
@@ -188,30 +189,31 @@ class Session:
         """Take labels y of one or n raw windows. Later windows are predicted as after `calibrate`.
 
         A window that is one of the last 48 predicted ones is used with its latents from that time. Any other counts as
-        the next window. Predictions change once each labeled class has a number of labels that raised held-out scores.
+        the next window. Labels are used only if every labeled class has at least as many labels as improved the scores
+        of held-out subjects in the run.
         """
         windows, single = self._check(window)
-        self._read_pending()
+        self._encode_pending()
         classes = encode_labels(self.classes_.tolist(), [y] if single else y, len(windows))
         labels = self._get_labels()
-        records = [self._recent.find(window) or self._next_window(window) for window in windows]
+        records = [self._recent.find(window) or self._append_window(window) for window in windows]
         labels.add(torch.stack([*map(self._recent.projected_latents, records)]), classes)
-        self._restart_adaptation()
+        self._adapt_from_posterior()
 
     def expected_gain(self, window: object) -> float:
         """Return how much a label of this window (channels, times) is expected to change predictions.
 
-        The gain is the expected share, from 0 to 1, of the probability of recent windows that moves to another class; 0
-        if no number of labels raised held-out scores. The window is not counted.
+        The gain is the mean total-variation distance, from 0 to 1, between the class probabilities of recent windows
+        before and after the label; 0 if labels did not improve held-out scores. The session does not change.
         """
         windows, single = self._check(window)
         if not single:
             raise UserError(f"{len(windows)} windows were given; pass one (channels, times) at a time")
-        self._read_pending()
+        self._encode_pending()
         labels = self._get_labels()
         with torch.inference_mode():
             recent = self._recent.find(windows[0])
-            record = recent or self._read_without_storing(windows[0])
+            record = recent or self._encode_without_storing(windows[0])
             recent_x, recent_log_p = self._recent.stack(None if recent else record)
             x = self._recent.projected_latents(record)
             return expected_gain(labels, x, record.log_p, recent_x, recent_log_p)
@@ -228,32 +230,32 @@ class Session:
             self._labels = Labels(self.model.card, *self._ensemble.effects)
         return self._labels
 
-    def _restart_adaptation(self) -> None:
-        """Let adaptation start from the posterior of the labels, as for a calibrated model."""
+    def _adapt_from_posterior(self) -> None:
+        """Replace the prior of adaptation by the posterior given the labels; keep the state."""
         method = selected_adaptation(self.model.card)
         if self._labels is not None and self._adaptation is not None and method is not None:
             state = self._adaptation.state
             self._adaptation = Adaptation(*self._labels.split_posterior(), method)
             self._adaptation.restore(state)
 
-    def _read_pending(self) -> None:
-        """Read the windows that the online ensemble predicted, because labels need their latents."""
+    def _encode_pending(self) -> None:
+        """Encode the windows that the online ensemble predicted, because labels need their latents."""
         if self._pending:
-            self._read(torch.stack(self._pending))
+            self._encode(torch.stack(self._pending))
             self._pending = []
 
-    def _next_window(self, window: Tensor) -> ReadWindow:
-        self._read(window[None])
+    def _append_window(self, window: Tensor) -> EncodedWindow:
+        self._encode(window[None])
         self.n_windows += 1
         return self._recent.latest
 
-    def _read_without_storing(self, window: Tensor) -> ReadWindow:
-        """Read a window (channels, times) as the next one, without changing the session."""
+    def _encode_without_storing(self, window: Tensor) -> EncodedWindow:
+        """Encode a window (channels, times) as the next one, without changing the session."""
         copies = self._ensemble.start_subject()
         for copied, original in zip(copies, self._preprocessing, strict=True):
             copied.restore({name: tensor.clone() for name, tensor in original.state().items()})
         latents, log_p = self._ensemble.predict_with_latents(window[None], copies)
-        return ReadWindow(window, latents, log_p[0])
+        return EncodedWindow(window, latents, log_p[0])
 
     def _state(self) -> dict[str, Tensor]:
         """Return the state as stacks.0.TRANSFORM.NAME, adaptation.NAME, labels.NAME and online.NAME."""
@@ -277,7 +279,7 @@ class Session:
         if unknown := set(state) - set(expected):
             raise ValueError(f"the tensor {shown(min(unknown))} is not part of the model")
         if self._adaptation is not None:
-            self._restart_adaptation()
+            self._adapt_from_posterior()
             self._adaptation.restore(check_state(state, self._adaptation.state, "adaptation."))
         online = check_state(state, select_prefix("online.", expected), "online.")
         self._online_state = {name: tensor.numpy() for name, tensor in online.items()}
@@ -287,7 +289,7 @@ class Session:
     def save(self, path: str | Path) -> None:
         """Save the session as a file, which `load` opens with the same model."""
         header = {"model": model_digest(self.model), "n_windows": self.n_windows, "adapts": self.adapts}
-        self._read_pending()
+        self._encode_pending()
         write_session(Path(path), header, self._state())
 
     @classmethod
