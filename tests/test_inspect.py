@@ -183,14 +183,14 @@ def test_channels_that_are_clipped_or_flat() -> None:
 def test_values_that_mark_lost_samples(value: float) -> None:
     X = np.asarray(raw().X).copy()
     X[3, 1, :4] = value
-    said(f"channel 'b' of 0 is {value:g} in 0.52% of the samples, far from others; .*NaN", X=X)
+    said(f"channel 'b' of 0 is {value:g} in 0.52% of the samples, far from all other values; .*NaN", X=X)
     X[3, 1] = value  # a whole window
     said(f"is {value:g} in", X=X)
     X[2, 1, 0] = np.nan
-    assert any("far from others" in line for line in concerns(raw(X=X)))
+    assert any("far from all other values" in line for line in concerns(raw(X=X)))
     X = np.asarray(raw().X).copy()
     X[3, 1, :4] = 300 * np.arange(4)
-    assert not any("far from others" in line for line in concerns(raw(X=X))), "no artefact repeats a value"
+    assert not any("far from all other values" in line for line in concerns(raw(X=X))), "no artefact repeats a value"
 
 
 @pytest.mark.parametrize(

@@ -225,7 +225,7 @@ class FittedPreprocessing(nn.Module):
         return keys
 
     def graph(self) -> nn.Module:
-        """Return a module for export from raw windows (1, N, C, T) to (P or 1, N, C', T'), or raise a UserError."""
+        """Return a module for export from raw windows (1, N, C, T) to (G or 1, N, C', T'), or raise a UserError."""
         return nn.Sequential(*(step.graph() for step in self.steps))
 
 
@@ -241,7 +241,7 @@ class SubjectPreprocessing:
             transform.returns_second_moments = next_transform.needs_second_moments
 
     def feed(self, X: Tensor, keys: Sequence[object] = (), cache: dict[object, Batch] | None = None) -> Tensor:
-        """Map raw windows (n, C, T), n ≥ 1, to prepared windows (P or 1, n, C', T').
+        """Map raw windows (n, C, T), n ≥ 1, to prepared windows (G or 1, n, C', T').
 
         keys: `cache_keys()`; cache: outputs for these windows by key, to which new outputs are added
         """

@@ -84,7 +84,7 @@ class RunningAlign(RunningSums):
 
     needs_second_moments = True
 
-    def __init__(self, prior: Tensor) -> None:  # R₀: (P, C, C)
+    def __init__(self, prior: Tensor) -> None:  # R₀: (G, C, C)
         self.prior = prior.double()
         super().__init__(torch.zeros_like(self.prior))
 
@@ -93,7 +93,7 @@ class RunningAlign(RunningSums):
         total = (
             self.total[:, None] + second_moments(x).cumsum(1) if batch.second_moments is None else batch.second_moments
         )
-        count = self.update(total)[:, None, None]
+        count = self.store_sums(total)[:, None, None]
         R = (PRIOR_WINDOWS * self.prior[:, None] + shrink(total)) / (PRIOR_WINDOWS + count)
         return Batch(inverse_root(R).to(x.dtype) @ x)
 

@@ -4,7 +4,7 @@
     online         all windows of a training subject; for a new subject a prior and the windows up to the current window
     train          the prior, for every subject
 
-The prior is the mean of the training subjects' means. No labels are used.
+The prior is the mean of the training subjects' means. No labels are used. G: groups of training rows; S: subjects.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Center(AdaptiveTransform):
 
     @property
     def depends_on_fold(self) -> bool:
-        return self.scope == "train"
+        return self.scope == "train"  # "online" uses the prior for new subjects only
 
     def fit(self, windows: TransformedWindows, training: Sequence[Rows]) -> FittedTransform:
         means = windows.compute_subject_means("means", Tensor.double, len(training))
-        table = means.to(windows.like.dtype)
+        table = means.to(windows.like.dtype)  # the dtype of transformed windows
         if self.scope == "transductive":
             return SubjectCenter(mean=table)
         prior = windows.average_training_subjects(means, training)
@@ -91,13 +91,13 @@ class OnlineCenter(OnlineMixin, SubjectCenter):
 class RunningCenter(RunningSums):
     """Centering of window n with the prior and windows 1 to n: mean = (m·prior + Σ windows) / (m + n)."""
 
-    def __init__(self, prior: Tensor) -> None:  # (P, C, T)
+    def __init__(self, prior: Tensor) -> None:  # (G, C, T)
         self.prior = prior.double()
         super().__init__(torch.zeros_like(self.prior))
 
     def feed(self, batch: Batch) -> Batch:
         x = batch.x
         total = self.total[:, None] + x.double().cumsum(1)
-        count = self.update(total)[:, None, None]
-        mean = (PRIOR_WINDOWS * self.prior[:, None] + total) / (PRIOR_WINDOWS + count)
+        n_windows = self.store_sums(total)[:, None, None]
+        mean = (PRIOR_WINDOWS * self.prior[:, None] + total) / (PRIOR_WINDOWS + n_windows)
         return Batch(x - mean.to(x.dtype))

@@ -166,7 +166,7 @@ class RunningScale(RunningSums):
 
     state_names = ("n", "total", "squares", "products")
 
-    def __init__(self, shift: Tensor, inv_std: Tensor) -> None:  # prior, (P, C) each
+    def __init__(self, shift: Tensor, inv_std: Tensor) -> None:  # prior, (G, C) each
         self.prior = shift.double()
         self.variance = torch.where(inv_std > 0, inv_std.double() ** -2, 0.0)
         super().__init__(torch.zeros_like(self.prior))  # sums of deviations from the prior's shift, for precision
@@ -177,10 +177,10 @@ class RunningScale(RunningSums):
         """Return standardized windows and, if the next transform needs them, second moments Σ x xᵀ / T."""
         x = batch.x.double()
         mean = x.mean(-1)
-        deviation = mean - self.prior[:, None]  # (P, n, C)
+        deviation = mean - self.prior[:, None]  # (G, n, C)
         square = (x - mean[..., None]).square().mean(-1) + deviation.square()
         total = self.total[:, None] + deviation.cumsum(1)
-        count = self.update(total)[:, None]
+        count = self.store_sums(total)[:, None]
         squares = self.squares[:, None] + square.cumsum(1)
         scatter = squares - total.square() / count
         scatter = torch.where(scatter > ROUNDING_ERROR * squares, scatter, 0.0)

@@ -177,8 +177,8 @@ def look_up(table: Tensor, subjects: Tensor) -> Tensor:
 class Batch(NamedTuple):
     """Consecutive windows of a new subject, between two transforms."""
 
-    x: Tensor  # (P or 1, n, C, T)
-    # (P, n, C, C) Σ x xᵀ / T over all windows up to window i, standardized like window i; None: not computed
+    x: Tensor  # (G or 1, n, C, T)
+    # (G, n, C, C) Σ x xᵀ / T over all windows up to window i, standardized like window i; None: not computed
     second_moments: Tensor | None = None
 
 
@@ -220,15 +220,15 @@ class StatelessTransform(RunningTransform):
 
 
 class RunningSums(RunningTransform):
-    """Running transform whose state is the number `n` of windows so far, and the sum `total` (P, ...) over windows."""
+    """Running transform whose state is the number `n` of windows so far, and the sum `total` (G, ...) over windows."""
 
     state_names: ClassVar[tuple[str, ...]] = ("n", "total")
 
     def __init__(self, total: Tensor) -> None:
         self.n, self.total = torch.zeros((), dtype=torch.int64, device=total.device), total
 
-    def update(self, total: Tensor) -> Tensor:
-        """Store the last of n cumulative sums (P, n, ...) and return the number of windows per sum (n,), float64."""
+    def store_sums(self, total: Tensor) -> Tensor:
+        """Store the last of n cumulative sums (G, n, ...) and return the number of windows per sum (n,), float64."""
         count = self.n + torch.arange(1, total.shape[1] + 1, dtype=torch.float64, device=total.device)
         self.n, self.total = self.n + total.shape[1], total[:, -1]
         return count

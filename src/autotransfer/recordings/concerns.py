@@ -21,19 +21,19 @@ from .signal import channel_names
 from .statistics import Ints, find_extremes, signal_statistics
 from .windows import as_window_array
 
-UNIT_RATIO = 30.0  # of amplitudes in two units; those of 262 subjects are below 3.4 times the median of their set
+UNIT_RATIO = 30.0  # ratio of amplitudes in two units; each of 262 subjects is within 3.4 times the median of its set
 MIN_CONFOUNDING = 0.15  # difference in accuracy by which a group must predict the class better than chance
 SHUFFLES = 20  # permutations of labels that estimate chance
 MOST_PAIRS = 3  # pairs of subjects that are named
 HELD_OUT = 2  # subjects that a fold holds out
 MAX_CLIPPED = 0.05  # share of samples at the end of a device's range; it is lower for all of 428 subjects of 21 sets
 FLAT = 0.5  # share of windows in which a channel is constant
-SAME = 0.5  # share of windows with another subject's samples, from which two subjects are one recording
+SAME = 0.5  # two subjects count as one recording if at least this share of windows has samples of the other
 CLEAN = "or run with --clean"
-LOST = "write NaN in its place and run with --clean"
+LOST = "if this value marks lost samples, write NaN in its place and run with --clean"
 UNKNOWN_RATE = (
-    "the sampling rate is unknown, so the rate of a stream cannot be checked; give it with --sfreq 200 (sfreq in meta, "
-    "sfreq=200)"
+    "the sampling rate is unknown, so the rate of a stream cannot be checked; give it, for example --sfreq 200 on the "
+    "command line, `sfreq` in the meta of an .npz file, or sfreq=200 in Python"
 )
 
 
@@ -102,7 +102,7 @@ def _name_concerns(study: Study) -> Iterator[str]:
 
 
 def _simplify(name: str) -> str:
-    """Return a name in lower case without invisible characters and separators, except separators next to digits."""
+    """Return a name in lower case without invisible characters and separators; separators between numbers stay."""
     text = unicodedata.normalize("NFKC", name).casefold()
     marks = {"Pd": "-", "Pc": "-", "Zs": "-", "Cc": "-", "Cf": ""}
     text = "".join(marks.get(unicodedata.category(letter), letter) for letter in text)
@@ -145,7 +145,7 @@ def _code_sessions(subject: Ints, session: object) -> Ints:
 
 
 def _confounded(groups: Ints, label: Ints, within: Ints) -> str | None:
-    """Describe how well groups (N,) predict labels (N,); None if not better than labels shuffled `within` (N,)."""
+    """Describe how well groups predict labels; None if not better than labels shuffled within the groups `within`."""
     unique_groups, group = np.unique(groups, return_inverse=True)
 
     def accuracy(y: Ints) -> float:
@@ -220,7 +220,7 @@ def _signal_concerns(study: Study) -> Iterator[str]:
         )
     clipped, isolated, values = find_extremes(X, subject, signals)
     for share, least, what in (
-        (isolated, 0.0, f"is {{1:g}} in {{0:.2%}} of the samples, far from others; if it marks lost ones, {LOST}"),
+        (isolated, 0.0, f"is {{1:g}} in {{0:.2%}} of the samples, far from all other values; {LOST}"),
         (signals.flat, FLAT, f"is constant in {{:.0%}} of the windows; leave subjects or channels out, {CLEAN}"),
         (clipped, MAX_CLIPPED, "has {:.0%} clipped samples; record with less gain, or leave these windows out"),
     ):
@@ -261,7 +261,7 @@ def compare_with_training(
 
 
 def write_factor(ratio: float) -> str:
-    """Write a factor, which is probably a power of ten, in one digit."""
+    """Write a factor, which is probably a power of ten, with one significant digit."""
     return f"{float(f'{max(ratio, 1 / ratio):.1g}'):,.0f}"
 
 
