@@ -15,7 +15,7 @@ from .terms import Term
 class Groups(NamedTuple):
     """Masks and sizes of the groups of each row.
 
-    A context is all rows, or the rows of one class. A nuisance group is the rows of one subject in a context. A group is
+    A context is all rows, or the rows of one class. A nuisance group is the rows of one subject in a context. It is
     valid if it has at least `min_rows` rows and its context has at least two such groups. For rows of other groups all
     masks are False and the three counts are 1, so that divisions are safe; `equal_shares` gives them weight 0.
     """
