@@ -11,7 +11,7 @@ import pytest
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.report.comparison import list_models
-from autotransfer.report.findings import describe_censoring, describe_labels, describe_unlabeled, headline, notes
+from autotransfer.report.findings import describe_censoring, describe_labels, describe_unlabeled, notes, write_summary
 from autotransfer.report.methods import methods_paragraph
 from autotransfer.report.statistics import compare_paired
 from autotransfer.report.summary import Summary
@@ -41,7 +41,7 @@ def page(run: Summary, **changes: Any) -> str:
 @pytest.mark.parametrize("make", [finished, averaged, paper_network_chosen])
 def test_page_and_methods_have_the_headline_first(make: Any) -> None:
     run = make().require(0.6)
-    lines, text = headline(of(run)), page(run)
+    lines, text = write_summary(of(run)), page(run)
     places = [place(line, text) for line in lines]
     assert places == sorted(places)
     assert places[-1] < text.index("Score of every held-out subject")
@@ -117,7 +117,7 @@ def test_gains_by_adaptation_and_labels_are_means_over_subjects() -> None:
     assert "12 held-out subjects" in unlabeled
     for n, scores in played.calibrated.items():
         gain = np.mean([value - played.before_calibration[n][who] for who, value in scores.items()])
-        assert f"{signed(float(gain))} with {n}" in labels
+        assert f"with {n} {signed(float(gain))}" in labels.replace(" labeled window per class", "")
     nobody = replace(choice, replay=None)
     assert "tested neither" in describe_unlabeled(nobody)
     assert describe_unlabeled(replace(nobody, adaptation="transductive")) is None

@@ -14,7 +14,7 @@ from scipy import stats
 from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.models.loading import load_model
-from autotransfer.report.findings import describe_worst, headline
+from autotransfer.report.findings import describe_worst, write_summary
 from autotransfer.report.statistics import compare_paired
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.headline import best_baseline
@@ -124,7 +124,7 @@ def test_subjects_below_the_required_score_are_named() -> None:
     line = describe_worst(choice)
     assert line.startswith("Worst subject: .550 (subject anna).")
     assert "2 of 3 subjects (anna: .550, cleo: .690)" in line
-    assert line in headline(choice)
+    assert line in write_summary(choice)
     assert "No subject scores below" in describe_worst(replace(choice, at_least=0.5))
     for wrong in (0.0, 1.0, 70.0, float("nan")):
         with pytest.raises(UserError, match="between 0 and 1"):

@@ -30,7 +30,7 @@ ADAPTATIONS = {
 }
 
 
-def headline(choice: Choice) -> list[str]:
+def write_summary(choice: Choice) -> list[str]:
     """Return sentences on the score, the gain from labels, the next and the worst subject, and unlabeled windows.
 
     For regression, a sentence on prediction intervals replaces the sentence on unlabeled windows.
@@ -42,7 +42,7 @@ def headline(choice: Choice) -> list[str]:
         describe_labels(choice),
         describe_next_subject(choice.next_subject, choice.hold_out, metric=metric),
         describe_worst(choice, metric) if choice.estimate else None,
-        describe_intervals(choice) if choice.task.is_numeric else describe_unlabeled(choice),
+        describe_target_intervals(choice) if choice.task.is_numeric else describe_unlabeled(choice),
     ]
     return [line for line in lines if line]
 
@@ -57,7 +57,7 @@ def named_metric(choice: Choice) -> str:
     return label_of(choice.metric) if choice.task.is_numeric else ""
 
 
-def describe_intervals(choice: Choice) -> str:
+def describe_target_intervals(choice: Choice) -> str:
     """Return the half-width of 90 % prediction intervals, and the share of held-out targets inside them."""
     intervals, n_subjects = choice.intervals, len(choice.estimate) + len(choice.unscored_subjects)
     if intervals is None or not math.isfinite(intervals.radius):
@@ -74,7 +74,7 @@ def describe_worst(choice: Choice, metric: str = "") -> str:
     subject, lowest = min(choice.estimate.items(), key=lambda item: item[1])
     worst = f"Worst subject: {f'{metric} {score(lowest)}'.lstrip()} (subject {short_name(subject)})"
     if choice.next_subject is not None and lowest < choice.next_subject.low:
-        worst += ". This score is below the interval of the next subject, as one score in twenty is"
+        worst += ". This score is below the prediction interval for a new subject; about one score in twenty is"
     return f"{worst}. {describe_below(choice)}".rstrip()
 
 
@@ -114,9 +114,10 @@ def describe_labels(choice: Choice) -> str | None:
     n_subjects = len(next(iter(replay.zero_shot.values())))
     for n, scores in replay.calibrated.items():
         if (pair := compare_paired(scores, replay.before_calibration[n])) is not None:
-            fewer = f" ({pair.n} of {n_subjects} subjects have enough windows)" * (pair.n < n_subjects)
-            gains.append(f"{signed(pair.mean)} with {n}{fewer}")
-    return f"Labels: {', '.join(gains)} labeled windows of each class, scored on the windows without a label."
+            fewer = f" (for the {pair.n} of {n_subjects} subjects with enough windows)" * (pair.n < n_subjects)
+            labels = n if gains else f"{count(int(n), 'labeled window')} per class"
+            gains.append(f"with {labels} {signed(pair.mean)}{fewer}")
+    return f"Labels: {'; '.join(gains)}. These are gains on the windows without a label."
 
 
 def describe_session(replay: ReplayResult) -> str:
@@ -206,15 +207,16 @@ def describe_estimate(choice: Choice) -> str:
     if choice.ensemble is None:
         selection = "the setting was selected again without the validation scores of that subject"
     elif choice.task.is_numeric:
-        selection = "strengths and weights were estimated again without that subject"
+        selection = "ridge penalties and weights were estimated again without that subject"
     else:
         selection = (
             "the weights and the scaling of confidences were estimated again without the fits that held that "
             "subject out"
         )
     return (
-        f"No choice for the score of a subject depends on the subject's labels: {selection}. These labels were used to "
-        "train the models of other subjects, so scores may be slightly too high."
+        f"The model for the score of a subject was selected without scores of that subject: {selection}. The models "
+        "that were scored on the other subjects had been trained with that subject's labels, so scores may be slightly "
+        "too high."
     )
 
 
@@ -233,14 +235,14 @@ def describe_censoring(choice: Choice) -> list[str]:
     return lines
 
 
-def describe_interval(choice: Choice) -> str | None:
-    """Return the meaning of the interval of the next subject."""
+def explain_next_subject(choice: Choice) -> str | None:
+    """Return the meaning of the prediction interval for the next subject."""
     if choice.next_subject is None:
         return None
     interval = choice.next_subject
     assumption = "" if interval.assumes == "nothing" else " and scores of subjects have a normal distribution"
     return (
-        f"The score of one more subject lies in the interval of the next subject with {100 * interval.level:.0f} % "
+        f"The score of one more subject lies in the prediction interval with {100 * interval.level:.0f} % "
         f"probability if the subject is like the test subjects{assumption}. The 95 % interval is for the mean score."
     )
 
@@ -250,6 +252,6 @@ def notes(choice: Choice) -> list[str]:
     adaptation = ADAPTATIONS.get(choice.adaptation)
     lines = [
         describe_model(choice), describe_hold_out(choice.hold_out), adaptation, describe_estimate(choice),
-        describe_interval(choice), *describe_censoring(choice), *choice.task.notes,
+        explain_next_subject(choice), *describe_censoring(choice), *choice.task.notes,
     ]  # fmt: skip
     return [line for line in lines if line]

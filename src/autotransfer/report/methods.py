@@ -11,7 +11,7 @@ from ..runs.headline import mean
 from ..tasks import label_of
 from ..training.ridge import STRENGTHS
 from ..words import count, score
-from .findings import ADAPTATIONS, describe_hold_out, describe_missing, headline
+from .findings import ADAPTATIONS, describe_hold_out, describe_missing, write_summary
 from .page import text_of
 from .summary import Summary
 from .wording import family_words, share
@@ -36,7 +36,7 @@ def methods_paragraph(summary: Summary) -> str:
     return text_of(
         "methods.txt", data=summary.data, options=options, versions=versions, **words,
         missing=describe_missing(choice), adaptation=ADAPTATIONS.get(choice.adaptation, ""),
-        headline=headline(choice), metric=label_of(choice.metric), baselines=_list_means(scores),
+        headline=write_summary(choice), metric=label_of(choice.metric), baselines=_list_means(scores),
         name=summary.name, device=summary.device, command=summary.command,
     )  # fmt: skip
 

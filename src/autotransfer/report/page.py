@@ -22,7 +22,7 @@ from ..tasks import label_of
 from ..words import count, range_words, score, signed
 from .comparison import find_model, list_methods
 from .escaping import mute_brackets, replace_unshowable, script_json
-from .findings import describe_missing, headline, notes
+from .findings import describe_missing, notes, write_summary
 from .model_figures import (
     draw_adaptation,
     draw_confusion,
@@ -98,7 +98,7 @@ def document(run: Summary, *, plotly: Markup | None = None) -> str:
         sections=sections,
         drawn=drawn,
         figure_data=script_json([{name: getattr(figure, name) for name in fields} for figure in drawn]),
-        headline=[] if choice is None else headline(choice),
+        headline=[] if choice is None else write_summary(choice),
         missing=[] if choice is None else describe_missing(choice),
         notes=[] if choice is None else notes(choice),
         standing=rate_result(choice),

@@ -15,7 +15,7 @@ from ..tasks import label_of
 from ..training.intervals import describe_next_subject
 from ..words import count, range_words, score, signed
 from .escaping import shorten_label
-from .findings import USELESS, describe_below, describe_intervals, describe_metric, is_useless, named_metric
+from .findings import USELESS, describe_below, describe_metric, describe_target_intervals, is_useless, named_metric
 from .statistics import PairedComparison, compare_paired
 from .wording import probability
 
@@ -26,7 +26,7 @@ BASELINE_LETTERS = 60  # longest name of a baseline that is not shortened
 
 def result_lines(choice: Choice, folder: Path | str = "RUN") -> list[str]:
     """Return at most seven lines: scores, gains, a conclusion and a next step. folder: folder of the run."""
-    gains = [describe_intervals(choice)] if choice.task.is_numeric else _gain_lines(choice)
+    gains = [describe_target_intervals(choice)] if choice.task.is_numeric else _gain_lines(choice)
     lines = [_score_line(choice), _baseline_line(choice), _next_subject_line(choice), *gains]
     return [line for line in (*lines, _conclude(choice), _advise(choice, folder)) if line]
 
