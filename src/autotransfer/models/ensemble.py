@@ -51,7 +51,8 @@ class Ensemble:
             else RegressionCombination(self.stacks, ordered_weights, constant)
         )
         self.adaptation = strongest_adaptation(candidate.setting.adaptation for candidate in candidates)
-        self.shared_transforms = _number_shared_keys([stack.preprocessing.cache_keys() for stack in self.stacks])
+        # ids of transforms whose output several stacks use, so that it is computed once
+        self.cache_ids = _number_repeated_keys([stack.preprocessing.cache_keys() for stack in self.stacks])
 
     def start_subject(self, start: int = 0) -> list[SubjectPreprocessing]:
         """Return the state of each stack for a new subject whose windows have passed the first `start` transforms."""
@@ -105,10 +106,10 @@ class Ensemble:
         at_once = [state.feed(X.to(torch.float32)) if state.needs_all_windows else None for state in states]
         for begin in range(0, len(X), STEP):
             rows = slice(begin, begin + STEP)
-            windows, known = X[rows].to(torch.float32), dict[object, Batch]()
+            windows, cache = X[rows].to(torch.float32), dict[object, Batch]()
             latents = []
-            for stack, state, keys, ready in zip(self.stacks, states, self.shared_transforms, at_once, strict=True):
-                latents.append(stack.latents(state.feed(windows, keys, known) if ready is None else ready[:, rows]))
+            for stack, state, ids, ready in zip(self.stacks, states, self.cache_ids, at_once, strict=True):
+                latents.append(stack.latents(state.feed(windows, ids, cache) if ready is None else ready[:, rows]))
             yield rows, latents
 
     # ---- corrections for one subject ---------------------------------------------------------------------------------
@@ -118,7 +119,7 @@ class Ensemble:
         corrected = {}
         indices = iter(self.stack_order)
         for stack, latents in zip(self.stacks, self.latents(X), strict=True):
-            assert stack.effects is not None, "checked"
+            assert stack.effects is not None, "checked by check_effects"
             posterior, weight, bias = fit(stack.effects, stack.effects.project(latents))
             correction = Correction(share * (stack.effects.projection @ weight), share * bias)
             if stack.correction is not None:
@@ -134,8 +135,8 @@ class Ensemble:
         return [corrected[index] for index in range(len(corrected))]
 
     @cached_property
-    def effects(self) -> tuple[list[Effects], list[Tensor]]:
-        """Return the effects of each stack, padded to one number of directions, and weights (P,) of its members."""
+    def effects_and_weights(self) -> tuple[list[Effects], list[Tensor]]:
+        """Return the effects of each stack, padded to the same number of directions, and its members' weights (P,)."""
         weights = torch.split(self.combination.member_weights.float(), [len(stack) for stack in self.stacks])
         effects = [stack.effects for stack in self.stacks if stack.effects is not None]
         directions = max(stack_effects.means.shape[-1] for stack_effects in effects)
@@ -143,7 +144,7 @@ class Ensemble:
 
     def project(self, latents: Sequence[Tensor]) -> Tensor:
         """Project latents (P, n, D) of each stack to (n, P of all stacks, R)."""
-        effects, _ = self.effects
+        effects, _ = self.effects_and_weights
         projected = [stack_effects.project(z) for stack_effects, z in zip(effects, latents, strict=True)]
         return torch.cat(projected).transpose(0, 1)
 
@@ -151,7 +152,7 @@ class Ensemble:
 class Combination(nn.Module):
     """Module from latents of all stacks to log-probabilities of the ensemble, up to a constant per window.
 
-    Only logits are in single precision, in which small probabilities would become 0.
+    All steps after the logits are in double precision, because small probabilities would become 0 in single precision.
     """
 
     mean: Tensor  # (K, P) averages the members of each candidate
@@ -183,10 +184,10 @@ class Combination(nn.Module):
         return self.pool(logits, self.mean, self.weights) + added
 
     def logits(self, latents: Sequence[Tensor]) -> Tensor:
-        """Map latents of each stack (P, n, D) to logits (P of all, n, classes), and to corrections after them."""
+        """Map latents of each stack (P, n, D) to logits (members of all stacks, n, classes or 2 · classes)."""
         heads = [(getattr(self, f"bias{index}"), getattr(self, f"weight{index}")) for index in range(len(latents))]
         parts = [torch.baddbmm(bias, z, weight) for z, (bias, weight) in zip(latents, heads, strict=True)]
-        return torch.cat(parts).double()
+        return torch.cat(parts).double()  # if corrected: (…, 2 · classes), with the corrections in the second half
 
     def pool(self, logits: Tensor, mean: Tensor, weights: Tensor) -> Tensor:
         """Map logits (P, n, classes) to log-probabilities (n, classes), with mean (K, P) and weights (K,)."""
@@ -250,7 +251,7 @@ class CandidateStack:
         return z
 
     def head(self, with_correction: bool) -> tuple[Tensor, Tensor]:
-        """Return weight (P, D, classes) and bias (P, 1, classes), followed by the correction's weight and bias."""
+        """Return weight (P, D, classes) and bias (P, 1, classes), with those of the correction on the last axis."""
         if not with_correction:
             return self.weight, self.bias
         weight, bias = 0 * self.weight, 0 * self.bias
@@ -294,8 +295,8 @@ def _stacking_key(candidate: Candidate) -> object:
     if setting.encoder not in ENCODERS:  # a user's module may have any shapes
         return id(candidate)
     directions = None if candidate.effects is None else candidate.effects.shift.shape[1]
-    tuples = candidate.correction is not None, directions, candidate.centering is not None
-    return setting.preprocessing, setting.encoder, setting.network.program(candidate.size.sfreq), tuples
+    optional_parts = candidate.correction is not None, directions, candidate.centering is not None
+    return setting.preprocessing, setting.encoder, setting.network.program(candidate.size.sfreq), optional_parts
 
 
 def _concatenate_tuples(tuples: Sequence[Tensors | None]) -> Tensors | None:
@@ -306,9 +307,9 @@ def _concatenate_tuples(tuples: Sequence[Tensors | None]) -> Tensors | None:
     return type(present[0])(*map(torch.cat, zip(*present, strict=True)))
 
 
-def _concatenate(candidates: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+def _concatenate(state_dicts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
     """Concatenate tensors of the same name along the members' axis."""
-    return {name: torch.cat([tensors[name] for tensors in candidates]).detach() for name in candidates[0]}
+    return {name: torch.cat([tensors[name] for tensors in state_dicts]).detach() for name in state_dicts[0]}
 
 
 def _group_equal_members(tensors: dict[str, Tensor], members: int) -> Tensor:
@@ -318,7 +319,7 @@ def _group_equal_members(tensors: dict[str, Tensor], members: int) -> Tensor:
     return torch.tensor([groups.setdefault(row, len(groups)) for row in rows])
 
 
-def _number_shared_keys(lists: Sequence[Sequence[object]]) -> list[list[int | None]]:
+def _number_repeated_keys(lists: Sequence[Sequence[object]]) -> list[list[int | None]]:
     """Replace each key by a number, equal for equal keys, or by None if it occurs once."""
     numbers: dict[object, int] = {}
     counts = Counter(key for keys in lists for key in keys)

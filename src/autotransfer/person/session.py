@@ -112,7 +112,7 @@ class Session:
         self._unchecked: list[Tensor] | None = []  # first windows, until they are checked
         self._preprocessing = self._ensemble.start_subject()
         method = selected_adaptation(self.model.card) if self.adapts and self._online is None else None
-        self._adaptation = None if method is None else Adaptation(*self._ensemble.effects, method)
+        self._adaptation = None if method is None else Adaptation(*self._ensemble.effects_and_weights, method)
         self._online_state: CenteringState = {} if self._online is None else self._online.centered.initial_state()
         self._pending: list[Tensor] = []  # windows predicted by the online ensemble, not yet in `_recent`
         self._recent = RecentWindows(self._ensemble.project)
@@ -227,7 +227,7 @@ class Session:
     def _get_labels(self) -> Labels:
         if self._labels is None:
             check_effects(self.model.candidates)
-            self._labels = Labels(self.model.card, *self._ensemble.effects)
+            self._labels = Labels(self.model.card, *self._ensemble.effects_and_weights)
         return self._labels
 
     def _adapt_from_posterior(self) -> None:

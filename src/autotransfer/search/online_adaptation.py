@@ -67,7 +67,8 @@ def score_methods(
     """
     x = torch.stack([ensemble.project(z) for z in latents], 1)  # (n, orders, P, R)
     by_window = log_p.transpose(0, 1)  # (n, orders, C)
-    adapted = [Adaptation(*ensemble.effects, name).adapt(x, by_window).transpose(0, 1) for name in ADAPTATION_METHODS]
+    adaptations = [Adaptation(*ensemble.effects_and_weights, name) for name in ADAPTATION_METHODS]
+    adapted = [adaptation.adapt(x, by_window).transpose(0, 1) for adaptation in adaptations]
     scores = _scores(torch.stack([log_p, *adapted]).numpy(), y.numpy(), metric)
     return AdaptationScores(dict(zip([NO_ADAPTATION, *ADAPTATION_METHODS], scores[:, None], strict=True)), {})
 

@@ -245,7 +245,7 @@ def _score_with_labels(
     scores: dict[tuple[str, str], float] = {}
     trust: dict[str, TrustScores] = {}
     y, n_classes = torch.from_numpy(truth), decoded.log_p.shape[1]
-    adaptation = Adaptation(*ensemble.effects)
+    adaptation = Adaptation(*ensemble.effects_and_weights)
     pairs = zip(decoded.latents, ensemble.stacks, strict=True)
     features = [z[0].double() for z, stack in pairs if stack.setting.encoder == "linear"]
     for labels in LABELS:
