@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -202,6 +203,8 @@ class PredictionSetScores:
     def __post_init__(self) -> None:
         for tables in (self.coverage, self.answered_share, self.answered_accuracy):
             _check_scores(tables.values(), 0.0)
+        if not all(re.fullmatch(r"0(\.\d+)?", share) for share in (*self.coverage, *self.answered_share)):
+            raise UserError("the tables of prediction_sets have names that are no shares")
         subjects = [{name: set(scores) for name, scores in tables.items()} for tables in (self.coverage, self.set_size)]
         if subjects[0] != subjects[1] or not set(self.answered_accuracy) <= set(self.answered_share):
             raise UserError("the tables of prediction_sets have different subjects or shares")
