@@ -275,6 +275,8 @@ def test_a_damaged_run_database_is_refused_and_the_model_still_predicts(tmp_path
         path.write_bytes(content)
         for command in ("status", "report", "resume"):
             assert_one_line(call(command, run), 2, "run.sqlite is damaged")
+    path.write_bytes(whole[:20480] + bytes([0xFF]) * 4096 + whole[24576:])  # SQLite says so in two lines
+    assert_one_line(call("resume", run), 2, "run.sqlite is damaged")
     assert call("predict", run, source, "--out", tmp_path / "p.csv").code == 0
     assert len((tmp_path / "p.csv").read_text().splitlines()) == 1 + len(tiny().y)
 

@@ -168,7 +168,7 @@ class RunDatabase:
         """Raise DamagedDatabase unless SQLite's integrity check passes."""
         ((result,),) = self._query("PRAGMA integrity_check(1)")
         if result != "ok":
-            raise DamagedDatabase(self.path, result)
+            raise DamagedDatabase(self.path, " ".join(result.split()))
 
     def _query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with explain_errors(self.path):
