@@ -1,33 +1,27 @@
 """Hostile input by the million: damaged files and senseless JSON give a valid result or one line, and nothing else.
 
-`python tests/fuzz.py N [SEED [TARGET ...]]` runs N cases over all targets or some, and prints what was found.
-tests/test_fuzz.py runs a few. `readers` stands for all targets that read recordings.
+tests/test_fuzz.py runs a few cases, and AUTOTRANSFER_FUZZ of them in `make test-slow`.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import json
-import logging
 import os
 import random
 import shutil
 import signal
-import sys
-import tempfile
 import time
 import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from functools import cached_property, partial
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
@@ -41,7 +35,7 @@ from autotransfer.models.card import DIGEST
 from autotransfer.models.loading import load_model
 from autotransfer.models.saving import model_digests, write_model
 from autotransfer.person.predictions import make_prediction_table
-from autotransfer.recordings import Raw, load, npz, read, save_npz
+from autotransfer.recordings import Raw, load, read, save_npz
 from autotransfer.runs.options import RunOptions
 from ensembles import weighted
 from fuzz_runs import RunTargets, unchanged_outside
@@ -51,11 +45,8 @@ from test_schema import KINDS, changed
 from tiny import described, save_folder, tiny
 
 # Shares of the cases.
-READERS = {
-    "npz": 600, "folder": 200, "names": 200, "columns": 200, "xdf": 60, "edf": 40, "wfdb": 20,
-    "fif": 20,
-}  # fmt: skip
-SOME = READERS | {
+SOME = {
+    "npz": 600, "folder": 200, "names": 200, "columns": 200, "xdf": 60, "edf": 40, "wfdb": 20, "fif": 20,
     "setting": 1000, "options": 300, "record": 2600, "model": 120, "mixture": 80, "predict": 60, "run": 4, "report": 4,
 }  # fmt: skip
 LEAST = 40  # cases of a target, where there are thousands
@@ -63,7 +54,6 @@ OTHERS = ("xdf", "edf", "wfdb", "fif")  # read by other libraries, which hang an
 LIMIT = 60  # seconds of a core that a case may take
 LIMIT_OF_OTHERS = 5
 PIECE = 20.0  # seconds about, of cases of one target at a time
-MEMORY = 8 * 2**30  # bytes of address space: a header may ask for more than the machine has
 
 
 class Trap:
@@ -168,13 +158,11 @@ def _give_up(*_: object) -> None:
 class Fuzz(RunTargets):
     """Targets over seeds made once in `folder`. A case is (target, seed) and can be repeated."""
 
-    def __init__(self, folder: Path, targets: Sequence[str] = ()) -> None:
-        """targets: those that will be run, by default all: runs take a while to prepare."""
+    def __init__(self, folder: Path) -> None:
         self.folder, self.trap = folder, folder / "trap"
         self.work = folder / "work"
         self.work.mkdir(parents=True)
-        if not targets or {"run", "report"} & set(targets):
-            self.prepare_runs(folder)
+        self.prepare_runs(folder)
         recordings = tiny()
         save_npz(folder / "good.npz", recordings)
         save_npz(folder / "small.npz", TINY)
@@ -420,29 +408,21 @@ class Fuzz(RunTargets):
             return unchanged_outside(self.folder, self.work)
         return contextlib.nullcontext()
 
-    def run(
-        self,
-        cases: int,
-        seed: int = 0,
-        *,
-        targets: Sequence[str] = (),
-        tell: Callable[[str], None] | None = None,
-    ) -> dict[str, Counter[str]]:
-        """About `cases` cases, shared out by SOME among targets, by default all, a piece of each in turn; findings are
-        counted as 'found', or as 'silent' if recordings are wrong without an error, and told."""
-        shares = {target: SOME[target] for target in targets or SOME}
-        whole = sum(shares.values())
-        todo = {name: max(int(cases * share / whole), min(LEAST, cases // 100)) for name, share in shares.items()}
-        for target in shares:
+    def run(self, cases: int, seed: int, tell: Callable[[str], None]) -> Counter[str]:
+        """About `cases` cases, shared out by SOME among targets, a piece of each in turn. Findings are told, and
+        counted as 'found', or as 'silent' if recordings are wrong without an error."""
+        whole = sum(SOME.values())
+        todo = {name: max(int(cases * share / whole), min(LEAST, cases // 100)) for name, share in SOME.items()}
+        for target in SOME:
             self._prepare(target)  # what it starts from lies next to the work
         with unchanged_outside(self.folder, self.work):
-            counts = {target: Counter[str]() for target in shares}
+            counts = {target: Counter[str]() for target in SOME}
             while behind := {name: counts[name].total() / n for name, n in todo.items() if counts[name].total() < n}:
                 target = min(behind, key=lambda name: behind[name])
                 first = seed + counts[target].total()
                 counts[target] += self.piece(target, range(first, seed + todo[target]), tell)
         assert not self.trap.exists(), "a pickle was opened"
-        return counts
+        return sum(counts.values(), Counter[str]())
 
     def piece(self, target: str, seeds: Sequence[int], tell: Callable[[str], None] | None = print) -> Counter[str]:
         """The first cases, for about PIECE seconds. Those of other libraries in a process of their own, for they crash;
@@ -480,34 +460,3 @@ class Fuzz(RunTargets):
                 yield "silent" if isinstance(error, WrongResult) else "found"
             if time.monotonic() > end:
                 break
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("cases", type=int)
-    parser.add_argument("seed", type=int, nargs="?", default=0)
-    parser.add_argument(
-        "targets", nargs="*", metavar="TARGET", help=f"readers, {', '.join(SOME)}; all where none is named"
-    )
-    given = parser.parse_args()
-    if unknown := set(given.targets) - {"readers", *SOME}:  # `choices` would refuse an empty list
-        parser.error(f"unknown target: {', '.join(sorted(unknown))}")
-    import resource
-
-    targets = [*READERS] if given.targets == ["readers"] else given.targets
-    torch.set_num_threads(1)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    logging.disable()  # of other readers, which tell what they skip
-    left = npz.available_memory()  # asked once: it takes as long as to read a small file
-    with tempfile.TemporaryDirectory() as home, mock.patch.object(npz, "available_memory", return_value=left):
-        fuzz = Fuzz(Path(home), targets)
-        counts = fuzz.run(given.cases, given.seed, targets=targets, tell=partial(print, flush=True))
-    for target, one in counts.items():
-        print(f"{target}: {dict(one)}")
-    total = sum(counts.values(), Counter[str]())
-    print(f"{total.total()} cases, {total['found']} found, {total['silent']} silently wrong")
-    sys.exit(total["found"] + total["silent"] > 0)
-
-
-if __name__ == "__main__":
-    main()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +17,8 @@ from faults import assert_one_line, call, few_settings, tampered
 from fuzz import OTHERS, SOME, Fuzz
 from fuzz_runs import unchanged_outside
 from tiny import tiny
+
+CASES = {"FUZZ": "5000", "SEED": "0"}  # variables of the environment: cases, and the first of them
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +36,12 @@ def test_bad_input_gives_a_result_or_one_line(fuzz: Fuzz, target: str, campaign:
     assert not fuzz.trap.exists()
 
 
-@pytest.mark.parametrize("text", ["{", "3", "[" * 10**5, '{"chosen": {"name": 7}}', None])
-def test_a_damaged_choice_is_refused(fuzz: Fuzz, tmp_path: Path, text: str | None) -> None:
+@pytest.mark.parametrize("text", ["{", "3", "[" * 10**5, '{"chosen": {"name": 7}}', None, ("0.05", "x")])
+def test_a_damaged_choice_is_refused(fuzz: Fuzz, tmp_path: Path, text: str | tuple[str, str] | None) -> None:
     run = Path(shutil.copytree(fuzz.folder / "finished", tmp_path / "run"))
     whole = (run / "choice.json").read_text()
-    (run / "choice.json").write_text(text or json.dumps(json.loads(whole) | {"validation_q25": 0.5}))
+    changed = json.dumps(json.loads(whole) | {"validation_q25": 0.5}) if text is None else text
+    (run / "choice.json").write_text(changed if isinstance(changed, str) else whole.replace(*changed))
     for command in ("report", "resume"):
         assert_one_line(call(command, run), 2, "choice.json is damaged")
 
@@ -78,11 +80,9 @@ def test_writing_elsewhere_and_markup_would_be_noticed(fuzz: Fuzz, tmp_path: Pat
 
 @pytest.mark.faults
 def test_many_cases_of_all_targets(tmp_path: Path, campaign: Callable[..., None]) -> None:
-    """AUTOTRANSFER_FUZZ says how many; findings are printed with what repeats them."""
-    found: list[str] = []
-    by_target = Fuzz(tmp_path / "home").run(int(os.environ.get("AUTOTRANSFER_FUZZ", "5000")), tell=found.append)
-    print("\n".join(found))
-    counts = sum(by_target.values(), Counter[str]())
+    """AUTOTRANSFER_FUZZ is the number of cases. Findings are printed with what `Fuzz.case` repeats."""
+    n_cases, seed = (int(os.environ.get(f"AUTOTRANSFER_{name}", value)) for name, value in CASES.items())
+    counts = Fuzz(tmp_path / "home").run(n_cases, seed, tell=print)
     campaign("fuzzing", counts.total(), counts["found"], counts["silent"])
 
 
