@@ -158,7 +158,7 @@ def test_no_subject_decides_about_itself() -> None:
     other[rows[0]], changed[:, rows[0]] = -50, 1e3
     every = evidence(y, predicted, rows), evidence(other, changed, rows)
     first, second = (of_all.without([0]) for of_all in every)
-    assert first.best_strengths == second.best_strengths
+    assert first.best_penalties == second.best_penalties
     np.testing.assert_array_equal(first.weights([0]), second.weights([0]))
     of_another = [of_all.without([1]).weights([0]) for of_all in every]
     assert not np.array_equal(*of_another), "it is evidence about the other subjects"

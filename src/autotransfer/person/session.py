@@ -189,8 +189,7 @@ class Session:
         """Take labels y of one or n raw windows. Later windows are predicted as after `calibrate`.
 
         A window that is one of the last 48 predicted ones is used with its latents from that time. Any other counts as
-        the next window. Labels are used only if every labeled class has at least as many labels as improved the scores
-        of held-out subjects in the run.
+        the next window. Labels are used if every labeled class has at least as many labels as raised held-out scores.
         """
         windows, single = self._check(window)
         self._encode_pending()

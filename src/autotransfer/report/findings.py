@@ -110,7 +110,7 @@ def describe_labels(choice: Choice) -> str | None:
     """Return the gains of held-out subjects from a few labeled windows."""
     if choice.replay is None or not choice.replay.calibrated:
         return None
-    replay, gains = choice.replay, []
+    replay, gains = choice.replay, list[str]()
     n_subjects = len(next(iter(replay.zero_shot.values())))
     for n, scores in replay.calibrated.items():
         if (pair := compare_paired(scores, replay.before_calibration[n])) is not None:
@@ -124,11 +124,8 @@ def describe_session(replay: ReplayResult) -> str:
     """Return whether an online session of the delivered model adapts to unlabeled windows, and how."""
     if replay.session_method == NO_ADAPTATION:
         return "Online sessions do not adapt to unlabeled windows."
-    method = (
-        ADAPTATION_METHODS[replay.session_method].label
-        if replay.session_method in ADAPTATION_METHODS
-        else replay.session_method
-    )
+    adaptation = ADAPTATION_METHODS.get(replay.session_method)
+    method = replay.session_method if adaptation is None else adaptation.label
     return f"Online sessions adapt to unlabeled windows ({method})."
 
 
@@ -209,14 +206,10 @@ def describe_estimate(choice: Choice) -> str:
     elif choice.task.is_numeric:
         selection = "ridge penalties and weights were estimated again without that subject"
     else:
-        selection = (
-            "the weights and the scaling of confidences were estimated again without the fits that held that "
-            "subject out"
-        )
+        selection = "weights and the scale of confidences were estimated again without fits that held that subject out"
     return (
         f"The model for the score of a subject was selected without scores of that subject: {selection}. The models "
-        "that were scored on the other subjects had been trained with that subject's labels, so scores may be slightly "
-        "too high."
+        "that were scored on other subjects were trained on that subject, so scores may be slightly too high."
     )
 
 

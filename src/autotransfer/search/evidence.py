@@ -182,9 +182,9 @@ class ClassificationEvidence:
 
 @dataclass(frozen=True)
 class RegressionEvidence:
-    """Predictions of K ridge regressions with S strengths for N windows of held-out subjects.
+    """Predictions of K ridge regressions with S ridge penalties for N windows of held-out subjects.
 
-    Strengths and the weights in ŷ = ȳ + Σ_k w_k (f_k − ȳ), w_k ≥ 0, Σ_k w_k ≤ 1, are fitted by least squares with the
+    Penalties and the weights in ŷ = ȳ + Σ_k w_k (f_k − ȳ), w_k ≥ 0, Σ_k w_k ≤ 1, are fitted by least squares with the
     same total weight for every subject. ȳ is the mean of the training targets.
     """
 
@@ -197,7 +197,7 @@ class RegressionEvidence:
     predictions: Floats  # (K, S, N)
     errors: Floats  # (K, S, subjects) mean squared errors
     scorable: frozenset[int]  # subjects who can have a score
-    remaining: tuple[int, ...]  # subjects from whom strengths and weights are computed
+    remaining: tuple[int, ...]  # subjects from whom ridge penalties and weights are computed
     units: Units | None = None  # parts of subjects, if parts are held out
     rule = "least squares"
     pools: dict[int, Floats] = field(default_factory=dict, repr=False, compare=False)
@@ -243,17 +243,17 @@ class RegressionEvidence:
         return list(range(len(self.candidates)))
 
     @cached_property
-    def best_strengths(self) -> list[int]:
-        """Return the index of the best strength of each candidate."""
+    def best_penalties(self) -> list[int]:
+        """Return the index of the best ridge penalty of each candidate."""
         indices: list[int] = self.errors[..., self.remaining].mean(-1).argmin(1).tolist()
         return indices
 
     @property
     def ridge_penalties(self) -> list[float]:
-        return [STRENGTHS[index] for index in self.best_strengths]
+        return [STRENGTHS[index] for index in self.best_penalties]
 
     def best(self, indices: Sequence[int]) -> int:
-        """Return the index of the candidate with the smallest error at its best strength."""
+        """Return the index of the candidate with the smallest error at its best ridge penalty."""
         return indices[int(self.errors[..., self.remaining].mean(-1).min(1)[list(indices)].argmin())]
 
     def weights(self, indices: Sequence[int]) -> Floats:
@@ -261,23 +261,23 @@ class RegressionEvidence:
         parts = [self.rows[subject] for subject in self.remaining]
         rows = np.concatenate(parts)
         scale = np.concatenate([np.full(len(part), 1 / np.sqrt(len(part))) for part in parts])
-        predictions = np.stack([self.predictions[k, self.best_strengths[k], rows] for k in indices], axis=1)
+        predictions = np.stack([self.predictions[k, self.best_penalties[k], rows] for k in indices], axis=1)
         centered = (predictions - self.target_mean[rows, None]) * scale[:, None]
         weights = np.zeros(len(self.candidates))
         weights[list(indices)] = fit_bounded_weights(centered, (self.y[rows] - self.target_mean[rows]) * scale)
         return weights
 
     def candidate_validation_scores(self, candidate: int) -> Floats:
-        """Return the score of a candidate on each subject, with the strength that is best for all subjects."""
-        predictions = self.predictions[candidate, self.best_strengths[candidate]]
+        """Return the score of a candidate on each subject, with the ridge penalty that is best for all subjects."""
+        predictions = self.predictions[candidate, self.best_penalties[candidate]]
         scores = self.score(self.metric, {subject: predictions[rows] for subject, rows in enumerate(self.rows)})
         return np.array(list((scores if self.units is None else self.units.average_by_person(scores)).values()))
 
     def pool(self, subject: int) -> Floats:
-        """Return predictions (K, n) for a subject, with strengths that are best for the other subjects."""
+        """Return predictions (K, n) for a subject, with ridge penalties that are best for the other subjects."""
         if subject not in self.pools:
-            rows, strengths = self.rows[subject], self.without([subject]).best_strengths
-            self.pools[subject] = np.stack([self.predictions[k, s, rows] for k, s in enumerate(strengths)])
+            rows, penalties = self.rows[subject], self.without([subject]).best_penalties
+            self.pools[subject] = np.stack([self.predictions[k, s, rows] for k, s in enumerate(penalties)])
         return self.pools[subject]
 
     def combine(self, weights: Floats, subject: int) -> Floats:
@@ -300,7 +300,7 @@ class RegressionEvidence:
 
     @property
     def candidate_scores(self) -> dict[str, Scores]:
-        """Return scores by candidate and subject, with strengths that are best for the other subjects."""
+        """Return scores by candidate and subject, with ridge penalties that are best for the other subjects."""
         return {
             c.name: self.score(self.metric, {subject: self.pool(subject)[k] for subject in self.held_out_subjects})
             for k, c in enumerate(self.candidates)

@@ -75,11 +75,8 @@ def _fit_ensemble(evidence: Evidence, best: NamedSetting) -> EnsembleWeights:
         for c, ridge_penalty in zip(candidates, evidence.ridge_penalties, strict=True)
         if c.name in weights
     ]
-    return EnsembleWeights(
-        candidates=sorted(weighted, key=lambda candidate: -candidate.weight),
-        nested=nested,
-        nested_uncensored=nested_uncensored,
-    )
+    weighted.sort(key=lambda candidate: -candidate.weight)
+    return EnsembleWeights(candidates=weighted, nested=nested, nested_uncensored=nested_uncensored)
 
 
 class OnlineWeights(NamedTuple):
