@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.models.model import Model
-from autotransfer.recordings import read_npz, save_npz
+from autotransfer.models.saving import write_model
+from autotransfer.recordings import Cutting, read, read_npz, save_npz
 from autotransfer.recordings.filters import Filter
 from autotransfer.recordings.signal import Signal
+from autotransfer.runs.data_facts import fingerprint
 from faults import assert_one_line, call
 
 BAND = Filter(5.0, 30.0)
@@ -164,3 +167,54 @@ def test_a_signal_survives_files(model: Model, folder: Path, recordings: at.Reco
     save_npz(tmp_path / "all.npz", recordings)
     stated = Signal.from_raw(read_npz(tmp_path / "all.npz"))
     assert stated == replace(recordings.signal, sources=dict.fromkeys(("sfreq", "filter", "unit"), "stated"))
+
+
+def test_stated_names_are_matched_and_default_names_are_not(model: Model) -> None:
+    own = replace(SIGNAL, channels=("ch1", "ch2", "ch3"))
+    assert own.check(replace(SIGNAL, channels=("ch3", "ch1", "ch2"))).channels == [1, 2, 0]
+    with pytest.raises(UserError, match="needs the channel 'ch1'"):
+        own.check(replace(SIGNAL, channels=("ch4", "ch2", "ch3")))
+
+
+def test_epochs_are_matched_by_name_and_rate(model: Model, recordings: at.Recordings) -> None:
+    mne = pytest.importorskip("mne", reason="epochs are MNE's")
+    X = recordings.X[:6].double().numpy()
+    epochs = mne.EpochsArray(X[:, ::-1], mne.create_info(["C4", "Cz", "C3"], 64.0, "eeg"), verbose="error")
+    with epochs.info._unlock():
+        epochs.info["highpass"], epochs.info["lowpass"] = 5.0, 30.0
+    np.testing.assert_allclose(model.predict_proba(epochs), model.predict_proba(X), atol=1e-6)
+    with pytest.raises(UserError, match="sampled at 32 Hz"):
+        model.predict(mne.EpochsArray(X, mne.create_info(list(SIGNAL.channels), 32.0, "eeg"), verbose="error"))
+    with pytest.raises(UserError, match="from_epochs"):
+        at.Recordings(epochs, [0, 1] * 3, [0, 0, 1, 1, 2, 2])
+
+
+def test_filters_that_files_state_are_kept(tmp_path: Path) -> None:
+    mne = pytest.importorskip("mne", reason="FIF files are read by MNE")
+    raw = mne.io.RawArray(np.random.default_rng(0).standard_normal((2, 640)), mne.create_info(2, 64.0, "eeg"))
+    raw.save(tmp_path / "ann_raw.fif", verbose="error")
+    raw.filter(5.0, 30.0, verbose="error").save(tmp_path / "bob_raw.fif", verbose="error")
+    found = [read(tmp_path / f"{name}_raw.fif", Cutting(window=1.0)).filter for name in ("ann", "bob")]
+    assert found == [NOT_FILTERED, BAND]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_models_that_predict_no_numbers_are_refused(model: Model, tmp_path: Path, value: float) -> None:
+    tensors = model.tensors()
+    tensors["candidates.0.classifier.weight"] = torch.full_like(tensors["candidates.0.classifier.weight"], value)
+    write_model(tmp_path / "model", model.card, tensors)
+    with pytest.raises(UserError, match="not finite"):
+        at.load_model(tmp_path / "model")
+
+
+def test_predictions_replace_no_recordings(folder: Path, recordings: at.Recordings, tmp_path: Path) -> None:
+    data = data_file(tmp_path / "ann.npz", recordings, filter=BAND.to_dict())
+    other = data_file(tmp_path / "bob.npz", recordings)
+    content = other.read_bytes()
+    assert_one_line(call("predict", folder, data, "--out", other), 2, "recordings that would be overwritten")
+    assert other.read_bytes() == content
+
+
+def test_a_run_does_not_continue_with_another_unit(recordings: at.Recordings) -> None:
+    other = at.Recordings.from_raw(replace(recordings.raw(), unit="µV"))
+    assert fingerprint(other) != fingerprint(recordings) == fingerprint(at.Recordings.from_raw(recordings.raw()))

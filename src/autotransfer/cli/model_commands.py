@@ -48,10 +48,12 @@ def predict(
     from ..models.loading import load_model
     from ..person.predictions import read_known_target
     from ..runs.choice import describe_unfinished
+    from ..runs.lock import refuse_links
     from ..training.conformal import interval_radius, least_confidence, least_probability
 
     check_choice("adapt", adapt, ("all", "none"))
     check_outputs(data, folder, out=out, scores=scores)
+    refuse_links(folder)
     model = load_model(folder, import_encoder(encoder))
     card, task = model.card, model.card.task
     if task.is_numeric and (abstain is not None or adapt != "none"):
@@ -142,7 +144,7 @@ def calibrate(
     from ..runs.lock import refuse_links
     from ..runs.run import holds_run
 
-    if holds_run(out):
+    if holds_run(out) or holds_run(out.parent):
         raise UserError(f"--out is {out}, a run whose model would be overwritten; choose another folder")
     if out.exists() and not out.is_dir():
         raise UserError(f"--out is {out}, a file; choose a folder")

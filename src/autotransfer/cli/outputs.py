@@ -57,6 +57,7 @@ def _training_source(run: Path) -> str | None:
 
 
 def _check_no_overwrite(option: str, path: Path, sources: list[str]) -> None:
+    from ..recordings.continuous import get_ending
     from ..recordings.sources import find_path
 
     if not path.exists():
@@ -65,5 +66,7 @@ def _check_no_overwrite(option: str, path: Path, sources: list[str]) -> None:
         recordings = find_path(source)
         if recordings is not None and path.resolve().is_relative_to(recordings.resolve()):
             raise UserError(f"{option} is {path}, one of the files of {source}; choose another name")
+    if path.suffix.lower() in (".npz", ".npy") or get_ending(path) not in (None, ".csv", ".tsv"):
+        raise UserError(f"{option} is {path}, recordings that would be overwritten; choose another name")
     if path.name in RUN_FILES:
         raise UserError(f"{option} is {path}, a file of a run, which would be overwritten; choose another name")

@@ -18,13 +18,13 @@ from ..model.encoders import ENCODERS, Encoders
 from ..recordings import Raw, Recordings
 from ..recordings.labels import as_list, check_length
 from ..recordings.signal import agree_on_rate
-from ..recordings.windows import as_window_array
+from ..recordings.windows import as_window_array, is_epochs
 from ..runs.options import DEFAULT_ENCODER
 
 
 def read_windows(X: object) -> Raw:
     """Return windows (N, channels, times), with channels, sampling rate and subjects if X are MNE epochs."""
-    if hasattr(X, "get_data") and hasattr(X, "info"):
+    if is_epochs(X):
         from ..recordings.epochs import raw_from_epochs
 
         return raw_from_epochs(X)

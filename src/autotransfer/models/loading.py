@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load
 
 from ..errors import UserError, shown
@@ -155,4 +156,7 @@ def _restore(values: Any, content: bytes, encoders: Encoders | None) -> Model:
     check_shapes({name: tuple(tensor.shape) for name, tensor in tensors.items()}, card)
     model = Model.restore(card, tensors, encoders)
     check_digest(values, content)
+    window = torch.arange(len(card.signal.channels) * card.n_times).sin().view(1, -1, card.n_times)
+    if encoders is None and not model.ensemble.predict(window).isfinite().all():
+        raise ValueError("its predictions are not finite")
     return model

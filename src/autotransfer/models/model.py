@@ -23,7 +23,7 @@ from ..recordings.concerns import compare_with_training
 from ..recordings.raw import Raw
 from ..recordings.signal import Signal
 from ..recordings.targets import parse_targets
-from ..recordings.windows import as_window_array, encode_subjects, validate_windows
+from ..recordings.windows import as_window_array, encode_subjects, is_epochs, validate_windows
 from ..settings import Setting
 from ..training.conformal import (
     decide_classes,
@@ -121,7 +121,13 @@ class Model:
         self, X: object, channels: object = None, signal: Signal | None = None, *, strict: bool = False
     ) -> tuple[Tensor, list[str]]:
         """Return windows (N, channels, times) as `check` does, and warnings about their signals."""
-        signal = self.card.signal.with_channels(channels) if signal is None and channels is not None else signal
+        if is_epochs(X):
+            from ..recordings.epochs import raw_from_epochs
+
+            raw = raw_from_epochs(X)
+            X, signal = raw.X, Signal.from_raw(raw)
+        elif channels is not None:
+            signal = self.card.signal.with_channels(channels)
         return validate_windows(X, self.card, signal, strict=strict)
 
     def read(self, raw: Raw) -> Tensor:

@@ -43,6 +43,7 @@ class Continuous:
     bad: list[Event] = field(default_factory=list)  # stretches that windows must not overlap
     times: Array | None = None  # (n_times,) s, if samples can be missing between two others
     breaks: tuple[int, ...] = ()  # samples before which others are missing, in order
+    filter: Filter = field(default_factory=Filter)  # that the file states
     sources: dict[str, str] = field(default_factory=dict)  # of sfreq (see signal.py)
     notes: tuple[str, ...] = ()  # decisions of the reader
 
@@ -138,8 +139,9 @@ def _parse_text(text: str) -> dict[str, str]:
 def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None = None) -> Raw:
     """Return the windows of one recording, with the classes of events, or else `label`, as y."""
     band = cutting.filter or Filter()
+    stated = recording.filter if cutting.filter is None else replace(band, is_causal=bool(band))
     about = {name: getattr(recording, name) for name in ("channels", "sfreq", "unit", "sources", "notes")}
-    about |= {"filter": replace(band, is_causal=bool(band)), "has_gaps": bool(recording.breaks)}
+    about |= {"filter": stated, "has_gaps": bool(recording.breaks)}
     about |= {"events": dict(Counter(event.name for event in recording.events)), "name": repr(path.name)}
     if cutting.window is None and label is None and recording.events:  # the user must say which events, and how long
         return Raw(X=np.empty((0, len(recording.channels), 0), np.float32), **about)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import UserError
 from .cutting import Continuous, Cutting, Event
-from .epochs import data_channels, find_unit, quiet
+from .epochs import data_channels, find_filter, find_unit, quiet
 from .optional import need
 
 EARLY_EVENTS = "annotations begin before the recording, and windows that would begin there are left out"
@@ -53,9 +53,10 @@ def from_mne(raw: Any, events: list[Event] | None = None, record_onsets: Onsets 
         channels=tuple(raw.ch_names[index] for index in picks),
         sfreq=sfreq,
         unit=find_unit(raw.info, picks),
+        filter=find_filter(raw.info),
         events=[event for event in events if not event.name.lower().startswith(BAD)],
         bad=[event for event in events if event.name.lower().startswith(BAD)],
-        times=times if breaks else None,
+        times=times,
         breaks=breaks,
         notes=(EARLY_EVENTS,) * is_early,
     )

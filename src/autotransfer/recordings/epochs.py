@@ -13,6 +13,7 @@ import numpy as np
 from ..errors import UserError, shown
 from .blocks import concatenate
 from .cutting import Cutting
+from .filters import Filter
 from .labels import plain_values
 from .optional import need
 from .raw import Array, Label, Raw
@@ -88,6 +89,7 @@ def epochs_block(
         channels=tuple(epochs.ch_names[index] for index in picks),
         sfreq=float(epochs.info["sfreq"]),
         unit=find_unit(epochs.info, picks),
+        filter=find_filter(epochs.info) or None,
         start=float(epochs.tmin),
         name=name,
     )
@@ -104,6 +106,12 @@ def find_unit(info: Any, picks: list[int]) -> str | None:
     """Return V if MNE states volts for all of these channels, else None."""
     volts = need("mne", PURPOSE, "mne").io.constants.FIFF.FIFF_UNIT_V
     return "V" if picks and all(info["chs"][index]["unit"] == volts for index in picks) else None
+
+
+def find_filter(info: Any) -> Filter:
+    """Return the filter that MNE states; a lowpass at half of the sampling rate is none."""
+    low, high = float(info["highpass"] or 0), float(info["lowpass"] or 0)
+    return Filter(low if low > 0 else None, high if 0 < high < 0.499 * float(info["sfreq"]) else None)
 
 
 def _windows(epochs: Any, picks: list[int], name: str) -> Array:

@@ -19,7 +19,6 @@ from .filters import Filter, parse_filter
 from .labels import as_list, check_distinct
 from .raw import Raw
 
-UNNAMED = re.compile(r"ch\d+")  # default names of channels
 BLANK = re.compile(r"[\s_]+|\.+$")  # in which spellings of a name may differ; A'1 and A1 are two electrodes
 TOLERANCE = 1e-3  # relative difference of equal rates: devices state a nominal rate
 MOST_NAMES = 8  # channels in a message
@@ -64,7 +63,7 @@ class Signal:
     @cached_property
     def is_named(self) -> bool:
         """Whether channels have other names than the default ones."""
-        return not all(UNNAMED.fullmatch(name) for name in self.channels)
+        return self.channels != default_names(len(self.channels))
 
     @cached_property
     def without_filter(self) -> Signal:
@@ -150,10 +149,14 @@ def find_channels(names: Sequence[str], wanted: Sequence[str]) -> tuple[list[int
     return [plain.index(key) for key in plain_wanted if key in plain], missing
 
 
+def default_names(n_channels: int) -> tuple[str, ...]:
+    """Return the names of channels that have none: ch0, ch1, ..."""
+    return tuple(f"ch{c}" for c in range(n_channels))
+
+
 def channel_names(channels: object, n_channels: int) -> tuple[str, ...]:
-    """Return the names of channels, by default ch0, ch1, ...; raise unless each channel has its own."""
-    given = (f"ch{c}" for c in range(n_channels)) if channels is None else as_list(channels, "channels")
-    names = [str(name) for name in given]
+    """Return the names of channels; raise unless each channel has its own."""
+    names = [str(name) for name in (default_names(n_channels) if channels is None else as_list(channels, "channels"))]
     if len(names) != n_channels:
         raise UserError(f"channels holds {len(names)} names but X has {n_channels} channels; give one name per channel")
     check_distinct(names, "channels")

@@ -14,7 +14,7 @@ from .chunks import window_chunks
 from .labels import encode
 from .raw import LARGEST as LARGEST
 from .raw import SMALLEST_RANGE, Array
-from .signal import UNNAMED, Signal, channel_names
+from .signal import Signal, channel_names, default_names
 
 MIN_TIMES = 8
 CLEANING = ", or load with --clean (in Python clean=True), which leaves out broken data"
@@ -67,6 +67,8 @@ def as_window_array(X: object) -> Array | Tensor:
         raise UserError(COMPLEX.format(str(X.dtype).removeprefix("torch.")))
     if isinstance(X, Tensor) and (X.is_quantized or X.is_nested or X.is_meta or X.layout is not torch.strided):
         raise UserError(f"X is a tensor of {X.dtype}, {X.layout}, on {X.device}; give a dense tensor of real numbers")
+    if is_epochs(X):
+        raise UserError("X is mne.Epochs, whose rate and channels would be lost; use at.Recordings.from_epochs(epochs)")
     source = X.detach().cpu() if isinstance(X, Tensor) else _numeric_array(X)
     shape = tuple(source.shape)
     if len(shape) != 3:
@@ -76,6 +78,11 @@ def as_window_array(X: object) -> Array | Tensor:
     if shape[2] < MIN_TIMES:
         raise UserError(f"X has the shape {shape}; the last of the axes {AXES} needs at least {MIN_TIMES} samples")
     return source
+
+
+def is_epochs(X: object) -> bool:
+    """Return whether X is an object of mne.Epochs."""
+    return hasattr(X, "get_data") and hasattr(X, "info")
 
 
 def _numeric_array(X: object) -> Array:
@@ -103,7 +110,7 @@ def _masked(X: object, lists: int = 2) -> int:
 
 def axes_concern(shape: tuple[int, ...], names: tuple[str, ...]) -> str | None:
     """Return a warning if the channels of X are probably on the last axis instead of the second."""
-    if shape[1] <= shape[2] or not all(UNNAMED.fullmatch(name) for name in names):
+    if shape[1] <= shape[2] or names != default_names(len(names)):
         return None
     return (
         f"X has {shape[1]} channels of {shape[2]} samples; if these are {shape[2]} channels of {shape[1]} "

@@ -63,8 +63,9 @@ class Data:
 
 
 def fingerprint(recordings: Recordings) -> str:
-    """Return a digest of windows, classes, subjects and targets."""
-    digest = hashlib.blake2b(digest_size=16)
+    """Return a digest of windows, classes, subjects, targets, and how the signals were recorded."""
+    digest, signal = hashlib.blake2b(digest_size=16), recordings.signal
+    digest.update(repr((signal.filter, signal.unit, signal.reference)).encode())
     for tensor in (recordings.X, recordings.y, recordings.subject):
         digest.update(str(tuple(tensor.shape)).encode())
         for start in range(0, len(tensor), 1024):
