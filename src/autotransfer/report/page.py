@@ -36,7 +36,7 @@ from .plot import Figure
 from .score_figures import draw_differences, draw_stages, draw_subjects
 from .statistics import compare_paired, holm, summarize
 from .summary import Summary
-from .wording import duration, parse_share, probability, share
+from .wording import duration, probability, share
 
 # The page may not fetch or send anything, and runs only the scripts inside it.
 POLICY = (
@@ -195,8 +195,8 @@ def tabulate_sets(summary: Summary) -> Table | None:
         return None
     rows = []
     for level, coverage in scores.coverage.items():
-        shares = map(share, (mean_of(coverage), min(coverage.values())))
-        rows.append([parse_share(level), *shares, f"{mean_of(scores.set_size[level]):.1f}"])
+        shares = map(share, (float(level), mean_of(coverage), min(coverage.values())))
+        rows.append([*shares, f"{mean_of(scores.set_size[level]):.1f}"])
     heads = ("required coverage", "windows whose set contains the true class", "worst subject", "classes per set")
     return Table("Prediction sets: means over subjects, with thresholds from the other subjects", heads, rows)
 
@@ -207,7 +207,7 @@ def tabulate_abstention(summary: Summary) -> Table | None:
     if scores is None or not scores.answered_accuracy:
         return None
     rows = [
-        [parse_share(required), share(1 - mean_of(scores.answered_share[required])), score(mean_of(accuracy)),
+        [share(float(required)), share(1 - mean_of(scores.answered_share[required])), score(mean_of(accuracy)),
          score(min(accuracy.values()))]
         for required, accuracy in scores.answered_accuracy.items()
     ]  # fmt: skip

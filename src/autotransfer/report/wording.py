@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from ..model.encoders import ENCODERS
 from ..preprocessing.represent import REPRESENTATIONS
 from ..words import score
@@ -18,11 +16,6 @@ def family_words(family: str) -> str:
 def share(value: float) -> str:
     """Return a share as a percentage."""
     return f"{100 * value:.0f}\u00a0%"
-
-
-def parse_share(text: str) -> str:
-    """Return a share in a file as a percentage; other text unchanged, because the file may have been edited."""
-    return share(float(text)) if re.fullmatch(r"[01]?\.\d{1,9}", text) else text
 
 
 def probability(p: float | None, *, equals: bool = False) -> str:
