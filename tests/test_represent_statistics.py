@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from scipy.signal import find_peaks
 from scipy.stats import entropy, kurtosis, skew
 
+from autotransfer.preprocessing.represent.base import N_SEGMENTS
+from autotransfer.preprocessing.represent.combined import FLOOR, Combined
 from autotransfer.preprocessing.represent.statistics import LAGS, N_FEATURES, QUANTILES, Statistics
 
 
@@ -46,3 +48,43 @@ def test_statistics_are_those_of_scipy() -> None:
             np.testing.assert_allclose(own[start : start + N_FEATURES], expected(channel), rtol=1e-7, atol=1e-9)
         correlation = np.corrcoef(window)[np.triu_indices(3, 1)]
         np.testing.assert_allclose(own[3 * N_FEATURES :], np.arctanh(correlation), atol=1e-9)
+
+
+def intervals(signal: NDArray[np.float64]) -> list[float]:
+    """Between upward crossings of zero of one signal (T,)."""
+    before, times = signal[:-1] <= 0, len(signal)
+    places = np.flatnonzero(before & (signal[1:] > 0))
+    gaps = np.diff(places)
+    share = gaps / gaps.mean()
+    steps, away = np.diff(share), share - 1
+    memory = np.mean(away[1:] * away[:-1]) / share.var()
+    return [
+        len(places) / (times - 1), np.log(gaps.mean() / times), share.std(), np.sqrt(np.mean(steps**2)),
+        np.abs(steps).mean(), share.max(), share.min(), memory,
+    ]  # fmt: skip
+
+
+def test_combined_has_statistics_intervals_and_speed() -> None:
+    draw = np.random.default_rng(0)
+    X = np.sin(np.arange(220) ** 1.1) + 0.5 * draw.standard_normal((4, 2, 220))
+    out = Combined().compute(torch.from_numpy(X))
+    assert out.shape[1:] == Combined().shape(2, 220)
+    torch.testing.assert_close(Combined().compute_in_graph(torch.from_numpy(X)), out)
+    for window, own in zip(X, out[:, 0].numpy(), strict=True):
+        step = np.diff(window)
+        speed = np.hypot(*step)
+        wanted = [Statistics().compute(torch.from_numpy(window)).numpy().ravel()]
+        for channel in window:
+            rise = channel[2:] - channel[:-2]
+            wanted += [intervals(channel - channel.mean()), intervals(rise - rise.mean() - rise.std())]
+        paths = [part.mean() for part in np.array_split(speed, N_SEGMENTS)]
+        nets = [np.hypot(*part.mean(1)) for part in np.array_split(step, N_SEGMENTS, axis=1)]
+        wanted += [np.log(np.array(lengths) + FLOOR * speed.mean()) for lengths in (paths, nets)]
+        np.testing.assert_allclose(own, np.concatenate([*wanted, expected(speed)]), rtol=1e-6, atol=1e-8)
+
+
+def test_windows_without_events_have_finite_features() -> None:
+    flat = torch.zeros(1, 2, 40)
+    line = torch.arange(40.0).expand(1, 2, 40)
+    for window in (flat, line, 1e-30 * line, 1e30 * line):
+        assert Combined().compute(window).isfinite().all()

@@ -18,6 +18,7 @@ from .band_tangent import BandTangent
 from .bands import Bands, FineBands
 from .base import Representation
 from .beats import Beats
+from .combined import Combined
 from .features import Features
 from .minirocket import MiniRocket
 from .rhythms import Rhythms
@@ -41,6 +42,7 @@ REPRESENTATIONS: dict[str, type[Representation]] = {
     "fine_bands": FineBands,
     "band_tangent": BandTangent,
     "statistics": Statistics,
+    "combined": Combined,
     "beats": Beats,
     "minirocket": MiniRocket,
 }
