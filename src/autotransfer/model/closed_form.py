@@ -90,8 +90,10 @@ class ClosedFormEncoder(Stack):
             x = x[None]
         elif group is not None:
             x = x[group]
-        # Members run one after another, because intermediate signals may be much larger than latents.
-        members = [slice(member, member + 1) for member in range(len(self.shift))]
+        # Members run one after another, because intermediate signals may be much larger than latents; together for a
+        # single window, because this takes less time.
+        step = len(self.shift) if x.shape[1] == 1 else 1
+        members = [slice(member, member + step) for member in range(0, len(self.shift), step)]
         raw = [self.raw_latents(x if len(x) == 1 else x[member], member) for member in members]
         return self.standardize(raw[0] if len(raw) == 1 else torch.cat(raw))
 

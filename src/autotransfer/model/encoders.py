@@ -16,7 +16,7 @@ from .evoked import EvokedOptions
 from .shallow import ShallowOptions
 from .stack import Size
 from .templates import TemplatesOptions
-from .trees import TreesOptions
+from .trees import BoostingOptions, TreesOptions
 
 Encoders = Mapping[str, Factory]  # users' factories by their name in Setting.encoder
 
@@ -27,6 +27,7 @@ ENCODERS: dict[str, type[EncoderOptions]] = {
     "templates": TemplatesOptions,
     "evoked": EvokedOptions,
     "trees": TreesOptions,
+    "boosting": BoostingOptions,
 }
 
 

@@ -1,10 +1,10 @@
-"""Extremely randomized trees (Geurts et al. 2006) as an encoder: latents are log probabilities of the classes.
+"""Extremely randomized trees (Geurts et al. 2006) and gradient boosting as encoders: latents are log-probabilities.
 
 Trees suit hand-made features of different units, such as statistics of wearables. scikit-learn fits the trees. Their
 tables have one shape, so that members can be stacked, saved and exported as in other encoders.
 
-Every stored tree is complete: node i leads to node 2i + 1 if the feature is at most the threshold, otherwise to 2i + 2.
-A leaf of scikit-learn's tree at a smaller depth is continued by nodes that always lead to 2i + 1.
+A window goes to the first child of a node if the feature is at most the threshold, otherwise to the second. In a tree
+of at most L leaves, nodes 0 to L − 1 are leaves, whose children are the leaf itself, and node L is the root.
 """
 
 from __future__ import annotations
@@ -12,18 +12,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import check_at_most, check_positive
+from ..errors import UserError, check_at_most, check_positive
 from .closed_form import Batches, ClosedFormEncoder, ClosedFormOptions
 from .stack import Size
 
 MIN_LEAF_WINDOWS = 5
+SHARE_OF_FEATURES = 0.2  # that are drawn for each split of a randomized tree
+BOOSTING: dict[str, Any] = {"max_features": 0.3, "l2_regularization": 1.0}
+BINS = 64  # intervals between the thresholds that boosting can use for a feature
+ABSENT_LOGIT = -1e4  # of boosting, for a class without training windows
 UNIFORM_SHARE = 0.02  # weight of the uniform distribution in the probabilities, so that their logarithms are finite
 
 
@@ -33,98 +37,215 @@ class TreesOptions(ClosedFormOptions):
 
     display_name = "randomized trees"
 
-    trees: int = 100
-    depth: int = 9  # maximum depth of a tree
+    trees: int = 50
+    leaves: int = 512  # maximum number of a tree
+    depth: int = 12  # maximum depth of a tree
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(self, "trees", "depth")
-        check_at_most(self, trees=10**4, depth=14)
+        if self.leaves < 2:
+            raise UserError(f"leaves is {self.leaves}; give at least 2")
+        check_at_most(self, trees=10**4, leaves=2**14, depth=64)
 
     def latent_dim(self, size: Size) -> int:
         return size.classes
 
+    def n_trees(self, size: Size) -> int:
+        return self.trees
+
     def member_bytes(self, size: Size, batch: int, itemsize: int) -> int:
-        tables = 4 * self.trees * (1 << self.depth) * (2 + size.classes)
-        return super().member_bytes(size, batch, itemsize) + itemsize * (tables + 4 * batch * self.trees)
+        trees = self.n_trees(size)
+        tables = 4 * trees * self.leaves * (8 + size.classes)
+        return super().member_bytes(size, batch, itemsize) + itemsize * (tables + 8 * batch * trees)
 
     def stack(self, size: Size, members: int, seeds: Sequence[int]) -> Trees:
-        return Trees(size, members, self.trees, self.depth)
+        return Trees(self, size, members)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoostingOptions(TreesOptions):
+    """Hyperparameters of `Boosting`; each of the `trees` steps adds a tree for every class, or one for two classes."""
+
+    display_name = "gradient boosting"
+
+    trees: int = 60
+    leaves: int = 10
+    depth: int = 6
+    learning_rate: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "learning_rate")
+
+    def n_trees(self, size: Size) -> int:
+        return self.trees * (size.classes if size.classes > 2 else 1)
+
+    def stack(self, size: Size, members: int, seeds: Sequence[int]) -> Boosting:
+        return Boosting(self, size, members)
 
 
 class Trees(ClosedFormEncoder):
-    feature: Tensor  # (P, T, 2^d − 1) index of each node's feature, float because integer buffers are not stacked
-    threshold: Tensor  # (P, T, 2^d − 1) threshold of each node
-    votes: Tensor  # (P, T, 2^d, K) shares of the classes in each leaf
+    """Stack of randomized trees as tables of T trees with N = 2L − 1 nodes."""
 
-    def __init__(self, size: Size, members: int, trees: int, depth: int) -> None:
+    feature: (
+        Tensor  # (P, T, N) index of the feature that a node compares, float because integer buffers are not stacked
+    )
+    threshold: Tensor  # (P, T, N)
+    child: Tensor  # (P, T, 2N) both children of node 0, both of node 1, …
+    value: Tensor  # (P, T, L, K) scores of the classes, whose mean over trees counts
+    offset: Tensor  # (P, K) scores before the first tree
+
+    def __init__(self, options: TreesOptions, size: Size, members: int) -> None:
         super().__init__(members, size.classes)
-        self.trees, self.depth = trees, depth
-        nodes = 2**depth - 1
+        self.options, trees, nodes = options, options.n_trees(size), 2 * options.leaves - 1
         self.register_buffer("feature", torch.zeros(members, trees, nodes))
         self.register_buffer("threshold", torch.zeros(members, trees, nodes))
-        self.register_buffer("votes", torch.full((members, trees, nodes + 1, size.classes), 1 / size.classes))
+        stump = torch.arange(nodes).repeat_interleave(2).clamp(max=options.leaves - 1)
+        stump[2 * options.leaves] = 0
+        self.register_buffer("child", stump.to(torch.get_default_dtype()).repeat(members, trees, 1))
+        self.register_buffer("value", torch.full((members, trees, options.leaves, size.classes), 1 / size.classes))
+        self.register_buffer("offset", torch.zeros(members, size.classes))
 
     def raw_latents(self, x: Tensor, members: slice = slice(None)) -> Tensor:
-        votes = self.votes[members]
-        count, classes = votes.shape[0], votes.shape[-1]
-        features, thresholds = (table[members].flatten(1) for table in (self.feature, self.threshold))  # (M, T · nodes)
-        values = x.flatten(2).expand(count, -1, -1)  # (M, B, D)
-        tree = torch.arange(self.trees, device=x.device)
-        node = torch.zeros(count, values.shape[1], self.trees, dtype=torch.int64, device=x.device)
-        for _ in range(self.depth):
-            index = (tree * (2**self.depth - 1) + node).flatten(1)
-            feature = features.gather(1, index).view_as(node).long()
-            is_above = values.gather(2, feature) > thresholds.gather(1, index).view_as(node)
-            node = 2 * node + 1 + is_above.long()
-        leaf = (tree * 2**self.depth + node - (2**self.depth - 1)).flatten(1)[..., None].expand(-1, -1, classes)
-        shares = votes.flatten(1, 2).gather(1, leaf).view(*node.shape, classes).mean(2)  # (M, B, K)
-        return ((1 - UNIFORM_SHARE) * shares + UNIFORM_SHARE / classes).log()
+        probabilities = self.probabilities(self.scores(x, members))
+        return ((1 - UNIFORM_SHARE) * probabilities + UNIFORM_SHARE / self.latent_dim).log()
+
+    def probabilities(self, scores: Tensor) -> Tensor:
+        """Return the probabilities of the classes (M, B, K)."""
+        return scores
+
+    def scores(self, x: Tensor, members: slice) -> Tensor:
+        """Return the offset plus the mean over trees of the values of the leaves that windows reach: (M, B, K)."""
+        value, offset = self.value[members], self.offset[members]
+        count, trees, leaves, classes = value.shape
+        feature, threshold, child = (table[members].flatten(1) for table in (self.feature, self.threshold, self.child))
+        rows = x.flatten(2).expand(count, -1, -1)  # (M, B, D)
+        tree = torch.arange(trees, device=x.device)
+        node = torch.full((count, rows.shape[1], trees), leaves, dtype=torch.int64, device=x.device)
+        for _ in range(self.options.depth):
+            place = (tree * (2 * leaves - 1) + node).flatten(1)
+            compared = rows.gather(2, feature.gather(1, place).view_as(node).long())
+            second = compared > threshold.gather(1, place).view_as(node)
+            node = child.gather(1, 2 * place + second.flatten(1).long()).view_as(node).long()
+        leaf = (tree * leaves + node).flatten(1)[..., None].expand(-1, -1, classes)
+        return value.flatten(1, 2).gather(1, leaf).view(*node.shape, classes).mean(2) + offset[:, None]
 
     def fit(self, members: Sequence[int], batches: Batches) -> None:
+        rows, y = (torch.cat(part).cpu().numpy() for part in zip(*batches(), strict=True))
+        fitted = self.fit_trees(rows.reshape(len(rows), -1).astype(np.float32), y)
+        tables = zip(*(tree.tabulate(self.options.leaves) for tree in fitted.trees), strict=True)
+        feature, threshold, child, of_present = (torch.from_numpy(np.stack(table)) for table in tables)
+        n, present = len(fitted.trees), torch.from_numpy(fitted.classes)
+        value = torch.zeros(n, self.options.leaves, self.latent_dim)
+        value[..., present] = of_present.to(value)
+        offset = torch.full((self.latent_dim,), fitted.absent)
+        offset[present] = torch.from_numpy(fitted.offset).to(offset)
+        for member in members:  # boosting has fewer trees than the tables if classes are absent
+            self.feature[member, :n] = feature.to(self.feature)
+            self.threshold[member, :n] = threshold.to(self.threshold)
+            self.child[member, :n] = child.to(self.child)
+            self.value[member, :n], self.value[member, n:] = value.to(self.value), 0
+            self.offset[member] = offset.to(self.offset)
+
+    def fit_trees(self, rows: NDArray[np.float32], y: NDArray[np.int64]) -> FittedTrees:
+        """Fit trees to features (n, D) and classes (n,)."""
         from sklearn.ensemble import ExtraTreesClassifier
 
-        rows, y = (torch.cat(part).cpu().numpy() for part in zip(*batches(), strict=True))
+        options = self.options
         forest = ExtraTreesClassifier(
-            self.trees, max_depth=self.depth, min_samples_leaf=MIN_LEAF_WINDOWS, class_weight="balanced", random_state=0
-        ).fit(rows.reshape(len(rows), -1).astype(np.float32), y)
-        tables = [tabulate_tree(estimator.tree_, self.depth) for estimator in forest.estimators_]
-        feature, threshold, shares = (torch.from_numpy(np.stack(table)) for table in zip(*tables, strict=True))
-        votes = torch.zeros(self.trees, 2**self.depth, self.latent_dim)  # 0 for classes without windows
-        votes[..., torch.from_numpy(forest.classes_)] = shares.to(votes)
-        for member in members:
-            self.feature[member] = feature.to(self.feature)
-            self.threshold[member] = threshold.to(self.threshold)
-            self.votes[member] = votes.to(self.votes)
+            options.trees, max_depth=options.depth, max_leaf_nodes=options.leaves, min_samples_leaf=MIN_LEAF_WINDOWS,
+            max_features=SHARE_OF_FEATURES, class_weight="balanced", random_state=0,
+        ).fit(rows, y)  # fmt: skip
+        trees = []
+        for tree in (estimator.tree_ for estimator in forest.estimators_):
+            votes = tree.value[:, 0] / tree.value[:, 0].sum(1, keepdims=True)
+            children = np.stack([tree.children_left, tree.children_right], 1)
+            trees.append(FittedTree(children, tree.feature, tree.threshold, votes))
+        return FittedTrees(trees, forest.classes_, np.zeros(len(forest.classes_)), absent=0.0)
 
     def fit_standardization(self, members: Sequence[int], raw: Tensor) -> Tensor:
-        """Return the raw latents in float64; log votes need no standardization."""
+        """Return the raw latents in float64; log-probabilities need no standardization."""
         return raw.double()
 
     def head(self) -> Tensor:
         return torch.eye(self.latent_dim, dtype=torch.float64)
 
 
-def tabulate_tree(tree: Any, depth: int) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float64]]:
-    """Return the features and thresholds (2^d − 1,) of the nodes of a tree, and the votes (2^d, K) of its leaves."""
-    nodes = 2**depth - 1
-    feature, threshold = np.zeros(nodes, np.int64), np.full(nodes, np.finfo(np.float32).max, np.float32)
-    votes = np.zeros((nodes + 1, tree.value.shape[2]))
-    queue = [(0, 0)]  # pairs of a node in scikit-learn's tree and its index in the complete tree
-    while queue:
-        node, index = queue.pop()
-        left, right = tree.children_left[node], tree.children_right[node]
-        if left == right:  # a leaf
-            while index < nodes:
-                index = 2 * index + 1
-            votes[index - nodes] = tree.value[node, 0] / tree.value[node, 0].sum()
-            continue
-        feature[index], threshold[index] = tree.feature[node], round_down(float(tree.threshold[node]))
-        queue += [(left, 2 * index + 1), (right, 2 * index + 2)]
-    return feature, threshold, votes
+class Boosting(Trees):
+    """Stack of histogram-based gradient boosting (Ke et al. 2017); scores are logits."""
+
+    options: BoostingOptions
+
+    def probabilities(self, scores: Tensor) -> Tensor:
+        return scores.softmax(-1)
+
+    def fit_trees(self, rows: NDArray[np.float32], y: NDArray[np.int64]) -> FittedTrees:
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
+        options, thresholds = self.options, find_thresholds(rows)
+        model = HistGradientBoostingClassifier(
+            max_iter=options.trees, max_depth=options.depth, max_leaf_nodes=options.leaves, **BOOSTING,
+            learning_rate=options.learning_rate, class_weight="balanced", early_stopping=False, random_state=0,
+        ).fit(count_thresholds(rows, thresholds), y)  # fmt: skip
+        classes, offset, n_trees = model.classes_, model._baseline_prediction.ravel(), self.value.shape[1]
+        trees = []
+        for place, predictor in ((k, one) for step in model._predictors for k, one in enumerate(step)):
+            nodes = predictor.nodes
+            value = np.zeros((len(nodes), len(classes)))
+            value[:, place + len(classes) - len(offset)] = (
+                nodes["value"] * n_trees
+            )  # of two classes, only the second has logits
+            children = np.stack([nodes["left"], nodes["right"]], 1).astype(np.int64)
+            own = thresholds[np.floor(nodes["num_threshold"]).astype(np.int64), nodes["feature_idx"]]
+            trees.append(FittedTree(children, nodes["feature_idx"], own, value))
+        return FittedTrees(trees, classes, np.pad(offset, (len(classes) - len(offset), 0)), absent=ABSENT_LOGIT)
 
 
-def round_down(value: float) -> np.float32:
-    """Return the largest float32 number ≤ value, so that comparisons with float32 features have equal results."""
-    rounded = np.float32(value)
-    return rounded if float(rounded) <= value else np.nextafter(rounded, np.float32(-math.inf))
+class FittedTree(NamedTuple):
+    """Tree of scikit-learn with n nodes, of which the first is the root, for the K classes of the training windows."""
+
+    children: NDArray[np.int64]  # (n, 2), equal if the node is a leaf
+    feature: NDArray[np.int64]  # (n,)
+    threshold: NDArray[np.float64]  # (n,)
+    value: NDArray[np.float64]  # (n, K)
+
+    def tabulate(self, leaves: int) -> tuple[NDArray[Any], ...]:
+        """Return features and thresholds (2L − 1,) and children (4L − 2,) of all nodes, and values (L, K) of leaves."""
+        is_leaf, nodes = self.children[:, 0] == self.children[:, 1], 2 * leaves - 1
+        place = np.where(is_leaf, is_leaf.cumsum() - 1, leaves + (~is_leaf).cumsum() - 1)
+        inner = place[~is_leaf]
+        feature, threshold = np.zeros(nodes, np.int64), np.full(nodes, np.finfo(np.float32).max, np.float32)
+        child, value = np.zeros((nodes, 2), np.int64), np.zeros((leaves, self.value.shape[1]))
+        feature[inner], threshold[inner] = self.feature[~is_leaf], round_down(self.threshold[~is_leaf])
+        child[:leaves] = np.arange(leaves)[:, None]
+        child[inner], value[place[is_leaf]] = place[self.children[~is_leaf]], self.value[is_leaf]
+        return feature, threshold, child.ravel(), value
+
+
+class FittedTrees(NamedTuple):
+    trees: list[FittedTree]
+    classes: NDArray[np.int64]  # (K,) that training windows have
+    offset: NDArray[np.float64]  # (K,) scores before the first tree
+    absent: float  # score of the other classes
+
+
+def find_thresholds(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the thresholds of boosting (BINS − 1, D), which are quantiles of features (n, D).
+
+    scikit-learn finds weighted quantiles one by one, which takes most of the time of its fit.
+    """
+    shares = np.arange(1, BINS) / BINS
+    return np.quantile(rows, shares, axis=0, method="lower").astype(np.float32)
+
+
+def count_thresholds(rows: NDArray[np.float32], thresholds: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return how many thresholds of its feature each value exceeds (n, D)."""
+    columns = [np.searchsorted(own, values) for own, values in zip(thresholds.T, rows.T, strict=True)]
+    return np.stack(columns, 1).astype(np.float64)
+
+
+def round_down(values: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Round down to float32, so that a float32 feature is at most the rounded threshold if it is at most the value."""
+    near = values.astype(np.float32)
+    return np.where(near <= values, near, np.nextafter(near, np.float32(-math.inf)))
