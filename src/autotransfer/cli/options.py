@@ -59,7 +59,7 @@ CUTTING_OPTIONS: dict[str, Any] = {  # reading and cutting of continuous recordi
     "offset": Annotated[Number, _cutting_option("Seconds from an event, or from the start, to the first window.")],
     "events": Annotated[
         Text,
-        _cutting_option("Classes of events, such as T1=left,T2=right; an event without class (T0=) ends the last."),
+        _cutting_option("Classes of events, such as T1=left,T2=right; T0= (no class) ends the previous event."),
     ],
     "pattern": Annotated[Text, _cutting_option("Pattern of file names, such as '{subject}/{session}_{class}_*.csv'.")],
     "sfreq": Annotated[Number, _cutting_option("Sampling rate in Hz, for files that do not state it (.csv).")],
@@ -67,7 +67,8 @@ CUTTING_OPTIONS: dict[str, Any] = {  # reading and cutting of continuous recordi
     "decimal": Decimal,
     "time_column": TimeColumn,
     "filter": Annotated[
-        Text, _cutting_option("Filter to apply before cutting, or of cut windows, in Hz, such as 5-45,notch:50.")
+        Text,
+        _cutting_option("Filter to apply in Hz, such as 5-45,notch:50; for cut windows, the one that was applied."),
     ],
 }
 

@@ -73,7 +73,7 @@ def run(
         Text, _search("Grid of censoring penalties: quick (default), core, paper, uncensored, or FILE.json.")
     ] = None,
     kinds: Annotated[
-        Text, _search("Subset of linear,trees,networks (default: all), or a signal type, which selects features.")
+        Text, _search("Subset of linear,trees,networks (default: all); or a signal type for its features, emg.")
     ] = None,
     hold_out: Annotated[Text, _search("Held-out unit: subject (default), session, or a column of the data.")] = None,
     folds: Annotated[Text, _search("Folds; all: one per subject (default for up to 20 subjects, else 10).")] = None,

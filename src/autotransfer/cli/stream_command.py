@@ -32,7 +32,7 @@ def stream(
     filter: Annotated[str, Option(help="Band in Hz, such as 5-45; auto: as for training; none: no filter.")] = "auto",
     notch: Annotated[list[float] | None, Option(help="Power-line frequency in Hz to remove; repeatable.")] = None,
     seconds: Annotated[Number, Option(help="Seconds to decode; default: until the source ends.")] = None,
-    session_file: Annotated[Path | None, Option("--session", help="State of the session: loaded, later saved.")] = None,
+    session_file: Annotated[Path | None, Option("--session", help="State file: loaded if it exists, saved.")] = None,
     adapt: Annotated[bool, Option("--adapt", help="Adapt to the subject's unlabeled windows.")] = False,
     by_position: Annotated[bool, Option("--by-position", help="Match channels by position instead of name.")] = False,
     rest: Annotated[Text, _event("Class that means no action, such as rest.")] = None,

@@ -43,7 +43,7 @@ class Ensemble:
         for index, candidate in enumerate(candidates):
             indices_by_key.setdefault(_stacking_key(candidate), []).append(index)
         self.stacks = [CandidateStack([candidates[index] for index in indices]) for indices in indices_by_key.values()]
-        self.stack_order = [index for indices in indices_by_key.values() for index in indices]  # of the candidates
+        self.stack_order = [index for indices in indices_by_key.values() for index in indices]  # indices of candidates
         ordered_weights = [weights[index] for index in self.stack_order]
         self.combination = (
             Combination(self.stacks, ordered_weights)

@@ -188,8 +188,9 @@ class Session:
     def label(self, window: object, y: object) -> None:
         """Take labels y of one or n raw windows. Later windows are predicted as after `calibrate`.
 
-        A window that is one of the last 48 predicted ones is used with its latents from that time. Any other counts as
-        the next window. Labels are used if every labeled class has at least as many labels as raised held-out scores.
+        A window that is one of the last 48 predicted ones is used with its latents from that time. Any other
+        window is processed as the next one. Labels take effect once every labeled class has a number of labels with
+        which calibration raised held-out scores.
         """
         windows, single = self._check(window)
         self._encode_pending()

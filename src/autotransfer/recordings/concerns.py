@@ -79,7 +79,7 @@ def find_concerns(study: Study) -> list[str]:
 
 
 def encode_optional(values: object, n: int, what: str, names: object) -> tuple[Ints, tuple[Label, ...]]:
-    """Return codes (N,) of labels, and the labels; unknown labels become one label for all windows."""
+    """Return codes (N,) of labels, and the labels; all windows get the label "all" if `values` is None."""
     if values is None:
         return np.zeros(n, np.int64), ("all",)
     codes, labels = encode(values, n, what, names)

@@ -208,8 +208,8 @@ def describe_estimate(choice: Choice) -> str:
     else:
         selection = "weights and the scale of confidences were estimated again without fits that held that subject out"
     return (
-        f"The model for the score of a subject was selected without scores of that subject: {selection}. The models "
-        "that were scored on other subjects were trained on that subject, so scores may be slightly too high."
+        f"The model for the score of a subject was selected without scores of that subject: {selection}. The "
+        "selection used scores of models that were trained on that subject, so scores may be slightly too high."
     )
 
 

@@ -39,7 +39,7 @@ class BestBaseline:
 
 
 def best_baseline(estimate: Mapping[str, float], baselines: Mapping[str, Mapping[str, float]]) -> BestBaseline | None:
-    """Return the best baseline; None if no baseline has a score of any subject that the delivered model has.
+    """Return the best baseline; None if no baseline shares a scored subject with the delivered model.
 
     estimate: scores of the delivered model by subject; baselines: scores by baseline and subject
     """

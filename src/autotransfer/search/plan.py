@@ -238,7 +238,7 @@ def _add_stages(plan: Plan, candidates: Candidates) -> Plan:
     unpenalized = [setting for setting in networks if setting.penalty is None]  # the reference is the first
     user_networks = unpenalized[:1] if options.encoder != DEFAULT_ENCODER else []
     families = [setting.family for setting in unpenalized]
-    # The main network of a family is its first network without a penalty other than the reference.
+    # The main network of a family is its first unpenalized network that is not the reference.
     main_networks = [s for k, s in enumerate(unpenalized) if k and families.index(s.family, 1) == k]
     main_networks = main_networks or unpenalized[len(user_networks) :]
     other_networks = [setting for setting in unpenalized if setting not in (*user_networks, *main_networks)]

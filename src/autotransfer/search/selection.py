@@ -55,7 +55,7 @@ def _find_uncensored(evidence: Evidence, indices: Sequence[int]) -> list[int]:
 
 
 def _fit_ensemble(evidence: Evidence, best: NamedSetting) -> EnsembleWeights:
-    """Return weights of the trained candidates. best: the only candidate, with weight 0, if all weights are 0."""
+    """Return weights of the trained candidates. best: returned alone, with weight 0, if all weights are 0."""
     candidates, trained = evidence.candidates, list(evidence.trained)
     uncensored = _find_uncensored(evidence, trained) or trained
 
