@@ -62,7 +62,7 @@ def few_linear_candidates() -> Iterator[None]:
     with (
         mock.patch.object(candidates, "SHRINKAGES", candidates.SHRINKAGES[:1]),
         mock.patch.object(candidates, "SIGNAL_AUGMENTATIONS", {}),
-        mock.patch.object(candidates, "TREE_REPRESENTATIONS", {}),
+        mock.patch.object(candidates, "TREES", ()),
         mock.patch.object(candidates, "RESPONSE_SECONDS", 0.0),
         mock.patch.object(candidates, "find_representations", return_value=[]),
     ):

@@ -35,7 +35,8 @@ def test_candidates_use_no_more_of_a_subject_than_allowed(name: str) -> None:
     assert {setting.adaptation for setting in found} == USED[name]
     assert found[0] == described(source="x").apply(at.Setting()), "the plain network comes first"
     assert len(set(found)) == len(found)
-    assert {one.family for one in found} == {"eegnet", "shallow", "features", "tangent", "templates", "evoked"}
+    general = {"features", "tangent", "tdar", "templates", "evoked"}
+    assert {one.family for one in found} == {"eegnet", "shallow"} | general
     names = [described(source="x").name_of(setting) for setting in found]
     assert len(set(names)) == len(names), "names are keys in choice.json"
 
@@ -49,20 +50,18 @@ def test_a_custom_encoder_replaces_eegnet() -> None:
 @pytest.mark.parametrize(
     ("options", "encoders"),
     [
-        ({"networks": "none"}, {"linear", "templates", "evoked", "trees"}),
+        ({"networks": "none"}, {"linear", "templates", "evoked", "trees", "boosting"}),
         ({"kinds": "linear"}, {"linear", "templates", "evoked"}),
         ({"kinds": "linear,statistics"}, {"linear", "templates"}),
-        ({"kinds": "trees,wearable"}, {"trees"}),
+        ({"kinds": "trees"}, {"trees", "boosting"}),
         ({"kinds": "networks"}, {"eegnet", "shallow"}),
         ({"encoder": "shallow", "kinds": "networks,linear"}, {"shallow", "linear", "templates", "evoked"}),
     ],
 )
 def test_families_that_were_not_asked_for_are_not_trained(options: dict[str, str], encoders: set[str]) -> None:
-    plain = tiny()
-    wearable = at.Recordings(plain.X, plain.y, plain.subject, sfreq=20.0, channels=["EDA", "BVP"])
-    wanted = wearable if "trees" in encoders else plain
+    wanted = signals("eeg", 30) if "trees" in encoders else tiny()  # trees need 17 samples
     made = find_candidates(Preparation(described(source="x", adaptation="zero-shot", **options), wanted))
-    assert {setting.encoder for setting in made.settings} == encoders - ({"evoked"} if wanted is wearable else set())
+    assert {setting.encoder for setting in made.settings} == encoders
 
 
 @pytest.mark.parametrize(
@@ -114,18 +113,29 @@ def test_representations_of_a_signal_are_added_to_general_ones(name: str) -> Non
     own = [setting for setting in forms if setting.family in special]
     assert {setting.center for setting in own} == {"none"} | ({name} - {"zero-shot"})
     assert len(own) == len(special) * len(SHRINKAGES) * len(USED[name])
-    assert not special & {setting.family for setting in linear_candidates(name, tiny())}
+    unknown = at.Recordings(muscles().X, muscles().y, muscles().subject, sfreq=100.0, channels=list("abcd"))
+    others = {setting.family for setting in linear_candidates(name, unknown)}
+    assert not special & others
+    assert others <= {setting.family for setting in forms}, "a signal removes no candidate"
+
+
+def test_unknown_signals_have_trees_and_all_general_features() -> None:
+    X = np.random.default_rng(0).standard_normal((12, 2, 300)).astype(np.float32)
+    unknown = at.Recordings(X, np.arange(12) % 2, np.arange(12) // 4, sfreq=100.0, channels=["x", "y"])
+    made = find_candidates(Preparation(described(source="x", adaptation="zero-shot", networks="none"), unknown))
+    assert {setting.encoder for setting in made.trees} == {"trees", "boosting"}
+    assert {"features", "tangent", "combined", "tdar", "bands", "templates"} == {one.family for one in made.linear}
 
 
 def test_model_families_are_named_by_signal_or_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def kinds(text: str, recordings: at.Recordings) -> list[str]:
         return [fields["represent"] for fields in find_representations(text, recordings)]
 
-    assert kinds("emg", tiny()) == [*SIGNAL_REPRESENTATIONS["emg"]]
-    assert kinds("tdpsd, other,hudgins", muscles()) == ["tdpsd", "hudgins"]
+    assert kinds("emg", tiny()) == ["tdar", *SIGNAL_REPRESENTATIONS["emg"]]
+    assert kinds("tdpsd, other,hudgins", muscles()) == ["combined", "tdar", "tdpsd", "hudgins"]
     assert kinds("emg,tangent", tiny()) == kinds("emg,emg", tiny()), "what any signal has is there already"
     named = {setting.family for setting in linear_candidates("zero-shot", muscles(), "ls4")}
-    assert named == {"features", "tangent", "templates", "ls4"}
+    assert named == {"features", "tangent", "templates", "combined", "tdar", "ls4"}
     with pytest.raises(UserError, match=r"unknown kind 'emgs'; choose from 'linear', .*'emg', .*'tdpsd'"):
         kinds("emgs", tiny())
 
@@ -134,6 +144,7 @@ def test_model_families_are_named_by_signal_or_one_by_one(monkeypatch: pytest.Mo
         min_samples = 50
 
     monkeypatch.setitem(REPRESENTATIONS, "reading", Reading)
+    monkeypatch.setattr("autotransfer.search.candidates.REPRESENTATIONS_OF_ALL", ())
     assert find_representations("reading", muscles()) == [], "nobody knows its constants"
     monkeypatch.setitem(CONSTANTS, "reading", lambda recordings: (float(recordings.n_channels),))
     assert find_representations("reading", muscles()) == [{"represent": "reading", "sfreq": 100.0, "constants": (4.0,)}]
@@ -162,8 +173,9 @@ def test_frequencies_are_those_of_the_stimuli_where_classes_are_named_after_them
 def test_window_length_decides_the_representations() -> None:
     long, short = (linear_candidates("transductive", signals("eeg", times)) for times in (300, 90))
     bands = {"bands", "fine_bands", "band_tangent", "rhythms"}
-    assert {one.family for one in long} == {"features", "tangent", "templates"} | bands
-    assert {one.family for one in short} == {"features", "tangent", "templates", "evoked"}
+    general = {"features", "tangent", "templates", "combined", "tdar"}
+    assert {one.family for one in long} == general | bands
+    assert {one.family for one in short} == general | {"evoked"}
     assert {(one.standardize, one.align) for one in short if one.family == "evoked"} == {
         ("train", "none"), ("none", "transductive"),
     }  # fmt: skip

@@ -254,6 +254,6 @@ def demo(
     if is_run(out):
         resume(out)
         return
-    # Few epochs need a high learning rate. Without `kinds`, MiniRocket would take as long as all other stages.
-    options = {"time": "85s", "networks": "main", "kinds": "statistics", "seeds": 1, "max_epochs": epochs, "lr": 1e-2}
+    # Few epochs need a high learning rate.
+    options = {"time": "85s", "networks": "main", "seeds": 1, "max_epochs": epochs, "lr": 1e-2}
     _start_or_print({"source": "watch"} | options, out)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -36,6 +36,7 @@ class TreesOptions(ClosedFormOptions):
     """Hyperparameters of `Trees`; `shrinkage` has no effect."""
 
     display_name = "randomized trees"
+    is_fitted_by_one_core: ClassVar[bool] = True
 
     trees: int = 50
     leaves: int = 512  # maximum number of a tree

@@ -43,22 +43,21 @@ DELAYED_CHANNELS = 16  # approximate number of channels with delayed copies, if 
 DELAY = 0.02  # seconds between delayed copies
 MAX_FEATURES = 4000  # features of a linear model, which inverts their covariance matrix
 
-# Usual representations of each signal, in addition to "features" and "tangent", which every signal has.
+# Linear models of every signal; each needs windows that are long enough.
+REPRESENTATIONS_OF_ALL = ("combined", "tdar", "bands")
+# Further representations of each signal, in addition to "features", "tangent" and REPRESENTATIONS_OF_ALL.
 SIGNAL_REPRESENTATIONS: dict[str, tuple[str, ...]] = {
-    "eeg": ("bands", "fine_bands", "band_tangent", "rhythms"),
-    "emg": ("tdar", "ls9", "tdpsd"),
-    "ecg": ("beats", "statistics", "minirocket"),
-    "wearable": ("statistics", "minirocket"),
+    "eeg": ("fine_bands", "band_tangent", "rhythms"),
+    "emg": ("ls9", "tdpsd"),
+    "ecg": ("beats",),
+    "wearable": (),
     "other": (),
 }
-# Representations for trees: a few hand-made features that interact.
-TREE_REPRESENTATIONS: dict[str, tuple[str, ...]] = {"ecg": ("beats", "statistics"), "wearable": ("statistics",)}
+TREES = ("trees", "boosting")  # encoders, fitted to the features of "combined"
 # Constants of representations as a function of the recordings; None if the recordings do not determine them.
 CONSTANTS: dict[str, Callable[[Recordings], tuple[float, ...] | None]] = {
     "rhythms": lambda recordings: stimulus_frequencies(recordings),
 }
-# MiniRocket sums over channels, which must have one unit: by window, or by training subjects if levels are informative.
-STANDARDIZATION: dict[str, dict[str, str]] = {"minirocket": {"wearable": "train", "other": "train"}}
 STIMULUS = re.compile(r"(\d+(?:\.\d+)?) ?hz", re.IGNORECASE)  # stimulus frequency in the name of a class
 HARMONICS = 3  # harmonics of each stimulus frequency
 RHYTHMS = range(6, 46)  # Hz, if class names contain no stimulus frequencies
@@ -89,12 +88,12 @@ class Candidates(NamedTuple):
     """Settings that a run may train on some recordings."""
 
     networks: list[Setting]  # the paper's network first; empty if no network is trained
-    linear: list[Setting]  # linear models that take seconds
-    slow: list[Setting]  # trees, and linear models that take minutes
+    linear: list[Setting]
+    trees: list[Setting]
 
     @property
     def settings(self) -> list[Setting]:
-        return [*self.networks, *self.linear, *self.slow]
+        return [*self.networks, *self.linear, *self.trees]
 
 
 def find_candidates(prepared: Preparation) -> Candidates:
@@ -109,23 +108,19 @@ def find_candidates(prepared: Preparation) -> Candidates:
         ridge = [setting.replace(shrinkage="auto") for setting in linear if setting.encoder == "linear"]
         return Candidates([], list(dict.fromkeys(ridge)), [])
     linear = linear if "linear" in families else []
-    slow = [
-        setting
-        for setting in linear_candidates(adaptation, recordings, options.kinds, slow=True)
-        if setting not in linear and ("trees" if setting.encoder == "trees" else "linear") in families
-    ]
+    trees = tree_candidates(adaptation, recordings) if "trees" in families else []
     networks = list[Setting]()
     if options.networks != "none" and "networks" in families:
         networks = network_candidates(options.settings(), recordings, adaptation, options.networks, options.encoder)
     elif options.encoder != DEFAULT_ENCODER:
         raise UserError(f"encoder is {shown(options.encoder)}, but no network is trained; leave encoder out")
     if options.constants:
-        networks, linear, slow = (
-            list(dict.fromkeys(map(options.with_constants, settings))) for settings in (networks, linear, slow)
+        networks, linear, trees = (
+            list(dict.fromkeys(map(options.with_constants, settings))) for settings in (networks, linear, trees)
         )
-    if not (networks or linear or slow):
+    if not (networks or linear or trees):
         raise UserError(f"kinds is {shown(options.kinds)}, and these recordings allow no such model; add linear")
-    return Candidates(networks, linear, slow)
+    return Candidates(networks, linear, trees)
 
 
 def network_candidates(
@@ -170,58 +165,52 @@ def find_signal(recordings: Recordings) -> str:
     return "wearable" if recordings.sfreq is not None and recordings.sfreq < MIN_ELECTRIC_SFREQ else "other"
 
 
-def linear_candidates(
-    adaptation: str, recordings: Recordings, kinds: str | None = None, *, slow: bool = False,
-) -> list[Setting]:  # fmt: skip
+def linear_candidates(adaptation: str, recordings: Recordings, kinds: str | None = None) -> list[Setting]:
     """Return linear models: zero-shot and, if the adaptation uses windows of new subjects, centered by subject.
 
-    kinds: see `find_representations`. slow: include representations that take minutes, and trees at the end.
+    kinds: see `find_representations`
     """
     lag = 1 if recordings.sfreq is None else max(1, round(DELAY * recordings.sfreq))
     copies = max(1, min(round(DELAYED_CHANNELS / recordings.n_channels), 1 + recordings.n_times // (4 * lag)))
     delays = {"delays": copies, "lag": lag} if copies > 1 else {}
     base: list[dict[str, Any]] = [LINEAR | {"represent": "features"}, LINEAR | {"represent": "tangent"} | delays]
-    by_signal = [LINEAR | fields for fields in find_representations(kinds, recordings, slow=slow)]
-    tree_names = {name for signal in _parse_kinds(kinds, recordings) for name in TREE_REPRESENTATIONS.get(signal, ())}
-    trees = [fields | {"encoder": "trees"} for fields in by_signal if slow and fields["represent"] in tree_names]
+    base += [LINEAR | fields for fields in find_representations(kinds, recordings)]
     templates: list[dict[str, Any]] = [{"encoder": "templates", "standardize": "train"}]
     if "eeg" in _parse_kinds(kinds, recordings) and _window_seconds(recordings) < RESPONSE_SECONDS:
         templates.append({"encoder": "evoked", "standardize": "train"})
-    if adaptation == "zero-shot":
-        linear = [*base, *templates, *by_signal]
-    else:
-
-        def center(settings: list[dict[str, Any]]) -> list[dict[str, Any]]:
-            return [fields | {"center": adaptation} for fields in settings]
-
-        aligned = [fields | {"standardize": "none", "align": adaptation} for fields in templates]
-        linear = [*base, *center(base), *templates, *aligned, *by_signal, *center(by_signal)]
-        trees += center(trees)
+    linear = [*base[:2], *templates, *base[2:]]
+    if adaptation != "zero-shot":
+        linear += [fields | {"center": adaptation} for fields in base]
+        linear += [fields | {"standardize": "none", "align": adaptation} for fields in templates]
     small = [s for s in linear if s["encoder"] != "linear" or _n_features(s, recordings) <= MAX_FEATURES]
-    shrunk = [fields | {"shrinkage": shrinkage} for fields in small for shrinkage in SHRINKAGES]
-    return [Setting(**fields) for fields in (*shrunk, *trees)]
+    return [Setting(**fields | {"shrinkage": shrinkage}) for fields in small for shrinkage in SHRINKAGES]
 
 
-def find_representations(kinds: str | None, recordings: Recordings, *, slow: bool = False) -> list[dict[str, Any]]:
-    """Return representations for the recordings, as fields of settings.
+def tree_candidates(adaptation: str, recordings: Recordings) -> list[Setting]:
+    """Return trees: zero-shot and, if the adaptation uses windows of new subjects, centered by subject."""
+    if not _is_suitable("combined", recordings):
+        return []
+    centers = ["none"] if adaptation == "zero-shot" else ["none", adaptation]
+    features = {"represent": "combined", "standardize": "none"}
+    return [Setting(encoder=encoder, center=center, **features) for center in centers for encoder in TREES]
 
-    kinds: signals and representations, separated by commas; by default, the signal of the recordings. slow: include
-    representations that take minutes.
+
+def find_representations(kinds: str | None, recordings: Recordings) -> list[dict[str, Any]]:
+    """Return the representations of all signals and of the named ones, as fields of settings.
+
+    kinds: signals and representations, separated by commas; by default, the signal of the recordings
     """
-    by_name: dict[str, dict[str, Any]] = {}
+    names: dict[str, None] = dict.fromkeys(name for name in REPRESENTATIONS_OF_ALL if _is_suitable(name, recordings))
     for kind in _parse_kinds(kinds, recordings):
         if kind in SIGNAL_REPRESENTATIONS:
-            names = [name for name in SIGNAL_REPRESENTATIONS[kind] if slow or not REPRESENTATIONS[name].is_slow]
-            names = [name for name in names if name not in by_name and _is_suitable(name, recordings)]
+            names |= dict.fromkeys(name for name in SIGNAL_REPRESENTATIONS[kind] if _is_suitable(name, recordings))
         elif kind in REPRESENTATIONS:
-            names = [kind]
+            names[kind] = None
         else:
             choices = ", ".join(map(repr, (*FAMILIES, *SIGNAL_REPRESENTATIONS, *REPRESENTATIONS)))
             raise UserError(f"unknown kind {shown(kind)}; choose from {choices}, several with commas")
-        for name in names:
-            if (fields := _representation_fields(name, recordings)) is not None:
-                by_name[name] = fields
-    return [fields for name, fields in by_name.items() if name not in ("features", "tangent")]
+    fields = (_representation_fields(name, recordings) for name in names if name not in ("features", "tangent"))
+    return [one for one in fields if one is not None]
 
 
 def _parse_kinds(kinds: str | None, recordings: Recordings) -> list[str]:
@@ -241,18 +230,16 @@ def _representation_fields(name: str, recordings: Recordings) -> dict[str, Any] 
     required = {field: values[field] for field in representation.required_fields}
     if recordings.n_times < representation.min_samples or None in required.values():
         return None
-    by_signal = STANDARDIZATION.get(name)
-    standardize = {} if by_signal is None else {"standardize": by_signal.get(find_signal(recordings), "trial")}
-    return {"represent": name} | standardize | required
+    return {"represent": name} | required
 
 
 def _is_suitable(name: str, recordings: Recordings) -> bool:
-    """Return whether windows are long enough for a representation and, if slow, at least as many as its features."""
-    fields, representation = _representation_fields(name, recordings), representation_class(name)
-    if fields is None or _window_seconds(recordings) < representation.min_seconds:
+    """Return whether windows are long enough for a representation."""
+    fields = _representation_fields(name, recordings)
+    if fields is None or _window_seconds(recordings) < representation_class(name).min_seconds:
         return False
     try:
-        return _n_features(LINEAR | fields, recordings) <= recordings.n_windows or not representation.is_slow
+        return _n_features(LINEAR | fields, recordings) > 0
     except UserError:  # the sampling rate is too low for the frequencies of the representation
         return False
 

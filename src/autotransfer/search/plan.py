@@ -1,8 +1,8 @@
 """Plan of a run: its stages, in order, and the fits of each stage.
 
-The plan depends only on options and recordings. Linear models come first, because they take seconds. A network of each
-family follows, because averaging models of different families raises scores most. Other networks, further seeds and
-penalties come last. A dry run prints the plan, and `procedure` performs it until the time limit.
+The plan depends only on options and recordings. Linear models and trees come first, because they take seconds. A
+network of each family follows, because averaging models of different families raises scores most. Other networks,
+further seeds and penalties come last. A dry run prints the plan, and `procedure` performs it until the time limit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..runs.run import Run, Tell, check_unused
 from ..settings import Setting
 from ..training.train import check_jobs
 from ..words import clock, count
-from .candidates import Candidates, find_candidates, shortlist_key
+from .candidates import TREES, Candidates, find_candidates, shortlist_key
 from .held_out import SHORTLIST_PER_METHOD
 
 PLAN = "plan.json"
@@ -171,7 +171,7 @@ def describe_fits(plan: Plan) -> str:
             f"then at most {plan.n_candidates} candidates on {plan.n_folds} folds with {seeds}"
         )
     settings = list(dict.fromkeys(s for stage in plan.stages for s in stage.settings))
-    n_trees = sum(s.encoder == "trees" for s in settings)
+    n_trees = sum(s.encoder in TREES for s in settings)
     n_linear = sum(s.network.is_closed_form for s in settings) - n_trees
     numbers = ((n_linear, "linear model"), (n_trees, "tree ensemble"))
     linear = " and ".join(count(n, noun) for n, noun in numbers if n)
@@ -228,7 +228,7 @@ def make_plan(prepared: Preparation) -> Plan:
 
 def _add_stages(plan: Plan, candidates: Candidates) -> Plan:
     """Return the plan with stages that end with interim results. Two linear models give a result within a minute."""
-    networks, linear, slow = candidates
+    networks, linear, trees = candidates
     options, (first, *further) = plan.options, plan.options.all_seeds
     by_family: dict[str, Setting] = {}  # the first setting of each family, if possible with the adaptation of the run
     for setting in sorted(linear, key=lambda setting: setting.adaptation != options.adaptation):
@@ -250,8 +250,10 @@ def _add_stages(plan: Plan, candidates: Candidates) -> Plan:
     stages = [_linear_stage("two linear models", first_linear, options)] if first_linear else []
     stages += [replace(network_stage(setting, first), ignores_time_limit=True) for setting in user_networks]
     stages += [_linear_stage("other linear models", other_linear, options)] if other_linear else []
+    for encoder in TREES:
+        of_encoder = [setting for setting in trees if setting.encoder == encoder]
+        stages += [Stage.from_settings(of_encoder[0].network.display_name, of_encoder, [first])] if of_encoder else []
     stages += [network_stage(setting, first) for setting in main_networks]
-    stages += [Stage.from_settings("trees and slower linear models", slow, [first])] if slow else []
     stages += [network_stage(setting, first) for setting in other_networks]
     stages += [network_stage(setting, seed) for seed in further for setting in repeated_networks]
     penalized: dict[str, list[Setting]] = {}

@@ -11,12 +11,15 @@ of linear models are packed, evaluated and stored as populations of networks are
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from ..jobs import Job
+from ..machine import count_cores, limit_threads
 from ..model.closed_form import ClosedFormEncoder, ClosedFormOptions
 from ..model.encoders import Encoders
 from ..recordings.chunks import row_chunks
@@ -47,10 +50,21 @@ class ClosedFormTrainer(Trainer):
         for group, job in enumerate(self.groups.jobs):
             groups.setdefault(job.fold.train.tobytes(), []).append(group)
         group_of_member = self.groups.group_of_member.tolist()
-        for equal_groups in groups.values():
-            members = [member for member, group in enumerate(group_of_member) if group in equal_groups]
-            self._fit_members(equal_groups[0], members)
+        fits = [
+            (equal_groups[0], [member for member, group in enumerate(group_of_member) if group in equal_groups])
+            for equal_groups in groups.values()
+        ]
+        if not self.jobs[0].setting.network.is_fitted_by_one_core:
+            for fit in fits:
+                self._fit_members(*fit)
+            return
+        # The number of OpenMP threads is a property of the thread that starts them.
+        pool = ThreadPoolExecutor(count_cores(), initializer=threadpool_limits, initargs=(1, "openmp"))
+        with limit_threads(1), pool:
+            for finished in [pool.submit(self._fit_members, *fit) for fit in fits]:
+                finished.result()
 
+    @torch.no_grad()
     def _fit_members(self, group: int, members: list[int]) -> None:
         """Fit members that share the training rows of a group."""
         net, prepared = cast(ClosedFormEncoder, self.net), self.prepared.get_group(group)

@@ -10,7 +10,7 @@ import torch
 
 from ..errors import UserError, shown
 from ..jobs import Job
-from ..machine import available_memory
+from ..machine import available_memory, count_cores
 from ..model.encoders import Encoders, encoder_options
 from ..preprocessing import Preprocessing
 from ..recordings import Recordings
@@ -94,6 +94,7 @@ def pack(
             largest = max(member_bytes(recordings, jobs[position], dtype, encoders) for position in positions)
             size = max(1, int(MEMORY_SHARE * free_memory(device)) // largest)
             size = min(size, CPU_LIMIT) if device.type == "cpu" else size
+            size = min(size, count_cores()) if jobs[positions[0]].setting.network.is_fitted_by_one_core else size
         else:
             size = int(limit)
         n_busy_workers = max(1, round(workers * len(positions) / len(jobs)))
