@@ -15,7 +15,7 @@ from .printed import PrintedOptions
 
 @dataclass(frozen=True, kw_only=True)
 class CriticOptions(PrintedOptions):
-    """Options of every method with a critic; if `as_printed`, the critic has the learning rate of the encoder."""
+    """Options of methods with a critic; if `as_printed`, the critic has the learning rate of the encoder."""
 
     critic_lr: float | None = 1e-2  # ten times the encoder's default, to follow the encoder; None: the encoder's rate
     critic_steps: int = 1  # critic updates per main step
