@@ -1,7 +1,7 @@
 """Batch normalization, ELU, average pooling and dropout in one kernel, and dropout from keys.
 
-The kernel computes BatchNorm, elu_pool, drop_units and, optionally, square_pool. These functions are called one after
-another if there are no kernels, and in tests.
+The kernel computes BatchNorm, elu_pool, drop_units and, optionally, square_pool. Without kernels the encoders call
+these functions one after another.
 """
 
 from __future__ import annotations
