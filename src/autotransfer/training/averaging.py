@@ -24,7 +24,7 @@ class WeightAverage:
 
     def __init__(self, values: Tensor, start: Tensor) -> None:
         self.values = values  # (P, n)
-        self.start = start  # (P,) steps after which averaging begins; inf for members with another checkpoint
+        self.start = start  # (P,) number of steps before averaging begins; inf for members with another checkpoint
 
     @classmethod
     def from_settings(cls, settings: Sequence[Setting], groups: MemberGroups, flat: FlatParameters) -> Self | None:

@@ -30,7 +30,8 @@ class Leakage:
         return (self.accuracy - self.chance) / (1 - self.chance)
 
     def __str__(self) -> str:
-        return f"subject read with {score(self.accuracy)} (chance {score(self.chance)}), at least {self.bits:.2f} bits"
+        accuracy = f"subject predicted with accuracy {score(self.accuracy)} (chance {score(self.chance)})"
+        return f"{accuracy}, at least {self.bits:.2f} bits"
 
 
 def leakage(z: Any, s: Any, *, folds: int = 5, seed: int = 0) -> Leakage:

@@ -44,7 +44,7 @@ def free_memory(device: torch.device) -> int:
 def free_values_per_window(
     recordings: Recordings, device: torch.device, dtype: torch.dtype, preprocessing: Preprocessing
 ) -> float:
-    """Return how many more values per window fit on the device; negative if windows and training do not fit."""
+    """Return the number of further values per window that fit on the device; negative if the windows do not fit."""
     channels, times = preprocessing.shape(recordings.n_channels, recordings.n_times)
     size = max(channels * times, recordings.n_channels * recordings.n_times)
     return MEMORY_SHARE * free_memory(device) / (recordings.n_windows * dtype.itemsize) - size
@@ -66,7 +66,7 @@ def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders:
 
 
 def program_of(recordings: Recordings, job: Job) -> tuple[object, ...]:
-    """Return the key of a job's program, which is equal for jobs that can be stacked."""
+    """Return a key that is equal for jobs of one program, which can be stacked."""
     setting, train = job.setting, job.fold.train
     return (
         setting.encoder, *setting.network.program(recordings.sfreq), setting.preprocessing, setting.augmentation,
@@ -97,7 +97,7 @@ def pack(
         else:
             size = int(limit)
         n_busy_workers = max(1, round(workers * len(positions) / len(jobs)))
-        # Populations have equal sizes. Full populations would leave a small last population.
+        # Populations have equal sizes, because full populations would leave a small last population.
         count = max(-(-len(positions) // size), min(n_busy_workers, len(positions)))
         edges = [len(positions) * i // count for i in range(count + 1)]
         populations += [positions[start:stop] for start, stop in pairwise(edges)]

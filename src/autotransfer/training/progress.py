@@ -57,7 +57,7 @@ class Progress:
         self.scores = list[float]()  # validation scores of finished fits
         self.epochs_done = 0  # number of finished epochs of all fits together
         self.final_note = ""  # note of the line that was printed after all epochs
-        self.first_epoch: tuple[float, int] | None = None  # seconds, and `epochs_done`, after the first epoch
+        self.first_epoch: tuple[float, int] | None = None  # elapsed seconds and `epochs_done` after the first epoch
         self.bar: Any = None
 
     def __enter__(self) -> Progress:

@@ -1,6 +1,6 @@
 """All windows of a data set, in memory after the transforms that all folds share, or raw in their file.
 
-`prepared` applies the transforms that depend on the fold. Only `preprocessing` knows what transforms do.
+`prepared` applies the transforms that depend on the fold.
 """
 
 from __future__ import annotations
@@ -49,9 +49,8 @@ class Windows:
         self.n_applied = 0  # number of transforms applied to X
         self.precomputed: tuple[int, Tensor] | None = None  # number of applied transforms, and all windows after them
         self.sums: Tensor | None = None  # (N, n_sums) or, without edges, (N, 1 + kernel)
-        self.standardized: StandardizedWindows | None = (
-            None  # if only the levels that `append_scale` appends depend on the fold
-        )
+        # None unless only the constant channels that `append_scale` appends depend on the fold
+        self.standardized: StandardizedWindows | None = None
         self.chunks = list(window_chunks(recordings.X))
         if not in_memory:
             self.X = recordings.X
@@ -59,7 +58,7 @@ class Windows:
         if preprocessing.n_until_representation:
             self.precomputed = self.n_applied, self.X = compute_representation(recordings, preprocessing, device, dtype)
         else:
-            # Contiguous, because `gather_windows` reads rows of channels
+            # `gather_windows` needs contiguous windows.
             self.X = recordings.X.to(device=device, dtype=dtype).contiguous()
         if preprocessing.n_shared_by_folds > self.n_applied:
             transform = partial(
@@ -95,9 +94,9 @@ class Windows:
 
 
 def prepare_windows(recordings: Recordings, job: Job, *, device: torch.device, dtype: torch.dtype) -> Windows:
-    """Return the windows for a job and all jobs of its program, in a file if the memory of the device is too small.
+    """Return the windows for all jobs of a job's program, in a file if the memory of the device is too small.
 
-    Populations with equal preprocessing share the windows, which `recordings` caches until `release_windows`.
+    Populations with equal preprocessing share the windows, which are cached until `release_windows`.
     """
     preprocessing = job.setting.preprocessing
     kernel = job.setting.network.moments_kernel(recordings.sfreq)
@@ -107,7 +106,7 @@ def prepare_windows(recordings: Recordings, job: Job, *, device: torch.device, d
     key = (preprocessing, kernel, str(device), dtype)
     cache: dict[Any, Windows] = recordings.derived.setdefault("windows", {})
     if key not in cache:
-        while len(cache) >= MAX_CACHED:  # populations of one preprocessing are consecutive
+        while len(cache) >= MAX_CACHED:  # consecutive populations mostly have equal preprocessing
             del cache[next(iter(cache))]
         size = math.prod(preprocessing.shape(recordings.n_channels, recordings.n_times))
         # numbers of values per window
@@ -137,7 +136,7 @@ def _yields_standardized(preprocessing: Preprocessing) -> bool:
 
 
 def _has_edges(size: int, kernel: int) -> bool:
-    """Return whether sums of edges are tabulated, too: the table must not be larger than the windows."""
+    """Return whether to tabulate sums of edges, with which the table must not be larger than the windows."""
     return n_sums(kernel) <= size
 
 
