@@ -4,7 +4,7 @@ MiniRocket (Dempster et al. 2021) has 84 kernels of nine weights, six of −1 an
 sum of a few channels, with several dilations. Thresholds are quantiles of the convolved training windows; no labels are
 used. Unlike in the paper, all kernels pad with zeros, and channels and quantiles are equal in every fit.
 
-MiniRocket is slow, because it is computed for each fold, and other representations are computed once for all folds.
+MiniRocket is slow, because it is computed for each fold, whereas other representations are computed once.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from .base import Representation, apply_in_chunks
 WEIGHTS = 9
 KERNELS = tuple(combinations(range(WEIGHTS), 3))  # positions of the weight 2
 MAX_DILATIONS = 4
-THRESHOLDS = 3  # number per kernel
-MAX_CHANNELS = 9  # per kernel
+THRESHOLDS = 3  # number of thresholds per kernel
+MAX_CHANNELS = 9  # largest number of channels per kernel
 EXAMPLES = 128  # number of training windows for the thresholds
 GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
 
