@@ -1,7 +1,7 @@
 """Triton kernels on the B×B pairs of rows of a batch, launched by `pairs`. The import needs Triton.
 
-Masks are bytes. If several masks share one matrix of distances, axis 1 of the grid counts members and axis 2 the masks
-of a member, so that kernels are not compiled again if these numbers change.
+Masks are bytes. If several masks share one matrix of distances, axis 1 of the grid is the member and axis 2 the mask of
+the member, so that kernels are not compiled again if these numbers change.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def score_matrices(d2, beta, mask, kernel, weights, sums, sizes, rows, BY_ROW: t
 
 @triton.jit
 def _sum_masked(mask, x):
-    """Sum the masked rows of x; x is split in two parts, because factors are rounded to 11 bits."""
+    """Sum the masked rows of x; x is split into two parts, because tensor cores round factors to 11 bits."""
     high = (x.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
     return tl.dot(mask, high, tl.dot(mask, x - high, input_precision="tf32"), input_precision="tf32")
 

@@ -32,7 +32,7 @@ def find_groups(context: Tensor, nuisance: Tensor, min_rows: int) -> tuple[Tenso
     labels = Argument(context, context.shape, torch.int64), Argument(nuisance, context.shape, torch.int64)
     sizes = torch.empty(members, rows, dtype=torch.int32, device=context.device)
     valid = torch.empty(members, rows, dtype=torch.bool, device=context.device)
-    # Separate tensors, because a kernel is compiled again for an address that is not a multiple of 16.
+    # The masks are separate tensors, because a kernel is compiled again for an address that is not a multiple of 16.
     masks = [torch.empty(members, rows, rows, dtype=torch.bool, device=context.device) for _ in range(2)]
     row_counts = [torch.empty(members, rows, device=context.device) for _ in range(3)]
     grid, block = (members * rows,), tile(rows)
