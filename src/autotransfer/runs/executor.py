@@ -145,7 +145,7 @@ class LocalExecutor:
             bar.add_outcome(outcome)
 
     def _is_late(self, bar: Progress, epoch_seconds: float) -> bool:
-        """Return whether the next epoch, or the stage at its current pace, would end after the time limit."""
+        """Return whether the next epoch, or the stage at its current speed, would end after the time limit."""
         seconds_left, spent = self.until - time.monotonic() - epoch_seconds, time.perf_counter() - bar.start
         is_known = math.isfinite(bar.seconds_needed) and spent > PACE_KNOWN_AFTER * (spent + seconds_left)
         return seconds_left < 0 or (is_known and bar.seconds_needed > seconds_left)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # Ctrl-C, a scheduler, a terminal that closes
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # sent by Ctrl-C, by a scheduler, and by a terminal that closes
 
 
 class StopSignal(BaseException):
