@@ -57,7 +57,7 @@ class Fold:
 
     @property
     def held_out(self) -> tuple[Rows, Rows]:
-        """Return validation and test windows in the order of their first windows, which swapping does not change."""
+        """Return validation and test windows in the order of their first windows, equal for the swapped fold."""
         sets = (self.validation, self.test)
         first, second = sorted(sets, key=lambda rows: (len(rows) == 0, rows[0] if len(rows) else 0))
         return first, second
@@ -271,7 +271,7 @@ def unscored_subjects(recordings: Recordings) -> list[str]:
 
 
 def check_subjects(recordings: Recordings) -> None:
-    """Raise if every window has its own subject."""
+    """Raise if every window has a different subject."""
     if recordings.n_subjects == recordings.n_windows:
         raise UserError(
             f"each of the {recordings.n_windows} windows has a different subject; "

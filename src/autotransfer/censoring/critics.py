@@ -48,7 +48,7 @@ class MLP(nn.Module):
         self.weight2, self.bias2 = draw(3, hidden, outputs, hidden), draw(4, hidden, outputs)
 
     def forward(self, x: Tensor, *, frozen: bool) -> Tensor:
-        """Map x (P, B, inputs) to (P, B, outputs); if `frozen`, parameters get no gradient."""
+        """Map x (P, B, inputs) to (P, B, outputs); if `frozen`, parameters have no gradient."""
 
         def layer(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
             if frozen:

@@ -47,7 +47,7 @@ class TermRule(NamedTuple):
 MODES: dict[str, tuple[TermRule, ...]] = {
     "marginal": (TermRule(+1, parts=1, part=0, by_class=False),),  # z ⟂ s
     "conditional": (TermRule(+1, parts=1, part=0, by_class=True),),  # z ⟂ s given y
-    "complementary": (  # z1 ⟂ s, z2 keeps s
+    "complementary": (  # z1 ⟂ s, z2 depends on s
         TermRule(+1, parts=2, part=0, by_class=False),
         TermRule(-1, parts=2, part=1, by_class=False),
     ),

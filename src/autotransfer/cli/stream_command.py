@@ -89,7 +89,7 @@ def _decode(
     session: Session, source: str, sfreq: float | None, detector: dict[str, Any] | None, make_sink: Callable[[], Sink],
     session_file: Path | None, seconds: float | None, options: dict[str, Any],
 ) -> None:  # fmt: skip
-    """Decode a source until it ends, detect events if `detector` has options, and save the session to a file."""
+    """Decode a source until it ends, detect events if `detector` is given, and save the session to a file."""
     from ..person.events import EventDetector, parse_debounce
     from ..person.stream.run import Stream
     from ..person.stream.source import open_source

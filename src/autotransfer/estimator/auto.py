@@ -36,7 +36,7 @@ class AutoTransferClassifier(RunEstimator, WindowClassifier):
         "eegnet", "shallow", or a factory (n_channels, n_times) -> nn.Module that maps windows to latent features.
     adaptation : str, optional
         Unlabeled windows of a new subject that the model uses: "zero-shot" (no windows), "online" (earlier windows),
-        "transductive" (all windows), or "none" (as the settings of the grid say).
+        "transductive" (all windows), or "none" (settings of the grid without changes).
     metric : str, optional
         Metric of the run and of `score`: "balanced_accuracy", "f1", "auc", "kappa" or "accuracy".
     folds : int or "all", optional

@@ -22,7 +22,7 @@ from .loading import CONTIGUOUS, STRIDED, Argument, load_kernels
 MAX_TILE_SIDE = 64  # largest side of a matrix that fits into one tile
 PROGRAMS = 4096  # number of programs of one warp that keep a GPU busy
 MAX_LAUNCH_TAPS = 64  # largest number of filter taps per launch
-MAX_SOLVE_ROWS = 128  # rows of the largest matrix that one program holds
+MAX_SOLVE_ROWS = 128  # number of rows of the largest matrix for one program
 
 
 @dataclass(frozen=True, eq=False)

@@ -168,7 +168,7 @@ class _WeightedKernelSum(torch.autograd.Function):
 def pairwise_distances(z: Tensor) -> Tensor:
     """Return squared distances |z_i − z_j|² of points near the origin, (P, B, D) -> (P, B, B), 0 on the diagonal.
 
-    One matrix product gives lengths and inner products, so results are exact distances of rounded points.
+    Lengths and inner products are results of one matrix product, so distances are exact for rounded points.
     """
     return apply_one(_Distances, z)
 

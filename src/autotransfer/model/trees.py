@@ -1,7 +1,7 @@
 """Extremely randomized trees (Geurts et al. 2006) and gradient boosting as encoders: latents are log-probabilities.
 
-Trees suit features of different units, such as statistics of wearables. scikit-learn fits the trees. Fitted trees are
-stored as tables of one shape, so that members can be stacked, saved and exported as members of other encoders are.
+Trees are suitable for features with different units, such as statistics of wearables. scikit-learn fits the trees.
+Fitted trees are stored as tables of one shape, so that members can be stacked, saved and exported.
 
 A window goes to the first child of a node if the feature is at most the threshold, otherwise to the second. In a tree
 of at most L leaves, nodes 0 to L − 1 are leaves, whose children are the leaf itself, and node L is the root.

@@ -1,4 +1,4 @@
-"""Euclidean alignment (He & Wu 2020): windows are multiplied by R^{-1/2}, R the mean covariance of windows.
+"""Euclidean alignment (He & Wu 2020): windows are multiplied by R^{-1/2}, where R is the mean covariance of windows.
 
     transductive   all windows of the subject
     online         all windows of a training subject; for a new subject a prior and the windows up to the current window

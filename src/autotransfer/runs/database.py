@@ -1,4 +1,4 @@
-"""Run database: an SQLite file with the jobs, results and facts of a run, which are written at once."""
+"""Run database: an SQLite file with the jobs, results and facts of a run."""
 
 from __future__ import annotations
 

@@ -34,11 +34,11 @@ RULES = ("plain", "balanced", "cautious")
 PRIORS = (2.0, 8.0, 32.0)  # weights of the prior in windows, compared on held-out subjects
 FORGETTING = (0.0, 0.01)  # values of `forgetting`, compared on held-out subjects
 MAX_PRIOR = 1e6
-MAX_DISTANCE = 2.0  # largest distance from the center of windows that change δ, relative to training windows
+MAX_DISTANCE = 2.0  # multiple of the largest distance in training beyond which windows do not change δ
 TINY = 1e-12
 
 Floats = NDArray[np.float64]
-CenteringState = dict[str, Floats]  # sums over the windows of one subject, or of several on leading axes
+CenteringState = dict[str, Floats]  # sums over the windows of one subject, or of several subjects on leading axes
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Linear models fitted in closed form: linear discriminant analysis with a shrunk covariance.
+"""Trainer of linear models in closed form, by linear discriminant analysis with a shrunk covariance.
 
-Classes are equally likely, as in balanced accuracy, and normal with a common covariance:
+Classes are modeled as equally likely, as in balanced accuracy, and normal with a common covariance:
 
     logit_k = μ_kᵀ Σ⁻¹ z − ½ μ_kᵀ Σ⁻¹ μ_k        Σ = (1 − a) S + a (tr(S)/D) I
 
@@ -34,7 +34,7 @@ def make_population(jobs: Sequence[Job], windows: Windows, encoders: Encoders | 
 
 
 class ClosedFormTrainer(Trainer):
-    """Population of linear models that are fitted in the first epoch without steps."""
+    """Population of linear models, which are fitted in the first epoch instead of training steps."""
 
     @torch.no_grad()
     def train_epoch(self) -> None:
@@ -46,7 +46,7 @@ class ClosedFormTrainer(Trainer):
         for group, job in enumerate(self.groups.jobs):
             groups.setdefault(job.fold.train.tobytes(), []).append(group)
         group_of_member = self.groups.group_of_member.tolist()
-        for equal_groups in groups.values():
+        for equal_groups in groups.values():  # groups with equal training rows
             members = [member for member, group in enumerate(group_of_member) if group in equal_groups]
             self._fit_members(equal_groups[0], members)
 

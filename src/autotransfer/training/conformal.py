@@ -67,7 +67,7 @@ class Thresholds:
 
     @classmethod
     def fit(cls, y: Sequence[ClassIds], probability: Sequence[Floats]) -> Thresholds | None:
-        """Fit thresholds to true classes (n_k,) and probabilities (n_k, C) of held-out subjects; None for too few."""
+        """Fit thresholds to classes (n_k,) and probabilities (n_k, C) of each held-out subject; None for too few."""
         if len(y) < MIN_SUBJECTS:
             return None
         thresholds, covered = coverage_curves(y, probability)

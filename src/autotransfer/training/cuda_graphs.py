@@ -28,7 +28,7 @@ class GraphFunction:
     """
 
     def __init__(self, function: Callable[[], None], *, uses_graph: bool) -> None:
-        # The object of a bound method refers to this object. A strong reference back would delay freeing of the graph.
+        # A strong reference to the object of a bound method would make a cycle, which delays the release of memory.
         self._reference: Callable[[], Callable[[], None] | None]
         self._reference = weakref.WeakMethod(function) if ismethod(function) else lambda: function
         self.uses_graph = uses_graph

@@ -14,7 +14,7 @@ from ..machine import available_memory
 from ..model.encoders import Encoders, encoder_options
 from ..preprocessing import Preprocessing
 from ..recordings import Recordings
-from .evaluation import CHUNK
+from .evaluation import CHUNK, HISTORY_COLUMNS
 from .members import size_of
 
 CPU_LIMIT = 64  # members of a population on a CPU; larger stacks are not faster
@@ -56,13 +56,13 @@ def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders:
     batch = min(setting.training.batch_size, len(job.fold.train))
     network = encoder_options(setting.encoder, setting.network, encoders)
     signals = network.member_bytes(size, batch, dtype.itemsize)
-    # If a step transforms windows or computes their moments, it makes 5 temporary copies, as measured.
+    # A step that transforms windows or computes their moments makes 5 temporary copies, according to measurements.
     preprocessing = setting.preprocessing
     is_transformed = preprocessing.is_applied_each_step or not preprocessing.has_cached_moments or setting.augmentation
     prepared = 5 * batch * size.channels * size.times if is_transformed else 0
     censor = 0 if setting.penalty is None else 16 * batch * batch
     log_probs = 3 * (len(job.fold.validation) + len(job.fold.test) + CHUNK) * recordings.n_classes
-    return signals + dtype.itemsize * (prepared + censor + log_probs) + 8 * 6 * setting.max_epochs
+    return signals + dtype.itemsize * (prepared + censor + log_probs) + 8 * len(HISTORY_COLUMNS) * setting.max_epochs
 
 
 def program_of(recordings: Recordings, job: Job) -> tuple[object, ...]:

@@ -84,10 +84,10 @@ class Windows:
         n_constant = self.preprocessing.n_constant_channels(recordings.n_channels, recordings.n_times)
         for rows in self.chunks:
             x = windows(rows)
-            signals, levels = torch.split(x.double(), [x.shape[-2] - n_constant, n_constant], -2)
+            signals, constants = torch.split(x.double(), [x.shape[-2] - n_constant, n_constant], -2)
             sums = lag_sums(signals, self.kernel)
             if n_constant:  # the sums of constant channels need no products
-                sums = sums + constant_sums(levels[..., 0], x.shape[-1], self.kernel)[..., : 1 + self.kernel]
+                sums = sums + constant_sums(constants[..., 0], x.shape[-1], self.kernel)[..., : 1 + self.kernel]
             sums = sums.to(self.dtype)
             parts.append(torch.cat([sums, edge_sums(x, self.kernel)], -1) if edges else sums)
         return torch.cat(parts)
@@ -131,7 +131,7 @@ def release_windows(recordings: Recordings) -> None:
 
 
 def _yields_standardized(preprocessing: Preprocessing) -> bool:
-    """Return whether only the shift, scale and appended levels of windows depend on the fold."""
+    """Return whether only shift, scale and the constant channels of `append_scale` depend on the fold."""
     return preprocessing.transforms[preprocessing.n_shared_by_folds :] == (Standardize("train"), AppendScale())
 
 

@@ -2,7 +2,7 @@
 
 MiniRocket (Dempster et al. 2021) has 84 kernels of nine weights, six of −1 and three of 2. A kernel is applied to the
 sum of a few channels, with several dilations. Thresholds are quantiles of the convolved training windows; no labels are
-used. Unlike in the paper, all kernels pad with zeros, and channels and quantiles are equal in every fit.
+used. Unlike in the paper, windows are padded with zeros, and channels and quantiles are equal in every fit.
 
 MiniRocket is slow, because it is computed for each fold, whereas other representations are computed once.
 """

@@ -33,7 +33,7 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 LAGS = (1, 2, 4, 8)
 HIGH_PEAK = 0.5  # minimum height of a high maximum above the mean, in standard deviations
 N_FEATURES = 26  # per channel
-MAX_CORRELATION = 0.999  # so that Fisher's z of identical channels is finite
+MAX_CORRELATION = 0.999  # limit of correlations, so that Fisher's z of identical channels is finite
 MIN_VARIANCE = 1e-12  # smallest variance of frequencies that is not a rounding error
 
 
