@@ -69,7 +69,7 @@ CUTTING_OPTIONS: dict[str, Any] = {  # reading and cutting of continuous recordi
     "time_column": TimeColumn,
     "filter": Annotated[
         Text,
-        _cutting_option("Band and notch filter in Hz, such as 5-45,notch:50; windows: the earlier filter."),
+        _cutting_option("Filter in Hz, such as 5-45,notch:50; for windows, the filter that was applied to them."),
     ],
 }
 
