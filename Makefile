@@ -1,10 +1,10 @@
-# Two commands on a fresh machine: `make demo` and `make test`. Nothing else needs to be installed first.
+# `make demo` and `make test` need only Python and make. They create a virtual environment and install all packages.
 VENV   ?= .venv
 PYTHON ?= python3
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --constraint constraints.txt
-# Tests run side by side, so each takes one thread; a run on its own takes all cores. Some start processes, which would
-# compile the package again and again if no bytecode were kept. Neighbors stay together: they share what is made once.
+# Two processes run tests, with one thread each. Bytecode is written, because tests start many Python processes.
+# worksteal keeps neighboring tests in one process, because they share fixtures.
 TEST   := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .PHONY: demo test suite test-slow sanitize coverage check bench bench-gpu docs clean
@@ -13,7 +13,7 @@ demo: $(VENV)/.core
 	$(BIN)/autotransfer demo
 	$(BIN)/autotransfer export demo-run --format onnx
 
-# Types are checked while the first tests run: mypy has use for one core alone.
+# mypy uses one core, so it runs in parallel to the first tests.
 test: lint
 	@$(MAKE) --no-print-directory --jobs 2 types suite
 
@@ -23,12 +23,12 @@ suite: $(VENV)/.dev
 test-slow: $(VENV)/.dev
 	$(TEST) -m "slow or faults"
 
-# The kernels in C under sanitizers, for SECONDS in each build that this machine can run.
+# Run the C kernels under sanitizers, for SECONDS in each build that this machine can run.
 SECONDS ?= 60
 sanitize: $(VENV)/.dev
 	AUTOTRANSFER_SANITIZE=$(SECONDS) $(BIN)/python -m pytest -m slow tests/test_sanitize.py
 
-# The suite once more under coverage, then one figure. Each process keeps its own file until they are combined.
+# Run the tests and print the total coverage. Every process writes a file .coverage.*, which `coverage report` needs.
 coverage: $(VENV)/.dev
 	rm -f .coverage .coverage.*
 	$(TEST) --cov --cov-report=
@@ -60,7 +60,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 
-# What an installation is made from. It compiles the kernels again if one of these has changed.
+# If one of these files has changed, the package is installed again, which compiles the kernels.
 BUILT_FROM := pyproject.toml constraints.txt setup.py src/autotransfer/cpu/kernels.c
 
 $(VENV)/.core: $(BUILT_FROM) | $(VENV)/bin/python

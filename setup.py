@@ -1,7 +1,7 @@
-"""Compile kernels.c into one plain shared library per instruction set, if there is a compiler.
+"""Compile kernels.c into one shared library per instruction set, if there is a compiler.
 
-The libraries do not use Python's C interface, so one wheel per platform serves every version of Python. Windows has no
-kernels: PyTorch computes there, as it does wherever compiling fails.
+The libraries do not use Python's C interface, so one wheel per platform serves every version of Python. On Windows, and
+if compilation fails, there are no kernels, and torch operations are used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FLAGS = (
     "-pthread",
 )  # fmt: skip
 IS_X86 = platform.machine() in ("x86_64", "AMD64")
-# The extensions of each set are those that PyTorch looks for before it uses the set. ARM always has NEON.
+# PyTorch uses an instruction set if the processor has these extensions. ARM needs no flags for NEON.
 INSTRUCTION_SETS: dict[str, tuple[str, ...]] = {"plain": ()}
 if IS_X86:
     INSTRUCTION_SETS["avx2"] = "-mavx2", "-mfma"
@@ -31,14 +31,14 @@ class BuildLibraries(build_ext):
 
     def finalize_options(self) -> None:
         super().finalize_options()
-        self.parallel = None  # one source, so one object file: the libraries are built one after the other
+        self.parallel = None  # the libraries share one object file, so they are built one after the other
 
     def get_ext_filename(self, fullname: str) -> str:
         return os.path.join(*fullname.split(".")) + ".so"
 
 
 class TaggedWheel(bdist_wheel):
-    """A wheel for every version of Python 3 on its platform."""
+    """Wheel for every version of Python 3 on one platform."""
 
     def get_tag(self) -> tuple[str, str, str]:
         return "py3", "none", super().get_tag()[2]

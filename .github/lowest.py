@@ -1,4 +1,4 @@
-"""Print the lowest versions that pyproject.toml allows, as constraints for pip: .github/lowest.py [EXTRA...]."""
+"""Print the lowest allowed versions of dependencies as constraints for pip. Usage: .github/lowest.py [EXTRA...]."""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
-"""Measure timings as ratios within one run with python -m benchmarks."""
+"""Benchmarks: timings (python -m benchmarks), baselines, and the tables of results (python -m benchmarks.results)."""
 
 import autotransfer  # noqa: F401  is imported before torch, because it sets options of torch's allocator

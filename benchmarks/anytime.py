@@ -45,7 +45,7 @@ def build_last_scores(data: str, machine: str, choice: Choice) -> list[dict[str,
 
 
 def limit_costs(folder: Path) -> str:
-    """Return what a time limit costs in one sentence, from anytime.csv and last_scores.csv."""
+    """Return the effect of a time limit on scores in one sentence, from anytime.csv and last_scores.csv."""
     results, last = read_scores(folder, "anytime"), read_scores(folder, "last_scores")
     scores = last.set_index(["data", "subject", "machine"])["score"].unstack("machine").dropna()
     difference = estimate_mean(scores[LIMITED] - scores[FULL])

@@ -46,7 +46,7 @@ from .inference import (
 )
 from .markdown import bold_best, join_words, markdown
 
-LABELS = 5  # of each class
+LABELS = 5  # number of labels of each class
 SELECTED = "\\*"  # marks rows whose baseline was selected on the same scores, which favors the baseline
 
 
@@ -55,7 +55,7 @@ class Confirmation:
     """Scores of one version on data sets that had not been used in its development."""
 
     results: Path
-    name: str  # folder
+    name: str  # name of the folder
     version: str
     commit: str
     seeds: int
@@ -280,10 +280,10 @@ def by_set(folder: Path) -> str:
         for dataset in datasets:
             c = confirmations[dataset]
             all_baselines = c.baselines(dataset)
-            kinds: list[Callable[[Baseline], bool]] = [
+            conditions: list[Callable[[Baseline], bool]] = [
                 c.is_own, lambda b: b.kind == "generic", lambda b: b.kind == "specialist"
             ]  # fmt: skip
-            best = [select_best(filter(keep, all_baselines)) for keep in kinds]
+            best = [select_best(filter(keep, all_baselines)) for keep in conditions]
             ours = set_means(c.ours)[dataset]
             cells = bold_best([*(b.mean if b else None for b in best), ours])
             named = [f"{cell} {b.name}" if b else cell for cell, b in zip(cells[1:3], best[1:], strict=True)]
@@ -293,7 +293,7 @@ def by_set(folder: Path) -> str:
     return markdown([*heads, "AutoTransfer"], rows)
 
 
-COUNTED = {  # adaptation -> which baselines are counted -> sources, and whether all of them use all windows
+COUNTED = {  # adaptation -> name of a set of baselines -> sources of the baselines; empty: all sources
     "zero-shot": {
         "of the same run": ("{run}",),
         "and LDA, pyRiemann and features of the signal": ("{run}", "libraries", "set_means"),
@@ -323,7 +323,7 @@ def counted(folder: Path) -> str:
 
 
 def _keep(c: Confirmation, adaptation: str, sources: tuple[str, ...]) -> Callable[[Baseline], bool]:
-    """Return whether a baseline is counted: all if there are no sources."""
+    """Return a function that tells whether a baseline is counted. sources: names of sources; empty: all sources."""
     kept = {source.format(run=f"run {c.name}") for source in sources}
     return lambda b: not kept or (b.source in kept and b.is_transductive == (adaptation == "transductive"))
 
@@ -349,13 +349,13 @@ def _p_of_sets(gaps: Differences) -> float:
 
 
 def equivalent(folder: Path) -> str:
-    """Return equivalence tests of penalties versus none."""
+    """Return equivalence tests of candidates with penalties versus candidates without penalties."""
     first = read_confirmations(folder)[0]
     return equivalence_table({name: claim(first) for name, claim in PENALTIES.items()})
 
 
 def harmed(folder: Path) -> str:
-    """Return the shares of subjects who lose or gain by each step."""
+    """Return the shares of subjects whose score decreases or increases by each step."""
     steps: dict[str, Claim] = {
         "AutoTransfer instead of the best baseline of the run": CLAIMS[VERSUS_RUN],
         "all windows at once": CLAIMS[ALL_WINDOWS],
@@ -374,7 +374,7 @@ def harmed(folder: Path) -> str:
 
 
 def clear_losses(folder: Path) -> str:
-    """Return one sentence on sessions that lose clearly, beside those that lose more than HARM."""
+    """Return a sentence with the shares of replays that lose clearly, and that lose more than HARM."""
     second = read_confirmations(folder)[1]
     rows = read_scores(folder / second.name, "replay")
     tested = rows[(rows["method"] == "adapted") & (rows["loses"] != "")]
@@ -436,7 +436,7 @@ def _panel(
     title: str, ends: tuple[str, str], before: Mapping[str, float], after: Mapping[str, float], gains: Differences,
     own: Mapping[str, float] | None = None, *, paired: bool = True,
 ) -> Gain:  # fmt: skip
-    """Return a panel. Without paired differences of subjects it does not say how many lose."""
+    """Return a panel. paired: whether scores are paired by subject, so that the panel states the share that loses."""
     mean, (lose, gain) = mean_over_both(gains), harm_rates(gains)
     assert mean.interval is not None
     low, high = mean.interval

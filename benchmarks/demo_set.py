@@ -21,8 +21,8 @@ def draw_rows(y: np.ndarray, subject: np.ndarray, session: np.ndarray) -> np.nda
     draw = np.random.default_rng(SEED)
     rows = []
     for person in np.sort(draw.choice(np.unique(subject), SUBJECTS, replace=False)):
-        own = np.flatnonzero(subject == person)
-        first = own[session[own] == session[own].min()]
+        subject_rows = np.flatnonzero(subject == person)
+        first = subject_rows[session[subject_rows] == session[subject_rows].min()]  # rows of the first session
         rows += [draw.choice(first[y[first] == label], WINDOWS, replace=False) for label in np.unique(y)]
     return np.sort(np.concatenate(rows))
 

@@ -9,8 +9,8 @@ from html import escape
 from pathlib import Path
 
 WIDTH = 860  # pixels
-# These colors are legible on light and on dark pages: the figure has no background.
-MIDDLE, SEA, EMBER = "#6e7781", "#2f7fd1", "#d9622b"
+# The figure has no background, so its colors are legible on light and on dark pages.
+GREY, BLUE, ORANGE = "#6e7781", "#2f7fd1", "#d9622b"
 
 
 def write_figure(folder: Path, name: str, drawing: str, alt: str) -> str:
@@ -56,27 +56,27 @@ def draw_gains(panels: Sequence[Gain], names: Mapping[str, str], notes: Sequence
         def x(value: float, start: float = start) -> float:
             return start + (value - low) / (high - low) * wide
 
-        parts += [_text(start, 42, panel.title, "start", bold=True, color=SEA)]
-        parts += [_ring(start + 5, 56, MIDDLE), _text(start + 14, 60, panel.ends[0], "start")]
-        parts += [_dot(start + 5, 72, SEA), _text(start + 14, 76, panel.ends[1], "start")]
+        parts += [_text(start, 42, panel.title, "start", bold=True, color=BLUE)]
+        parts += [_ring(start + 5, 56, GREY), _text(start + 14, 60, panel.ends[0], "start")]
+        parts += [_dot(start + 5, 72, BLUE), _text(start + 14, 76, panel.ends[1], "start")]
         for tick in (0.4, 0.6, 0.8, 1.0):
-            parts += [_line(x(tick), top, x(tick), bottom, MIDDLE, 0.3)]
+            parts += [_line(x(tick), top, x(tick), bottom, GREY, 0.3)]
             parts += [_text(x(tick), bottom + 15, f"{tick:.1f}", "middle")]
         for k, dataset in enumerate(names):
             if dataset not in panel.before or dataset not in panel.after:
                 continue
             y, first, last = top + row * (k + 0.5), panel.before[dataset], panel.after[dataset]
-            color = SEA if last >= first else EMBER
+            color = BLUE if last >= first else ORANGE
             parts += [_line(x(first), y, x(last), y, color, 3)]
-            parts += [_ring(x(first), y, MIDDLE), _dot(x(last), y, color)]
+            parts += [_ring(x(first), y, GREY), _dot(x(last), y, color)]
             if panel.third and dataset in panel.third[1]:
                 other = panel.third[1][dataset]
-                parts += [_line(x(other), y - 6, x(other), y + 6, EMBER, 2)]
+                parts += [_line(x(other), y - 6, x(other), y + 6, ORANGE, 2)]
         for k, note in enumerate(panel.notes):
-            parts.append(_text(start, bottom + 40 + 17 * k, note, "start", bold=not k, color=MIDDLE if k else SEA))
+            parts.append(_text(start, bottom + 40 + 17 * k, note, "start", bold=not k, color=GREY if k else BLUE))
         if panel.third:
             y = bottom + 40 + 17 * len(panel.notes)
-            parts += [_line(start + 4, y - 10, start + 4, y + 2, EMBER, 2)]
+            parts += [_line(start + 4, y - 10, start + 4, y + 2, ORANGE, 2)]
             parts += [_text(start + 12, y, panel.third[0], "start")]
     height = bottom + 40 + 17 * (1 + len(notes))
     return _drawing(parts, height)
@@ -84,7 +84,7 @@ def draw_gains(panels: Sequence[Gain], names: Mapping[str, str], notes: Sequence
 
 @dataclass(frozen=True)
 class Arrow:
-    """A labeled arrow from one point (x, y) to another."""
+    """Arrow with a label, from one point (x, y) to another."""
 
     label: str
     start: tuple[float, float]
@@ -97,24 +97,24 @@ def draw_arrows(panels: Mapping[str, Sequence[Arrow]], x_label: str, y_label: st
     points = [point for arrows in panels.values() for arrow in arrows for point in (arrow.start, arrow.end)]
     ranges = [(min(values), max(values)) for values in zip(*points, strict=True)]
     parts = [_text(left, top + size + 36, x_label, "start"), _text(left, 14, y_label, "start")]
-    for place, (title, arrows) in enumerate(panels.items()):
-        origin = left + place * (size + gap)
+    for column, (title, arrows) in enumerate(panels.items()):
+        origin = left + column * (size + gap)
 
         def at(point: tuple[float, float], origin: float = origin) -> tuple[float, float]:
             shares = [(v - low) / (high - low) for v, (low, high) in zip(point, ranges, strict=True)]
             return origin + shares[0] * (size - 60), top + (1 - shares[1]) * size
 
-        parts.append(_text(origin + size / 2, 14, title, "middle", bold=True, color=SEA))
+        parts.append(_text(origin + size / 2, 14, title, "middle", bold=True, color=BLUE))
         (low_x, high_x), (low_y, high_y) = ranges
         x0, base = at((0.0, 0.0))[0], top + size + 16
-        parts.append(_line(*at((low_x, 0.0)), *at((high_x, 0.0)), MIDDLE, 0.5))
-        parts.append(_line(x0, top, x0, top + size, MIDDLE, 0.5))
+        parts.append(_line(*at((low_x, 0.0)), *at((high_x, 0.0)), GREY, 0.5))
+        parts.append(_line(x0, top, x0, top + size, GREY, 0.5))
         parts += [_text(at((low_x, 0.0))[0], base, f"{low_x:+.2f}", "start"), _text(x0, base, "0", "middle")]
         for v in (low_y, 0.0, high_y):
             parts.append(_text(origin - 6, at((0.0, v))[1] + 4, f"{v:+.2f}" if v else "0", "end"))
         for arrow in arrows:
             start, end = at(arrow.start), at(arrow.end)
-            parts += [_line(*start, *end, SEA, 1), _ring(*start, MIDDLE), _dot(*end, SEA)]
+            parts += [_line(*start, *end, BLUE, 1), _ring(*start, GREY), _dot(*end, BLUE)]
             parts.append(_text(end[0] + 6, end[1] + 4, arrow.label, "start"))
     return _drawing(parts, top + size + 46)
 
@@ -141,5 +141,5 @@ def _drawing(parts: list[str], height: float) -> str:
     inside = "\n".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" font-family="sans-serif" '
-        f'font-size="12" fill="{MIDDLE}">\n{inside}\n</svg>\n'
+        f'font-size="12" fill="{GREY}">\n{inside}\n</svg>\n'
     )

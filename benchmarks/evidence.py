@@ -2,7 +2,7 @@
 
 A CSV in FOLDER/baselines has the columns dataset, baseline, adaptation, subject and score, and optionally seed and kind
 ("generic", the default, or "specialist": built for one signal). An empty subject stands for the mean over all subjects
-of the data set. Every page counts each CSV in this folder, so adding a file is all that a new baseline needs.
+of the data set. All pages include every CSV in this folder, so a new baseline needs only a file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RUN_COLUMNS = ["data", "adaptation", "version", "subject", "score", "first", "st
                "time", "seeds"]  # fmt: skip
 OWN_CASES = ("zero_shot", "windows", "session", "all_windows", "before", "calibrated", "own")  # first words of cases
 FIRST_RUN_BASELINES = ("shrinkage LDA", "tangent space, LDA")  # baselines that every run of version 0.1.0 fitted
-USABLE = {  # adaptation -> adaptations of the baselines that may use as much of the subject
+USABLE = {  # adaptation -> adaptations of baselines that use the same or less data of the subject
     "zero-shot": ("zero-shot",),
     "transductive": ("transductive", "zero-shot"),
 }
@@ -111,14 +111,13 @@ def _rows_of_runs(folder: Path) -> Iterator[pd.DataFrame]:
     runs = read_scores(folder, "default_runs")
     baselines = [name for name in runs if name not in RUN_COLUMNS]
     keys = ["data", "adaptation", "subject"]
-    long = runs[[*keys, *baselines]].melt(
-        keys, var_name="baseline", value_name="score"
-    )  # a run has those of its signal
+    # A run has only the scores of baselines for its signal.
+    long = runs[[*keys, *baselines]].melt(keys, var_name="baseline", value_name="score")
     long["score"] = pd.to_numeric(long["score"], errors="coerce")
     yield long.dropna(subset="score").rename(columns={"data": "dataset"}).assign(source="run default")
     stages = read_scores(folder, "first_stage").rename(columns={"data": "dataset", "case": "baseline"})
-    own = stages["baseline"].str.split().str[0].isin(OWN_CASES)
-    yield stages[~own].assign(adaptation="zero-shot", source="run first stage")
+    is_own = stages["baseline"].str.split().str[0].isin(OWN_CASES)
+    yield stages[~is_own].assign(adaptation="zero-shot", source="run first stage")
 
 
 def read_scores(folder: Path, name: str) -> pd.DataFrame:
@@ -127,7 +126,7 @@ def read_scores(folder: Path, name: str) -> pd.DataFrame:
 
 
 def scores_by(table: pd.DataFrame, *columns: str) -> dict[str, Any]:
-    """Return scores, averaged over seeds, as nested dictionaries by these columns."""
+    """Return scores, averaged over seeds, as nested dictionaries whose keys are values of these columns."""
     nested: dict[str, Any] = {}
     if len(table):
         means = table.groupby(list(columns), sort=False)["score"].mean()

@@ -30,10 +30,10 @@ from .shallow import TRANSDUCTIVE, ZERO_SHOT, Array, Classes, Predictions, Task,
 
 Predict = Callable[[Task], Predictions]
 
-GROUPS = ("HTD", "LS4", "LS9", "TDPSD", "TDAR")  # of LibEMG; its other groups score no higher or take minutes
-KERNELS = 10_000  # of MiniRocket, as published
-STRENGTHS = np.logspace(-3, 3, 10)  # of ridge regression, as published
-BANDS = ((6, 45), (12, 45), (18, 45))  # Hz, of the filter banks: a stimulus and its harmonics, from low to high
+GROUPS = ("HTD", "LS4", "LS9", "TDPSD", "TDAR")  # groups of LibEMG; other groups do not score higher or take minutes
+KERNELS = 10_000  # number of kernels of MiniRocket, as published
+STRENGTHS = np.logspace(-3, 3, 10)  # strengths of ridge regression, as published
+BANDS = ((6, 45), (12, 45), (18, 45))  # bands of the filter bank in Hz
 WEIGHTS = [number**-1.25 + 0.25 for number in range(1, len(BANDS) + 1)]  # weights of the bands, as published
 
 

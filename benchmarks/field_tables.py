@@ -47,7 +47,7 @@ def ahead(folder: Path) -> str:
 
 
 def best_of_all(folder: Path) -> str:
-    """Return AutoTransfer minus the best baseline of each set, by which baselines are counted."""
+    """Return AutoTransfer minus the best baseline of each set, for several sets of baselines."""
     counted: dict[str, Callable[[Baseline], bool]] = {
         "of the run": lambda b: b.source == "run default",
         "of the run and the field": lambda b: b.source in ("run default", "field"),
@@ -66,7 +66,7 @@ def best_of_all(folder: Path) -> str:
 def gaps(folder: Path) -> str:
     """Return AutoTransfer minus each baseline of other libraries."""
     rows: dict[str, list[str]] = {}
-    for place, adaptation in enumerate(ADAPTATIONS):
+    for index, adaptation in enumerate(ADAPTATIONS):
         ours, by_name = read_runs(folder)[adaptation], dict[str, Differences]()
         for dataset in ours:
             for b in collect_baselines(folder, dataset, adaptation):
@@ -75,7 +75,7 @@ def gaps(folder: Path) -> str:
                     by_name[name] = {**by_name.get(name, {}), dataset: b.subtract_from(ours[dataset])}
         for name, differences in by_name.items():
             cells = [format_sets_ahead(differences), str(mean_over_data(differences))]
-            rows.setdefault(name, ["–"] * 4)[2 * place : 2 * place + 2] = cells
+            rows.setdefault(name, ["–"] * 4)[2 * index : 2 * index + 2] = cells
     heads = [f"{head}, {adaptation}" for adaptation in ADAPTATIONS for head in ("sets ahead", "difference")]
     return markdown(["AutoTransfer minus", *heads], [[name, *cells] for name, cells in sorted(rows.items())])
 

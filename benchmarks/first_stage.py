@@ -117,11 +117,11 @@ def five_label_outliers(folder: Path) -> str:
     sheets = data_sheets(folder)
     one = [data for data in both.index if sheets.loc[data, "one_recording"]]
     named = [f"{data} ({score(both.loc[data, 'other'])} → {score(both.loc[data, 'ours'])})" for data in one]
-    rest = both.drop(index=one)
+    others = both.drop(index=one)
     return (
         f"The mean for five labels contains {join_words(named)}, where labeled and scored windows are from one "
         f"uninterrupted recording. Without {'them' if len(one) > 1 else 'it'} five labels add "
-        f"{estimate_mean(rest['ours'] - rest['other'])} over {len(rest)} data sets.\n"
+        f"{estimate_mean(others['ours'] - others['other'])} over {len(others)} data sets.\n"
     )
 
 

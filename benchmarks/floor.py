@@ -40,26 +40,26 @@ class Floor(NamedTuple):
 def member_step(channels: int, times: int, batch: int, classes: int = 4) -> Floor:
     """Return the number of operations and bytes of a step.
 
-    R windows of a batch, C channels, T times, F = 16 filters, T' = T/4 after the first pool.
+    Let R be the number of windows in a batch, C channels, T times, F = 16 filters, and T' = T/4.
 
-    Multiply-adds, each 2 operations, forward:  F·C·R·T  channels,  F·K·R·T  times (K taps, a direct filter),
-    F·16·R·T'  second times,  F·F·R·T'  pointwise,  D·classes·R  classifier. The backward
-    pass needs the same number for the weights and, except for channels, for the signal: in total 2 and 3 times as many.
+    A multiply-add is 2 operations. The forward pass has F·C·R·T multiply-adds for channels, F·K·R·T for temporal
+    filters of K taps, F·16·R·T' for the second temporal filters, F·F·R·T' for pointwise filters, and D·classes·R for
+    the classifier. The backward pass has as many for the weights and, except for channels, for the signal.
 
-    Floats through memory if all elementwise operations are fused: the window twice (both passes); the filtered signal,
-    F·R·T, six times (written, read to normalize, twice to differentiate the normalization, its gradient written and
-    read); both signals at T' six times; a parameter seven times (AdamW: gradient, and value, first and second moment
-    each read and written). A CPU can be faster than this floor, because caches are not counted.
+    If all elementwise operations are fused, the window is read twice. The filtered signal (F·R·T floats) moves six
+    times: it is written, read to normalize, read twice for the gradient of the normalization, and its gradient is
+    written and read. Both signals of length T' move six times, and parameters seven times in AdamW. A CPU can be faster
+    than this floor, because caches are not counted.
     """
     short = times // FIRST_POOL
     latent = LATENT * (short // min(SECOND_POOL, short))
     positions, pooled = batch * times, batch * short
     by_channel = WIDE * channels * positions
-    rest = WIDE * KERNEL * positions + WIDE * SECOND_KERNEL * pooled + LATENT * WIDE * pooled + latent * classes * batch
+    other = WIDE * KERNEL * positions + (WIDE * SECOND_KERNEL + LATENT * WIDE) * pooled + latent * classes * batch
     parameters = FILTERS * KERNEL + WIDE * (channels + SECOND_KERNEL + LATENT) + classes * (latent + 1)
     parameters += 2 * (FILTERS + WIDE + LATENT)
     floats = 2 * channels * positions + 6 * (WIDE * positions + (WIDE + LATENT) * pooled) + 7 * parameters
-    return Floor(2.0 * (2 * by_channel + 3 * rest), float(FLOAT * floats))
+    return Floor(2.0 * (2 * by_channel + 3 * other), float(FLOAT * floats))
 
 
 def build_product_step(shape: tuple[int, int, int], device: str) -> Step:

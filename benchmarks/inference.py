@@ -18,16 +18,16 @@ from .markdown import markdown
 
 Differences = Mapping[str, Mapping[str, float]]  # data set -> subject -> difference
 
-HIERARCHICAL = 20_000  # resamples: each draws data sets and then the subjects of each
-MIN_SETS = 5  # fewer data sets have no interval over data sets
-SIGNIFICANT = 0.05  # corrected p values below are significant
-MARGIN = 0.01  # balanced accuracy: smaller differences are negligible
-HARM = 0.02  # a subject with a larger loss is harmed
+HIERARCHICAL = 20_000  # number of resamples; each resample draws data sets, and then subjects of each data set
+MIN_SETS = 5  # smallest number of data sets for an interval over data sets
+SIGNIFICANT = 0.05  # corrected p values below this number are significant
+MARGIN = 0.01  # differences of balanced accuracy below this number are negligible
+HARM = 0.02  # decrease of the score above which a subject counts as harmed
 
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean difference with its 95 % interval."""
+    """Mean difference with its 95 % interval."""
 
     value: float
     interval: tuple[float, float] | None
@@ -54,8 +54,8 @@ def mean_over_sets(differences: Differences) -> Mean:
 def mean_over_both(differences: Differences, *, seed: int = 0, resamples: int = HIERARCHICAL) -> Mean:
     """Return the mean over data sets; the interval resamples data sets and then the subjects of each data set.
 
-    The noise of a set's mean counts twice, because it also makes sets differ, so the interval is too wide rather than
-    too narrow. Percentiles follow Student's t for the number of sets, as in `expanded_tail`.
+    The interval is conservative: the noise of a set's mean counts twice, because it also contributes to the differences
+    between sets. Percentiles follow Student's t for the number of sets, as in `expanded_tail`.
     """
     n = len(_means(differences))
     if n < 2:
@@ -85,14 +85,14 @@ def _resample_subjects(
 ) -> NDArray[np.float64]:
     """Return means over drawn data sets (resamples,), with the subjects of each set resampled.
 
-    drawn: (resamples, n) the number of the set at each place.
+    drawn: (resamples, n) index of each drawn data set.
     """
     means = np.empty(drawn.shape)
     groups = [list(subjects.values()) for _, subjects in sorted(differences.items()) if subjects]
-    for number, values in enumerate(map(np.sort, groups)):  # so that the order of subjects changes nothing
-        places = drawn == number
-        rows = generator.integers(0, len(values), (int(places.sum()), len(values)))
-        means[places] = values[rows].mean(1)
+    for index, values in enumerate(map(np.sort, groups)):  # sorted, so that the order of subjects has no effect
+        is_drawn = drawn == index
+        rows = generator.integers(0, len(values), (int(is_drawn.sum()), len(values)))
+        means[is_drawn] = values[rows].mean(1)
     return np.asarray(means.mean(1))
 
 
@@ -133,7 +133,7 @@ def equivalence_table(claims: Mapping[str, Differences]) -> str:
 
 
 def harm_rates(differences: Differences) -> tuple[float, float]:
-    """Return the share of subjects who lose, and of those who gain, more than `HARM`."""
+    """Return the share of subjects who lose more than `HARM`, and the share of subjects who gain more than `HARM`."""
     values = all_values(differences)
     return float((values < -HARM).mean()), float((values > HARM).mean())
 

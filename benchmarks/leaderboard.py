@@ -55,7 +55,7 @@ MODES = {
 
 
 def update(folder: Path) -> pd.DataFrame:
-    """Return the leaderboard with all rows but those of version 0.1.0 replaced by the committed tables."""
+    """Return the leaderboard, in which all rows except those of version 0.1.0 come from the committed tables."""
     board = read_table(folder / "leaderboard.csv", dtype=TEXTS)
     kept = board[board["pipeline"].isin([OURS, OWN, PAPER]) & board["dataset"].isin(_first_sets(board, folder))]
     runs = read_scores(folder, "default_runs").rename(columns={"data": "dataset"}).assign(baseline=DEFAULT_RUNS)
@@ -63,7 +63,7 @@ def update(folder: Path) -> pd.DataFrame:
     confirmed = read_scores(folder / second.name, "zero_shot").assign(adaptation="zero-shot")
     confirmed["baseline"] = confirmed["pipeline"].replace({ENSEMBLE: OURS})
     baselines = read_baseline_rows(folder)
-    baselines = baselines[~baselines["source"].str.startswith("run ")]  # a run fits its own on its own folds
+    baselines = baselines[~baselines["source"].str.startswith("run ")]  # without baselines on the folds of runs
     rows = pd.concat([_second_labels(folder), runs, confirmed.drop(columns="pipeline"), baselines])
     rows = rows.rename(columns={"adaptation": "mode", "baseline": "pipeline"})
     rows = rows[rows["subject"] != ""].groupby(COLUMNS[:4])["score"].mean().round(5).reset_index()

@@ -37,8 +37,8 @@ RATE = 200.0  # sampling rate of the challenge's files in Hz
 FEEDBACK = 1.3  # seconds of a window after a feedback, as in solutions of the challenge; the paper does not state it
 PICTURE = 0.4  # seconds of a picture and of its window
 SHORTEST = 0.1  # seconds; shorter codes in the stimulus channel of subject ha are artifacts
-ELECTRODES = 31  # electrodes per subject in the paper; here the first 31 electrodes of each file, as it names none
-# Names of the labels 0 and 1.
+ELECTRODES = 31  # number of electrodes per subject in the paper; the first 31 of each file, because it names none
+# Names of the labels 0 and 1
 CLASSES = {"errp": ("error", "correct"), "ecog-faces": ("house", "face"), "rsvp": ("non-target", "target")}
 
 
@@ -77,7 +77,7 @@ def _read_feedback_labels(folder: Path) -> dict[Any, int]:
 
 
 def read_ecog_faces(folder: Path) -> list[Raw]:
-    """Return ECoG windows during pictures. Places of electrodes differ between subjects."""
+    """Return ECoG windows during pictures. Positions of electrodes differ between subjects."""
     blocks = [_read_faces_and_houses(path) for path in _find_files(folder, "*_faceshouses.mat")]
     count = min(len(block.channels) for block in blocks)
     for block in blocks:

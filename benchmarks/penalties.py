@@ -1,8 +1,8 @@
-"""Tables and figure of docs/negative_result.md, and what each part of AutoTransfer adds, from kept tables of scores.
+"""Tables and figure of docs/negative_result.md, and tables of the gain of each part of AutoTransfer.
 
-Commands are of commit b5a1b112. changes.csv has one change at a time to the same network (`python -m
-benchmarks.one_change`), leaking.csv what a probe reads from its latent features (`benchmarks.leaking`),
-average/zero-shot/scores.csv and scores.csv runs of version 0.1.0 (`benchmarks.proof`).
+The scores were computed by commands of commit b5a1b112. changes.csv has scores of one network with one change at a time
+(`python -m benchmarks.one_change`), leaking.csv the leakage of its latent features (`benchmarks.leaking`), and
+average/zero-shot/scores.csv and scores.csv have scores of runs of version 0.1.0 (`benchmarks.proof`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from .markdown import markdown
 PLAIN = {"marginal": "people", "conditional": "balanced"}  # mode -> batches of the network without a penalty
 MEASURES = ["leakage", "score"]
 ALIGNED = "EEGNet, Euclidean alignment"
-SHUFFLED_BATCHES, PUBLISHED = "shuffled", "as published"  # the reference network, and with published preprocessing
+# Names of the reference network, and of the network with published preprocessing
+SHUFFLED_BATCHES, PUBLISHED = "shuffled", "as published"
 
 
 @cache
@@ -75,7 +76,7 @@ def penalties_table(folder: Path) -> str:
 
 
 def summary(folder: Path) -> str:
-    """Return the answer in sentences."""
+    """Return sentences on the number of penalties that raise or lower the score."""
     forms = read_gains(folder)
     gains = {" ".join(key): estimate_mean(all_values(found)) for key, found in forms.items()}
     limits = [mean.interval for mean in gains.values() if mean.interval]
@@ -107,7 +108,7 @@ def leakage_changes(folder: Path) -> pd.DataFrame:
 
 
 def leakage_table(folder: Path) -> str:
-    """Draw and tabulate what each penalty removes and what it does to the score, with true and shuffled subjects."""
+    """Draw and tabulate the changes of leakage and score by each penalty, with true and shuffled subjects."""
     table, changes = read_scores(folder, "leaking"), leakage_changes(folder)
     plain = table[table["method"] == "none"]
     methods = list(dict.fromkeys(changes.index.get_level_values("method")))
@@ -133,7 +134,7 @@ def leakage_table(folder: Path) -> str:
 
 
 def in_selection(folder: Path) -> str:
-    """Return what penalties add if they are candidates: to the ensemble, and to the procedure of the paper."""
+    """Return the gains of the ensemble, and of the procedure of the paper, if candidates have penalties."""
     average = scores_by(read_scores(folder / "average" / "zero-shot", "scores"), "pipeline", "dataset", "subject")
     table = read_scores(folder, "scores")
     chosen = scores_by(table[~table["control"]], "pipeline", "dataset", "subject")
@@ -157,7 +158,7 @@ def in_selection(folder: Path) -> str:
 # ---- parts of AutoTransfer -------------------------------------------------------------------------------------------
 
 
-def ladder(folder: Path) -> dict[str, Scores]:
+def part_gains(folder: Path) -> dict[str, Scores]:
     """Return the gain of each part over the same procedure without it."""
     average = scores_by(read_scores(folder / "average" / "zero-shot", "scores"), "pipeline", "dataset", "subject")
     known = average["nested"].keys()
@@ -176,10 +177,10 @@ def ladder(folder: Path) -> dict[str, Scores]:
 
 
 def parts_table(folder: Path) -> str:
-    """Return what each part adds."""
+    """Return a table of the gain of each part."""
     rows = [
         [name, str(len(gaps)), str(len(all_values(gaps))), str(mean_over_subjects(gaps)), str(mean_over_both(gaps))]
-        for name, gaps in ladder(folder).items()
+        for name, gaps in part_gains(folder).items()
     ]
     return markdown(["part", "sets", "subjects", "over subjects", "sets, then subjects"], rows)
 
@@ -196,8 +197,8 @@ def changes_table(folder: Path) -> str:
 
 
 def explain_alignment(folder: Path) -> str:
-    """Return how much of the difference to aligned EEGNet is due to training and preprocessing."""
-    training, preprocessing = list(ladder(folder).values())[:2]
+    """Return sentences on the part of the difference to aligned EEGNet that is due to training and preprocessing."""
+    training, preprocessing = list(part_gains(folder).values())[:2]
     both = {d: {s: v + preprocessing[d][s] for s, v in gaps.items()} for d, gaps in training.items()}
     aligned = {
         d: b.subtract_from(ours)

@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--chunk", type=int, default=10, help="samples per chunk")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    with np.load(options.file) as stored:  # autotransfer.load would import for seconds
+    with np.load(options.file) as stored:  # importing autotransfer would take seconds
         X, meta = stored["X"].astype(np.float32), json.loads(str(stored["meta"]))
     signal, sfreq = np.concatenate(list(X), 1).T, float(meta["sfreq"])  # (samples, channels)
     if options.seconds is not None:

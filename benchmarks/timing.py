@@ -20,8 +20,8 @@ import torch
 
 from autotransfer.training.allocator import keep_freed_memory
 
-SHORTEST = 0.02  # seconds; shorter steps are repeated for one reading, because the clock is not exact
-LONG = 0.5  # seconds; longer steps need no second warm-up
+SHORTEST = 0.02  # seconds; shorter steps are repeated in one reading, because the clock is not exact
+LONG = 0.5  # seconds; longer steps need only one call to warm up
 LEAST_ROUNDS = 2
 # Seconds for the rounds of a section, without warm-ups. All sections take less than 15 minutes on two cores.
 BUDGET = {

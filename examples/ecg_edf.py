@@ -39,7 +39,7 @@ clf = at.CensoredClassifier(method="mmd", mode="conditional", max_epochs=8, lr=1
 predicted = cross_val_predict(clf, X, y, groups=subjects, cv=LeaveOneGroupOut(), params={"subjects": subjects})
 for subject in rec.subjects:
     rows = subjects == subject
-    print(f"{subject}: {np.mean(predicted[rows] == y[rows]):.2f} of {rows.sum()} beats are right")
+    print(f"{subject}: {np.mean(predicted[rows] == y[rows]):.2f} of {rows.sum()} beats are correct")
 
 figure, axes = plt.subplots(1, len(rec.subjects), figsize=(8.6, 2.4), sharey=True, layout="constrained")
 for axis, subject in zip(axes, rec.subjects, strict=True):

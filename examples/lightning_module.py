@@ -52,8 +52,8 @@ if __name__ == "__main__":
     L.seed_everything(0, verbose=False)
     rec = at.synthetic(subject_shift=0.5, n_subjects=6)
     X = (rec.X - rec.X.mean(-1, keepdim=True)) / rec.X.std(-1, keepdim=True)
-    seen = rec.subject > 0  # the first subject is held out
-    loader = DataLoader(TensorDataset(X[seen], rec.y[seen], rec.subject[seen]), batch_size=80, shuffle=True)
+    known = rec.subject > 0  # the first subject is held out
+    loader = DataLoader(TensorDataset(X[known], rec.y[known], rec.subject[known]), batch_size=80, shuffle=True)
     for method in ("mmd", "adversary"):
         model = Censored(rec, method)
         trainer = L.Trainer(
@@ -62,6 +62,6 @@ if __name__ == "__main__":
         )  # fmt: skip
         trainer.fit(model, loader)
         model.eval()
-        right = (model(X[~seen]).argmax(1) == rec.y[~seen]).float().mean()
-        leakage = at.leakage(model.encoder(X[seen]), rec.subject[seen])
-        print(f"{method}: accuracy {right:.2f} on the unseen subject; {leakage}")
+        accuracy = (model(X[~known]).argmax(1) == rec.y[~known]).float().mean()
+        leakage = at.leakage(model.encoder(X[known]), rec.subject[known])
+        print(f"{method}: accuracy {accuracy:.2f} on the unseen subject; {leakage}")

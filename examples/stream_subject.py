@@ -1,6 +1,6 @@
-"""Decode the replayed signal of an unseen subject, and save the session.
+"""Predict classes from the replayed signal of an unseen subject, and save the session.
 
-The windows of the subject replace a device. To decode a device, run
+Windows of the subject are replayed instead of signals of a device. For a device, run
 `autotransfer stream run --source lsl:NAME --out lsl:DECODED` (pip install mne-lsl).
 """
 
@@ -28,14 +28,14 @@ clf.fit(X[~new], y[~new], subjects=subjects[~new])
 # Predict windows one by one.
 session = at.Session(clf)
 is_right = [session.predict(window) == label for window, label in zip(X[new], y[new], strict=True)]
-print(f"{np.mean(is_right):.2f} of {session.n_windows} windows are right")
+print(f"{np.mean(is_right):.2f} of {session.n_windows} windows are correct")
 
 with tempfile.TemporaryDirectory() as folder:
     # Save and load the session.
     session.save(Path(folder) / "subject.session")
     session = at.Session.load(Path(folder) / "subject.session", clf)
 
-    # Decode the signal as a stream, with a decision after every quarter of a window.
+    # Replay the signal as a stream, with a decision after every quarter of a window.
     signal = np.concatenate(list(X[new]), 1)[None]  # (1, channels, times)
     np.savez(Path(folder) / "subject.npz", X=signal, meta=f'{{"sfreq": {rec.sfreq}}}')
     decisions = Path(folder) / "decisions.csv"
@@ -47,7 +47,7 @@ with tempfile.TemporaryDirectory() as folder:
     decided = pd.read_csv(decisions)
 
 middle = (decided["time"] * rec.sfreq - rec.n_times / 2).astype(int) // rec.n_times
-print(f"{np.mean(decided['prediction'] == y[new][middle]):.2f} of {len(decided)} decisions are right")
+print(f"{np.mean(decided['prediction'] == y[new][middle]):.2f} of {len(decided)} decisions are correct")
 
 figure, axis = plt.subplots(figsize=(7.6, 2.6), layout="constrained")
 first = decided["time"] < 20

@@ -1,4 +1,4 @@
-"""Run the whole procedure on a wrist sensor from one .npz file, and show the gain of every subject."""
+"""Train and evaluate an ensemble on wrist-sensor recordings in a .npz file, and plot the score of every subject."""
 
 from __future__ import annotations
 

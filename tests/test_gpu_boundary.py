@@ -54,7 +54,7 @@ LAUNCHES: list[tuple[Callable[..., Any], tuple[Tensor, ...], dict[str, Any]]] = 
     (gpu.correlate_gradient, (POINTS, POINTS), {"kernel": 3, "left": 1}),
     (gpu.solve_, (SQUARES, POINTS), {}),
     (pairs.find_groups, (INDICES, INDICES), {"min_rows": 2}),
-    (pairs.score_matrices, (SQUARES, FLOATS, MASKS), {"paired": False}),
+    (pairs.score_matrices, (SQUARES, FLOATS, MASKS), {"by_row": False}),
 ]
 
 

@@ -71,7 +71,7 @@ def test_score_matrices(batch: tuple[int, int, int, int], length_scale: str) -> 
         twice, d2.repeat(2, 1, 1), kernel_matrices.pair_scales(beta, length_scale), mask
     )
     kernel, weights, sums, rows = pairs.score_matrices(
-        d2.to(DEVICE), beta.to(DEVICE), mask.to(DEVICE), paired=length_scale == "perplexity"
+        d2.to(DEVICE), beta.to(DEVICE), mask.to(DEVICE), by_row=length_scale == "perplexity"
     )
     zeta = sums.cpu()[..., None] * twice - weights.cpu() @ twice
     for one, other in zip((kernel.cpu(), zeta, rows.cpu()), expected, strict=True):
@@ -113,15 +113,15 @@ def test_mmd_and_its_gradient(batch: tuple[int, int, int, int], length_scale: st
     chosen = torch.rand(batch[3], batch[3], generator=torch.Generator().manual_seed(2)) < 0.6
     selection = chosen[subject[:, :, None], subject[:, None]]
     beta = kernel_matrices.inverse_scales(d2.detach(), groups.context, length_scale)
-    scales, paired = kernel_matrices.pair_scales(beta, length_scale), length_scale == "perplexity"
+    scales, by_row = kernel_matrices.pair_scales(beta, length_scale), length_scale == "perplexity"
     again, on_device = d2.detach().to(DEVICE).requires_grad_(), there(groups)
     if pairwise:
         expected = mmd.pairwise_discrepancy(d2, scales, groups, selection)
         masks = (on_device.context, on_device.group, selection.to(DEVICE))
-        found = pairs.pairwise_discrepancy(again, beta.to(DEVICE), *masks, on_device.group_rows, paired=paired)
+        found = pairs.pairwise_discrepancy(again, beta.to(DEVICE), *masks, on_device.group_rows, by_row=by_row)
     else:
         expected = mmd.mean_discrepancy(mmd.off_diagonal_kernel(d2, scales), groups)
-        found = pairs.mean_discrepancy(again, beta.to(DEVICE), *on_device, paired=paired)
+        found = pairs.mean_discrepancy(again, beta.to(DEVICE), *on_device, by_row=by_row)
     torch.testing.assert_close(found.detach().cpu(), expected.detach(), rtol=1e-5, atol=1e-6)
     weight = torch.tensor([1.5, -0.7])[: len(z)]
     (expected * weight).sum().backward()

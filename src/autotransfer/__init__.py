@@ -1,4 +1,4 @@
-"""AutoTransfer: models for biosignals that work on people they have never seen.
+"""AutoTransfer: models for biosignals that work on subjects they have never seen.
 
 Modules are imported when a name is first used, so that importing the package is fast.
 """

@@ -1,7 +1,6 @@
-"""Checks of tensors for compiled kernels, which trust addresses and sizes.
+"""The RuntimeError for a tensor that a compiled kernel does not accept.
 
-As in torch, an invalid tensor raises a RuntimeError with operation, tensor and difference. A check takes less than a
-microsecond per tensor. `cpu/boundary` calls C functions, `gpu/loading` launches Triton kernels.
+Compiled kernels do not check addresses and sizes, so `cpu/boundary` and `gpu/loading` check tensors before each call.
 """
 
 from __future__ import annotations

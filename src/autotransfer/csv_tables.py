@@ -1,7 +1,7 @@
-"""Tables as CSV whose text cannot run as a formula in a spreadsheet.
+"""Conversion of tables to CSV text that spreadsheets do not run as formulas.
 
-Spreadsheets take text that begins with = + - @, a tab or a line break for a formula. Names of subjects, classes and
-data sets may begin so. They get an apostrophe in front, and spreadsheets show plain text. Numbers are not changed.
+Spreadsheets treat text that begins with = + - @, a tab or a line break as a formula. Names of subjects, classes and
+data sets may begin with these characters. An apostrophe is put before such text. Numbers are not changed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def escape_formula(value: Any) -> Any:
-    """Return a value with an apostrophe in front if it is text that begins like a formula."""
+    """Return text that begins like a formula with an apostrophe in front, and any other value unchanged."""
     if not isinstance(value, str) or not FORMULA.match(value) or NUMBER.fullmatch(value):
         return value
     return f"'{value}"

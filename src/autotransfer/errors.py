@@ -53,12 +53,12 @@ def plain_value(value: Any) -> Any:
 
 
 def is_off(value: Any) -> bool:
-    """Return whether a value switches a transform or an augmentation off; 0 is an invalid value instead."""
+    """Return whether a value disables a transform or an augmentation: None, False or "none", but not 0."""
     return value is None or value is False or (isinstance(value, str) and value == "none")
 
 
 def format_number(value: float) -> str:
-    """Return a number as text with at most 6 digits, such as 0.3, 1 or 1e-05, or with all digits if it has more."""
+    """Return a number as the shortest exact text, such as 0.3, 1 or 1e-05."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)
 
@@ -85,8 +85,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
 def check_types(record: Any, **labels: str) -> None:
     """Raise unless every field of a frozen dataclass has a type that its annotation names.
 
-    NumPy numbers are converted to Python numbers, and integers in float fields to floats. labels: names of fields in
-    messages, if they are not the names of the fields
+    NumPy numbers are converted to Python numbers, and integers in float fields to floats. labels: names for fields in
+    messages; default: the names of the fields
     """
     cls: Any = type(record)  # Any, because mypy does not regard every class as hashable
     for field, annotation, names, types in _plain_fields(cls):
@@ -106,7 +106,7 @@ def check_types(record: Any, **labels: str) -> None:
 
 @cache
 def _plain_fields(cls: type) -> list[tuple[str, str, list[str], tuple[type, ...]]]:
-    """Return name, annotation, names of types and types of each field that is not a dataclass."""
+    """Return (name, annotation, names of types, types) of each field with only built-in types."""
     plain_fields = []
     for field in fields(cls):
         annotation = str(field.type)

@@ -25,7 +25,7 @@ Rows = NDArray[np.int64]
 MIN_FOLDS = 3  # smallest number of folds: one each for testing, validation and training
 MANY_SUBJECTS = 20  # number of subjects above which DEFAULT_FOLDS replace one fold per subject
 DEFAULT_FOLDS = 10
-MIN_SCORABLE = 2  # smallest number of subjects with a score: the model for one is selected on the other
+MIN_SCORABLE = 2  # smallest number of subjects that can be scored; a model is selected on one and tested on the other
 NO_WINDOWS: Rows = np.empty(0, dtype=np.int64)
 SUBJECT = "subject"
 SESSION = "session"
@@ -57,7 +57,7 @@ class Fold:
 
     @property
     def held_out(self) -> tuple[Rows, Rows]:
-        """Return validation and test windows in the order of their first windows, which swapping does not change."""
+        """Return validation and test windows in the order of their first windows, equal for the swapped fold."""
         sets = (self.validation, self.test)
         first, second = sorted(sets, key=lambda rows: (len(rows) == 0, rows[0] if len(rows) else 0))
         return first, second
@@ -73,7 +73,7 @@ class Fold:
 
     @cached_property
     def training_key(self) -> str:
-        """Return a digest of the training windows. One fit serves the fold and the swapped fold."""
+        """Return a digest of the training windows, which is equal for the fold and the swapped fold."""
         return hashlib.blake2b(self.train.tobytes(), digest_size=8).hexdigest()
 
     @cached_property
@@ -119,9 +119,9 @@ def _find_names(recordings: Recordings, positions: Sequence[int]) -> Hashable:
 
 
 def divide_subjects(n_subjects: int, folds: int | None = None) -> list[list[int]]:
-    """Return groups of positions of subjects: single subjects or, with `folds`, every folds-th subject.
+    """Return groups of positions of subjects: one group per subject or, if `folds` is given, that many groups.
 
-    Neighbors in a list of subjects, who may share a laboratory or a device, are then in different groups.
+    Group k has every folds-th subject from k on, because neighbors in a list may share a laboratory or a device.
     """
     folds = n_subjects if folds is None else min(folds, n_subjects)
     return [list(range(first, n_subjects, folds)) for first in range(folds)]
@@ -201,7 +201,7 @@ def _find_sessions(recordings: Recordings) -> tuple[Rows, list[str]]:
 
 
 def _number_sessions(recordings: Recordings, subjects: Rows) -> list[int]:
-    """Return the part of each unit from the subject (n,) of each unit: part k has the k-th session of subjects."""
+    """Return the part of each unit from its subject (n,): the position of the session among the subject's sessions."""
     counts = np.bincount(subjects, minlength=recordings.n_subjects)
     single = [str(recordings.subjects[position]) for position in np.flatnonzero(counts < 2).tolist()]
     if single:
@@ -271,11 +271,11 @@ def unscored_subjects(recordings: Recordings) -> list[str]:
 
 
 def check_subjects(recordings: Recordings) -> None:
-    """Raise if every window has its own subject."""
+    """Raise if every window has a different subject."""
     if recordings.n_subjects == recordings.n_windows:
         raise UserError(
             f"each of the {recordings.n_windows} windows has a different subject; "
-            "give the subject who was recorded as subject of each window"
+            "give the person who was recorded as the subject of each window"
         )
 
 
@@ -291,5 +291,5 @@ def check_scorable(recordings: Recordings) -> None:
 
 
 def describe(folds: list[Fold]) -> str:
-    """Return text with one line per fold."""
+    """Return a description of folds with one line per fold."""
     return "\n".join(f"fold {index}: {fold}" for index, fold in enumerate(folds))

@@ -1,4 +1,4 @@
-"""Grids: lists of settings that a run tries. The strengths of a penalty are in the file of the method."""
+"""Grids: lists of settings that a run tries. The strengths of a penalty are attributes of its method."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .files import read_plain
 from .settings import Setting
 
 PUBLISHED = ("adversary", "began", "mmd", "pairwise_mmd", "mige")  # methods of the paper
-BALANCED_BATCHES = ("balanced", "people")  # `batches` of conditional penalties, and of other penalties
+BALANCED_BATCHES = ("balanced", "people")  # values of `batches` for conditional penalties, and for other penalties
 
 
 def _paper() -> list[Setting]:
-    """Return the settings of the paper; a run adds the network without a penalty with both kinds of batches."""
+    """Return the settings of the paper; a run adds networks without a penalty with BALANCED_BATCHES."""
     return [
         Setting(),
         *(
@@ -31,12 +31,12 @@ def _paper() -> list[Setting]:
 
 
 def _core() -> list[Setting]:
-    """Return the network without a penalty and penalties that improved scores on held-out subjects."""
+    """Return the network without a penalty, and each penalty with its `core_strengths`."""
     return [Setting(), *_penalties({method: cls.core_strengths for method, cls in CENSORS.items()})]
 
 
 def _quick() -> list[Setting]:
-    """Return penalties with a strength for this grid, and the network without a penalty with all kinds of batches."""
+    """Return networks without a penalty with each value of `batches`, and each penalty with its `quick_strengths`."""
     uncensored = [Setting(), *(Setting(batches=batches) for batches in BALANCED_BATCHES)]
     return uncensored + _penalties({method: cls.quick_strengths for method, cls in CENSORS.items()})
 

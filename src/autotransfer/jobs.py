@@ -1,4 +1,4 @@
-"""Job: setting, fold and seed of a fit. Record: scores of a fit. Outcome: record of a fit with weights."""
+"""Classes of a fit: `Job` (setting, fold and seed), `Record` (scores) and `Outcome` (scores and weights)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .schema import Counts
 from .settings import Setting
 from .words import printable, score
 
-CURVES = ("train_loss", "penalty", "validation_loss", "validation_score")  # names in a history
+CURVES = ("train_loss", "penalty", "validation_loss", "validation_score")  # keys of `Record.history`
 
 
 def check_seed(seed: Any) -> int:
@@ -61,7 +61,7 @@ class Job:
 
     @cached_property
     def fit_key(self) -> tuple[str, str, frozenset[bytes], int]:
-        """Return a key of the fit, which serves two jobs: validation and test subjects can be swapped."""
+        """Return a key that is equal for two jobs of one fit, whose validation and test subjects are swapped."""
         held_out = frozenset((self.fold.validation.tobytes(), self.fold.test.tobytes()))
         return self.setting.key, self.fold.training_key, held_out, self.seed
 
@@ -86,12 +86,12 @@ class Record:
     seconds: float  # training time of the population, divided among its members
     population: int  # number of members of the population at the start
     failure: str | None = None  # reason if training failed
-    # scores by position of the subject if there are several test subjects; test_score is then of all windows together
+    # scores by position of the test subject if there are several; test_score is then computed on all their windows
     test_scores: dict[str, float] = field(default_factory=dict)
     swapped: Record | None = field(default=None, repr=False)
 
     def score_on(self, position: int) -> float:
-        """Return the score of one of the test subjects, by its position."""
+        """Return the score of the test subject at a position in recordings.subjects."""
         return self.test_scores.get(str(position), self.test_score)
 
     def __post_init__(self) -> None:

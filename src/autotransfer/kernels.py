@@ -16,7 +16,7 @@ def description() -> str:
 
 
 def kernels_for(signal: Tensor, *, pool: int = 1, taps: int = 1) -> ModuleType | None:
-    """Return the module with kernels for a signal, `gpu` or `cpu`; None if there are none.
+    """Return the module with kernels for a signal, `gpu` or `cpu`; None if no kernels are available.
 
     pool: width of average pooling; taps: length of filters
     """

@@ -38,7 +38,7 @@ def _free_memory() -> int | None:
 
 
 def _container_memory() -> int | None:
-    """Return the bytes that a container leaves to this process; None without a limit."""
+    """Return the free memory in bytes within the limit of a container; None without a limit."""
     pairs = [("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")]
     free = []
     for folder in _group_folders():

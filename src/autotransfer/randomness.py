@@ -30,7 +30,7 @@ def as_keys(keys: list[int], device: torch.device | str = "cpu") -> Tensor:
 
 
 def mix(h: Tensor) -> Tensor:
-    """Return hashed 32-bit words (int32), one to one: each input bit changes half of the output bits on average."""
+    """Return bijective hashes of 32-bit words (int32); each input bit changes half of the output bits on average."""
     if cpu.is_available(h, dtype=torch.int32):
         return cpu.mix(h)
     # Right shifts of int32 copy the sign bit, which the masks remove.

@@ -1,4 +1,4 @@
-"""Conversion of frozen dataclasses to JSON and back. All fields are checked, because files may have been edited.
+"""Conversion of frozen dataclasses to and from JSON. All fields are checked, because files may have been edited.
 
 A type may define its own conversion: `to_dict()` returns JSON values, the class method `from_dict(values)` reads them.
 """

@@ -11,7 +11,7 @@ def range_words(limits: tuple[float, ...] | None) -> str:
 
 
 def score(value: float | None) -> str:
-    """Return a score with three decimals and no zero before the point, such as '.788'; '–' if it is unknown."""
+    """Return a score with three decimals and no zero before the point, such as '.788'; '–' without a finite score."""
     if value is None or not math.isfinite(value):
         return "–"
     return ("−" if value < 0 else "") + f"{abs(value):.3f}".removeprefix("0")

@@ -1,8 +1,8 @@
 """Augmentations: random changes of preprocessed windows in training steps, which reduce overfitting.
 
-To add one, write a file with a subclass of `Augmentation` (of `Scaling` if it multiplies channels by factors) and add a
-line to AUGMENTATIONS. Random numbers must be functions of (fold, seed, epoch, step, window), so that the outcome of
-a job does not depend on other jobs in the stack. The encoder computes moments of the changed windows.
+To add an augmentation, write a file with a subclass of `Augmentation` (of `Scaling` if it multiplies channels by
+factors) and add a line to AUGMENTATIONS. Random numbers must be functions of the given keys, so that the outcome of a
+job does not depend on other jobs in the stack.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .mixup import Mixup
 
 __all__ = ["AUGMENTATIONS", "Augmentation", "Scaling", "TrainingBatch", "augmentation_of", "augmentation_values"]
 
-# By keyword of Setting, in the order of application. channel_mask is last, so that masked channels stay zero.
+# The key is the keyword of a Setting. Augmentations are applied in this order, so that masked channels stay zero.
 AUGMENTATIONS: dict[str, type[Augmentation]] = {
     "mixup": Mixup,
     "amplitude": Amplitude,
@@ -30,10 +30,10 @@ def augmentation_of(values: dict[str, Any]) -> tuple[Augmentation, ...]:
     """Return the augmentations of a setting from its keywords."""
     augmentations = []
     for name, cls in AUGMENTATIONS.items():
-        first, *rest = fields(cls)
+        first, *other_fields = fields(cls)
         value = plain_value(values.get(name))
         if not is_off(value):
-            options = {field.name: values[field.name] for field in rest if field.name in values}
+            options = {field.name: values[field.name] for field in other_fields if field.name in values}
             augmentations.append(cls(**{first.name: value} | options))
     return tuple(augmentations)
 
@@ -44,7 +44,7 @@ def augmentation_values(augmentations: tuple[Augmentation, ...]) -> dict[str, An
     for name, cls in AUGMENTATIONS.items():
         for augmentation in augmentations:
             if type(augmentation) is cls:
-                first, *rest = fields(cls)
+                first, *other_fields = fields(cls)
                 values[name] = getattr(augmentation, first.name)
-                values |= {field.name: getattr(augmentation, field.name) for field in rest}
+                values |= {field.name: getattr(augmentation, field.name) for field in other_fields}
     return values

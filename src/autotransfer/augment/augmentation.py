@@ -15,11 +15,11 @@ BELOW_ONE = math.nextafter(1.0, 0.0)
 
 
 class TrainingBatch(NamedTuple):
-    """Classes and subjects of a minibatch for augmentations."""
+    """Classes, subjects and number of signals of a minibatch."""
 
     y: Tensor  # (G, B) classes
     s: Tensor  # (G, B) subjects
-    n_signals: int  # number of first channels that are signals; the remaining channels are constant features
+    n_signals: int  # number of leading channels that are signals; all other channels are constant features
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Augmentation(ABC):
     needs_signals: ClassVar[bool] = False  # whether windows must be signals, not features made by `represent`
     name: ClassVar[str] = ""  # name in AUGMENTATIONS, for messages
     rule: ClassVar[str] = ""  # allowed values of the first field, in words
-    limit: ClassVar[float] = math.inf  # largest allowed value; all are above 0
+    limit: ClassVar[float] = math.inf  # largest allowed value; values must be above 0
 
     def __post_init__(self) -> None:
         first = fields(self)[0].name

@@ -1,7 +1,7 @@
 """Mixup of windows of one class and two subjects.
 
-The mixture keeps what windows of a class have in common, and has less of the properties of one subject. Labels are not
-mixed, because both windows have one class. The second window, the partner, comes from the same minibatch.
+The mixture keeps properties of the class and weakens properties of one subject. Labels are not mixed, because both
+windows have one class. The second window, the partner, is in the same minibatch.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Mixup(Augmentation):
 def find_partners(key: Tensor, batch: TrainingBatch) -> tuple[Tensor, Tensor]:
     """Return the partner (G, B) of every window, a window of another subject and the same class, and whether it exists.
 
-    Hashed keys put windows at random positions on a circle. The partner of a window is the next eligible window. So all
-    eligible windows are equally likely, and the order of windows in the batch does not matter.
+    Windows have random positions on a circle, which are hashes of their keys. The partner of a window is the next
+    eligible window, so that all eligible windows are equally likely, independent of their order in the batch.
     """
     position = bits(key, 2)[..., 1].long()  # (G, B), in 0 … 2³² − 1; the first word determines the share
     distance = (position[:, None, :] - position[:, :, None]) & 0xFFFFFFFF  # from window i forward to window j

@@ -48,7 +48,7 @@ class Adversary(Method):
     def weights(self, term: Term) -> Tensor:
         """Return row weights (P, B)."""
         if self.options.as_printed:
-            sets = find_paper_sets(term)  # a row has weight 1, or 1/|S_c| if the context is the class
+            sets = find_paper_sets(term)  # the weight of a row is 1, or 1/|S_c| if the contexts are classes
             return sets.present if self.contexts == 1 else sets.present / sets.context_rows
         groups = find_groups(term, self.min_rows)
         return term.compute_once("equal contexts", lambda: equal_shares(groups.valid, groups.context_rows))

@@ -80,12 +80,12 @@ class BEGAN(Method):
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)
-        self.labeled = self.options.variant != "paper"
-        labels = label_width(spec.contexts, spec.nuisances) if self.labeled else 0
+        self.has_labels = self.options.variant != "paper"
+        labels = label_width(spec.contexts, spec.nuisances) if self.has_labels else 0
         self.critic = MLP(spec.dim + labels, self.options.critic_hidden, spec.dim, keys=spec.keys, members=spec.members)
         self.register_buffer("rate", stack_option(options, "control_rate", spec.members))
         self.register_buffer("diversity", stack_option(options, "diversity", spec.members))
-        self.register_buffer("k", torch.full_like(self.rate, LABELLED_K if self.labeled else 0.0))
+        self.register_buffer("k", torch.full_like(self.rate, LABELLED_K if self.has_labels else 0.0))
         self.register_buffer("balance", torch.zeros_like(self.rate), persistent=False)
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ class BEGAN(Method):
         if self.training:
             balance = self.diversity.reshape(-1) * real.detach() - fake.detach()
             self.balance.copy_(balance.reshape(self.balance.shape))
-        if self.labeled:
+        if self.has_labels:
             return fake - real
         return fake if term.sign > 0 else -self.critic_objective(real, fake)
 
@@ -113,7 +113,7 @@ class BEGAN(Method):
         """Return the means real and fake of reconstruction errors, (P,) each."""
         groups = find_groups(term, self.min_rows)
         per_group = term.compute_once("equal groups", lambda: equal_shares(groups.valid, groups.group_rows))
-        if not self.labeled:
+        if not self.has_labels:
             error = self.errors(z, z, frozen=frozen)
             per_context = term.compute_once("equal contexts", lambda: equal_shares(groups.valid, groups.context_rows))
             if self.options.as_printed:
@@ -126,8 +126,8 @@ class BEGAN(Method):
             return append_labels(z.detach()[..., :0], *labels), per_group.repeat(1, 2)
 
         z = to_unit_variance(z, per_group).repeat(1, 2, 1)
-        # The critic runs once on all rows with their subjects, followed by all rows with other subjects.
-        one_hot, weight = term.compute_once("other subjects", encode_labels)  # the key is the same in the whole step
+        # One call of the critic reconstructs all rows with their own subjects, then all rows with other subjects.
+        one_hot, weight = term.compute_once("other subjects", encode_labels)  # the key is constant within a step
         errors = weight * self.errors(torch.cat([z, one_hot], -1), z, frozen=frozen)
         real, fake = errors.view(len(z), 2, -1).sum(-1).unbind(1)
         return real, fake
@@ -141,7 +141,7 @@ class BEGAN(Method):
 def draw_other_subjects(term: Term, groups: Groups, key: Tensor) -> Tensor:
     """Return the subject (P, B) of another group of each row's context.
 
-    Groups of a context form a random cycle by hashes of their ids, and each group gets the id of the next one.
+    The groups of a context form a random cycle in the order of their hashed ids, and each group gets the next id.
     """
     position = fold_in(key[:, None], term.nuisance).long()
     # steps from row i to row j around a cycle of 2³² positions

@@ -45,7 +45,7 @@ class _LastResult(Generic[T]):
         return self.results[0]
 
     def __reduce__(self) -> tuple[type[_LastResult[T]], tuple[()]]:
-        return type(self), ()  # copies and pickles have an empty cache
+        return type(self), ()  # pickles and copies without the cached result
 
 
 class Censor(nn.Module):

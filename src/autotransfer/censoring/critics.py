@@ -15,7 +15,7 @@ from .printed import PrintedOptions
 
 @dataclass(frozen=True, kw_only=True)
 class CriticOptions(PrintedOptions):
-    """Options of every method with a critic; if `as_printed`, the critic has the learning rate of the encoder."""
+    """Options of methods with a critic; if `as_printed`, the critic has the learning rate of the encoder."""
 
     critic_lr: float | None = 1e-2  # ten times the encoder's default, to follow the encoder; None: the encoder's rate
     critic_steps: int = 1  # critic updates per main step
@@ -48,7 +48,7 @@ class MLP(nn.Module):
         self.weight2, self.bias2 = draw(3, hidden, outputs, hidden), draw(4, hidden, outputs)
 
     def forward(self, x: Tensor, *, frozen: bool) -> Tensor:
-        """Map x (P, B, inputs) to (P, B, outputs); if `frozen`, parameters get no gradient."""
+        """Map x (P, B, inputs) to (P, B, outputs); if `frozen`, parameters have no gradient."""
 
         def layer(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
             if frozen:

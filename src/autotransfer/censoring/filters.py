@@ -1,4 +1,4 @@
-"""Spectral filters: products of vectors with regularized inverses of symmetric matrices, eigenvalues in [0, 1]."""
+"""Spectral filters: products of vectors with regularized inverses of symmetric matrices with eigenvalues in [0, 1]."""
 
 from __future__ import annotations
 

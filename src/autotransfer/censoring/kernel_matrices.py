@@ -1,11 +1,11 @@
-"""Distances, length scales and RBF kernels of batches of rows. No function waits for the device.
+"""Distances, length scales and RBF kernels of batches of rows. No function waits for the GPU.
 
 Each row has an inverse scale β_i:
 
     K_ij = exp(−β_ij d²_ij),   β_ij = (β_i + β_j) / 2
 
-If σ is a number or the median distance, all rows of a block have β = 1/(2σ²). If a perplexity is prescribed, β differs
-between rows. A block is a set of rows whose kernel is computed separately, such as a group.
+If the length scale σ is a number or the median distance, all rows of a block have β = 1/(2σ²). If it is "perplexity",
+β differs between rows. A block is a set of rows whose kernel is computed separately, such as a group.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _median_distances(d2: Tensor, same: Tensor) -> Tensor:
         return d2.new_zeros(same.shape[:2])
     i, j = torch.triu_indices(rows, rows, 1, device=d2.device)
     block = same.to(torch.uint8).argmax(-1)  # (P, B): index of the block's first row
-    # Short integers, because sorting is faster
+    # Short integers are sorted faster.
     pair_block = torch.where(same[:, i, j], block[:, i], rows).to(torch.int16 if rows < 2**15 else torch.int64)
     value, order = (tensor.repeat(len(same) // len(d2), 1) for tensor in d2[:, i, j].sort(-1))
     pair_block, block_order = pair_block.gather(-1, order).sort(dim=-1, stable=True)

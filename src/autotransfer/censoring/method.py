@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodOptions:
-    """Options of a method except mode and strength; subclasses add fields with defaults, and checks."""
+    """Options of a method except mode and strength. Subclasses add fields with defaults, and checks of the fields."""
 
     def __post_init__(self) -> None:
         check_types(self)

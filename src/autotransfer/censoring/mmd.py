@@ -91,8 +91,8 @@ class MMD(KernelMethod):
             return printed.mmd(*self.distances(term.z, sets.context > 0), sets)
         groups = find_groups(term, self.min_rows)
         if gpu.is_available(term.z):
-            d2, beta, paired = self.distances_and_scales(term.z, groups.context)
-            return pairs.mean_discrepancy(d2, beta, *groups, paired=paired)
+            d2, beta, by_row = self.distances_and_scales(term.z, groups.context)
+            return pairs.mean_discrepancy(d2, beta, *groups, by_row=by_row)
         return mean_discrepancy(off_diagonal_kernel(*self.distances(term.z, groups.context)), groups)
 
 
@@ -143,9 +143,9 @@ class PairwiseMMD(KernelMethod):
         groups = find_groups(term, self.min_rows)
         selection = self.select_pairs(term, key, partial(self.rank_valid_subjects, groups))
         if gpu.is_available(term.z):
-            d2, beta, paired = self.distances_and_scales(term.z, groups.context)
+            d2, beta, by_row = self.distances_and_scales(term.z, groups.context)
             masks = (groups.context, groups.group, selection)
-            return pairs.pairwise_discrepancy(d2, beta, *masks, groups.group_rows, paired=paired)
+            return pairs.pairwise_discrepancy(d2, beta, *masks, groups.group_rows, by_row=by_row)
         return pairwise_discrepancy(*self.distances(term.z, groups.context), groups, selection)
 
     def select_pairs(self, term: Term, key: Tensor, rank: Callable[[Tensor, Tensor], Tensor]) -> Tensor:

@@ -1,11 +1,10 @@
 """Penalties as printed in the paper: sums instead of means, pairs of a row with itself, and weight 1/M per subject.
 
-By default, penalties that cannot work as printed, or whose strength depends on the number of subjects, are replaced
-(docs/method.md). With `as_printed` a method follows the pseudocode, so that published strengths apply. Errors
-of the pseudocode are corrected: the signs of the adversary and of MIGE's entropies, which would raise the dependence,
-and the second half of complementary pairwise MMD, which repeats the first half. If text and pseudocode contradict each
-other, the equations decide: in conditional MIGE every class has weight 1/C, and the critics of complementary censoring
-do not receive the class.
+Methods compute these penalties if `as_printed` is true, so that published strengths apply. docs/method.md explains the
+default penalties. Three errors of the pseudocode are corrected: the signs of the adversary and of MIGE's entropies,
+which would raise the dependence, and the second half of complementary pairwise MMD, which repeats the first half. If
+text and pseudocode contradict each other, the equations are used: in conditional MIGE every class has weight 1/C, and
+the critics of complementary censoring do not receive the class.
 
 Sets without a defined estimate are left out: empty sets, and for MMD sets of one row.
 """
@@ -24,7 +23,7 @@ from .terms import Term
 
 @dataclass(frozen=True, kw_only=True)
 class PrintedOptions(MethodOptions):
-    """Option of the methods in the paper: the default penalty or the printed penalty."""
+    """Option of the methods in the paper: whether to compute the penalty as printed."""
 
     as_printed: bool | None = None  # None: the default penalty
 

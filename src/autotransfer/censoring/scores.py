@@ -1,4 +1,4 @@
-"""Kernel estimators of the score ∇ log p at the points z of a sample, which may consist of several blocks.
+"""Kernel estimators of the score ∇ log p at the points z of a sample, separately in each block of points.
 
 The estimators differ in the filter of the eigenvalues μ of K̃:
 
@@ -107,7 +107,7 @@ def _estimate(
     n_masks = len(mask) // len(sample)  # per sample
     sample = sample.repeat(n_masks, 1, 1)
     if gpu.is_available(d2):
-        kernel, weights, sums, rows = pairs.score_matrices(d2, beta, mask, paired=length_scale == "perplexity")
+        kernel, weights, sums, rows = pairs.score_matrices(d2, beta, mask, by_row=length_scale == "perplexity")
         zeta = torch.baddbmm(sums[..., None] * sample, weights, sample, alpha=-1)
     else:
         d2 = d2.repeat(n_masks, 1, 1)

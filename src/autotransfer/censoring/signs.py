@@ -1,4 +1,4 @@
-"""Positive part and projector of a symmetric matrix by matrix products alone.
+"""Sign, positive part and spectral projector of symmetric matrices, computed by matrix products alone.
 
 A GPU multiplies small matrices a thousand times faster than it decomposes them. S = sign(A) has the eigenvectors of A
 and eigenvalues ±1. (A + S A)/2 is the positive part of A, and (I + S)/2 projects onto the eigenvectors of that part.
@@ -11,9 +11,9 @@ from torch import Tensor
 
 from .. import gpu
 
-# Coefficients of x (a + b x² + c x⁴). Each polynomial approximates 1 best on the image of [1e-5, 1] under the earlier
-# polynomials, extended by 2 % at the upper end, because rounding errors beyond it would grow. The last polynomial is a
-# Newton–Schulz step. Smaller eigenvalues than 1e-5 are rounding errors of float32.
+# Coefficients (a, b, c) of polynomials x (a + b x² + c x⁴), whose composition approximates the sign on [1e-5, 1]. Each
+# polynomial is the best approximation of 1 on the image of the interval under the earlier polynomials, extended by 2 %
+# for rounding errors. The last one is a Newton–Schulz step. Eigenvalues below 1e-5 are rounding errors of float32.
 STEPS = (
     (8.3469, -23.8219, 16.9970), (4.1731, -2.9776, 0.5312), (4.1709, -2.9761, 0.5310), (4.1626, -2.9708, 0.5305),
     (4.1276, -2.9476, 0.5280), (3.9894, -2.8560, 0.5182), (3.5225, -2.5397, 0.4846), (2.5683, -1.8417, 0.4123),

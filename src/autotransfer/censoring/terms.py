@@ -1,4 +1,4 @@
-"""Modes of censoring, each of which converts (z, y, s) into signed terms for the methods."""
+"""Modes of censoring. A mode converts latents z, classes y and subjects s into signed terms for the methods."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ T = TypeVar("T")
 class Term(NamedTuple):
     """Comparison of z in nuisance groups (subjects) with z in their context (all rows, or one class).
 
-    Two rows are in one nuisance group if both labels agree. Padding rows have −1 in both.
+    Rows with equal `context` and equal `nuisance` form a nuisance group.
     """
 
     sign: int  # +1: the dependence is lowered, −1: the dependence is raised
     z: Tensor  # (P, B, D)
-    context: Tensor  # (P, B) group id, -1: padding
-    nuisance: Tensor  # (P, B) group id inside the context, -1: padding
+    context: Tensor  # (P, B) id of the context; −1: padding
+    nuisance: Tensor  # (P, B) id of the nuisance group in the context; −1: padding
     cache: dict[Hashable, Any] | None = None  # see `compute_once`
 
     def compute_once(self, name: Hashable, make: Callable[[], T]) -> T:
@@ -47,7 +47,7 @@ class TermRule(NamedTuple):
 MODES: dict[str, tuple[TermRule, ...]] = {
     "marginal": (TermRule(+1, parts=1, part=0, by_class=False),),  # z ⟂ s
     "conditional": (TermRule(+1, parts=1, part=0, by_class=True),),  # z ⟂ s given y
-    "complementary": (  # z1 ⟂ s, z2 keeps s
+    "complementary": (  # z1 ⟂ s, z2 depends on s
         TermRule(+1, parts=2, part=0, by_class=False),
         TermRule(-1, parts=2, part=1, by_class=False),
     ),

@@ -1,4 +1,4 @@
-"""The command line. Commands import heavy modules themselves, so that --help is quick."""
+"""The command line. Commands import slow modules only when they run, so that --help is fast."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ for _command in COMMANDS:
 
 
 class _ErrorFile(FileIO):
-    """Standard error that drops lines, instead of raising, if its reader has exited."""
+    """Standard error that discards text, instead of raising, if its reader has exited."""
 
     def write(self, data: Any) -> int:
         try:
@@ -74,7 +74,7 @@ class _ErrorFile(FileIO):
 
 
 def _open_streams() -> None:
-    """Open closed standard streams, so that no other file gets their descriptors, and replace standard error."""
+    """Open closed standard streams, so that no other file has their descriptors, and replace standard error."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
@@ -97,8 +97,9 @@ def main() -> None:
     # The allocator of torch for ARM returns freed memory to the system after 10 ms, which slows down training steps
     # (training/allocator.py). It reads this delay in milliseconds once, when torch is loaded.
     os.environ.setdefault("MIMALLOC_PURGE_DELAY", "10000")
-    # OpenMP threads wait by spinning on cores that other runs may need. With a shorter spin, four runs on the same
-    # cores are several times faster, and a single run is hardly slower. OpenMP reads this number when it is loaded.
+    # OpenMP threads wait in a loop, which occupies cores that other runs may need. With a shorter loop, four runs on
+    # the same cores are several times faster, and a single run is hardly slower. OpenMP reads the number when it is
+    # loaded.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     # Warnings are printed without source lines.

@@ -11,7 +11,7 @@ from unicodedata import category
 import typer
 from typer import Option
 
-LOG = logging.getLogger("autotransfer")  # what --verbose shows
+LOG = logging.getLogger("autotransfer")  # --verbose prints its messages
 CONSOLE = SimpleNamespace(quiet=False)  # state of --quiet
 
 

@@ -32,10 +32,10 @@ def predict(
         Path | None, Option(help="CSV file for the scores and the confusion matrix of every subject.")
     ] = None,
     coverage: Annotated[
-        Number, Option(help="Add prediction sets that contain the true class this often, such as .9.")
+        Number, Option(help="Add sets or intervals that contain the true value with a probability, such as .9.")
     ] = None,
     abstain: Annotated[
-        Number, Option(help="Share of windows without a prediction, such as .2; column `answered` tells which.")
+        Number, Option(help="Share of windows to leave without a prediction, such as .2 (column `answered`).")
     ] = None,
     adapt: Annotated[str, Option(help="all: use all unlabeled windows of each subject; none: do not adapt.")] = "none",
     encoder: EncoderFactory = "eegnet",
@@ -134,7 +134,7 @@ def _predict(
 def calibrate(
     folder: Folder,
     data: Annotated[str, Argument(metavar="DATA", help="Recordings of one subject with a few labeled windows.")],
-    out: Annotated[Path, Option(help="Folder for the calibrated model, to be used in place of RUN.")],
+    out: Annotated[Path, Option(help="Folder for the calibrated model, which can be given instead of RUN.")],
     cutting: dict[str, Any],
     encoder: EncoderFactory = "eegnet",
 ) -> None:

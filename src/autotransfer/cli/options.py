@@ -23,12 +23,12 @@ Source = Annotated[
     str,
     Argument(
         metavar="DATA",
-        help="A .npz, .fif, .edf, .bdf, .gdf, .xdf, .csv or .hea file, a folder, or a data set's name.",
+        help="A .npz, .fif, .edf, .bdf, .gdf, .xdf, .csv or .hea file, a folder, or a data set.",
     ),
 ]
 Folder = Annotated[Path, Argument(metavar="RUN", help="Folder of a run.")]
 EncoderFactory = Annotated[
-    str, Option("--encoder", show_default="as in the run", help="module:function that builds a custom encoder.")
+    str, Option("--encoder", show_default="as in the run", help="Python function MODULE:NAME that builds the encoder.")
 ]
 AtLeast = Annotated[
     float | None, Option("--at-least", help="Required score; the result lists subjects with lower scores.")
@@ -56,19 +56,20 @@ CUTTING_OPTIONS: dict[str, Any] = {  # reading and cutting of continuous recordi
     "hop": Annotated[
         Number, _cutting_option("Seconds between starts of windows; default: no overlap, or one window per event.")
     ],
-    "offset": Annotated[Number, _cutting_option("Seconds from an event, or from the start, to the first window.")],
+    "offset": Annotated[
+        Number, _cutting_option("Seconds from an event, or from the start of a recording, to the first window.")
+    ],
     "events": Annotated[
-        Text,
-        _cutting_option("Classes of events, such as T1=left,T2=right; T0= (no class) ends the previous event."),
+        Text, _cutting_option("Classes by event, such as T1=left,T2=right,T0=; T0 has no class, but ends T1 and T2.")
     ],
     "pattern": Annotated[Text, _cutting_option("Pattern of file names, such as '{subject}/{session}_{class}_*.csv'.")],
-    "sfreq": Annotated[Number, _cutting_option("Sampling rate in Hz, for files that do not state it (.csv).")],
+    "sfreq": Annotated[Number, _cutting_option("Sampling rate in Hz, for files that do not contain it (.csv).")],
     "sep": Sep,
     "decimal": Decimal,
     "time_column": TimeColumn,
     "filter": Annotated[
         Text,
-        _cutting_option("Filter to apply in Hz, such as 5-45,notch:50; for cut windows, the one that was applied."),
+        _cutting_option("Filter in Hz, such as 5-45,notch:50; for windows, the filter that was applied to them."),
     ],
 }
 

@@ -35,7 +35,7 @@ SEARCH = "Candidates and evaluation"
 
 OnDevice = Annotated[Text, Option(rich_help_panel=MACHINE, help="Device for networks: auto (default), cpu or cuda.")]
 OnCluster = Annotated[
-    str | None, Option("--cluster", rich_help_panel=MACHINE, help="Address host:port of a Dask cluster that trains.")
+    str | None, Option("--cluster", rich_help_panel=MACHINE, help="Train on a Dask cluster with this HOST:PORT.")
 ]
 
 
@@ -55,9 +55,9 @@ def run(
     out: Annotated[Path | None, Option(help="Folder for the run; not needed with --dry-run.")] = None,
     time: Annotated[Text, Option(help="Time limit, such as 30m (default) or 2h; none: train all candidates.")] = None,
     adaptation: Annotated[
-        Text, Option(help="Unlabeled windows: zero-shot uses none (default), online earlier ones, transductive all.")
+        Text, Option(help="Unlabeled windows to use: zero-shot (none, default), online (earlier), transductive (all).")
     ] = None,
-    encoder: Annotated[Text, Option(help="Encoder: eegnet (default), shallow, or your own module:function.")] = None,
+    encoder: Annotated[Text, Option(help="Encoder: eegnet (default), shallow, or function MODULE:NAME.")] = None,
     target: Annotated[Text, Option(help="Target: classes (default), or continuous[:NAME] for regression.")] = None,
     metric: Annotated[
         Text, Option(help="balanced_accuracy (default), f1, auc, kappa, accuracy; regression: r2, correlation, rmse.")
@@ -65,7 +65,7 @@ def run(
     at_least: AtLeast = None,
     set_: Annotated[
         list[str] | None,
-        Option("--set", metavar="NAME=VALUE", help="Set a hyperparameter, such as lr=3e-4; repeatable."),
+        Option("--set", metavar="NAME=VALUE", help="Hyperparameter, such as lr=3e-4; can be given several times."),
     ] = None,
     config: Annotated[Path | None, Option(metavar="FILE", help="File with options, such as RUN/study.toml.")] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Print the plan and all options without training.")] = False,
@@ -73,10 +73,10 @@ def run(
         Text, _search("Grid of censoring penalties: quick (default), core, paper, uncensored, or FILE.json.")
     ] = None,
     kinds: Annotated[
-        Text, _search("Subset of linear,trees,networks (default: all); or a signal type for its features, emg.")
+        Text, _search("Model families: linear,trees,networks (default: all); emg adds features for EMG.")
     ] = None,
     hold_out: Annotated[Text, _search("Held-out unit: subject (default), session, or a column of the data.")] = None,
-    folds: Annotated[Text, _search("Folds; all: one per subject (default for up to 20 subjects, else 10).")] = None,
+    folds: Annotated[Text, _search("Number of folds; all: one per subject (default; 10 above 20 subjects).")] = None,
     seeds: Annotated[int | None, _search("Number of random seeds of each network; default: 3.")] = None,
     seed: Annotated[int | None, _search("First random seed; default: 0.")] = None,
     networks: Annotated[Text, _hidden("Networks among the candidates: all, main, one, none.")] = None,

@@ -30,16 +30,16 @@ def stream(
     out: Annotated[Text, Option(help="lsl:NAME or a .csv file; default: stdout. With --replay: a .json file.")] = None,
     hop: Annotated[Number, Option(help="Seconds between windows; default: half a window.")] = None,
     filter: Annotated[str, Option(help="Band in Hz, such as 5-45; auto: as for training; none: no filter.")] = "auto",
-    notch: Annotated[list[float] | None, Option(help="Power-line frequency in Hz to remove; repeatable.")] = None,
-    seconds: Annotated[Number, Option(help="Seconds to decode; default: until the source ends.")] = None,
-    session_file: Annotated[Path | None, Option("--session", help="State file: loaded if it exists, saved.")] = None,
+    notch: Annotated[list[float] | None, Option(help="Power-line frequency in Hz to remove; several allowed.")] = None,
+    seconds: Annotated[Number, Option(help="Seconds after which to stop; default: when the source ends.")] = None,
+    session_file: Annotated[Path | None, Option("--session", help="Session file, loaded if present and saved.")] = None,
     adapt: Annotated[bool, Option("--adapt", help="Adapt to the subject's unlabeled windows.")] = False,
     by_position: Annotated[bool, Option("--by-position", help="Match channels by position instead of name.")] = False,
     rest: Annotated[Text, _event("Class that means no action, such as rest.")] = None,
-    threshold: Annotated[Number, _event("Minimum probability for a window to vote; default: .5.")] = None,
-    debounce: Annotated[str, _event("N/M: N of the last M windows must vote for a class; or seconds, 0.4s.")] = "1/1",
-    refractory: Annotated[float, _event("Seconds after an activation in which no other class becomes active.")] = 0.0,
-    replay: Annotated[Text, _event("Recordings with events to score, in place of --source.")] = None,
+    threshold: Annotated[Number, _event("Minimum probability of a class for an event; default: .5.")] = None,
+    debounce: Annotated[str, _event("N/M: an event needs N of the last M windows; or a duration: 0.4s.")] = "1/1",
+    refractory: Annotated[float, _event("Seconds after an event in which no other class can start an event.")] = 0.0,
+    replay: Annotated[Text, _event("Recordings with events to replay and score, instead of --source.")] = None,
     events: Annotated[Text, _event("With --replay: classes of events, such as T1=left,T2=right.")] = None,
     pattern: Annotated[Text, _event("With --replay: pattern of file names, such as '{subject}/*.csv'.")] = None,
     sfreq: Annotated[Number, _event("Sampling rate in Hz, for files that do not state it.")] = None,
@@ -48,7 +48,7 @@ def stream(
     time_column: TimeColumn = None,
     encoder: EncoderFactory = "eegnet",
 ) -> None:
-    """Decode the signals of one subject as they arrive, until the source ends or Ctrl-C.
+    """Predict classes from the signals of one subject as they arrive, until the source ends or Ctrl-C is pressed.
 
     With --replay, replay recordings with events and score the detected events.
     """
@@ -63,7 +63,7 @@ def stream(
     if source is None and (session_file is not None or seconds is not None):
         raise UserError("--session and --seconds are not available with --replay; leave them out")
     if source is not None and (events is not None or pattern is not None):
-        raise UserError("--events and --pattern need --replay; leave them out, or give --replay in place of --source")
+        raise UserError("--events and --pattern need --replay; leave them out, or give --replay instead of --source")
     check_hop(hop)
     encoders = import_encoder(encoder)
     torch.set_num_threads(1)  # more threads would slow down single windows
@@ -89,7 +89,7 @@ def _decode(
     session: Session, source: str, sfreq: float | None, detector: dict[str, Any] | None, make_sink: Callable[[], Sink],
     session_file: Path | None, seconds: float | None, options: dict[str, Any],
 ) -> None:  # fmt: skip
-    """Decode a source until it ends, detect events if `detector` has options, and save the session to a file."""
+    """Decode a source until it ends, detect events if `detector` is given, and save the session to a file."""
     from ..person.events import EventDetector, parse_debounce
     from ..person.stream.run import Stream
     from ..person.stream.source import open_source

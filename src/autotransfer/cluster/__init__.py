@@ -41,7 +41,7 @@ def train_task(
     folds: int | None = None,
     expected: Mapping[str, str] | None = None,
 ) -> list[JobResult]:
-    """Train one population on a worker. expected: versions of the main process; raise if the worker's differ."""
+    """Train one population on a worker, and return its results. expected: versions that the worker must have."""
     if expected is not None:
         _check_same_versions(expected, versions(), "a new worker")
     jobs = [make_job(recordings, entry, folds) for entry in entries]
@@ -64,7 +64,7 @@ class Cluster:
         self.client = _connect(address)
         self.workers = max(1, len(self.client.scheduler_info(n_workers=-1)["workers"]))
         _check_versions(self.client)
-        self._device: torch.device | None = None  # the weakest device of all workers
+        self._device: torch.device | None = None
 
     def __enter__(self) -> Cluster:
         return self
@@ -73,7 +73,7 @@ class Cluster:
         self.client.close()
 
     def device(self, name: str) -> torch.device:
-        """Return the weakest device of all workers, because any worker may train a population."""
+        """Return the device for all workers, which is the CPU unless every worker has a GPU."""
         if self._device is None:
             devices = self.client.run(resolve_device, name)
             if not devices:
@@ -134,7 +134,7 @@ class Cluster:
 
 
 def _get_recordings(recordings: Recordings) -> Recordings:
-    """Return the recordings. As the result of a task they are copied to workers, and again if a worker is lost."""
+    """Return the recordings. Dask copies the result of this task to workers, and to a new worker if one is lost."""
     return recordings
 
 
@@ -142,7 +142,7 @@ def _handle_failure(run: TrainableRun, population: OpenPopulation, error: Except
     """Split a population that did not fit into memory; raise any other error."""
     reason, statuses = first_line(error), run.database.statuses()
     can_split = sum(statuses[key] not in FINISHED for key in population.keys) > 1
-    # A population that kills one worker after another most likely exceeds the memory limit of the system.
+    # If several workers die with one population, it probably exceeds their memory.
     if is_out_of_memory(error) or (type(error).__name__ == "KilledWorker" and can_split):
         split_population(run, population, reason)
         return
@@ -163,14 +163,14 @@ def _connect(address: str) -> Client:
 
 
 def _check_versions(client: Client) -> None:
-    """Raise if a worker has other versions, because results would silently differ."""
+    """Raise if versions of a worker differ; warn if its kernels differ."""
     expected, by_worker = versions(), client.run(versions)
     for worker, installed in by_worker.items():
         _check_same_versions(expected, installed, f"the worker {worker}")
     workers = [worker for worker, installed in by_worker.items() if installed["kernels"] != expected["kernels"]]
     if workers:
         warnings.warn(
-            f"compiled kernels differ on {', '.join(workers)}, and so do the last digits of results; "
+            f"the compiled kernels on {', '.join(workers)} differ, which changes the last digits of results; "
             "install the same wheel everywhere and set ATEN_CPU_CAPABILITY=avx2",
             stacklevel=2,
         )

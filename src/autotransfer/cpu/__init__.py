@@ -1,7 +1,7 @@
 """Functions for CPUs, each of which runs one compiled C kernel if `is_available()` returns True.
 
-torch operations read and write the signals of a training step a dozen times; the kernels process a part of a signal
-while it is in the cache. Functions have the same names and results as in `gpu`.
+torch operations read and write the signals of a training step a dozen times. Kernels process a part of a signal while
+it is in the cache. Functions have the names and results of functions in `gpu`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def is_available(tensor: Tensor, *, dtype: torch.dtype = torch.float32, pool: int = 1, taps: int = 1) -> bool:
-    """Tell whether kernels can process a tensor, with this width of pooling and length of filters."""
+    """Return whether kernels can process a tensor, with this width of pooling and length of filters."""
     return (
         tensor.is_cpu
         and tensor.dtype is dtype
@@ -50,7 +50,7 @@ def is_available(tensor: Tensor, *, dtype: torch.dtype = torch.float32, pool: in
 
 
 def _is_traced(tensor: Tensor) -> bool:
-    """Tell whether torch records or replaces operations on a tensor, which is impossible for kernels."""
+    """Return whether torch records or replaces operations on a tensor, which does not work with kernels."""
     return (
         type(tensor) not in (Tensor, torch.nn.Parameter)
         or torch._C._is_tracing()
@@ -88,8 +88,8 @@ def run(
 ) -> None:
     """Check tensors and run a kernel without the interpreter's lock, on as many threads as torch uses.
 
-    task: type of the kernel's argument; signal: if it is small, one thread is used; count: number of items, by default
-    the length of the signal; operation: name of the kernel in errors
+    task: type of the kernel's argument; signal: tensor whose size determines whether one thread is used; count: number
+    of items, by default the length of the signal; operation: name of the kernel in errors
     """
     arguments = task(**addresses(operation or name, **tensors), **numbers)
     threads = 1 if signal.numel() < MIN_PARALLEL_SAMPLES else torch.get_num_threads()

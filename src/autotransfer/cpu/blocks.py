@@ -1,7 +1,7 @@
-"""Kernels of network blocks: mix channels, filter along time, then pool the signals or take their power.
+"""Kernels of network blocks: channels are mixed and filtered along time, and the signals are pooled or squared.
 
-Signals stay in the cache between these steps. Samples of several windows are interleaved in one vector
-(`lay_out`), so filters neither shift samples nor multiply by zeros.
+Signals stay in the cache between these steps. Samples of several windows are interleaved in one vector (`lay_out`), so
+that filters neither shift samples nor multiply by zeros.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class BlockOptions(NamedTuple):
     """Padding, pooling and segments of a block."""
 
     left: int  # zeros before a window
-    pool: int  # number of neighbors that are averaged after ELU; 0: the block has power but no units
+    pool: int  # number of samples that are averaged after ELU; 0: the block returns power but no units
     segments: int  # number of segments whose power is computed
     length: int  # number of samples per segment
     eps: float
@@ -64,7 +64,7 @@ class SavedTensors(NamedTuple):
     """Tensors that the forward pass of a block saves for the backward pass."""
 
     v: Tensor  # (P, F, W·T) signals before normalization
-    level: Tensor | None  # (P, F, W·S) means of segments, if the block has power but no units
+    level: Tensor | None  # (P, F, W·S) means of segments, if the block returns power but no units
     square: Tensor | None  # (P, F, W·S) mean squares of segments
     mean: Tensor  # (P, F) means of v
     variance: Tensor  # (P, F) variances of v

@@ -1,8 +1,8 @@
-"""Boundary to C functions: the compiled library, and checks of addresses, sizes and indices.
+"""The compiled library of C functions, and checks of addresses, sizes and indices before they are called.
 
-setup.py compiles kernels.c once per instruction set. The library with the instruction set that PyTorch uses on this
-processor is loaded. The last digits of results depend on the instruction set, which `ATEN_CPU_CAPABILITY=avx2` sets for
-PyTorch and the library, for example on all workers of a cluster. Without a library PyTorch computes.
+setup.py compiles kernels.c once per instruction set. The library for the instruction set that PyTorch uses on this
+processor is loaded. The last digits of results depend on the instruction set. `ATEN_CPU_CAPABILITY=avx2` selects it for
+PyTorch and the library, for example on all workers of a cluster. Without a library, torch operations are used.
 """
 
 from __future__ import annotations

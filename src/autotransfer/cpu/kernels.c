@@ -1,9 +1,9 @@
 /* Kernels of a training step for CPUs. Tensors are float32 and contiguous, with the member on axis 0.
 
-   The code is C with the vector types of gcc and clang, so one source serves every processor. One thread processes a row
+   The code uses the vector types of gcc and clang, so that it compiles for every processor. One thread processes a row
    or filter from beginning to end, in an order that depends only on the size. Results therefore depend neither on the
    number of threads nor on other members of the stack. The code is not compiled with -ffast-math, because infinite and
-   NaN values of diverging trainings must be preserved. */
+   NaN values of diverging members must be preserved. */
 
 #include <math.h>
 #include <pthread.h>
@@ -18,7 +18,7 @@
 #else
 #define LANES 4
 #endif
-/* Number of sums that are held in registers: processors have 32 or 16 vector registers. */
+/* Number of sums that are kept in the 32 or 16 vector registers of a processor. */
 #if defined(__AVX512F__) || defined(__aarch64__)
 #define SUMS 16
 #else
@@ -712,8 +712,8 @@ INLINE void means_interleaved(const float *v, long count, long length, float mea
     }
 }
 
-/* Position of the units of a signal: `windows` windows of `count` units, `stride` from one window to the next. Contiguous
-   units form one window. */
+/* Positions of the units of a signal: `windows` windows of `count` units, with distance `stride` between windows.
+   Contiguous units are treated as one window. */
 typedef struct {
     long first, windows, stride, count;
 } Order;
@@ -815,8 +815,8 @@ void block_forward(Parallel parallel, long threads, long members, const Block *t
     distribute(parallel, threads, members * items_of(task), block_item, task);
 }
 
-/* Gradient of a filtered signal v: factor · slope + (v - mean) · bend + offset. The first term is the gradient through
-   units. Bend and offset are constant in a segment, and in the remainder after the last segment. */
+/* Coefficients of the gradient of a filtered signal v: factor · slope + (v - mean) · bend + offset. The first term is the
+   gradient through units. Bend and offset are constant in a segment, and in the remainder after the last segment. */
 typedef struct {
     float *slope;         /* (V, T, LANES); NULL: there are no units */
     float *bend, *offset; /* (V, S + 1, LANES) */
@@ -993,7 +993,7 @@ static void block_gradient_item(const void *argument, long number) {
     const long first = member * task->features + start, filters = rows / task->depth, right = taps - 1 - task->left;
     const long stride = (times + taps - 1) * LANES, size = times * LANES, bends = groups * (task->segments + 1) * LANES;
     const long units = task->grad ? task->batch * (times / task->pool) : 0, slopes_size = task->grad ? groups * size : 0;
-    const long padded_rows = ROUND_UP(rows); /* with signals whose results are not used */
+    const long padded_rows = ROUND_UP(rows); /* including signals whose results are not used */
     const long n_zeros = 2 * JOINT * stride + JOINT * size + (filters * taps + padded_rows * channels) * LANES;
     float *buffer = malloc(4 * (n_zeros + padded_rows * (slopes_size + 2 * bends) + units + size + filters * taps));
     Slopes *slopes = calloc(padded_rows, sizeof *slopes);
@@ -1132,15 +1132,15 @@ static void second_gradient_item(const void *argument, long member) {
         filter_signals(task, member, g, padded, filtered);
         for (long r = 0; r < features; r++) gradient_of_signal(task, &slopes[r], first + r, g, grads + r * size);
         for (long r = 0; r < features; r += JOINT) {
-            const float *own[JOINT];
-            for (long i = 0; i < JOINT; i++) own[i] = grads + (r + i) * size;
-            sum_all_channels(own, filtered, size, channels, times, channel_sums + r * channels * LANES);
+            const float *joint_grads[JOINT];
+            for (long i = 0; i < JOINT; i++) joint_grads[i] = grads + (r + i) * size;
+            sum_all_channels(joint_grads, filtered, size, channels, times, channel_sums + r * channels * LANES);
         }
         mix_interleaved(grads, features, times, transposed, channels, padded_grad + right * LANES, stride);
         for (long c = 0; c < channels; c++) {
-            float *own = padded_grad + c * stride;
-            gradient_interleaved(padded + c * stride, own + right * LANES, times, taps, task->left, sums + c * taps * LANES);
-            filter_interleaved(own, reversed + c * taps, times, taps, right, filtered);
+            float *grad = padded_grad + c * stride;
+            gradient_interleaved(padded + c * stride, grad + right * LANES, times, taps, task->left, sums + c * taps * LANES);
+            filter_interleaved(grad, reversed + c * taps, times, taps, right, filtered);
             float *grad_x = task->grad_x + ((member * channels + c) * task->batch + g * LANES) * times;
             deinterleave(filtered, lanes_of(task, g), times, grad_x);
         }
@@ -1334,8 +1334,8 @@ void edge_sums(Parallel parallel, long threads, long count, const Edges *task) {
 
 /* ---- thin products -------------------------------------------------------------------------------------------------
 
-   Members mix the channels of shared signals: (M, K) × (K, N) with short sides M and K. Members that read the same
-   signals are processed one after another. A piece of the signals is packed before these members use the piece, because
+   Channels of shared signals are mixed for every member: (M, K) × (K, N) with short sides M and K. Members of the same
+   signals are processed one after another. A piece of the signals is packed before it is used for these members, because
    signals are often powers of two apart in memory, so that few signals fit into a cache. */
 
 typedef struct {
@@ -1506,8 +1506,8 @@ void product_gradient(Parallel parallel, long threads, long count, const Product
 
 /* ---- append_scale --------------------------------------------------------------------------------------------------
 
-   Computed in float64, because rounding errors of a constant channel would be scaled up in float32. NaN and infinity are
-   preserved by `a < b ? b : a`, where a may be NaN. */
+   The computation is in float64, because rounding errors of a constant channel would be scaled up in float32. The
+   expression `a < b ? b : a` preserves NaN and infinity, where a may be NaN. */
 
 typedef double dvec __attribute__((vector_size(4 * LANES), aligned(8), may_alias));
 #define DOUBLES (LANES / 2)
@@ -1616,7 +1616,7 @@ void log_scales(Parallel parallel, long threads, long rows, const Scales *task) 
 
 /* ---- indices ---------------------------------------------------------------------------------------------------- */
 
-/* Tell whether an index points outside [0, bound). */
+/* Return whether an entry of an index lies outside [0, bound). */
 int outside(const int64_t *index, long count, long bound) {
     for (long i = 0; i < count; i++)
         if (index[i] < 0 || index[i] >= bound) return 1;

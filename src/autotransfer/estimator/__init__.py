@@ -1,1 +1,1 @@
-"""scikit-learn estimators: one censored classifier, and the whole procedure as a classifier."""
+"""scikit-learn estimators: a whole run as a classifier or regressor, and one network with a penalty."""

@@ -31,12 +31,12 @@ class AutoTransferClassifier(RunEstimator, WindowClassifier):
     grid : str or list of Setting, optional
         Grid of candidates: "quick" or "paper" (the paper's procedure), or settings, as in `settings`.
     settings : list of Setting, optional
-        Candidates in place of a grid. The first one without a penalty is EEGNet (paper).
+        Candidates, if no grid is given. The first setting without a penalty is the reference, EEGNet (paper).
     encoder : str, class or function, optional
         "eegnet", "shallow", or a factory (n_channels, n_times) -> nn.Module that maps windows to latent features.
     adaptation : str, optional
-        Unlabeled windows of a new subject that the model uses: "zero-shot" no windows, "online" earlier windows,
-        "transductive" all windows; "none": the settings of the grid are not changed.
+        Unlabeled windows of a new subject that the model uses: "zero-shot" (no windows), "online" (earlier windows),
+        "transductive" (all windows), or "none" (settings of the grid without changes).
     metric : str, optional
         Metric of the run and of `score`: "balanced_accuracy", "f1", "auc", "kappa" or "accuracy".
     folds : int or "all", optional

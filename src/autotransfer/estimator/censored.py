@@ -31,7 +31,7 @@ from .window_classifier import WindowClassifier
 
 # Default penalty of each preset. MMD does not lower scores on held-out subjects (docs/results.md).
 PRESETS = {"recommended": "mmd", "paper": "adversary"}
-# Masked channels raise scores if many electrodes carry similar signals.
+# Masking of channels raises scores if many electrodes have similar signals.
 CHANNEL_MASK, MIN_MASKED_CHANNELS = 0.1, 8
 NOT_IN_SETTING = {
     "_", "setting", "preset", "encoder", "sfreq", "validation_subjects", "random_state", "device", "scoring", "verbose",
@@ -55,7 +55,7 @@ class CensoredClassifier(WindowClassifier):
     strength : float, optional
         Weight of the penalty relative to the classification loss.
     setting : Setting, optional
-        Setting that replaces the training parameters, which are then refused.
+        Setting of the network. The parameters of penalty, training and preprocessing must then be None.
     preset : str, optional
         Values of parameters that are None: "recommended" (default) or "paper", the published protocol.
     estimator, length_scale, regularization, pairs, fraction, size, variant, critic_lr, as_printed : see Setting
@@ -169,7 +169,7 @@ class CensoredClassifier(WindowClassifier):
         values = _recommended_values(encoder) | parameters if preset == "recommended" else dict(parameters)
         if "patience" in parameters:
             values["checkpoint"] = parameters.get("checkpoint", "best")  # other checkpoints have no patience
-        if values.get("standardize") == "trial":  # the scale of a standardized window is constant
+        if values.get("standardize") == "trial":  # all windows then have the same scale
             values["append_scale"] = parameters.get("append_scale", False)
         # Parameters that an encoder does not have are left out, except log_power=True, which is refused.
         options = ENCODERS[encoder].__dataclass_fields__ if encoder in ENCODERS else {}
@@ -208,7 +208,7 @@ class CensoredClassifier(WindowClassifier):
 
 
 def _recommended_values(encoder: str) -> dict[str, Any]:
-    """Return fields of `Setting` for an encoder; user-defined encoders get no additional channels."""
+    """Return the recommended fields of `Setting` for an encoder."""
     networks = {network["encoder"]: network for network in PENALIZED_NETWORKS["zero-shot"]}
     return AVERAGED_CHECKPOINT | networks.get(encoder, {"standardize": "train"})
 
@@ -226,7 +226,7 @@ def _fit_thresholds(model: Model, recordings: Recordings, fold: Fold) -> Thresho
 
 
 def validation_fold(recordings: Recordings, subjects: object, seed: int) -> Fold:
-    """Return a fold that validates on some subjects and trains on all other subjects, without a test subject."""
+    """Return a fold without a test subject, with the named subjects for validation and all others for training."""
     names = recordings.subjects
     subjects = "last" if subjects is None else subjects
     if isinstance(subjects, str):

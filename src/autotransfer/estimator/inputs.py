@@ -117,7 +117,7 @@ def resolve_encoder(encoder: object) -> tuple[str, Encoders | None]:
             f"encoder is {shown(encoder)}; give {', '.join(map(repr, ENCODERS))}, or a class or function "
             "(n_channels, n_times) -> nn.Module"
         )
-    # The same name as in the option --encoder
+    # The option --encoder has this form, too.
     name = f"{getattr(encoder, '__module__', '')}:{getattr(encoder, '__qualname__', type(encoder).__qualname__)}"
     return name, {name: encoder}
 

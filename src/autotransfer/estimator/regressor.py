@@ -71,7 +71,7 @@ class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]
     sfreq: float | None = None
     verbose: bool = False
 
-    __metadata_request__fit = {"subjects": True, "groups": False}  # noqa: RUF012  # scikit-learn reads it off the class
+    __metadata_request__fit = {"subjects": True, "groups": False}  # noqa: RUF012  # scikit-learn reads it from the class
     __metadata_request__predict = {"subjects": True}  # noqa: RUF012
     __metadata_request__score = {"subjects": True}  # noqa: RUF012
 

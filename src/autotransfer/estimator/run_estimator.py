@@ -1,4 +1,4 @@
-"""RunEstimator: base class of estimators whose `fit` performs a run."""
+"""RunEstimator: base class of scikit-learn estimators whose `fit` performs a run."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _open_run(
 
 
 def _check_same_run(run: Run, recordings: Recordings, options: RunOptions) -> None:
-    """Raise if the folder holds a run on other data or with other options."""
+    """Raise if the folder has a run on other data or with other options."""
     stored, recordings = run.recordings, use_units(recordings, run.options.hold_out)
     facts = [(data.classes, data.subjects, data.sfreq) for data in (stored, recordings)]
     digests = {name: digest for name, digest in column_digests(recordings).items() if digest}

@@ -1,4 +1,4 @@
-"""WindowClassifier: base class of both classifiers, with prediction, calibration and adaptation."""
+"""WindowEstimator and WindowClassifier: base classes with prediction, calibration and adaptation."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
         return tags
 
     def _keep_features(self, recordings: Recordings, has_names: bool) -> None:
-        """Set the fitted attributes of features, which are channels. has_names: whether X has channel names."""
+        """Set scikit-learn's attributes of features, which are channels. has_names: whether X has channel names."""
         self.n_features_in_ = recordings.n_channels
         if has_names:
             self.feature_names_in_ = np.array(recordings.channels, dtype=object)

@@ -1,4 +1,4 @@
-"""Export of a model to one file, after comparing predictions of file and model."""
+"""Export of a model to one file, with a comparison of the predictions of file and model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ExportedFile:
     format: str
     members: int  # number of networks and linear models
     size: int  # in bytes
-    difference: float | None  # largest difference from predict_proba; None: not checked, the runtime is not installed
+    difference: float | None  # largest difference from predict_proba; None if the runtime is not installed
     candidates: int
 
     def lines(self) -> list[str]:
@@ -113,7 +113,7 @@ def _open_source(
 
 
 def _check_content(model: Model, content: bytes, format: str, encoders: Encoders | None) -> float:
-    """Return the largest difference between file and model; raise UserError if it is no rounding error."""
+    """Return the largest difference between file and model; raise UserError if it is not a rounding error."""
     other_formats = " or ".join(name for name in FORMATS if name != format)
     with convert_errors(model, f"{FORMATS[format].runtime} cannot run the {format} file", other_formats):
         difference = largest_difference(model, FORMATS[format].open(content, encoders))

@@ -42,11 +42,12 @@ def file_metadata(model: Model) -> dict[str, str]:
 def trace_program(model: Model) -> torch.export.ExportedProgram:
     """Trace a model as a graph for any number of windows."""
     card = model.card
-    example = torch.zeros(2, len(card.signal.channels), card.n_times)  # not 1, because tracing would make it a constant
+    # Two windows, because tracing would make the number 1 a constant.
+    example = torch.zeros(2, len(card.signal.channels), card.n_times)
     shapes = {"windows": {0: torch.export.Dim("N", min=1)}}
     module = model.graph()
     with torch.no_grad(), _redirect_warnings():
-        module(example)  # fills cached tables, because tables that are created while tracing have no values
+        module(example)  # fills caches before tracing, because tensors that are created during tracing have no values
         program = torch.export.export(module, (example,), dynamic_shapes=shapes)
     for node in program.graph.nodes:  # stack traces contain source code and local paths
         node.meta.pop("stack_trace", None)
@@ -114,7 +115,7 @@ def to_onnx(model: Model) -> bytes:
 
 
 def _clean_metadata(proto: Any) -> None:
-    """Remove the metadata of the exporter, and set the name of the number of windows to N."""
+    """Remove the metadata of the exporter, and name the axis of windows N."""
     graph = proto.graph
     graph.ClearField("value_info")
     for part in (proto, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
@@ -126,7 +127,7 @@ def _clean_metadata(proto: Any) -> None:
 def from_onnx(content: bytes, _: Encoders | None = None) -> Predict:
     onnxruntime = need("onnxruntime", *ONNX)
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = FATAL  # other errors are raised
+    options.log_severity_level = FATAL  # less severe errors are raised as exceptions
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
     def predict(windows: Tensor) -> NDArray[Any]:

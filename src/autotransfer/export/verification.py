@@ -12,8 +12,8 @@ from .formats import Predict
 
 BATCHES = (1, 2, 125, 128, 128, 128, 128, 128, 128, 104)  # batch sizes, 1,000 windows in total
 TOLERANCE = 1e-5  # largest difference between probabilities that may be a rounding error
-CALIBRATED_TOLERANCE = 1e-4  # for calibrated models, whose corrections amplify rounding errors of latents
-COUNT_TOLERANCE = 1e-3  # for features that are counts of samples, which rounding errors can change by 1
+CALIBRATED_TOLERANCE = 1e-4  # tolerance for calibrated models, whose corrections amplify rounding errors of latents
+COUNT_TOLERANCE = 1e-3  # tolerance for features that are counts of samples, which rounding errors can change by 1
 
 
 def sample_windows(model: Model, n: int, generator: torch.Generator) -> Tensor:

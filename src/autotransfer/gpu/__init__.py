@@ -1,7 +1,7 @@
 """Functions for GPUs, each of which launches one Triton kernel if `is_available()` returns True.
 
-torch operations read and write the signals of a training step a dozen times, the kernels once or twice. Products of
-thin matrices are twice as fast as in libraries.
+torch operations read and write the signals of a training step a dozen times, but kernels do so only once or twice.
+Products of thin matrices are twice as fast as in libraries.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from torch import Tensor
 from .loading import CONTIGUOUS, STRIDED, Argument, load_kernels
 
 MAX_TILE_SIDE = 64  # largest side of a matrix that fits into one tile
-PROGRAMS = 4096  # programs of one warp that keep a GPU busy
+PROGRAMS = 4096  # number of programs of one warp that keep a GPU busy
 MAX_LAUNCH_TAPS = 64  # largest number of filter taps per launch
-MAX_SOLVE_ROWS = 128  # rows of the largest matrix that one program holds
+MAX_SOLVE_ROWS = 128  # number of rows of the largest matrix for one program
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ def use_kernels(*, enabled: bool) -> Iterator[None]:
 
 
 def is_available(signal: Tensor, dtype: torch.dtype = torch.float32) -> bool:
-    """Tell whether kernels are enabled and can process a tensor."""
+    """Return whether kernels are enabled and can process a tensor."""
     return (
         _enabled.get()
         and signal.device.type == "cuda"
@@ -73,7 +73,7 @@ def is_available(signal: Tensor, dtype: torch.dtype = torch.float32) -> bool:
 
 @cache
 def _has_fast_tensor_cores(device: torch.device) -> bool:
-    """Tell whether the tensor cores of a device support TF32 and bfloat16."""
+    """Return whether the tensor cores of a device support TF32 and bfloat16."""
     return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
@@ -82,7 +82,7 @@ def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
     m, k, n = a.shape[1], a.shape[2], b.shape[2]
     if m > MAX_TILE_SIDE or (k > MAX_TILE_SIDE and n > MAX_TILE_SIDE):
         return torch.bmm(a, b if group is None else b[group])
-    has_short_sums = k <= MAX_TILE_SIDE  # then tiles cover many columns, otherwise one tile sums over k
+    has_short_sums = k <= MAX_TILE_SIDE  # if so, a tile covers many columns; otherwise a tile sums over many terms
     tile_n, tile_k = (128, tile(k)) if has_short_sums else (tile(n), 64)
     n_parts, length = (1, k) if has_short_sums else _split_sum(len(a), k, tile_k)
     out = a.new_empty(n_parts, len(a), m, n)
@@ -97,7 +97,7 @@ def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
 
 
 def _split_sum(members: int, k: int, multiple: int) -> tuple[int, int]:
-    """Return how many partial sums keep the device busy, and the terms per sum, divisible by `multiple`."""
+    """Return a number of partial sums that keeps the GPU busy, and the terms per sum, divisible by `multiple`."""
     max_parts = max(1, PROGRAMS // members)
     length = -(-k // (max_parts * multiple)) * multiple
     return -(-k // length), length
@@ -198,7 +198,7 @@ def elu_pool(
 
 
 def segments_forward(v: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the means (N,) of signals v (N, B, T), after mean and mean square (N, B, S) of their centered segments."""
+    """Return mean and mean square (N, B, S) of centered segments of v (N, B, T), and means (N,) of the signals v."""
     rows, batch, times = v.shape
     level = v.new_empty(rows, batch, times // length)
     square, mean = torch.empty_like(level), v.new_empty(rows)
@@ -246,7 +246,7 @@ def _norm_pool_constants(n: int, times: int, pool: int, dropout: DropoutDraws) -
 
 def _row_constants(n: int, width: int) -> dict[str, int]:
     """Return the constants of a program that reads a row of n samples twice, in units of `width` samples."""
-    # Long rows get more threads and larger blocks, so that the row is in the cache in the second pass.
+    # Long rows have more threads and larger blocks, so that the row is still in the cache when it is read again.
     warps = min(max(_round_to_power(n // 512), 4), 16)
     block = (512 if n >= 16384 else 256) * warps
     return {"WIDTH": _round_to_power(width), "BLOCK": max(block, _round_to_power(width)), "num_warps": warps}

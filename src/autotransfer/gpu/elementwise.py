@@ -16,9 +16,9 @@ _kernels = partial(load_kernels, "elementwise_kernels")
 
 
 def is_available(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
-    """Tell whether elementwise kernels can replace torch operations on a tensor.
+    """Return whether elementwise kernels can replace torch operations on a tensor.
 
-    torch.compile, torch.func and subclasses of Tensor need torch operations, so False is returned for these.
+    torch.compile, torch.func and subclasses of Tensor need torch operations.
     """
     return (
         not torch.compiler.is_compiling()  # first, because torch.compile cannot trace the other conditions

@@ -215,7 +215,7 @@ def segments_backward(
     grad_level, grad_square, v, level, means, grad_v, batch, TIMES: tl.constexpr, LENGTH: tl.constexpr,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradient of segments_forward, less the mean gradient, which centering removes."""
+    """Compute the gradient of segments_forward. The mean gradient is subtracted, because signals are centered."""
     row = tl.program_id(0).to(tl.int64)
     steps: tl.constexpr = TIMES // LENGTH
     all_steps: tl.constexpr = (TIMES + LENGTH - 1) // LENGTH
@@ -269,7 +269,7 @@ def _unpool_gradient(grad, row_draws, unit, is_pooled, threshold, factor):
 
 @triton.jit
 def _split(x):
-    """Split x into two float16 numbers with 22 bits in total; the second one is scaled by 2048 against underflow."""
+    """Split x into two float16 numbers with 22 bits in total; the second number is multiplied by 2048."""
     high = x.to(tl.float16)
     return high, ((x - high.to(tl.float32)) * 2048.0).to(tl.float16)
 

@@ -1,7 +1,6 @@
-"""Import of Triton kernels, and launches that check tensors.
+"""Import of Triton kernels, and launches that check tensors, because kernels do not check addresses.
 
-Tensors are checked, because a kernel trusts addresses. Index tensors come from the trainer, and their values are not
-checked, because the host would have to wait for the GPU.
+The values of index tensors are not checked, because the host would have to wait for the GPU.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Argument(NamedTuple):
     layout: str = COPIED
 
     def check(self, operation: str, name: str, device: torch.device) -> Tensor:
-        """Return the tensor to pass, a mask as bytes; raise RuntimeError if the tensor does not fit."""
+        """Return the tensor to pass, with bool as uint8; raise RuntimeError if it differs from the requirements."""
         tensor, shape, dtype, layout = self
         has_layout = layout in (COPIED, STRIDED) or tensor.is_contiguous()
         if tensor.dtype is not dtype or tensor.device != device or tensor.shape != tuple(shape) or not has_layout:
@@ -78,7 +77,7 @@ class _Kernel:
         return partial(self._launch, self.kernel[grid])
 
     def _launch(self, launch: Callable[..., None], *arguments: object, **options: object) -> None:
-        """Check that all tensors are on the device of the first one, and launch."""
+        """Check all tensors, which must be on the device of the first tensor, and launch the kernel."""
         device = next((arg.tensor.device for arg in arguments if isinstance(arg, Argument)), torch.device("cpu"))
         names = self.kernel.arg_names[: len(arguments)]  # constants are options
         named = zip(names, arguments, strict=True)

@@ -1,7 +1,7 @@
 """Triton kernels on the B×B pairs of rows of a batch, launched by `pairs`. The import needs Triton.
 
-Masks are bytes. If several masks share one matrix of distances, axis 1 of the grid counts members and axis 2 the masks
-of a member, so that kernels are not compiled again if these numbers change.
+Masks are bytes. If several masks share one matrix of distances, axis 1 of the grid is the member and axis 2 the mask of
+the member, so that kernels are not compiled again if these numbers change.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def group_masks(
 
 
 @triton.jit
-def score_matrices(d2, beta, mask, kernel, weights, sums, sizes, rows, PAIRED: tl.constexpr, BLOCK: tl.constexpr):
+def score_matrices(d2, beta, mask, kernel, weights, sums, sizes, rows, BY_ROW: tl.constexpr, BLOCK: tl.constexpr):
     """Compute one row of the matrices of score estimators (see pairs.score_matrices)."""
     i = tl.program_id(0)
     member = tl.program_id(1).to(tl.int64)
@@ -66,7 +66,7 @@ def score_matrices(d2, beta, mask, kernel, weights, sums, sizes, rows, PAIRED: t
     n = tl.maximum(tl.sum(tl.where(same, 1, 0), 0), 1).to(tl.float32)
     inv_root = 1.0 / tl.sqrt(n)
     scale = tl.load(beta + first + i)
-    if PAIRED:
+    if BY_ROW:
         scale = (scale + tl.load(beta + first + lane, mask=inside, other=0.0)) * 0.5
     distance = tl.load(d2 + (member * rows + i) * rows + lane, mask=inside, other=0.0)
     gram = tl.exp(-scale * distance)
@@ -79,7 +79,7 @@ def score_matrices(d2, beta, mask, kernel, weights, sums, sizes, rows, PAIRED: t
 
 @triton.jit
 def _sum_masked(mask, x):
-    """Sum the masked rows of x; x is split in two parts, because factors are rounded to 11 bits."""
+    """Sum the masked rows of x; x is split into two parts, because tensor cores round factors to 11 bits."""
     high = (x.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
     return tl.dot(mask, high, tl.dot(mask, x - high, input_precision="tf32"), input_precision="tf32")
 
@@ -201,10 +201,10 @@ def perplexity(d2, mask, out, rows, largest, smallest, bracket, steps, BLOCK: tl
 
 
 @triton.jit
-def _rbf_row(d2, beta, row, first, lane, inside, rows, PAIRED: tl.constexpr):
+def _rbf_row(d2, beta, row, first, lane, inside, rows, BY_ROW: tl.constexpr):
     """Return exp(−β d²) (BLOCK,) between a row and all rows of a batch, 0 for the row itself; and β (BLOCK,) or ()."""
     scale = tl.load(beta + row)
-    if PAIRED:
+    if BY_ROW:
         scale = (scale + tl.load(beta + first + lane, mask=inside, other=0.0)) * 0.5
     distance = tl.load(d2 + row * rows + lane, mask=inside, other=0.0)
     return tl.where(inside & (first + lane != row), tl.exp(-scale * distance), 0.0), scale
@@ -213,7 +213,7 @@ def _rbf_row(d2, beta, row, first, lane, inside, rows, PAIRED: tl.constexpr):
 @triton.jit
 def mmd_rows(
     d2, beta, valid, context, group, context_rows, group_rows, context_groups, values, slopes, rows,
-    PAIRED: tl.constexpr, SLOPES: tl.constexpr, BLOCK: tl.constexpr,
+    BY_ROW: tl.constexpr, SLOPES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Compute a row's terms of MMD, and derivatives with respect to distances; one program per row.
 
@@ -223,7 +223,7 @@ def mmd_rows(
     lane = tl.arange(0, BLOCK)
     inside = lane < rows
     first = row // rows * rows
-    gram, scale = _rbf_row(d2, beta, row, first, lane, inside, rows, PAIRED)
+    gram, scale = _rbf_row(d2, beta, row, first, lane, inside, rows, BY_ROW)
     # All groups have equal weight; the weight of a context is its number of groups.
     lane_valid = tl.load(valid + first + lane, mask=inside, other=0) != 0
     in_group = tl.load(group_rows + first + lane, mask=inside, other=1.0)
@@ -248,7 +248,7 @@ def mmd_rows(
 @triton.jit
 def pairwise_rows(
     d2, beta, context, group, selection, group_rows, values, pair_shares, slopes, rows,
-    PAIRED: tl.constexpr, SLOPES: tl.constexpr, BLOCK: tl.constexpr,
+    BY_ROW: tl.constexpr, SLOPES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Compute a row's terms of the sum over selected pairs of groups, and derivatives with respect to distances.
 
@@ -258,7 +258,7 @@ def pairwise_rows(
     lane = tl.arange(0, BLOCK)
     inside = lane < rows
     first = row // rows * rows
-    gram, scale = _rbf_row(d2, beta, row, first, lane, inside, rows, PAIRED)
+    gram, scale = _rbf_row(d2, beta, row, first, lane, inside, rows, BY_ROW)
     index = row * rows + lane
     same_group = tl.load(group + index, mask=inside, other=0) != 0
     other_group = (tl.load(context + index, mask=inside, other=0) != 0) & (same_group == 0)

@@ -32,7 +32,7 @@ def find_groups(context: Tensor, nuisance: Tensor, min_rows: int) -> tuple[Tenso
     labels = Argument(context, context.shape, torch.int64), Argument(nuisance, context.shape, torch.int64)
     sizes = torch.empty(members, rows, dtype=torch.int32, device=context.device)
     valid = torch.empty(members, rows, dtype=torch.bool, device=context.device)
-    # Separate tensors, because a kernel is compiled again for an address that is not a multiple of 16.
+    # The masks are separate tensors, because a kernel is compiled again for an address that is not a multiple of 16.
     masks = [torch.empty(members, rows, rows, dtype=torch.bool, device=context.device) for _ in range(2)]
     row_counts = [torch.empty(members, rows, device=context.device) for _ in range(3)]
     grid, block = (members * rows,), tile(rows)
@@ -50,12 +50,12 @@ def _masks(mask: Tensor, d2: Tensor) -> Argument:
     return _mask(mask, len(mask) // members * members, rows, rows)
 
 
-def score_matrices(d2: Tensor, beta: Tensor, mask: Tensor, *, paired: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def score_matrices(d2: Tensor, beta: Tensor, mask: Tensor, *, by_row: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the matrices of score estimators from distances (P, B, B), inverse scales (R·P, B) and masks (R·P, B, B).
 
     Results are the normalized kernel K̃ = D^{-1/2} K D^{-1/2}, weights D^{-1/2} W with W = 2βK (R·P, B, B), row sums of
-    weights, and block sizes n (R·P, B). Masks r·P + p belong to distances p. paired: the inverse scale of a pair is the
-    mean over its rows; otherwise all rows of a block have one scale.
+    weights, and block sizes n (R·P, B). Masks r·P + p belong to distances p. by_row: whether the inverse scale of a
+    pair is the mean over its rows; otherwise all rows of a block have one scale.
     """
     (members, rows, _), n_masks = d2.shape, len(mask)
     kernel, weights = d2.new_empty(n_masks, rows, rows), d2.new_empty(n_masks, rows, rows)
@@ -63,7 +63,7 @@ def score_matrices(d2: Tensor, beta: Tensor, mask: Tensor, *, paired: bool) -> t
     block = tile(rows)
     _kernels().score_matrices[(rows, members, n_masks // members)](
         Argument(d2, (members, rows, rows)), Argument(beta, (n_masks, rows)), _masks(mask, d2), kernel, weights, sums,
-        sizes, rows, PAIRED=paired, BLOCK=block, num_warps=_warps(block),
+        sizes, rows, BY_ROW=by_row, BLOCK=block, num_warps=_warps(block),
     )  # fmt: skip
     return kernel, weights, sums, sizes
 
@@ -115,25 +115,25 @@ def perplexity_scales(
 
 def mean_discrepancy(
     d2: Tensor, beta: Tensor, valid: Tensor, context: Tensor, group: Tensor, context_rows: Tensor, group_rows: Tensor,
-    context_groups: Tensor, *, paired: bool,
+    context_groups: Tensor, *, by_row: bool,
 ) -> Tensor:  # fmt: skip
     """Compute censoring.mmd.mean_discrepancy: squared distances (P, B, B), inverse scales (P, B) -> (P,).
 
-    paired: the inverse scale of a pair is the mean over its rows; otherwise all rows of a context have one scale.
+    by_row: whether the inverse scale of a pair is the mean over its rows; otherwise rows of a context have one scale.
     """
     per_row, per_pair = d2.shape[:2], d2.shape
     counts = (Argument(count, per_row) for count in (context_rows, group_rows, context_groups))
     fields = (_mask(valid, *per_row), _mask(context, *per_pair), _mask(group, *per_pair), *counts)
-    return apply_one(_WeightedKernelSum, d2, beta, fields, None, paired)
+    return apply_one(_WeightedKernelSum, d2, beta, fields, None, by_row)
 
 
 def pairwise_discrepancy(
-    d2: Tensor, beta: Tensor, context: Tensor, group: Tensor, selection: Tensor, group_rows: Tensor, *, paired: bool
+    d2: Tensor, beta: Tensor, context: Tensor, group: Tensor, selection: Tensor, group_rows: Tensor, *, by_row: bool
 ) -> Tensor:
     """Compute censoring.mmd.pairwise_discrepancy: squared distances (P, B, B), inverse scales (P, B) -> (P,)."""
     masks = (_mask(mask, *d2.shape) for mask in (context, group, selection))
     fields = (*masks, Argument(group_rows, d2.shape[:2]))
-    return apply_one(_WeightedKernelSum, d2, beta, fields, d2.new_empty(d2.shape[:2]), paired)
+    return apply_one(_WeightedKernelSum, d2, beta, fields, d2.new_empty(d2.shape[:2]), by_row)
 
 
 class _WeightedKernelSum(torch.autograd.Function):
@@ -141,7 +141,7 @@ class _WeightedKernelSum(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, d2: Tensor, beta: Tensor, fields: tuple[Argument, ...], pair_shares: Tensor | None, paired: bool
+        ctx: Any, d2: Tensor, beta: Tensor, fields: tuple[Argument, ...], pair_shares: Tensor | None, by_row: bool
     ) -> Tensor:
         rows = d2.shape[-1]
         has_gradient = ctx.needs_input_grad[0]
@@ -151,7 +151,7 @@ class _WeightedKernelSum(torch.autograd.Function):
         block = tile(rows)
         getattr(_kernels(), name)[(values.numel(),)](
             Argument(d2, (len(d2), rows, rows)), Argument(beta, (len(d2), rows)), *fields, values, *extra, slopes, rows,
-            PAIRED=paired, SLOPES=has_gradient, BLOCK=block, num_warps=_warps(block),
+            BY_ROW=by_row, SLOPES=has_gradient, BLOCK=block, num_warps=_warps(block),
         )  # fmt: skip
         n_pairs = None if pair_shares is None else pair_shares.sum(-1).round().clamp(min=1)
         ctx.save_for_backward(slopes, n_pairs)
@@ -168,7 +168,7 @@ class _WeightedKernelSum(torch.autograd.Function):
 def pairwise_distances(z: Tensor) -> Tensor:
     """Return squared distances |z_i − z_j|² of points near the origin, (P, B, D) -> (P, B, B), 0 on the diagonal.
 
-    One matrix product gives lengths and inner products, so results are exact distances of rounded points.
+    Lengths and inner products are results of one matrix product, so distances are exact for rounded points.
     """
     return apply_one(_Distances, z)
 

@@ -1,1 +1,1 @@
-"""Encoders for populations of networks, with the member on axis 0 of parameters and signals."""
+"""Encoders: stacks of networks, linear models and trees, with the member on axis 0 of parameters and signals."""

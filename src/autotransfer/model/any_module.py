@@ -1,4 +1,4 @@
-"""Stack of any torch.nn.Module: torch.func batches the members if it can, otherwise members run one by one.
+"""Stack of copies of any torch.nn.Module. Members run batched by torch.func if possible, otherwise one by one.
 
 The module maps windows (B, channels, times) to a tensor with B on axis 0, which is flattened to latents (B, D).
 """
@@ -24,7 +24,7 @@ from .stack import Size, Stack
 
 Factory = Callable[..., nn.Module]
 
-# Names of these arguments of networks in braindecode, torcheeg and other libraries
+# Names of the arguments of networks in braindecode, torcheeg and other libraries
 ARGUMENT_NAMES = {
     "n_channels": ("n_channels", "n_chans", "in_chans", "num_electrodes"),
     "n_times": ("n_times", "n_samples", "input_window_samples", "chunk_size"),
@@ -34,7 +34,7 @@ ARGUMENT_NAMES = {
 
 
 def build(factory: Factory, size: Size) -> nn.Module:
-    """Call a user's factory with the arguments that it names, otherwise as factory(n_channels, n_times).
+    """Call a user's factory with arguments in ARGUMENT_NAMES that it has, otherwise as factory(n_channels, n_times).
 
     The `final_layer` of a module, which is the classifier in braindecode, is replaced by the identity.
     """
@@ -142,7 +142,7 @@ class AnyModule(Stack):
         return z.flatten(1), buffers
 
     def _can_stack(self, window: Tensor) -> bool:
-        """Tell whether torch.func can batch the module without changing outputs and gradients."""
+        """Return whether torch.func can batch the module without changing outputs and gradients."""
         if self.members == 1:
             return False
         x = torch.linspace(-1, 1, window.numel()).view(window.shape).sin().expand(self.members, *window.shape)
@@ -164,7 +164,7 @@ class AnyModule(Stack):
 
 
 def saved_bytes(make: Callable[[], nn.Module], size: Size, batch: int) -> int:
-    """Extrapolate the bytes of float32 tensors that autograd saves for `batch` windows, from two and four windows."""
+    """Return the bytes of float32 tensors that autograd saves for `batch` windows, extrapolated from 2 and 4."""
     totals: list[int] = []
 
     def add_size(tensor: Tensor) -> Tensor:
@@ -236,7 +236,7 @@ def _get_tensor(tensors: dict[str, Any], layer: str, key: str, like: Tensor) -> 
     return tensor.detach()
 
 
-# Dropout functions, and the number of trailing axes over which a draw is shared
+# Number of trailing axes over which a dropout function shares a draw
 _SHARED_AXES: dict[Callable[..., Tensor], int] = {F.dropout: 0, F.dropout1d: 1, F.dropout2d: 2, F.dropout3d: 3}
 
 

@@ -1,7 +1,7 @@
 """Network blocks for CPUs, with one kernel for the forward pass and one for the backward pass.
 
-A block computes mix_windows, filter_times, BatchNorm, elu_pool and drop_units, or the power of Shallow. These functions
-are called one after another if there are no kernels, and in tests.
+A block computes mix_windows, filter_times, BatchNorm, elu_pool and drop_units, or the power of Shallow. Without kernels
+the encoders call these functions one after another.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Encoders that are fitted in closed form, without an optimizer.
 
-Latents are a function of the window, standardized with the mean and standard deviation over training windows.
-training/closed_form.py fits the linear classifier on the latents.
+Latents are standardized by their mean and standard deviation over training windows. training/closed_form.py fits the
+linear classifier to the latents.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ClosedFormOptions(EncoderOptions):
             raise UserError(f"shrinkage is {shown(share)}; it must be 'auto' or lie in [0, 1]")
 
     def member_bytes(self, size: Size, batch: int, itemsize: int) -> int:
-        """Estimate the memory in bytes of the latents of a batch, the classifier and checkpoints."""
+        """Return an upper bound on the bytes of the latents of a batch, the classifier and checkpoints."""
         return itemsize * self.latent_dim(size) * (2 * batch + 8 * size.classes + 8)
 
     @abstractmethod
@@ -61,7 +61,7 @@ class ClosedFormEncoder(Stack):
         """Map windows (M or 1, B, C, T) of M members to latents before standardization (M or 1, B, D)."""
 
     def raw_latents_for_export(self, x: Tensor) -> Tensor:
-        """Compute `raw_latents` of all members with operations that every export format has."""
+        """Compute `raw_latents` of all members with operations that every export format supports."""
         return self.raw_latents(x)
 
     def fit(self, members: Sequence[int], batches: Batches) -> None:
@@ -90,8 +90,8 @@ class ClosedFormEncoder(Stack):
             x = x[None]
         elif group is not None:
             x = x[group]
-        # Members run one after another, because intermediate signals may be much larger than latents; together for a
-        # single window, because this takes less time.
+        # Members run one after another, because intermediate signals may be much larger than latents. For a single
+        # window all members run together, which is faster.
         step = len(self.shift) if x.shape[1] == 1 else 1
         members = [slice(member, member + step) for member in range(0, len(self.shift), step)]
         raw = [self.raw_latents(x if len(x) == 1 else x[member], member) for member in members]

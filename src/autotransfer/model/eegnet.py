@@ -1,8 +1,8 @@
 """EEGNet (Lawhern et al. 2018) for P stacked members, with the spatial filter applied first.
 
-The published order is temporal filter, normalization, spatial filter. With known statistics, which follow from moments
-of the input (moments.py), the normalization is linear like the filters. Spatial filtering first therefore gives equal
-outputs, running statistics and gradients, with about a tenth of the arithmetic. Signals are (P, F1·D, B, times).
+The published order is temporal filter, normalization, spatial filter. The statistics of the normalization follow from
+moments of the input (moments.py). With known statistics all three operations are linear, so the spatial filter can be
+applied first, with equal outputs and gradients and about a tenth of the arithmetic. Signals are (P, F1·D, B, times).
 """
 
 from __future__ import annotations

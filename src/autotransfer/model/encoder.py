@@ -39,11 +39,11 @@ class EncoderOptions:
         return 0
 
     def program(self, sfreq: float | None) -> tuple[object, ...]:
-        """Return the values that all members of a stack must share."""
+        """Return a key that is equal for options whose members can be stacked."""
         return tuple((name, value) for name, value in asdict(self).items() if name not in self.per_member)
 
     def member_bytes(self, size: Size, batch: int, itemsize: int) -> int:
-        """Estimate the memory of one member in a training step in bytes, most of which is saved signals."""
+        """Return an upper bound on the bytes that one member needs in a training step."""
         return 2 * saved_bytes(lambda: self.module(size), size, max(batch, 2)) * itemsize // 4
 
 

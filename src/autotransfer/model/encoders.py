@@ -1,4 +1,4 @@
-"""Registry of encoders by name, and encoders that a user's factory builds."""
+"""Registry of encoders by name, and encoders from a user's factory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CustomEncoderOptions(EncoderOptions):
     factory: Callable[..., nn.Module] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Skip the check of types, because there is no rule for a factory."""
+        """Skip the check of types, which does not support callables."""
 
     def module(self, size: Size) -> nn.Module:
         assert self.factory is not None
@@ -57,7 +57,7 @@ def find_factory(name: str, encoders: Encoders | None) -> Factory:
     if encoders is None or name not in encoders:
         names = ", ".join(map(repr, (*ENCODERS, *(encoders or ()))))
         raise UserError(
-            f"the encoder {shown(name)} is not known here; give its factory (encoders={{{shown(name)}: …}}, or "
+            f"the encoder {shown(name)} is not registered; give its factory (encoders={{{shown(name)}: …}}, or "
             f"--encoder module:function on the command line), or choose from {names}"
         )
     return encoders[name]

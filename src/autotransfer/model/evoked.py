@@ -1,7 +1,7 @@
-"""Encoder with tangent vectors of the covariance between filtered windows and class mean responses.
+"""Encoder for signals that are locked to an event: covariances of filtered windows and mean responses of the classes.
 
-The encoder is meant for signals that are locked to an event. Filters and mean responses are fitted as in `Templates`.
-Latents are the matrix logarithm of the covariance of filtered window and responses (Barachant and Congedo 2014).
+Filters and mean responses are fitted as in `Templates`. Latents are the entries of the matrix logarithm of the
+covariance of filtered window and responses (Barachant and Congedo 2014).
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class _Correlate(Function):
 def filter_times(x: Tensor, w: Tensor) -> Tensor:
     """Correlate along time with "same" zero padding: x (N, R, times), w (N, K) -> (N, R, times).
 
-    Without compiled kernels, long signals are cut into overlapping tiles, so that the work is linear in times.
+    Without compiled kernels, long signals are cut into overlapping tiles, so that the cost is linear in times.
     """
     times, taps = x.shape[-1], w.shape[-1]
     left, _ = padding(taps)

@@ -139,7 +139,7 @@ class _EluPool(Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, pool: int) -> Tensor:
         times = h.shape[-1]
-        # The slope of ELU is exp(min(h, 0)) on both sides of 0, so both passes need only one exponential.
+        # The slope of ELU is exp(min(h, 0)), so forward and backward pass share one exponential.
         slope = h.clamp(max=0.0).exp_()
         value = h.clamp(min=0.0).add_(slope).view(*h.shape[:-1], times // pool, pool)
         out = value[..., 0] + value[..., 1] if pool > 1 else value[..., 0].clone()

@@ -23,7 +23,7 @@ MIN_PRODUCTS = 1024  # number of small matrix products that keeps a GPU busy
 
 
 class SplitWindows(NamedTuple):
-    """Windows split into varying channels, and the last channels, which are constant within a window."""
+    """Windows split into varying channels, and last channels that are constant within each window."""
 
     signals: Tensor  # (G, B, C, T), channel-major in memory
     constants: Tensor  # (G, B, L) values of the constant channels
@@ -47,7 +47,7 @@ class Moments(NamedTuple):
 
 
 def padding(kernel: int) -> tuple[int, int]:
-    """Return the numbers of zeros on the left and right that keep the length of a filtered signal."""
+    """Return the numbers of zeros on the left and right with which a filtered signal keeps its length."""
     left = (kernel - 1) // 2
     return left, kernel - 1 - left
 
@@ -65,7 +65,7 @@ def lag_sums(x: Tensor, kernel: int) -> Tensor:
 
 
 def edge_sums(x: Tensor, kernel: int) -> Tensor:
-    """Map x (..., rows, times) to sums and products (..., E) of the first and last samples, which some taps miss."""
+    """Map x (..., rows, times) to sums and products (..., E) of first and last samples, which not all taps reach."""
     left, right = padding(kernel)
     if not x.requires_grad and cpu.is_available(x, taps=kernel):
         return cpu.edge_sums(x, left, right, n_sums(kernel) - 1 - kernel)
@@ -117,8 +117,8 @@ def _moment_indices(kernel: int, device: torch.device) -> tuple[Tensor, Tensor, 
     lags = 1 + (k[:, None] - k).abs()
     edges, products = torch.full((kernel,), zero), torch.full((kernel, kernel), zero)
     begin = 1 + kernel
-    edges[left + 1 :] = begin + torch.arange(right)  # taps right of the middle miss the first samples
-    edges[:left] = begin + right + torch.arange(left).flip(0)  # taps left of the middle miss the last samples
+    edges[left + 1 :] = begin + torch.arange(right)  # taps right of the middle do not reach the first samples
+    edges[:left] = begin + right + torch.arange(left).flip(0)  # taps left of the middle do not reach the last samples
     begin += right + left
     products[left + 1 :, left + 1 :] = _triangle_indices(right, begin)
     products[:left, :left] = _triangle_indices(left, begin + right * (right + 1) // 2).flip(0, 1)

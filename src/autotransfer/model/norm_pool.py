@@ -1,7 +1,7 @@
 """Batch normalization, ELU, average pooling and dropout in one kernel, and dropout from keys.
 
-The kernel computes BatchNorm, elu_pool, drop_units and, optionally, square_pool. These functions are called one after
-another if there are no kernels, and in tests.
+The kernel computes BatchNorm, elu_pool, drop_units and, optionally, square_pool. Without kernels the encoders call
+these functions one after another.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class DropoutKeys(NamedTuple):
 
     def draw(self, layer: int, units: int) -> DropoutDraws:
         """Draw random numbers for a layer with a number of units per member."""
-        # A unit takes 16 random bits, so probabilities are multiples of 1/65536.
+        # Each unit uses 16 random bits, so probabilities are multiples of 1/65536.
         draws = bits(fold_in(self.noise, layer), (units + 1) // 2).view(torch.int16)[:, :units]
         return DropoutDraws(draws, self.group, self.drop)
 

@@ -1,7 +1,7 @@
 """Log power of filtered signals as latents of EEGNet (log_power=True) and Shallow.
 
-Power is the mean square over a segment. Windows should be standardized, because an offset contributes to the power. The
-logarithm turns a factor between subjects into a constant.
+Power is the mean square over a segment. Windows should be standardized, because an offset contributes to the power. If
+the amplitudes of two subjects differ by a factor, their log powers differ by a constant.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class ShallowOptions(ConvolutionalOptions):
 
 
 class _Segments(Function):
-    """Mean and mean square (N, B, S) of segments (N, B, S, L) of centered signals, and means (N,) of the signals."""
+    """Means and mean squares (N, B, S) of segments (N, B, S, L) after centering, and the subtracted means (N,)."""
 
     @staticmethod
     def forward(ctx: Any, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -178,7 +178,7 @@ class Shallow(Stack):
         var = square.mean((2, 3))
         norm.update_running(mean.view(var.shape), var, v.shape[1] * self.segments * self.length, active)
         scale, shift = norm.affine(torch.zeros_like(var), var)
-        # Power is the variance in the segment plus the squared mean. No term is a small difference of large numbers.
+        # Power is the variance in the segment plus the squared mean, so no term is a difference of large numbers.
         segment_var = torch.addcmul(square, level, level, value=-1.0)
         level = torch.addcmul(shift[..., None, None], level, scale[..., None, None])
         return torch.addcmul(level.square(), segment_var, scale.square()[..., None, None])

@@ -9,7 +9,7 @@ from torch import nn
 
 
 class Size(NamedTuple):
-    """Size of the windows that an encoder is built for."""
+    """Size of the windows for which an encoder is built, and the number of classes."""
 
     channels: int
     times: int

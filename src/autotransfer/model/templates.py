@@ -1,8 +1,7 @@
-"""Encoder that compares spatially filtered windows with the mean response of each class.
+"""Encoder for signals that are locked to an event: filtered windows and their correlations with mean responses.
 
-The encoder is meant for signals that are locked to an event. xDAWN filters (Rivet et al. 2009) maximize the power of a
-class's mean response relative to the power of all windows. Latents are 16 time averages of every filtered signal, and
-the correlation of the signal with the filtered mean response.
+xDAWN filters (Rivet et al. 2009) maximize the power of a class's mean response relative to the power of all windows.
+Latents are 16 time averages of every filtered signal, and its correlation with the filtered mean response.
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ def xdawn(response: Tensor, covariance: Tensor, samples: int, n_filters: int) ->
     vectors = torch.linalg.eigh(whitening @ signal @ whitening.T)[1].flip(-1)[..., :n_filters]
     filters = (whitening.T @ vectors).mT
     filters = filters / filters.norm(dim=-1, keepdim=True)
-    # The sign of an eigenvector is arbitrary: make the largest entry positive.
+    # The sign of an eigenvector is arbitrary, so the largest entry is made positive.
     largest = filters.gather(-1, filters.abs().argmax(-1, keepdim=True))
     result: Tensor = filters * largest.sign()
     return result

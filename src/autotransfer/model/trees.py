@@ -1,7 +1,7 @@
 """Extremely randomized trees (Geurts et al. 2006) and gradient boosting as encoders: latents are log-probabilities.
 
-Trees suit hand-made features of different units, such as statistics of wearables. scikit-learn fits the trees. Their
-tables have one shape, so that members can be stacked, saved and exported as in other encoders.
+Trees are suitable for features with different units, such as statistics of wearables. scikit-learn fits the trees.
+Fitted trees are stored as tables of one shape, so that members can be stacked, saved and exported.
 
 A window goes to the first child of a node if the feature is at most the threshold, otherwise to the second. In a tree
 of at most L leaves, nodes 0 to L − 1 are leaves, whose children are the leaf itself, and node L is the root.
@@ -24,10 +24,10 @@ from .closed_form import Batches, ClosedFormEncoder, ClosedFormOptions
 from .stack import Size
 
 MIN_LEAF_WINDOWS = 5
-SHARE_OF_FEATURES = 0.2  # that are drawn for each split of a randomized tree
+SHARE_OF_FEATURES = 0.2  # share of the features that are drawn for each split of a randomized tree
 BOOSTING: dict[str, Any] = {"max_features": 0.3, "l2_regularization": 1.0}
-BINS = 64  # intervals between the thresholds that boosting can use for a feature
-ABSENT_LOGIT = -1e4  # of boosting, for a class without training windows
+BINS = 64  # number of intervals between the thresholds of a feature in boosting
+ABSENT_LOGIT = -1e4  # logit of a class without training windows in boosting
 UNIFORM_SHARE = 0.02  # weight of the uniform distribution in the probabilities, so that their logarithms are finite
 
 
@@ -39,7 +39,7 @@ class TreesOptions(ClosedFormOptions):
     is_fitted_by_one_core: ClassVar[bool] = True
 
     trees: int = 50
-    leaves: int = 512  # maximum number of a tree
+    leaves: int = 512  # maximum number of leaves of a tree
     depth: int = 12  # maximum depth of a tree
 
     def __post_init__(self) -> None:
@@ -89,12 +89,11 @@ class BoostingOptions(TreesOptions):
 class Trees(ClosedFormEncoder):
     """Stack of randomized trees as tables of T trees with N = 2L − 1 nodes."""
 
-    feature: (
-        Tensor  # (P, T, N) index of the feature that a node compares, float because integer buffers are not stacked
-    )
+    # Indices are floats, because integer buffers are not stacked.
+    feature: Tensor  # (P, T, N) index of the feature that is compared with the threshold of a node
     threshold: Tensor  # (P, T, N)
-    child: Tensor  # (P, T, 2N) both children of node 0, both of node 1, …
-    value: Tensor  # (P, T, L, K) scores of the classes, whose mean over trees counts
+    child: Tensor  # (P, T, 2N) first and second child of node 0, first and second child of node 1, …
+    value: Tensor  # (P, T, L, K) scores of the classes in a leaf
     offset: Tensor  # (P, K) scores before the first tree
 
     def __init__(self, options: TreesOptions, size: Size, members: int) -> None:
@@ -125,10 +124,10 @@ class Trees(ClosedFormEncoder):
         tree = torch.arange(trees, device=x.device)
         node = torch.full((count, rows.shape[1], trees), leaves, dtype=torch.int64, device=x.device)
         for _ in range(self.options.depth):
-            place = (tree * (2 * leaves - 1) + node).flatten(1)
-            compared = rows.gather(2, feature.gather(1, place).view_as(node).long())
-            second = compared > threshold.gather(1, place).view_as(node)
-            node = child.gather(1, 2 * place + second.flatten(1).long()).view_as(node).long()
+            index = (tree * (2 * leaves - 1) + node).flatten(1)
+            compared = rows.gather(2, feature.gather(1, index).view_as(node).long())
+            is_second = compared > threshold.gather(1, index).view_as(node)
+            node = child.gather(1, 2 * index + is_second.flatten(1).long()).view_as(node).long()
         leaf = (tree * leaves + node).flatten(1)[..., None].expand(-1, -1, classes)
         return value.flatten(1, 2).gather(1, leaf).view(*node.shape, classes).mean(2) + offset[:, None]
 
@@ -136,13 +135,13 @@ class Trees(ClosedFormEncoder):
         rows, y = (torch.cat(part).cpu().numpy() for part in zip(*batches(), strict=True))
         fitted = self.fit_trees(rows.reshape(len(rows), -1).astype(np.float32), y)
         tables = zip(*(tree.tabulate(self.options.leaves) for tree in fitted.trees), strict=True)
-        feature, threshold, child, of_present = (torch.from_numpy(np.stack(table)) for table in tables)
+        feature, threshold, child, present_value = (torch.from_numpy(np.stack(table)) for table in tables)
         n, present = len(fitted.trees), torch.from_numpy(fitted.classes)
         value = torch.zeros(n, self.options.leaves, self.latent_dim)
-        value[..., present] = of_present.to(value)
+        value[..., present] = present_value.to(value)
         offset = torch.full((self.latent_dim,), fitted.absent)
         offset[present] = torch.from_numpy(fitted.offset).to(offset)
-        for member in members:  # boosting has fewer trees than the tables if classes are absent
+        for member in members:  # if classes are absent, boosting has fewer trees than the tables
             self.feature[member, :n] = feature.to(self.feature)
             self.threshold[member, :n] = threshold.to(self.threshold)
             self.child[member, :n] = child.to(self.child)
@@ -191,22 +190,21 @@ class Boosting(Trees):
         ).fit(count_thresholds(rows, thresholds), y)  # fmt: skip
         classes, offset, n_trees = model.classes_, model._baseline_prediction.ravel(), self.value.shape[1]
         trees = []
-        for place, predictor in ((k, one) for step in model._predictors for k, one in enumerate(step)):
+        first_column = len(classes) - len(offset)  # 1 for two classes, of which only the second has logits
+        for column, predictor in (pair for step in model._predictors for pair in enumerate(step, first_column)):
             nodes = predictor.nodes
             value = np.zeros((len(nodes), len(classes)))
-            value[:, place + len(classes) - len(offset)] = (
-                nodes["value"] * n_trees
-            )  # of two classes, only the second has logits
+            value[:, column] = nodes["value"] * n_trees
             children = np.stack([nodes["left"], nodes["right"]], 1).astype(np.int64)
-            own = thresholds[np.floor(nodes["num_threshold"]).astype(np.int64), nodes["feature_idx"]]
-            trees.append(FittedTree(children, nodes["feature_idx"], own, value))
-        return FittedTrees(trees, classes, np.pad(offset, (len(classes) - len(offset), 0)), absent=ABSENT_LOGIT)
+            threshold = thresholds[np.floor(nodes["num_threshold"]).astype(np.int64), nodes["feature_idx"]]
+            trees.append(FittedTree(children, nodes["feature_idx"], threshold, value))
+        return FittedTrees(trees, classes, np.pad(offset, (first_column, 0)), absent=ABSENT_LOGIT)
 
 
 class FittedTree(NamedTuple):
     """Tree of scikit-learn with n nodes, of which the first is the root, for the K classes of the training windows."""
 
-    children: NDArray[np.int64]  # (n, 2), equal if the node is a leaf
+    children: NDArray[np.int64]  # (n, 2); both entries are equal if the node is a leaf
     feature: NDArray[np.int64]  # (n,)
     threshold: NDArray[np.float64]  # (n,)
     value: NDArray[np.float64]  # (n, K)
@@ -214,35 +212,37 @@ class FittedTree(NamedTuple):
     def tabulate(self, leaves: int) -> tuple[NDArray[Any], ...]:
         """Return features and thresholds (2L − 1,) and children (4L − 2,) of all nodes, and values (L, K) of leaves."""
         is_leaf, nodes = self.children[:, 0] == self.children[:, 1], 2 * leaves - 1
-        place = np.where(is_leaf, is_leaf.cumsum() - 1, leaves + (~is_leaf).cumsum() - 1)
-        inner = place[~is_leaf]
+        index = np.where(is_leaf, is_leaf.cumsum() - 1, leaves + (~is_leaf).cumsum() - 1)
+        inner = index[~is_leaf]
         feature, threshold = np.zeros(nodes, np.int64), np.full(nodes, np.finfo(np.float32).max, np.float32)
         child, value = np.zeros((nodes, 2), np.int64), np.zeros((leaves, self.value.shape[1]))
         feature[inner], threshold[inner] = self.feature[~is_leaf], round_down(self.threshold[~is_leaf])
         child[:leaves] = np.arange(leaves)[:, None]
-        child[inner], value[place[is_leaf]] = place[self.children[~is_leaf]], self.value[is_leaf]
+        child[inner], value[index[is_leaf]] = index[self.children[~is_leaf]], self.value[is_leaf]
         return feature, threshold, child.ravel(), value
 
 
 class FittedTrees(NamedTuple):
+    """Fitted trees with the classes of the training windows."""
+
     trees: list[FittedTree]
-    classes: NDArray[np.int64]  # (K,) that training windows have
+    classes: NDArray[np.int64]  # (K,)
     offset: NDArray[np.float64]  # (K,) scores before the first tree
-    absent: float  # score of the other classes
+    absent: float  # score of a class without training windows
 
 
 def find_thresholds(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the thresholds of boosting (BINS − 1, D), which are quantiles of features (n, D).
+    """Return quantiles (BINS − 1, D) of features (n, D), which boosting uses as thresholds.
 
-    scikit-learn finds weighted quantiles one by one, which takes most of the time of its fit.
+    scikit-learn computes weighted quantiles, which takes most of the time of a fit.
     """
     shares = np.arange(1, BINS) / BINS
     return np.quantile(rows, shares, axis=0, method="lower").astype(np.float32)
 
 
 def count_thresholds(rows: NDArray[np.float32], thresholds: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return how many thresholds of its feature each value exceeds (n, D)."""
-    columns = [np.searchsorted(own, values) for own, values in zip(thresholds.T, rows.T, strict=True)]
+    """Return (n, D): for each value, the number of thresholds of its feature that are below the value."""
+    columns = [np.searchsorted(limits, values) for limits, values in zip(thresholds.T, rows.T, strict=True)]
     return np.stack(columns, 1).astype(np.float64)
 
 

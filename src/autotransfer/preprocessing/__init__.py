@@ -68,7 +68,7 @@ class Preprocessing:
         return cls(tuple(transforms))
 
     def to_values(self) -> dict[str, Any]:
-        """Return the fields of a Setting that make this chain; a default transform that is left out is 'none'."""
+        """Return the fields of a Setting for this chain; the field of a missing default transform is 'none'."""
         transforms = {type(transform): transform for transform in self.transforms}
         values: dict[str, Any] = {}
         for name, transform_class in TRANSFORMS.items():
@@ -87,7 +87,7 @@ class Preprocessing:
 
     @property
     def has_sample_counts(self) -> bool:
-        """Tell whether features are numbers of samples, which rounding errors of the input can change by 1."""
+        """Return whether features are counts of samples, which rounding errors of the input can change by 1."""
         return any(isinstance(step, Represent) and step.representation.has_sample_counts for step in self.transforms)
 
     @property
@@ -97,7 +97,7 @@ class Preprocessing:
 
     @property
     def is_online(self) -> bool:
-        """Tell whether a transform is online, so that windows of a new subject are transformed in order."""
+        """Return whether a transform is online. Windows of a new subject must then be transformed in order."""
         return any(transform.adaptation == "online" for transform in self.transforms)
 
     @property
@@ -131,7 +131,7 @@ class Preprocessing:
 
     @property
     def is_applied_each_step(self) -> bool:
-        """Tell whether minibatches need transforms besides a shift and scale, which are applied while rows are read."""
+        """Return whether minibatches need transforms other than a shift and scale, which are applied during reading."""
         return self.transforms[self.n_shared_by_folds :] not in ((), (Standardize("train"),))
 
     @property
@@ -214,7 +214,7 @@ class FittedPreprocessing(nn.Module):
         return SubjectPreprocessing(transforms, needs_all_windows=self.spec.adaptation == "transductive")
 
     def cache_keys(self) -> list[object]:
-        """Return a key per transform before the first adaptive transform; equal keys mean equal outputs."""
+        """Return a key per transform before the first adaptive transform; transforms with equal keys are equal."""
         keys: list[object] = []
         statistics: tuple[bytes, ...] = ()
         for index, step in enumerate(self.steps):

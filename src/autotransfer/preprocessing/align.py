@@ -1,4 +1,4 @@
-"""Euclidean alignment (He & Wu 2020): windows are multiplied by R^{-1/2}, R the mean covariance of windows.
+"""Euclidean alignment (He & Wu 2020): windows are multiplied by R^{-1/2}, where R is the mean covariance of windows.
 
     transductive   all windows of the subject
     online         all windows of a training subject; for a new subject a prior and the windows up to the current window
@@ -30,8 +30,8 @@ from .transform import (
 )
 
 PRIOR_WINDOWS = 8  # weight of the prior, in windows
-# Share of the mean variance in every covariance. If windows have fewer independent samples than channels, R would have
-# directions without variance, whose noise R^{-1/2} would amplify.
+# Weight of the identity in every covariance. Without it, R^{-1/2} would amplify noise if windows have fewer independent
+# samples than channels.
 SHRINKAGE = 0.01
 MIN_EIGENVALUE = 1e-10  # ratio to the largest eigenvalue below which an eigenvalue is a rounding error
 

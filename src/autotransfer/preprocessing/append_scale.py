@@ -1,6 +1,6 @@
 """Standardization of each window, with the mean and log standard deviation of each channel appended as channels.
 
-Temporal filters capture shapes better than amplitudes. In slow signals the mean and the deviation of a window are
+Temporal filters extract shapes better than amplitudes. In slow signals the mean and the deviation of a window are
 informative, too.
 """
 

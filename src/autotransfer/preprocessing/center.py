@@ -4,7 +4,7 @@
     online         all windows of a training subject; for a new subject a prior and the windows up to the current window
     train          the prior, for every subject
 
-The prior is the mean of the training subjects' means. No labels are used. G: groups of training rows; S: subjects.
+The prior is the mean of the training subjects' means. No labels are used. In shapes, G is the number of groups.
 """
 
 from __future__ import annotations

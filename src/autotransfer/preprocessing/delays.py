@@ -1,6 +1,6 @@
 """Delays: delayed copies of all channels are appended as channels, so that covariances contain autocovariances.
 
-A covariance of few channels has little information. Delayed copies add information about the spectra of the channels.
+Autocovariances add information about the spectra of the channels, which helps if there are few channels.
 """
 
 from __future__ import annotations

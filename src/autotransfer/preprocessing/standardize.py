@@ -102,7 +102,7 @@ class TrainScale(FittedScale):
 
 
 class SubjectScale(FittedScale):
-    """Standardization by subject: tables (G or 1, S, C) for recorded subjects, or all windows of one new subject."""
+    """Standardization by subject: statistics (G or 1, S, C) of recorded subjects, or of all windows of a new one."""
 
     subject_shift: Tensor
     subject_inv_std: Tensor
@@ -133,7 +133,7 @@ def compute_subject_scales(windows: TransformedWindows, groups: int) -> Scale:
 
 
 class OnlineScale(OnlineMixin, SubjectScale):
-    """Standardization with tables for recorded subjects and a prior (G, C) for new subjects (online)."""
+    """Standardization of recorded subjects by their statistics, and of new subjects by a prior and earlier windows."""
 
     statistics = ("shift", "inv_std")
     shift: Tensor
@@ -203,7 +203,7 @@ class RunningScale(RunningSums):
 class PooledScale(nn.Module):
     """Standardization for export, with float64 statistics over the given axes of (P, N, C, T).
 
-    A constant channel becomes 0, because the rounded mean equals the constant and inv_std is finite.
+    A constant channel becomes 0, because its rounded mean equals the constant and inv_std is finite.
     """
 
     def __init__(self, axes: tuple[int, ...]) -> None:

@@ -53,7 +53,7 @@ class Transform(ABC):
 
     @property
     def depends_on_fold(self) -> bool:
-        """Tell whether transformed training windows depend on the training subjects."""
+        """Return whether transformed training windows depend on the training subjects."""
         return False
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
@@ -61,7 +61,7 @@ class Transform(ABC):
         return channels, times
 
     def n_signal_channels(self, channels: int, times: int) -> int:
-        """Return how many leading channels of the output are signals if the first `channels` of the input are."""
+        """Return the number of leading output channels that are signals if `channels` leading input channels are."""
         return self.shape(channels, times)[0]
 
     def n_constant_channels(self, channels: int, times: int) -> int:
@@ -73,7 +73,7 @@ class Transform(ABC):
         """Fit statistics for G groups of training rows on windows to which the earlier transforms were applied."""
 
     def restore(self, tensors: dict[str, Tensor]) -> FittedTransform:
-        """Rebuild the fitted transform of a saved model from its `state_dict()`; override if there are statistics."""
+        """Return the fitted transform of a saved model from its `state_dict()`; override if there are statistics."""
         return self.fit(TransformedWindows(torch.empty(0, 1, 1), torch.empty(0, dtype=torch.int64)), [])
 
 
@@ -235,7 +235,7 @@ class RunningSums(RunningTransform):
 
 
 class TransformedWindows:
-    """All windows of recordings, after the transforms that are fitted already."""
+    """All windows of recordings, to which the transforms fitted so far are applied when windows are read."""
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""The page that a run ends with."""
+"""Report of a run: HTML page, lines for a terminal, methods section, and files for TensorBoard and MOABB."""

@@ -1,4 +1,4 @@
-"""Collect the Summary of a run: scores from the run database, and leakage from saved weights."""
+"""Collection of the `Summary` of a run: scores from the run database, and leakage measured from saved weights."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def collect(run: Run, *, weights: bool = True, until: float = math.inf) -> Summa
 def _probe_networks(
     run: Run, networks: dict[str, Setting], entries: Sequence[Entry], until: float
 ) -> dict[str, list[ProbeResult]]:
-    """Return the leakage of networks by role, from the run database or measured if the recordings are available."""
+    """Return the leakage of networks by role, stored in the run database or measured if recordings are available."""
     saved = run.database.load_fact("leakage", dict[str, list[ProbeResult]]) or {}
     probes = dict(saved)
     for role, setting in networks.items():

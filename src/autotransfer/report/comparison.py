@@ -14,13 +14,13 @@ from ..tasks.classification import BALANCED_ACCURACY
 from .summary import Summary
 
 BASELINE = "baseline"  # prefix of the keys of baselines
-DELIVERED = "nested"
+DELIVERED = "nested"  # key of the delivered model
 Scores = dict[str, dict[str, float]]  # mean score by name of a setting and by subject
 
 
 @dataclass(frozen=True)
 class ScoredModel:
-    """A model and its test scores by subject, mean over seeds."""
+    """Model with its test scores by subject, averaged over seeds."""
 
     key: str  # "nested", "published", "choosing", "equal", "ensemble", "uncensored", "none", a baseline or a method
     label: str

@@ -53,7 +53,7 @@ def is_useless(choice: Choice) -> bool:
 
 
 def named_metric(choice: Choice) -> str:
-    """Return the label of the metric if a bare number could be misread, such as an R²."""
+    """Return the label of the metric for regression, where a number without a label could be misread."""
     return label_of(choice.metric) if choice.task.is_numeric else ""
 
 
@@ -74,7 +74,7 @@ def describe_worst(choice: Choice, metric: str = "") -> str:
     subject, lowest = min(choice.estimate.items(), key=lambda item: item[1])
     worst = f"Worst subject: {f'{metric} {score(lowest)}'.lstrip()} (subject {short_name(subject)})"
     if choice.next_subject is not None and lowest < choice.next_subject.low:
-        worst += ". This score is below the prediction interval for a new subject; about one score in twenty is"
+        worst += ". This score is below the prediction interval for a new subject, as about one score in twenty is"
     return f"{worst}. {describe_below(choice)}".rstrip()
 
 
@@ -130,7 +130,7 @@ def describe_session(replay: ReplayResult) -> str:
 
 
 def describe_losses(replay: ReplayResult) -> str:
-    """Return how many subjects have a lower score with online adaptation and with calibration."""
+    """Return the number of subjects whose score decreases with online adaptation and with calibration."""
     by_labels = replay.harm_by_labels.items()
     harmed = {"online adaptation": replay.harm}
     harmed |= {f"{count(int(n), 'labeled window')} of each class": part for n, part in by_labels}
@@ -200,7 +200,7 @@ def _list_names(names: list[str], most: int, separator: str) -> str:
 
 
 def describe_estimate(choice: Choice) -> str:
-    """Return how the score of each subject was kept free of the subject's own labels."""
+    """Return how the model for the score of each subject was selected without the subject."""
     if choice.ensemble is None:
         selection = "the setting was selected again without the validation scores of that subject"
     elif choice.task.is_numeric:

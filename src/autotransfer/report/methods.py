@@ -1,4 +1,4 @@
-"""Draft of a methods section as plain text, from the template templates/methods.txt."""
+"""Draft of the methods section of a paper as plain text, from the template templates/methods.txt."""
 
 from __future__ import annotations
 

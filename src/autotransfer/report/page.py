@@ -38,7 +38,7 @@ from .statistics import compare_paired, holm, summarize
 from .summary import Summary
 from .wording import duration, probability, share
 
-# The page may not fetch or send anything, and runs only the scripts inside it.
+# Content security policy of the page: no data are loaded or sent, and only scripts inside the page run.
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'"
@@ -57,7 +57,7 @@ class Table(NamedTuple):
 
 
 class Section(NamedTuple):
-    """Collapsible section of the page, left out if the run has no data for its figures and tables."""
+    """Collapsible section of the page. A section without data for its figures and tables is left out."""
 
     title: str
     contents: str  # short list of the contents, next to the title
@@ -189,7 +189,7 @@ def tabulate_models(summary: Summary) -> Table | None:
 
 
 def tabulate_sets(summary: Summary) -> Table | None:
-    """Return a table of how often prediction sets contain the true class."""
+    """Return a table of the shares of windows whose prediction set contains the true class."""
     scores = None if summary.choice is None else summary.choice.prediction_sets
     if scores is None or not scores.coverage:
         return None
@@ -202,7 +202,7 @@ def tabulate_sets(summary: Summary) -> Table | None:
 
 
 def tabulate_abstention(summary: Summary) -> Table | None:
-    """Return a table of the accuracy on answered windows if the model abstains on a share of windows."""
+    """Return a table of the accuracy on answered windows, by the share of windows on which the model abstains."""
     scores = None if summary.choice is None else summary.choice.prediction_sets
     if scores is None or not scores.answered_accuracy:
         return None

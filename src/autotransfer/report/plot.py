@@ -1,4 +1,4 @@
-"""Parts that all figures use: the type of a figure, colors, axes and marks.
+"""Parts of figures: the class `Figure`, colors, axes and marks.
 
 Figures are JSON for plotly. Colors are CSS variables, which the page replaces for light, dark and print.
 """
@@ -20,7 +20,7 @@ LOSS = "var(--c1)"
 DOT = 8  # diameter of a dot, in pixels
 NARROW = 300  # pixels between the ends of an axis on a phone
 LOWEST_SHOWN = -1.0  # lowest drawn R² if some scores are above 0, because R² has no lower limit
-MOST_LEVELS = 7  # maximum number of levels of dots above, and below, the middle of a row; further dots overlap
+MOST_LEVELS = 7  # maximum number of levels of dots above and below the middle of a row; further dots overlap
 
 
 @dataclass(frozen=True)
@@ -119,15 +119,15 @@ def dot_rows(
 ) -> tuple[list[list[float]], Json, int]:
     """Return heights of dots, a layout with a title above each row and a number at its end, and a height in pixels."""
     levels = [stack_dots(values, x_axis["range"]) for values in rows]
-    reach = DOT // 2 + DOT * max((abs(level) for row in levels for level in row), default=0)
-    height = 2 * reach + 26  # height of a row
+    half_height = DOT // 2 + DOT * max((abs(level) for row in levels for level in row), default=0)  # of the dots
+    height = 2 * half_height + 26  # height of a row
     heights = [[i - level * DOT / height for level in row] for i, row in enumerate(levels)]
     y_axis: Json = {"showgrid": False, "zeroline": False, "showticklabels": False}
     y_axis["range"] = [len(titles) - 0.5, -0.5 - 14 / height]
     notes = []
     for row, (title, number) in enumerate(zip(titles, numbers, strict=True)):
         fill = INK if title.startswith("<b>") else MUTED
-        notes.append(note(title, x=0, y=row, fill=fill, yshift=reach + 10, bgcolor=BACKGROUND, borderpad=1))
+        notes.append(note(title, x=0, y=row, fill=fill, yshift=half_height + 10, bgcolor=BACKGROUND, borderpad=1))
         notes.append(note(number, x=1, y=row, xshift=12))
     layout = {"xaxis": x_axis, "yaxis": y_axis, "annotations": notes, "margin": {"l": 14, "r": 62, "t": 24, "b": 46}}
     return heights, layout, height * len(rows) + 70

@@ -14,8 +14,8 @@ from ..training.intervals import MIN_SUBJECTS_TO_TEST as MIN_SUBJECTS_TO_TEST
 from ..training.intervals import mean_interval
 from ..words import score
 
-MOST_TO_ENUMERATE = 50  # maximum of subjects for the exact test; with more, the normal approximation is used
-TIE = 1e-9  # smaller differences are due to rounding
+MOST_TO_ENUMERATE = 50  # maximum number of subjects for the exact test; otherwise the normal approximation is used
+TIE = 1e-9  # largest difference that is a rounding error
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def compare_paired(first: Mapping[str, float], second: Mapping[str, float]) -> P
 
 def signed_rank_p(differences: ArrayLike) -> float | None:
     """Return the two-sided p value of Wilcoxon's signed-rank test; None for fewer than 6 nonzero differences."""
-    data = np.round(np.asarray(differences, dtype=float), 12)  # equal accuracies must tie in spite of rounding
+    data = np.round(np.asarray(differences, dtype=float), 12)  # rounding errors must not break ties
     if len(data) and not data.any():
         return 1.0
     data = data[data != 0]

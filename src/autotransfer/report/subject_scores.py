@@ -63,7 +63,7 @@ class SubjectScores:
         return cls([str(name) for name in card.classes], y, predicted, subjects, card.task)
 
     def describe_overlap(self, model: Model, X: Tensor, metric: Metric) -> list[str]:
-        """Return which windows trained or calibrated the model, and the score on new windows. X: from `model.read`."""
+        """Return lines on windows that trained or calibrated the model, and the score on new windows. X: windows."""
         digests_of_card, digests = model.card.seen, window_digests(X)
         lines = describe_overlap(digests_of_card, digests, self.subject)
         new = np.flatnonzero(~find_overlap(digests_of_card, CALIBRATION, digests))

@@ -40,7 +40,7 @@ class Summary:
     folds: int = 0
     fits: tuple[FinishedFit, ...] = ()
     choice: Choice | None = None  # None: the run is not finished
-    leakage: dict[str, list[ProbeResult]] = field(default_factory=dict)  # by role of a network, see `networks`
+    leakage: dict[str, list[ProbeResult]] = field(default_factory=dict)  # by key of `networks`
 
     @property
     def complete(self) -> bool:
@@ -59,7 +59,7 @@ class Summary:
 
     @property
     def title_prefix(self) -> str:
-        """Return the prefix of the title of an unfinished run."""
+        """Return the prefix of the page title, which is empty for a finished run."""
         if self.choice is None:
             return "INCOMPLETE: "
         n = len(self.choice.stages)

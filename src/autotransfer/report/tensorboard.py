@@ -1,4 +1,4 @@
-"""TensorBoard event files of the fits of a run, one folder per fit, during the run or afterwards."""
+"""TensorBoard event files of the fits of a run, with one folder per fit, written during the run or afterwards."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class EventFiles:
 
 
 def folder_name(fit: FinishedFit) -> str:
-    """Return the folder of a fit, setting/subject and seed, without characters that could point to other folders."""
+    """Return the folder SETTING/SUBJECT-FOLD-SEED of a fit, without characters that could point to other folders."""
     setting, subject = (
         re.sub(r"[^A-Za-z0-9._=+-]+", "_", text).strip("._")[:80] for text in (fit.name, str(fit.test_subject))
     )

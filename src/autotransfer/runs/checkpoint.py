@@ -78,7 +78,7 @@ def restore_population(
 
 
 def _fits(population: Trainer, tensors: dict[str, torch.Tensor], epoch: int) -> bool:
-    """Return whether tensors have the shapes and types of the state of a population; copying would broadcast them."""
+    """Return whether tensors have the names, shapes and types of the state of a population."""
     expected = population.state()
     if set(tensors) != set(expected):
         return False

@@ -70,7 +70,7 @@ class EnsembleWeights:
 
     candidates: list[WeightedCandidate]  # in descending order of weight
     nested: dict[str, dict[str, float]]  # by subject: weights by name, fitted without the subject
-    nested_uncensored: dict[str, dict[str, float]] = field(default_factory=dict)  # `nested` of unpenalized candidates
+    nested_uncensored: dict[str, dict[str, float]] = field(default_factory=dict)  # as `nested`, without penalties
 
     def __post_init__(self) -> None:
         tables = [self.weights, *self.nested.values(), *self.nested_uncensored.values()]
@@ -133,7 +133,7 @@ def _compute_harm(gains: list[float]) -> tuple[float, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayResult:
-    """Scores of held-out subjects whose windows are replayed, by fits and weights that do not depend on the subject."""
+    """Scores of held-out subjects whose windows are replayed, with fits and weights that exclude the subject."""
 
     zero_shot: dict[str, Scores]  # by order of windows (recorded, balanced, …): scores without adaptation
     adapted: dict[str, Scores]  # by order: scores with the method that is selected on the other subjects
@@ -215,7 +215,7 @@ class IntervalCheck:
     """Coverage of prediction intervals on held-out subjects, with half-widths from the other subjects."""
 
     intervals: Intervals  # intervals of the delivered model, from all subjects
-    coverage: Scores  # by subject: share of windows within the 90 % interval; empty if that interval is infinite
+    coverage: Scores  # by subject: share of windows within the 90 % interval; empty if the interval is infinite
 
     def __post_init__(self) -> None:
         _check_scores([self.coverage], 0.0)
@@ -253,7 +253,7 @@ class StageScore:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Model that a run delivers, and the models it would deliver without each subject. Test scores are not used."""
+    """Model that a run delivers, and models selected without each subject. The selection uses no test scores."""
 
     shortlist: list[NamedSetting]  # candidates: settings that were trained on every fold
     chosen: NamedSetting  # best single candidate, which is delivered alone if there is no ensemble
@@ -301,7 +301,7 @@ class Evaluation:
     # paper_network, the ensemble of these networks.
     alternatives: dict[str, Scores] = field(default_factory=dict)
     baselines: dict[str, Scores] = field(default_factory=dict)  # by name of a baseline, on the same folds
-    skipped_baselines: dict[str, str] = field(default_factory=dict)  # by name of a baseline: why it has no scores
+    skipped_baselines: dict[str, str] = field(default_factory=dict)  # reason for missing scores by name of a baseline
     metric: str = BALANCED_ACCURACY  # metric of all scores except other_metrics
     chance: float | None = None  # score of guessing; None if unknown
     guessing: Scores = field(default_factory=dict)  # score of guessing by subject, if subjects have different scores
@@ -337,7 +337,7 @@ class Choice(Diagnosis, Evaluation, Selection):
     target: str = CLASSIFICATION  # value of --target
     at_least: float | None = None  # value of --at-least
     hold_out: str = "subject"  # held-out unit: subject, session, or the name of a column
-    # The next three fields are computed from the scores. Stored values are for readers of choice.json only.
+    # The next three fields are computed from the scores. Values in choice.json are ignored.
     headline: str = ""
     best_baseline: BestBaseline | None = None
     next_subject: NextSubject | None = None
@@ -416,7 +416,7 @@ def read_choice(folder: Path) -> Choice:
 
 
 def describe_unfinished(folder: Path) -> list[str]:
-    """Return a line about the stages in the model of an unfinished run; no line if the run is finished."""
+    """Return a line with the stages in the model of an unfinished run; an empty list if the run is finished."""
     if not (folder / "choice.json").exists():
         return []
     try:

@@ -1,4 +1,4 @@
-"""Run database: an SQLite file with the jobs, results and facts of a run, which are written at once."""
+"""Run database: an SQLite file with the jobs, results and facts of a run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ STAGES = {"search": "stage one", "folds": "stage two", "sessions": "models for s
 UNDELIVERED = "undelivered"  # stage of hidden jobs, for which there was no time; `resume` can train hidden jobs
 REMEDY = "restore the run's folder from a copy, or start a new run"
 LOCK_TIMEOUT = 30.0  # seconds to wait for another program that has locked the file
-CACHED_RECORDS = 1000  # a record has about 200 kB after 500 epochs
+CACHED_RECORDS = 1000  # number of records in the cache; a record of 500 epochs has about 200 kB
 PROTECTED = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH)
 BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -129,7 +129,7 @@ class RunDatabase:
         if not create and not os.path.isfile(path):
             raise no_run_error(path.parent, path.name)
         refuse_links(path.parent)
-        if not create and path.stat().st_size == 0:  # SQLite would take it for a new database
+        if not create and path.stat().st_size == 0:  # an empty file is a new database for SQLite
             raise DamagedDatabase(path, "it is empty")
         # SQLite creates an index file even for reading, unless the database is declared immutable.
         is_archived = not is_writable(path.parent) and not wal_files(path)[0].exists()
@@ -161,7 +161,7 @@ class RunDatabase:
         self.connection.close()
 
     def flush_log(self) -> None:
-        """Move all changes from the log into the database file, and raise if the disk fails, unlike `close`."""
+        """Move all changes from the log into the database file; raise if the disk fails, which `close` does not do."""
         self._query("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def check(self) -> None:
@@ -211,7 +211,7 @@ class RunDatabase:
             raise UserError(f"{self.path} has an invalid {name!r} ({error}); {REMEDY}") from None
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """Add waiting jobs. Jobs that exist stay unchanged, except that hidden jobs become visible.
+        """Add waiting jobs. Existing jobs are not changed, except that hidden jobs become visible.
 
         Jobs are numbered in the order of addition, which is the same in a resumed run.
         """
@@ -227,12 +227,12 @@ class RunDatabase:
                 self._n_added += 1
 
     def hide(self, keys: Sequence[str]) -> None:
-        """Hide jobs of a stage that was not completed, until `add` is called with them."""
+        """Hide jobs of a stage that was not completed. `add` makes hidden jobs visible again."""
         with self.transaction() as connection:
             connection.executemany("UPDATE jobs SET stage = ? WHERE key = ?", [(UNDELIVERED, key) for key in keys])
 
     def entries(self, stage: str | None = None, *, records: bool = True, hidden: bool = False) -> list[Entry]:
-        """Return jobs in the order of addition. records: whether to read records; hidden: also hidden jobs."""
+        """Return jobs in the order of addition. records, hidden: whether to read records, and to add hidden jobs."""
         columns = f"key, stage, setting, validation, test, seed, status, starts, {'record' if records else 'NULL'}"
         where, value = ("stage != ?", "" if hidden else UNDELIVERED) if stage is None else ("stage = ?", stage)
         rows = self._query(f"SELECT {columns} FROM jobs WHERE {where} ORDER BY number, key", (value,))
@@ -341,7 +341,7 @@ class RunDatabase:
             connection.execute("UPDATE populations SET status = 'done' WHERE number = ?", (number,))
 
     def halve_population(self, number: int, first: Sequence[str], second: Sequence[str]) -> None:
-        """Replace a population by two: the first keeps its number, the second becomes the last population."""
+        """Replace a population by two populations, of which the first has the old number and the second a new one."""
         with self.transaction() as connection:
             connection.execute("UPDATE populations SET keys = ? WHERE number = ?", (json.dumps(list(first)), number))
             connection.execute("INSERT INTO populations (keys) VALUES (?)", (json.dumps(list(second)),))

@@ -32,7 +32,7 @@ from .signals import delay_signals, is_stop_requested, raise_if_stop_requested
 DTYPE = torch.float32
 PREDICTIONS = "predictions"  # tensor of a finished job: log-probabilities or predicted values of held-out windows
 CHECKPOINT_EVERY = 5.0  # seconds between checkpoints
-PACE_KNOWN_AFTER = 0.2  # share of the time of a stage after which its remaining time is estimated
+MIN_ELAPSED_SHARE = 0.2  # share of the time of a stage after which its remaining time is estimated
 
 
 class TrainableRun(Protocol):
@@ -49,7 +49,7 @@ class TrainableRun(Protocol):
 
 def make_job(recordings: Recordings, entry: Entry, folds: int | None = None) -> Job:
     """Return the job of a database entry."""
-    groups = [*groups_of(recordings, folds), []]  # the last group is empty: regression has no validation subjects
+    groups = [*groups_of(recordings, folds), []]  # the last group is for regression, without validation subjects
     fold = make_fold(recordings, groups[entry.validation], groups[entry.test])
     return Job(entry.setting, fold, entry.seed)
 
@@ -145,9 +145,9 @@ class LocalExecutor:
             bar.add_outcome(outcome)
 
     def _is_late(self, bar: Progress, epoch_seconds: float) -> bool:
-        """Return whether the next epoch, or the stage at its current pace, would end after the time limit."""
+        """Return whether the next epoch, or the stage at its current speed, would end after the time limit."""
         seconds_left, spent = self.until - time.monotonic() - epoch_seconds, time.perf_counter() - bar.start
-        is_known = math.isfinite(bar.seconds_needed) and spent > PACE_KNOWN_AFTER * (spent + seconds_left)
+        is_known = math.isfinite(bar.seconds_needed) and spent > MIN_ELAPSED_SHARE * (spent + seconds_left)
         return seconds_left < 0 or (is_known and bar.seconds_needed > seconds_left)
 
     def _load_population(

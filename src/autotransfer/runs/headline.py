@@ -1,4 +1,4 @@
-"""The headline of a run: one sentence for the terminal, report, choice.json, model card and estimator."""
+"""Headline of a run: one sentence with its result, for terminal, report, choice.json, model card and estimator."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def headline(
     """Return one sentence with the score on held-out subjects, its interval and the difference to the best baseline.
 
     scores: scores by subject. interval: 95 % interval of the mean score. is_guessing: whether the model is not clearly
-    better than guessing, which scores `chance`. skipped: whether some baselines have no scores yet.
+    better than guessing. chance: score of guessing. skipped: whether some baselines have no scores yet.
     """
     start = f"Not clearly better than {task.guess}: the" if is_guessing else "The"
     subjects = _describe_subjects(hold_out, count(len(scores), "subject"))

@@ -22,7 +22,7 @@ def remove_database(path: Path) -> None:
 
 
 def refuse_links(folder: Path) -> None:
-    """Raise if a run's folder has links, pipes or devices, through which a run could write elsewhere or wait."""
+    """Raise if a run's folder has links, which may point to other folders, or pipes or devices, which may block."""
     for written_folder in (folder, folder / "model"):
         with contextlib.suppress(OSError):  # writing raises a better message
             for entry in os.scandir(written_folder):
@@ -33,7 +33,7 @@ def refuse_links(folder: Path) -> None:
 
 
 POSIX = os.name == "posix"
-FAR = 2**30  # position of the byte that is locked on Windows, so that the name of the holder stays readable
+FAR = 2**30  # position of the locked byte on Windows, beyond the content of the file, which stays readable
 
 
 def lock_file(handle: int, *, shared: bool = False) -> None:

@@ -36,8 +36,8 @@ CUTTING = (
 DEFAULT_ENCODER = "eegnet"
 STAGED_GRIDS = ("quick", "core", "uncensored")  # grids whose candidates can be trained in stages
 ADAPTATIONS = ("zero-shot", "online", "transductive")
-VARIED = ("method", "mode", "represent", "constants")  # fields that differ between candidates and are no options
-READ_BY_ALL_TASKS = ("seeds", "seed", "networks")  # options that tasks without networks accept, too
+VARIED = ("method", "mode", "represent", "constants")  # fields that differ between candidates and are not options
+READ_BY_ALL_TASKS = ("seeds", "seed", "networks")  # options that are accepted, without effect, if there are no networks
 
 
 def parse_time(text: str) -> float:
@@ -189,7 +189,7 @@ class RunOptions:
         return setting.replace(**constants) if constants else setting
 
     def settings(self) -> list[Setting]:
-        """Return the settings of the grid with constants, the reference first. Stages use core for quick."""
+        """Return the settings of the grid, the reference first. In runs with stages, quick means the grid core."""
         return list(self._settings)
 
     @cached_property
@@ -236,7 +236,7 @@ class Preset(NamedTuple):
 
     description: str  # text for error messages
     defaults: dict[str, Any]
-    fixed: dict[str, Any]  # other values are refused
+    fixed: dict[str, Any]  # options for which other values are errors
 
 
 DEFAULTS = {option.name: option.default for option in fields(RunOptions) if option.name not in ("source", "constants")}
@@ -292,7 +292,7 @@ def _preset_of_task(task: Task) -> Preset:
 
 
 def _preset_of(options: Mapping[str, Any], constants: Mapping[str, Any]) -> str:
-    """Return the name of the preset that these options belong to."""
+    """Return the name of the preset for these options."""
     grid = options.get("grid", DEFAULTS["grid"])
     if options.get("rule") == "published" or (grid == "paper" and "rule" not in options):
         return "paper"

@@ -1,4 +1,4 @@
-"""Preparation of a run: options and recordings are loaded, resolved and checked before the run is planned."""
+"""Preparation of a run: its recordings are loaded, and options and recordings are checked, before jobs are planned."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .options import RunOptions, resolve_options
 
 @dataclass(frozen=True)
 class Preparation:
-    """Options, recordings and encoders of a run, checked together."""
+    """Checked options, recordings and encoders of a run."""
 
     options: RunOptions  # options with folds and epochs for the recordings
     recordings: Recordings  # `subject` is the held-out unit

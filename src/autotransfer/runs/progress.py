@@ -14,7 +14,7 @@ OUT_OF_TIME = "the time limit was reached"  # end reason of a run that `resume -
 
 
 def resume_hint(end_reason: str | None, folder: Path) -> str:
-    """Return the command that continues a run which ended for lack of time; empty for other runs."""
+    """Return the command that continues a run that reached its time limit; empty for other runs."""
     return f"; continue it with: autotransfer resume {folder} --time 10m" if end_reason == OUT_OF_TIME else ""
 
 

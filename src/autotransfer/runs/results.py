@@ -1,4 +1,4 @@
-"""Read the finished fits of a run, and make results.csv with one row per fit and test subject."""
+"""Finished fits of a run, and the table results.csv with one row per fit and test subject."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def finished_fits(
 
 
 def results_table(fits: Sequence[FinishedFit]) -> pd.DataFrame:
-    """Return one row per fit and test subject. In swapped_ columns, validation and test subjects are exchanged."""
+    """Return one row per fit and test subject. Columns swapped_* are for exchanged validation and test subjects."""
     rows: list[dict[str, Any]] = []
     for fit in fits:
         record, swapped = fit.record, fit.record.swapped

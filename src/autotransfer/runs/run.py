@@ -39,7 +39,7 @@ from .preparation import Preparation, check_encoder
 from .study import NAME, study_text
 
 PROBE_SECONDS = 15.0  # time limit of a report for measuring leakage; remaining folds are skipped
-RESERVED_NAMES = ("results.csv", "report.html", "model")  # files that a run writes, and that must not exist before
+RESERVED_NAMES = ("results.csv", "report.html", "model")  # files of a run, which must not exist when it starts
 
 Tell = Callable[[str], None]  # prints one line for the user
 Scores = dict[str, float]
@@ -74,7 +74,7 @@ class Run:
 
     @property
     def data(self) -> Data:
-        """Return the facts about the recordings that the run database holds."""
+        """Return the facts about the recordings that are stored in the run database."""
         return self.database.require_fact("data", Data)
 
     @classmethod
@@ -113,9 +113,9 @@ class Run:
     ) -> Run:
         """Open a run. Its recordings are checked by their digests.
 
-        recordings: if None, loaded from `source`, or from the stored source. encoders: factories of custom encoders,
-        because the folder is not trusted to name code for import. lazy: whether recordings are loaded at first use.
-        read_only: whether nothing is written to the run database.
+        recordings: if None, recordings are loaded from `source`, or from the stored source. encoders: factories of
+        custom encoders, which are not imported by names in the folder for safety. lazy: whether recordings are loaded
+        at first use. read_only: whether the run database is opened without write access.
         """
         database = RunDatabase(folder / "run.sqlite", read_only=read_only)
         try:
@@ -157,7 +157,7 @@ class Run:
         return scores if self.data.units is None else self.data.units.average_by_person(scores)
 
     def folds(self) -> list[tuple[int, int]]:
-        """Return pairs of group indices (validation, test). Each group is tested once, the previous group validates.
+        """Return pairs of group indices (validation, test). Each group is the test group once, and then validates.
 
         In regression, the validation index is the number of groups, because there is no validation group.
         """
@@ -197,7 +197,7 @@ class Run:
     def train(
         self, *, progress: bool | None = None, label: str | None = None, counted: Sequence[Entry] | None = None
     ) -> None:
-        """Train all unfinished jobs. Stored populations keep their members, other jobs form new populations.
+        """Train all unfinished jobs, in their stored populations or, if they have none, in new populations.
 
         label: title of the progress bar. counted: jobs that the progress bar counts; default: all jobs.
         """
@@ -257,15 +257,15 @@ def _load_source(folder: Path, options: RunOptions) -> Recordings:
 
 
 def check_same_data(database: RunDatabase, options: RunOptions, recordings: Recordings) -> None:
-    """Raise unless the recordings are equal to the recordings with which a run was started."""
+    """Raise unless the recordings are equal to the recordings of a run."""
     is_same = fingerprint(recordings) == database.require_fact("fingerprint", str)
     column: str | None = None
     if is_same:
         column = find_changed_column(database.require_fact("columns", dict[str, str]), recordings)
     if not is_same or column is not None or database.require_fact("data", Data) != Data.from_recordings(recordings):
-        place = "" if column is None else f" in the column {shown(column)}"
+        location = "" if column is None else f" in the column {shown(column)}"
         raise UserError(
-            f"{options.source or 'the data'} differs{place} from the data of {database.path.parent}; "
+            f"{options.source or 'the data'} differs{location} from the data of {database.path.parent}; "
             "restore it, give --data FILE, or start a new run"
         )
 
@@ -276,7 +276,7 @@ def _make_folder_error(folder: Path) -> UserError:
 
 
 def create_run_database(path: Path, facts: dict[str, Any]) -> RunDatabase:
-    """Create a run database. It is linked after the facts are written, so that no process sees it without facts."""
+    """Create a run database under a temporary name, write the facts, and give the database its name."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     remove_database(part)
     try:

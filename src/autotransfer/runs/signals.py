@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # Ctrl-C, a scheduler, a terminal that closes
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # sent by Ctrl-C, by a scheduler, and by a terminal that closes
 
 
 class StopSignal(BaseException):
@@ -26,7 +26,7 @@ class _State:
 
 @contextmanager
 def stop_on_signals() -> Iterator[None]:
-    """Raise `StopSignal` on signals inside the block; ignored signals stay ignored, as nohup needs."""
+    """Raise `StopSignal` on signals inside this context, except signals that are ignored, for example by nohup."""
     if threading.current_thread() is not threading.main_thread():  # Python handles signals in the main thread only
         yield
         return

@@ -1,4 +1,4 @@
-"""Read and write study.toml, the file with the options of a run. Every run stores it, and users can write it."""
+"""Reading and writing of study.toml, the options of a run. Runs store this file, and users can write it."""
 
 from __future__ import annotations
 

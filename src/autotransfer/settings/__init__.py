@@ -24,7 +24,7 @@ from .training import CHECKPOINTS, CLOSED_FORM, SCHEDULES, Training
 __all__ = ["CHECKPOINTS", "SCHEDULES", "Penalty", "Setting", "Training", "field_names"]
 
 NOT_JSON = "a stored setting is not JSON"
-WITHOUT_PENALTY = {"warm_up": 0, "shuffle_subjects": False}  # attributes of a setting without a penalty
+WITHOUT_PENALTY = {"warm_up": 0, "shuffle_subjects": False}  # values of these keywords without a penalty
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -68,7 +68,7 @@ class Setting:
         for field, value in zip(fields_of(type(self)), fields, strict=True):
             object.__setattr__(self, field.name, value)
 
-    # Properties give these attributes types; `__getattr__` reads all other keywords from the parts.
+    # These keywords are properties, so that they have types. `__getattr__` reads all other keywords.
 
     @property
     def method(self) -> str | None:
@@ -88,7 +88,7 @@ class Setting:
 
     @property
     def adaptation(self) -> str:
-        """Return the use of a new subject's unlabeled windows, see `Preprocessing.adaptation`."""
+        """Return how the preprocessing uses unlabeled windows of a new subject (`Preprocessing.adaptation`)."""
         return self.preprocessing.adaptation
 
     @property
@@ -142,7 +142,7 @@ class Setting:
         del differences["encoder"]
         if self.family != self.encoder:
             differences.pop("represent", None)
-        if self.network.is_closed_form:  # linear models standardize features, so windows usually are not
+        if self.network.is_closed_form:  # usually "none", because linear models standardize features
             differences["standardize"] = self.preprocessing.to_values()["standardize"]
             if differences["standardize"] == "none":
                 del differences["standardize"]

@@ -15,7 +15,7 @@ def field_values(record: Any) -> dict[str, Any]:
 
 
 def select_values(values: dict[str, Any], cls: type) -> dict[str, Any]:
-    """Return the values for the fields of a dataclass, without None for options of a method or encoder."""
+    """Return the values of keywords that are fields of a dataclass, for methods and encoders without None."""
     skips_none = issubclass(cls, (MethodOptions, EncoderOptions))
     names = [field.name for field in fields_of(cls) if field.name in values and field.name != "options"]
     return {name: values[name] for name in names if values[name] is not None or not skips_none}

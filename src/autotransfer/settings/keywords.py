@@ -38,7 +38,7 @@ def values_of(
     augmentation: tuple[Augmentation, ...] = (),
     training: Training | None = None,
 ) -> dict[str, Any]:
-    """Return the keywords that make these parts, without keywords that are None."""
+    """Return the keywords from which these parts are made, without keywords that are None."""
     values: dict[str, Any] = {}
     if penalty is not None:
         values |= {name: value for name, value in field_values(penalty).items() if name != "options"}

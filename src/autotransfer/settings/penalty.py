@@ -53,7 +53,7 @@ def penalty_of(values: dict[str, Any]) -> Penalty | None:
 
 
 def default_batches(penalty: Penalty | None) -> str:
-    """Return the default way to draw batches: a penalty needs several windows of several subjects in each batch."""
+    """Return the default of `batches`; penalties need several windows of several subjects in each batch."""
     if penalty is None or getattr(penalty.options, "as_printed", None):
         return "shuffled"
     return "balanced" if penalty.mode == "conditional" else "people"

@@ -23,7 +23,7 @@ class Training:
     schedule: str = "inverse_sqrt"  # learning rate: lr/√epoch, as in the paper, or constant
     weight_decay: float = 0.01
     max_epochs: int = 500
-    # weights to keep: of the lowest validation loss, as in the paper; of the last epoch; or averaged over the last half
+    # epoch whose weights are kept: lowest validation loss ("best", as in the paper), last, or a mean over the last half
     checkpoint: str = "best"
     patience: int | None = None  # epochs without a lower validation loss after which training stops
 

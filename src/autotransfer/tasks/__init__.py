@@ -24,5 +24,5 @@ def task_of(target: str) -> Task:
 
 
 def label_of(metric: str) -> str:
-    """Return the label of a metric for sentences, or its name if this version does not know the metric."""
+    """Return the label of a metric for sentences, or its name if the metric is unknown."""
     return next((task.metrics[metric].label for task in TASKS.values() if metric in task.metrics), metric)

@@ -54,8 +54,8 @@ class Task:
 
     metrics: Mapping[str, Metric]  # by scikit-learn's names; the first is the default
     guess: str  # name of the trivial prediction in a sentence, such as "guessing"
-    chance_name: str  # name of the score of the trivial prediction
-    one_value_reason = "there is one class"  # reason why subjects have no score, in a sentence
+    chance_name: str  # name of the score of the trivial prediction in a sentence, such as "chance"
+    one_value_reason = "there is one class"  # end of a sentence that says why a subject has no score
     notes: tuple[str, ...] = ()  # sentences about scores in the report
     row_loss: RowLoss | None = None  # loss of networks; None if there are only linear models and trees
     is_numeric = False  # whether numbers are predicted; otherwise probabilities of classes
@@ -88,7 +88,7 @@ class Task:
         raise UserError(f"unknown {option} {shown(name)}; choose from {names}")
 
     def metric_of_card(self, scores: Mapping[str, object]) -> str:
-        """Return the metric of a model card, or the default metric if this version does not know the card's metric."""
+        """Return the metric in the scores of a model card, or the default metric if the metric is unknown."""
         name = scores.get("metric")
         return name if isinstance(name, str) and name in self.metrics else self.default_metric
 

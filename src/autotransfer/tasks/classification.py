@@ -30,7 +30,7 @@ def _macro(name: str) -> Callable[[Classes, Floats, Weights], float]:
 
 
 def _roc_auc(y: Classes, probability: Floats, weight: Weights) -> float:
-    """Return the mean AUC over the classes in y, each versus the rest."""
+    """Return the mean over the classes in y of the AUC of one class versus all other classes."""
     from sklearn.metrics import roc_auc_score
 
     return float(np.mean([roc_auc_score(y == k, probability[:, k], sample_weight=weight) for k in np.unique(y)]))

@@ -49,7 +49,7 @@ class Regression(Task):
     """Task of predicting numbers (N,) by linear models."""
 
     metrics = METRICS
-    guess = "a constant"  # mean target of the training subjects
+    guess = "a constant"  # the mean target of the training subjects
     chance_name = "that of a constant"
     one_value_reason = "the target is the same"
     notes = (

@@ -1,1 +1,1 @@
-"""Training: populations of members, their evaluation, and the probe for what they leak."""
+"""Training: populations of members, their evaluation, and the leakage of their latents."""

@@ -1,8 +1,8 @@
 """Allocator settings under which the process keeps freed memory while a population trains.
 
-All steps need temporary tensors of the same size. If the allocator returned this memory to the system, every step would
-cause a fault per page. With large stacks these faults took as long as the arithmetic. This module configures glibc
-(torch on x86). `cli.main` configures mimalloc (torch on ARM), which reads its settings when it is loaded.
+All steps need temporary tensors of the same sizes. If the allocator returned this memory to the system, every step
+would cause page faults, which take as long as the arithmetic in large stacks. This module configures glibc (torch on
+x86). `cli.main` configures mimalloc (torch on ARM), which reads its settings when it is loaded.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def keep_freed_memory() -> Iterator[None]:
         yield
         return
     _n_training += 1
-    library.mallopt(MMAP_MAX, 0)  # separately mapped blocks are unmapped when they are freed
+    library.mallopt(MMAP_MAX, 0)  # no separately mapped blocks, which would be unmapped when they are freed
     library.mallopt(TRIM_THRESHOLD, NO_TRIMMING)
     try:
         yield

@@ -24,7 +24,7 @@ class WeightAverage:
 
     def __init__(self, values: Tensor, start: Tensor) -> None:
         self.values = values  # (P, n)
-        self.start = start  # (P,) steps after which averaging begins; inf for members with another checkpoint
+        self.start = start  # (P,) number of steps before averaging begins; inf for members with another checkpoint
 
     @classmethod
     def from_settings(cls, settings: Sequence[Setting], groups: MemberGroups, flat: FlatParameters) -> Self | None:
@@ -50,7 +50,7 @@ class WeightAverage:
 
 @contextmanager
 def cumulative_statistics(net: nn.Module, n_earlier: int) -> Iterator[None]:
-    """Make running statistics the mean over the next batch and `n_earlier` earlier batches inside this context."""
+    """Compute running statistics as means over the next batch and `n_earlier` earlier batches inside this context."""
     norms = [layer for layer in net.modules() if isinstance(layer, (BatchNorm, nn.modules.batchnorm._BatchNorm))]
     momenta = [layer.momentum for layer in norms]
     for layer in norms:

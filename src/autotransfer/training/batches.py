@@ -15,7 +15,7 @@ from ..randomness import bits, fold_in, uniform
 
 Ints = NDArray[np.int64]
 
-# The default length of training is a number of steps: an epoch has 4 steps for 600 windows, more than 100 for 16,000.
+# The default length of training is given in steps, because epochs differ: 4 steps for 600 windows, 125 for 16,000.
 STEPS = 2500  # optimizer steps if the number of epochs is not given
 EPOCHS = (10, 500)  # smallest and largest default number of epochs
 
@@ -28,8 +28,8 @@ class BatchBalance(NamedTuple):
 
 
 # A batch should have as many subjects as possible. Conditional penalties compare the subjects of a class, so each class
-# of each subject needs at least two rows. Other penalties ignore classes. A difference between
-# blocks of two classes would look like a difference between subjects, so blocks mix the classes of a subject at random.
+# of each subject needs at least two rows. Other penalties ignore classes, so blocks mix the classes of a subject at
+# random. Otherwise a difference between two classes would look like a difference between two subjects.
 BALANCES = {"balanced": BatchBalance(by_class=True, block_size=2), "people": BatchBalance(by_class=False, block_size=4)}
 
 
@@ -45,7 +45,7 @@ def epochs_for(n_rows: int, batch_size: int, steps: int = STEPS) -> int:
 
 
 def n_subjects_per_batch(balance: BatchBalance, batch_size: int, n_classes: int, n_subjects: int) -> int:
-    """Return how many subjects fit into a batch, each with one block, or with one block of every class; at least 2."""
+    """Return the number of subjects that fit into a batch with one block each, or one block of every class each."""
     n_blocks = -(-batch_size // balance.block_size)
     capacity = batch_size // (balance.block_size * (n_classes if balance.by_class else 1))
     return min(max(capacity, 2), n_subjects, n_blocks)
@@ -112,7 +112,7 @@ class BalancedBatches:
 
 
 def _draw_subjects(per_group: Ints, per_batch: Ints, draws: NDArray[np.float32]) -> Ints:
-    """Draw subjects (G, steps, S) of every step, least used first, ties at random; the first `per_batch` (G,) count."""
+    """Draw subjects (G, steps, S), least used first, ties at random. A step uses only the first `per_batch` (G,)."""
     groups, steps, max_subjects = draws.shape
     n_used = np.where(np.arange(max_subjects) < per_group[:, None], 0.0, np.inf)
     subjects = np.empty((groups, steps, per_batch.max()), dtype=np.int64)
@@ -124,7 +124,7 @@ def _draw_subjects(per_group: Ints, per_batch: Ints, draws: NDArray[np.float32])
 
 
 def _share_blocks(n_blocks: int, per_batch: Ints, draws: NDArray[np.float32]) -> Ints:
-    """Return the number of blocks of each subject (G, steps, S), as equal as possible; the remainder at random."""
+    """Return numbers of blocks (G, steps, S) of subjects, which differ by at most one; random subjects have more."""
     is_counted = (np.arange(draws.shape[-1]) < per_batch[:, None])[:, None]
     rank = np.argsort(np.argsort(np.where(is_counted, draws, np.inf)))
     quotient, remainder = (number[:, None, None] for number in divmod(n_blocks, per_batch))
@@ -134,8 +134,8 @@ def _share_blocks(n_blocks: int, per_batch: Ints, draws: NDArray[np.float32]) ->
 def _make_blocks(rows: Ints, y: Ints, subject: Ints, size: int, draws: NDArray[np.float32]) -> tuple[Ints, Ints, Ints]:
     """Return blocks (n, size) of each subject's shuffled rows, and each subject's first block and number of blocks."""
     # A cell is the rows of one class of a subject. A block has rows of one cell, and the cells of a subject alternate
-    # evenly. Rows that do not fill a block are left out of this epoch. Rare cells, with less than a block, share mixed
-    # blocks. draws (3, N) in [0, 1) order rows, and cells and mixed blocks by the draw of their first row.
+    # evenly. Rows that do not fill a block are left out of this epoch. Cells with fewer rows than a block are rare and
+    # share mixed blocks. draws (3, N) in [0, 1): order of rows, phases of cells, and positions of mixed blocks.
     order = np.lexsort((draws[0], y, subject))
     rows, y, subject = rows[order], y[order], subject[order]
     _, first, cell, cell_sizes = np.unique(
@@ -145,21 +145,21 @@ def _make_blocks(rows: Ints, y: Ints, subject: Ints, size: int, draws: NDArray[n
     rank = np.arange(len(rows)) - first[cell]  # position of a row in its cell
     blocks_per_cell = cell_sizes // size
     fills_block = rank < (blocks_per_cell * size)[cell]
-    head = np.flatnonzero(fills_block)[::size]  # the first row of every block of one cell
-    # Even spacing with a random phase per cell: C consecutive blocks of balanced data contain every class.
-    head_position = (rank[head] // size + phase[cell[head]]) / blocks_per_cell[cell[head]]
+    first_rows = np.flatnonzero(fills_block)[::size]  # first row of every block of one cell
+    # Blocks of a cell have equal distances and a random phase, so C consecutive blocks of balanced data have C classes.
+    position = (rank[first_rows] // size + phase[cell[first_rows]]) / blocks_per_cell[cell[first_rows]]
 
     is_rare = blocks_per_cell[cell] == 0
-    rest = np.flatnonzero(~fills_block)
-    rest = rest[np.lexsort((phase[cell[rest]], ~is_rare[rest], subject[rest]))]  # rare cells first
+    unused = np.flatnonzero(~fills_block)
+    unused = unused[np.lexsort((phase[cell[unused]], ~is_rare[unused], subject[unused]))]  # rare cells first
     # Mixed blocks hold all rows of rare cells. Rows of the subject are repeated to fill the last mixed block.
     rare_subjects, n_rare = np.unique(subject[is_rare], return_counts=True)
-    n_mixed = -(-n_rare // size)  # mixed blocks of these subjects
-    start, stop = np.searchsorted(subject[rest], [rare_subjects, rare_subjects + 1])
+    n_mixed = -(-n_rare // size)  # number of mixed blocks of each of these subjects
+    start, stop = np.searchsorted(subject[unused], [rare_subjects, rare_subjects + 1])
     index = np.arange(n_mixed.sum() * size) - np.repeat((np.cumsum(n_mixed) - n_mixed) * size, n_mixed * size)
-    mixed = rest[np.repeat(start, n_mixed * size) + index % np.repeat(stop - start, n_mixed * size)].reshape(-1, size)
-    block_subject = np.concatenate([subject[head], np.repeat(rare_subjects, n_mixed)])
-    block_position = np.concatenate([head_position, draws[2][order[mixed[:, 0]]]])
+    mixed = unused[np.repeat(start, n_mixed * size) + index % np.repeat(stop - start, n_mixed * size)].reshape(-1, size)
+    block_subject = np.concatenate([subject[first_rows], np.repeat(rare_subjects, n_mixed)])
+    block_position = np.concatenate([position, draws[2][order[mixed[:, 0]]]])
     block_order = np.lexsort((block_position, block_subject))
     counts = np.bincount(block_subject)
     blocks = np.concatenate([np.flatnonzero(fills_block).reshape(-1, size), mixed])

@@ -1,4 +1,4 @@
-"""Censors of a population. Members whose penalties run the same code, a code path, share a stacked censor."""
+"""Censors of a population. Members of one code path, whose penalties need the same operations, share a censor."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _CodePath:
             CENSORS[first.method], first.mode, options, latent_dim=latent_dim, n_classes=n_classes,
             n_subjects=n_subjects, members=len(index), seeds=[seeds[member] for member in index], branches=branches,
         ).to(device=device, dtype=dtype)  # fmt: skip
-        # classes and subjects of the last call: of all members, and of the members of this path
+        # y and s of the last call for all members, and y and s for the members of this path
         self._labels: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
         self.critic_optimizer: AdamW | None = None
         critics = [method_options for method_options in options if isinstance(method_options, CriticOptions)]
@@ -49,7 +49,7 @@ class _CodePath:
             )
 
     def labels(self, y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the labels of these members: the same tensors in a step, so that the censor can cache by tensor."""
+        """Return y and s of these members; calls in one step return the same tensors, so that the censor can cache."""
         if len(self.index) == len(y):
             return y, s
         if self._labels is None or self._labels[0] is not y or self._labels[1] is not s:

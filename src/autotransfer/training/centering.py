@@ -9,9 +9,9 @@ logits at the center of the training subjects, and s the sum of u over n windows
     cautious   δ = r (s − (1 − r) Σ_c n_c μ_c) / (m + r n)
 
 m is the weight of the prior in windows. n_c windows are predicted as class c, in which u has the mean μ_c over training
-subjects, so Σ_c n_c μ_c is the sum expected without an offset. A subject who shows one class for minutes is compared
-with that class, not with all classes. Predictions are wrong for a subject with a large offset, and no comparison is
-needed if all classes occur. Therefore r measures without predictions how many classes occur, by the variance of u: r is
+subjects, so Σ_c n_c μ_c is the sum expected without an offset. With this term, windows of a single class are compared
+with the mean of that class, not with the mean of all classes. The term is not needed if all classes occur, and it is
+wrong if a large offset makes predictions wrong. Therefore r measures by the variance of u how many classes occur: r is
 0 for the variance within one class and 1 for the variance within training subjects. An offset does not change r.
 
 Forgetting multiplies all sums by 1 − forgetting at every window. Windows much further from the center than every
@@ -34,11 +34,11 @@ RULES = ("plain", "balanced", "cautious")
 PRIORS = (2.0, 8.0, 32.0)  # weights of the prior in windows, compared on held-out subjects
 FORGETTING = (0.0, 0.01)  # values of `forgetting`, compared on held-out subjects
 MAX_PRIOR = 1e6
-MAX_DISTANCE = 2.0  # from the center, of windows that change δ; relative to the farthest training window
+MAX_DISTANCE = 2.0  # multiple of the largest distance in training beyond which windows do not change δ
 TINY = 1e-12
 
 Floats = NDArray[np.float64]
-CenteringState = dict[str, Floats]  # sums over the windows of one subject, or of several on leading axes
+CenteringState = dict[str, Floats]  # sums over the windows of one subject, or of several subjects on leading axes
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ CENTERING_RULES = tuple(
 
 
 class Centering(NamedTuple):
-    """Statistics of the logits of P members with C classes. The mean over classes is subtracted from all logits."""
+    """Statistics of the logits of P members with C classes, from which the mean over classes is subtracted."""
 
     reference: Tensor  # (P, C): logits at the center of the training subjects
     classes: Tensor  # (P, C, C): mean of u in windows of each class, with equal weights of subjects
@@ -80,7 +80,7 @@ class Centering(NamedTuple):
 
 
 def fit_centering(logits: Tensor, reference: Tensor, y: Tensor, subjects: Tensor) -> Centering:
-    """Fit one member (P = 1) to logits (n, C), classes y and subjects (n,). reference: logits (C,) at the center."""
+    """Return statistics of one member from logits (n, C), y and subjects (n,). reference: (C,) logits at the center."""
     reference = _subtract_mean(reference.double())
     u = _subtract_mean(logits.double()) - reference
     n_classes = u.shape[1]
@@ -110,9 +110,9 @@ def stack_centering(members: list[Centering]) -> Centering:
 
 
 class OnlineCentering:
-    """Estimator of the offsets of subjects in the logits of P members. The state of a subject is passed to each method.
+    """Estimator of the offset of a subject in the logits of P members. Callers keep the states of subjects.
 
-    rule: one rule, or L rules, each with its own state on a leading axis
+    rule: one rule, or a tuple of L rules, whose states have a leading axis of length L
     """
 
     def __init__(self, centering: Centering, rule: CenteringRule | tuple[CenteringRule, ...]) -> None:
@@ -179,7 +179,7 @@ class OnlineCentering:
         return self.offset(state)
 
     def _squares(self, u: Floats) -> tuple[Floats, Floats]:
-        """Return |u|² (..., P) and weights (...): 0 for windows too far from the center in most members, else 1."""
+        """Return |u|² (..., P) and weights (...): 0 if a window is too far from the center in most members, else 1."""
         square = np.square(u).sum(-1)
         return square, (2 * (square > self.limit**2).sum(-1) <= len(self.limit)).astype(np.float64)
 

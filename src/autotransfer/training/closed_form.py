@@ -1,11 +1,10 @@
-"""Linear models fitted in closed form: linear discriminant analysis with a shrunk covariance.
+"""Trainer of linear models in closed form, by linear discriminant analysis with a shrunk covariance.
 
-Classes are equally likely, as in balanced accuracy, and normal with a common covariance:
+Classes are modeled as equally likely, as in balanced accuracy, and normal with a common covariance:
 
     logit_k = μ_kᵀ Σ⁻¹ z − ½ μ_kᵀ Σ⁻¹ μ_k        Σ = (1 − a) S + a (tr(S)/D) I
 
-S is the covariance within classes. The shrinkage a is an option or the estimate of Ledoit and Wolf (2004). Populations
-of linear models are packed, evaluated and stored as populations of networks are.
+S is the covariance within classes. The shrinkage a is an option or the estimate of Ledoit and Wolf (2004).
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ ABSENT_LOGIT = -1e4  # logit of a class without training windows
 
 
 def make_population(jobs: Sequence[Job], windows: Windows, encoders: Encoders | None = None) -> Trainer:
-    """Return the untrained population of jobs of one program (see `program_of`)."""
+    """Return the untrained population of jobs with equal `packing.program_of`."""
     trainer = ClosedFormTrainer if jobs[0].setting.network.is_closed_form else Trainer
     return trainer(jobs, windows, encoders)
 
 
 class ClosedFormTrainer(Trainer):
-    """Population of linear models that are fitted in the first epoch without steps."""
+    """Population of linear models, which are fitted in the first epoch instead of training steps."""
 
     @torch.no_grad()
     def train_epoch(self) -> None:
@@ -91,13 +90,11 @@ class ClosedFormTrainer(Trainer):
             self.classifier.bias.data[member] = bias.to(self.classifier.bias)
             logits = latents @ weight.T + bias
             loss = mean_loss(self.row_loss, logits[None], y[None], self.weights[member : member + 1].double())
-            self.losses[0, member] = (
-                loss[0] * self.groups.steps_per_epoch[group]
-            )  # the history divides by the number of steps
+            self.losses[0, member] = loss[0] * self.groups.steps_per_epoch[group]  # sum over the steps of an epoch
 
     @property
     def samples_per_window(self) -> int:
-        """Return an upper bound on the number of values of a window while it is prepared."""
+        """Return an upper bound on the number of values of a window before, during and after preprocessing."""
         recordings = self.prepared.windows.recordings
         channels, times = self.jobs[0].setting.preprocessing.shape(recordings.n_channels, recordings.n_times)
         return max(channels * times, self.members.latent_dim, recordings.n_channels * recordings.n_times)
@@ -129,7 +126,7 @@ class ClassMoments:
     def solve(self, shrinkage: float | str) -> tuple[Tensor, Tensor]:
         """Return weights (K, D) and bias (K,) of the logits."""
         a = max(self.estimate_shrinkage() if isinstance(shrinkage, str) else shrinkage, MIN_SHRINKAGE)
-        # If latents are not finite, there is no root, weights become NaN and only this member fails.
+        # If latents are not finite, the weights of this member become NaN, and other members are not affected.
         root, info = torch.linalg.cholesky_ex(self._shrink(self.product, a))
         root = torch.where(info == 0, root, torch.nan)
         if not self.by_rows:

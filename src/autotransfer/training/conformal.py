@@ -1,8 +1,8 @@
 """Conformal prediction sets, abstention and prediction intervals, with thresholds fitted to held-out subjects.
 
-Windows of different subjects are not exchangeable, so subjects are the unit: all subjects have the same weight, and the
-finite-sample correction leaves out one subject at a time. A set holds the likeliest class and every class whose
-probability reaches a threshold t. Let 1 − F_k(t) be the share of windows of subject k whose set lacks the true class:
+Windows of different subjects are not exchangeable. Therefore all subjects have the same weight, and the finite-sample
+correction leaves out one subject at a time. A set contains the likeliest class and every class with a probability of at
+least a threshold t. Let 1 − F_k(t) be the share of windows of subject k whose set lacks the true class:
 
     t₋ₖ(u) = the largest t with Σ_{j≠k} (1 − F_j(t)) ≤ u        threshold for subject k from the other subjects
     u*     = the largest u with (1 + Σ_k F_k(t₋ₖ(u))) / (K + 1) ≥ coverage
@@ -28,7 +28,7 @@ from ..errors import UserError, plain_value, shown
 Floats = NDArray[np.float64]
 ClassIds = NDArray[np.int64]
 
-UNANSWERED = "unanswered"  # predicted instead of a class if classes are text
+UNANSWERED = "unanswered"  # value that marks abstention if classes are text
 N_LEVELS = 99  # thresholds are stored for coverages and shares of windows of 0.01 … 0.99
 MIN_SUBJECTS = 3  # smallest number of held-out subjects to fit thresholds to
 REPORTED_COVERAGE = 0.9  # coverage of the intervals that a run reports
@@ -39,7 +39,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Thresholds of a model for sets and abstention.
+    """Thresholds of a model for prediction sets and abstention.
 
     n_subjects: number of held-out subjects to which the thresholds were fitted
     sets: (99,) smallest probability of a class in a set, for coverages of 0.01 … 0.99; 1: the likeliest class alone
@@ -67,7 +67,7 @@ class Thresholds:
 
     @classmethod
     def fit(cls, y: Sequence[ClassIds], probability: Sequence[Floats]) -> Thresholds | None:
-        """Fit thresholds to true classes (n_k,) and probabilities (n_k, C) of held-out subjects; None for too few."""
+        """Fit thresholds to classes (n_k,) and probabilities (n_k, C) of each held-out subject; None for too few."""
         if len(y) < MIN_SUBJECTS:
             return None
         thresholds, covered = coverage_curves(y, probability)
@@ -90,7 +90,7 @@ def _is_monotone(values: Any, sign: int) -> bool:
 
 
 def check_share(name: str, value: object) -> float:
-    """Return a share as a float; raise unless it is below 1 and at least 0, or above 0 for a coverage."""
+    """Return a share as a float; raise unless it lies in [0, 1), or in (0, 1) for a coverage."""
     number = plain_value(value)
     limits, example = ("above 0", "0.9") if name == "coverage" else ("at least 0", "0.2")
     if (
@@ -170,7 +170,7 @@ def least_probability(thresholds: Thresholds | None, coverage: float) -> float:
 
 
 def least_confidence(thresholds: Thresholds | None, abstain: float | None) -> float | None:
-    """Return the smallest confidence of an answered window; None if all windows are answered."""
+    """Return the smallest confidence with which a class is predicted; None if `abstain` is None."""
     return None if abstain is None else require_thresholds(thresholds).confidence_needed(abstain)
 
 
@@ -217,7 +217,7 @@ class Intervals:
             raise UserError("the intervals of the model are damaged; train the model again")
 
     def radius(self, coverage: float) -> float:
-        """Return the radius for a coverage, rounded up to a stored coverage; infinite if no stored radius has it."""
+        """Return the half-width for a coverage, rounded up to a stored coverage; infinite if there is none."""
         index = int(np.ceil(100 * check_share("coverage", coverage) - 1e-6)) - 1
         radius = self.radii[index] if index < N_LEVELS else None
         return math.inf if radius is None else radius

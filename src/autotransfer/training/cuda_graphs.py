@@ -28,7 +28,7 @@ class GraphFunction:
     """
 
     def __init__(self, function: Callable[[], None], *, uses_graph: bool) -> None:
-        # Weak, because the object of a method holds this one: a cycle would keep the graph's memory until collected.
+        # A strong reference to the object of a bound method would make a cycle, which delays the release of memory.
         self._reference: Callable[[], Callable[[], None] | None]
         self._reference = weakref.WeakMethod(function) if ismethod(function) else lambda: function
         self.uses_graph = uses_graph
@@ -73,7 +73,7 @@ class GraphFunction:
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
-            # A user's encoder may call functions that a graph cannot hold. A failed capture has computed nothing.
+            # A user's encoder may call functions that cannot be captured. A failed capture has computed nothing.
             warnings.warn(f"training runs without CUDA graphs, slower: {str(error).splitlines()[0]}", stacklevel=2)
             self.uses_graph = False
             torch.cuda.synchronize()
@@ -102,7 +102,7 @@ class ParallelStreams:
         while len(self.streams) < min(len(functions), self.MAX_STREAMS):
             self.streams.append(torch.cuda.Stream(self.device))  # type: ignore[no-untyped-call]
         current = torch.cuda.current_stream(self.device)
-        # Critics are trained on another stream than they were created on. Autograd synchronizes both streams.
+        # Critics are not trained on the stream on which they were created. Autograd synchronizes both streams.
         torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
         results = []
         for stream in self.streams:

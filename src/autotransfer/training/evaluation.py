@@ -19,7 +19,7 @@ STATE_NAMES = ("loss", "epoch", "values", "stats", "confusion", "log_probs", "hi
 
 
 class HeldOutRows:
-    """Rows of the two held-out sets of G groups in chunks. set_index: each row's set, 0, 1 or −1 (no set)."""
+    """Rows of the two held-out sets of G groups in chunks. set_index: set of each row, 0 or 1; −1 for padding."""
 
     def __init__(self, folds: Sequence[Fold], device: torch.device) -> None:
         max_rows = max(len(fold.validation) + len(fold.test) for fold in folds)
@@ -94,7 +94,9 @@ class Snapshots:
         """
         has_rows = confusion.sum((-2, -1)) > 0
         is_valid = loss.isfinite() | ~has_rows
-        is_valid = torch.where(has_rows, is_valid, is_valid.all(1, keepdim=True))  # an empty set follows the other set
+        is_valid = torch.where(
+            has_rows, is_valid, is_valid.all(1, keepdim=True)
+        )  # an empty set is as valid as the other
         is_better = (loss < self.loss) | (self.keeps_last[:, None] & is_valid)
         self.loss.copy_(torch.where(is_better, loss, self.loss))
         self.epoch.copy_(torch.where(is_better, epoch, self.epoch))

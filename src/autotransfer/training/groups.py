@@ -54,7 +54,7 @@ class MemberGroups:
 
     @property
     def shared_group(self) -> Tensor | None:
-        """Return `group_of_member` (P,), or None if every member is a group of its own."""
+        """Return `group_of_member` (P,), or None if every group has one member."""
         return None if self._is_one_to_one else self.group_of_member
 
     def plan(self, epoch: int) -> Tensor:
@@ -74,23 +74,23 @@ class MemberGroups:
     def _collect_batches(self) -> None:
         """Collect groups whose batches are drawn together."""
         # Batches of many shuffled groups are drawn on the device, other batches on the host while the device is busy.
-        groups_by_kind: dict[str | int, list[int]] = {}
+        groups_by_key: dict[str | int, list[int]] = {}  # key: a name in BALANCES, or a number of rows to shuffle
         for g, job in enumerate(self.jobs):
             batches = job.setting.training.batches
-            groups_by_kind.setdefault(batches if batches in BALANCES else len(job.fold.train), []).append(g)
-        has_balanced = any(kind in BALANCES for kind in groups_by_kind)
-        on_device = len(self.jobs) >= MIN_GROUPS_ON_DEVICE and not has_balanced
-        self.plan_device = device = self.keys.device if on_device else torch.device("cpu")
+            groups_by_key.setdefault(batches if batches in BALANCES else len(job.fold.train), []).append(g)
+        is_on_device = len(self.jobs) >= MIN_GROUPS_ON_DEVICE and not any(key in BALANCES for key in groups_by_key)
+        self.plan_device = device = self.keys.device if is_on_device else torch.device("cpu")
         self._shuffled, self._balanced = list[_ShuffledGroups](), list[tuple[Tensor, Tensor, BalancedBatches]]()
-        for kind, groups in groups_by_kind.items():  # name of a balance, or number of shuffled rows
-            if isinstance(kind, int):
+        for key, groups in groups_by_key.items():
+            if isinstance(key, int):
                 self._shuffled.append(_ShuffledGroups.build(self.jobs, groups, self.batch_size, device))
                 continue
             size = max(1, MAX_DRAWN_ROWS // 8 // max(len(self.jobs[g].fold.train) for g in groups))
             for chunk in (groups[start : start + size] for start in range(0, len(groups), size)):
                 rows, subjects = [self.jobs[g].fold.train for g in chunk], [self.subjects[g] for g in chunk]
-                balanced_batches = BalancedBatches(rows, self.y, subjects, self.batch_size, BALANCES[kind])
-                self._balanced.append((torch.tensor(chunk), _keys([self.jobs[g] for g in chunk]), balanced_batches))
+                balanced_batches = BalancedBatches(rows, self.y, subjects, self.batch_size, BALANCES[key])
+                keys = _make_keys([self.jobs[g] for g in chunk])
+                self._balanced.append((torch.tensor(chunk), keys, balanced_batches))
 
     def select(self, members: Tensor) -> Tensor:
         """Keep only these members and their groups, and return the indices of these groups."""
@@ -124,7 +124,7 @@ class _ShuffledGroups(NamedTuple):
         index = {key: row_set for row_set, key in enumerate(sets)}
         return cls(
             torch.tensor(groups, device=device),
-            _keys(group_jobs).to(device),
+            _make_keys(group_jobs).to(device),
             torch.from_numpy(np.stack(list(sets.values()))).to(device),
             torch.tensor([index[job.fold.training_key] for job in group_jobs], device=device),
             n_batches(len(group_jobs[0].fold.train), batch_size),
@@ -136,13 +136,13 @@ class _ShuffledGroups(NamedTuple):
         return self.rows[self.row_set[chunk][:, None], order].view(len(order), self.steps, batch_size)
 
 
-def _keys(jobs: Sequence[Job]) -> Tensor:
+def _make_keys(jobs: Sequence[Job]) -> Tensor:
     """Return keys (g,) of the jobs' minibatches."""
     return as_keys([key_of("batches", job.fold.training_key, job.seed) for job in jobs])
 
 
 def _training_subjects(recordings: Recordings, job: Job) -> NDArray[np.int64]:
-    """Return subjects (N,) as 0, 1, … in training rows, else −1; shuffled within classes if `shuffle_subjects`."""
+    """Return subjects (N,) as 0, 1, … in training rows and −1 elsewhere; shuffled in classes if `shuffle_subjects`."""
     rows = job.fold.train
     labels = np.full(recordings.n_windows, -1, dtype=np.int64)
     labels[rows] = np.unique(recordings.subject.numpy()[rows], return_inverse=True)[1]

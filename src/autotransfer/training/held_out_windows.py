@@ -34,17 +34,17 @@ class HeldOutWindows:
         collected = CollectedWindows(in_memory=windows.in_memory)
         for g, (train, rows) in enumerate(zip(training, held_out, strict=True)):
             earlier = first_group.setdefault((train.tobytes(), rows.tobytes()), g)
-            if earlier < g:  # another group has the same fold
+            if earlier < g:  # the windows of an equal fold are already prepared
                 index[g] = index[earlier]
                 continue
             group_fitted = fitted.get_group(g)
             for one_subject in np.unique(subject[rows]):
-                own_rows = np.sort(rows[subject[rows] == one_subject])
-                index[g, own_rows] = np.arange(collected.count, collected.count + len(own_rows))
+                subject_rows = np.sort(rows[subject[rows] == one_subject])
+                index[g, subject_rows] = np.arange(collected.count, collected.count + len(subject_rows))
                 preprocessing = group_fitted.start_subject(start)
                 is_whole = preprocessing.needs_all_windows or windows.in_memory
-                for chunk in [slice(None)] if is_whole else row_chunks(len(own_rows), rec.X[0].numel()):
-                    raw = X[torch.from_numpy(own_rows[chunk])].to(device=windows.device, dtype=windows.dtype)
+                for chunk in [slice(None)] if is_whole else row_chunks(len(subject_rows), rec.X[0].numel()):
+                    raw = X[torch.from_numpy(subject_rows[chunk])].to(device=windows.device, dtype=windows.dtype)
                     collected.add(preprocessing.feed(raw)[0])
         self.device = windows.device
         self.prepared = collected.concatenate()  # (K, channels, times), in memory or in a temporary file
@@ -52,7 +52,7 @@ class HeldOutWindows:
         self.index = torch.from_numpy(index).to(self.device)
 
     def gather(self, rows: Tensor) -> Tensor:
-        """Return windows (G, B, channels, times) of rows (G, B), channel-major; arbitrary windows of other rows."""
+        """Return windows (G, B, channels, times) of held-out rows (G, B), channel-major; arbitrary for other rows."""
         index = self.index.gather(1, rows).clamp(min=0)
         return channel_major(self.prepared[index.to(self.prepared.device)].to(device=self.device))
 
@@ -93,7 +93,7 @@ class CollectedWindows:
         if self.path is None:
             return torch.cat(self.parts)
         mapped = np.memmap(self.path, mode="c", dtype=self.dtype, shape=(self.count, *self.shape))
-        weakref.finalize(mapped, _remove, self.path)  # deletes the file with the last tensor that reads it
+        weakref.finalize(mapped, _remove, self.path)  # the file is deleted with the last tensor that uses it
         return torch.from_numpy(mapped)
 
 

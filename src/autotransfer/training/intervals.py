@@ -23,26 +23,26 @@ def mean_interval(
 ) -> tuple[float, float] | None:
     """Return a confidence interval for the mean of `values` (n,) over subjects, within `limits`; None for n < 2.
 
-    The interval is Student's t, and on the logit scale between two finite limits, as of scores. The method was chosen
-    by simulated coverage (tests/test_intervals.py). It covers the mean of other subjects of the same population with
-    the same model, and not the variation between training sets.
+    The interval is a Student's t interval, computed on the logit scale if both limits are finite. The method was chosen
+    by simulated coverage (tests/test_intervals.py). The interval is for the mean over the population of subjects with
+    the same model. It does not include the variation between training sets.
     """
-    data = np.sort(np.asarray(values, dtype=float))  # so that the order of subjects changes no rounding
+    data = np.sort(np.asarray(values, dtype=float))  # sorted, because rounding depends on the order
     n = len(data)
     if n < 2:
         return None
     mean, (lowest, highest) = float(data.mean()), limits
-    reach = float(stdtrit(n - 1, (1 + level) / 2) * data.std(ddof=1)) / math.sqrt(n)
+    half = float(stdtrit(n - 1, (1 + level) / 2) * data.std(ddof=1)) / math.sqrt(n)  # half of the interval's width
     width = highest - lowest
-    if not math.isfinite(width) or not lowest < mean < highest or reach == 0:
-        return max(lowest, mean - reach), min(highest, mean + reach)
+    if not math.isfinite(width) or not lowest < mean < highest or half == 0:
+        return max(lowest, mean - half), min(highest, mean + half)
     share = (mean - lowest) / width
-    center, reach = float(logit(share)), reach / (width * share * (1 - share))
-    return lowest + width * float(expit(center - reach)), lowest + width * float(expit(center + reach))
+    center, half = float(logit(share)), half / (width * share * (1 - share))
+    return lowest + width * float(expit(center - half)), lowest + width * float(expit(center + half))
 
 
 def expanded_tail(n: int, level: float) -> float:
-    """Return the probability below the expanded percentile interval, and above it, for n ≥ 2 subjects."""
+    """Return the tail probability of the expanded percentile interval (Hesterberg 2015) for n ≥ 2 subjects."""
     t = float(stdtrit(n - 1, (1 - level) / 2))
     return float(ndtr(math.sqrt(n / (n - 1)) * t))
 
@@ -60,8 +60,8 @@ class NextSubject:
     @property
     def basis(self) -> str:
         """Return the data and the assumption behind the interval."""
-        is_free = self.assumes == "nothing"
-        assumption = "without assuming a distribution" if is_free else "assuming normally distributed scores"
+        is_normal = self.assumes == "normal"
+        assumption = "assuming normally distributed scores" if is_normal else "without assuming a distribution"
         return f"from {self.n_subjects} subjects, {assumption}"
 
 

@@ -36,7 +36,7 @@ def encode(
     recordings : Recordings
         Windows, labels and subjects.
     outcomes : list of Outcome
-        Fits of equal shapes.
+        Outcomes whose encoders have equal shapes.
     rows : array of int
         Positions of windows. Subjects without training rows are preprocessed as new subjects.
     final : bool

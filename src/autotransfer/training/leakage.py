@@ -30,7 +30,8 @@ class Leakage:
         return (self.accuracy - self.chance) / (1 - self.chance)
 
     def __str__(self) -> str:
-        return f"subject read with {score(self.accuracy)} (chance {score(self.chance)}), at least {self.bits:.2f} bits"
+        accuracy = f"subject predicted with accuracy {score(self.accuracy)} (chance {score(self.chance)})"
+        return f"{accuracy}, at least {self.bits:.2f} bits"
 
 
 def leakage(z: Any, s: Any, *, folds: int = 5, seed: int = 0) -> Leakage:
@@ -65,7 +66,7 @@ def leakage(z: Any, s: Any, *, folds: int = 5, seed: int = 0) -> Leakage:
     threads = ThreadpoolController()  # inspects every loaded library, so it is created once
     for train, test in StratifiedKFold(splits, shuffle=True, random_state=seed).split(latents, subjects):
         probe = make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced", max_iter=200))
-        # 200 iterations suffice in practice, and matrices this small are slower with several threads.
+        # 200 iterations suffice in practice, so warnings are ignored. One thread is faster for small matrices.
         with warnings.catch_warnings(), threads.limit(limits=1):
             warnings.simplefilter("ignore")
             probe.fit(latents[train], subjects[train])

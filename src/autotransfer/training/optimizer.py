@@ -59,7 +59,7 @@ def update(
     second_bias = (1 - BETAS[1] ** steps).sqrt().to(values.dtype)[:, None]
     rate = lr.to(values.dtype)[:, None] * mask
 
-    # Not grads * mask, because 0 times an infinite gradient is NaN
+    # Multiplication by the mask would not suffice, because 0 times an infinite gradient is NaN.
     grads = torch.where(active[:, None], grads, 0.0)
     first.lerp_(grads, (1 - BETAS[0]) * mask)
     second.lerp_(grads * grads, (1 - BETAS[1]) * mask)

@@ -16,7 +16,7 @@ from .trainer import Trainer
 
 
 def make_outcome(population: Trainer, member: int, failure: str | None) -> Outcome:
-    """Return the outcome of a member for the fold of its job; attribute `swapped`: for the swapped fold."""
+    """Return the outcome of a member for the fold of its job, with the outcome for the swapped fold as `swapped`."""
     flat, job, validation_index = population.flat, population.jobs[member], population.validation_index(member)
     final = flat.unflatten(flat.values[member].cpu(), flat.stats[member].cpu())
     final |= {name: tensor.cpu() for name, tensor in population.censors.member_state(member).items()}

@@ -14,7 +14,7 @@ from ..machine import available_memory, count_cores
 from ..model.encoders import Encoders, encoder_options
 from ..preprocessing import Preprocessing
 from ..recordings import Recordings
-from .evaluation import CHUNK
+from .evaluation import CHUNK, HISTORY_COLUMNS
 from .members import size_of
 
 CPU_LIMIT = 64  # members of a population on a CPU; larger stacks are not faster
@@ -44,7 +44,7 @@ def free_memory(device: torch.device) -> int:
 def free_values_per_window(
     recordings: Recordings, device: torch.device, dtype: torch.dtype, preprocessing: Preprocessing
 ) -> float:
-    """Return how many more values per window fit on the device; negative if windows and training do not fit."""
+    """Return the number of further values per window that fit on the device; negative if the windows do not fit."""
     channels, times = preprocessing.shape(recordings.n_channels, recordings.n_times)
     size = max(channels * times, recordings.n_channels * recordings.n_times)
     return MEMORY_SHARE * free_memory(device) / (recordings.n_windows * dtype.itemsize) - size
@@ -56,17 +56,17 @@ def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders:
     batch = min(setting.training.batch_size, len(job.fold.train))
     network = encoder_options(setting.encoder, setting.network, encoders)
     signals = network.member_bytes(size, batch, dtype.itemsize)
-    # If a step transforms windows or computes their moments, it makes 5 temporary copies, as measured.
+    # A step that transforms windows or computes their moments makes 5 temporary copies, according to measurements.
     preprocessing = setting.preprocessing
     is_transformed = preprocessing.is_applied_each_step or not preprocessing.has_cached_moments or setting.augmentation
     prepared = 5 * batch * size.channels * size.times if is_transformed else 0
     censor = 0 if setting.penalty is None else 16 * batch * batch
     log_probs = 3 * (len(job.fold.validation) + len(job.fold.test) + CHUNK) * recordings.n_classes
-    return signals + dtype.itemsize * (prepared + censor + log_probs) + 8 * 6 * setting.max_epochs
+    return signals + dtype.itemsize * (prepared + censor + log_probs) + 8 * len(HISTORY_COLUMNS) * setting.max_epochs
 
 
 def program_of(recordings: Recordings, job: Job) -> tuple[object, ...]:
-    """Return the key of a job's program, which is equal for jobs that can be stacked."""
+    """Return a key that is equal for jobs of one program, which can be stacked."""
     setting, train = job.setting, job.fold.train
     return (
         setting.encoder, *setting.network.program(recordings.sfreq), setting.preprocessing, setting.augmentation,
@@ -98,7 +98,7 @@ def pack(
         else:
             size = int(limit)
         n_busy_workers = max(1, round(workers * len(positions) / len(jobs)))
-        # Populations have equal sizes. Full populations would leave a small last population.
+        # Populations have equal sizes, because full populations would leave a small last population.
         count = max(-(-len(positions) // size), min(n_busy_workers, len(positions)))
         edges = [len(positions) * i // count for i in range(count + 1)]
         populations += [positions[start:stop] for start, stop in pairwise(edges)]

@@ -1,7 +1,7 @@
 """Minibatches of prepared windows, gathered from memory or read from a file.
 
-Members hold rows, never copies of data. Transforms that depend on the fold are applied to each minibatch. If windows
-come from a file, each minibatch goes through all transforms, and the next minibatch is read during a training step.
+Transforms that depend on the fold are applied to each minibatch. If windows are in a file, all transforms are applied
+to each minibatch, and the next minibatch is read during a training step.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class PreparedWindows:
     def _prepare(self, x: Tensor, rows: Tensor) -> Tensor:
         x = x.to(device=self.windows.device, dtype=self.windows.dtype)
         x = self.fitted(x, self.windows.subject[rows])
-        # Channel-major for the encoder, and always a copy of the buffer
+        # `clone` makes x channel-major for the encoder, and independent of the buffer, which is used again.
         return x.transpose(1, 2).clone(memory_format=torch.contiguous_format).transpose(1, 2)
 
     def moments(self, x: Tensor | SplitWindows, rows: Tensor) -> Moments | None:

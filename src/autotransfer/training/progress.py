@@ -1,4 +1,4 @@
-"""Progress of fits: a bar in a terminal; elsewhere plain lines if requested."""
+"""Progress of fits: a bar in a terminal, or plain lines in other outputs if requested."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LINE_INTERVAL = 10.0  # seconds between plain lines
 
 @contextmanager
 def show_work(label: str, *, progress: bool | None) -> Iterator[None]:
-    """Show a spinner in a terminal during work without epochs; elsewhere print a line at the end if requested."""
+    """Show a spinner in a terminal during work without epochs; otherwise print a line at the end if requested."""
     start, terminal = time.perf_counter(), sys.stderr.isatty()
     is_visible = terminal if progress is None else progress
     with ExitStack() as stack:
@@ -57,7 +57,7 @@ class Progress:
         self.scores = list[float]()  # validation scores of finished fits
         self.epochs_done = 0  # number of finished epochs of all fits together
         self.final_note = ""  # note of the line that was printed after all epochs
-        self.first_epoch: tuple[float, int] | None = None  # seconds, and `epochs_done`, after the first epoch
+        self.first_epoch: tuple[float, int] | None = None  # elapsed seconds and `epochs_done` after the first epoch
         self.bar: Any = None
 
     def __enter__(self) -> Progress:

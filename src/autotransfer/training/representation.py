@@ -32,7 +32,7 @@ def compute_representation(
 ) -> tuple[int, Tensor]:
     """Return the number of leading transforms that all folds share, and all windows after them, on a device.
 
-    The cache, which is never larger than the recordings, has one entry per list of leading transforms.
+    The cache has one entry per list of leading transforms. Old entries are removed if it would exceed the windows.
     """
     chain = Preprocessing(preprocessing.transforms[: preprocessing.n_until_representation])
     cache: dict[Any, Tensor] = recordings.derived.setdefault("represented", {})

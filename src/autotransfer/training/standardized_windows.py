@@ -1,8 +1,7 @@
-"""Windows standardized per channel, which are equal in all folds.
+"""Windows for `append_scale`, standardized per channel once for all folds.
 
-`append_scale` brings every channel of a window to mean 0 and standard deviation 1 and appends its mean and log standard
-deviation, which depend on the fold's shift and scale, as constant channels. Standardized channels and their moments do
-not depend on the fold, so a training step transforms no window.
+`append_scale` standardizes every channel of a window, and appends the mean and log standard deviation of the channel as
+constant channels. Only the constant channels depend on the shift and scale of the fold.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Training of jobs. `train` stacks jobs into populations, and `run` is the training loop of a population."""
+"""Training of jobs: `train` stacks jobs into populations, and `run` is the training loop of a population."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _check_whole_subjects(recordings: Recordings, jobs: Sequence[Job]) -> None:
 
 
 def _match_fold(job: Job, outcome: Outcome) -> Outcome:
-    """Return the outcome for the job's own fold, which may be the swapped one."""
+    """Return the outcome for the fold of the job, which may be the swapped fold of the outcome."""
     if outcome.job.fold.key == job.fold.key or outcome.swapped is None:
         return outcome
     return replace(outcome.swapped, swapped=replace(outcome, swapped=None))

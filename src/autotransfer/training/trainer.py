@@ -33,7 +33,7 @@ from .packing import program_of
 from .prepared import PreparedWindows
 from .windows import Windows
 
-# Kernels are used if they save more time in all steps than their compilation takes.
+# Triton kernels are used if they save more time in all steps than their compilation takes.
 SECONDS_SAVED_PER_STEP, COMPILATION_SECONDS = 1e-5, 1.0
 AUGMENTATION_KEYS = 1000  # first number of random keys for augmentations; dropout uses smaller numbers
 _kernels_work: dict[tuple[object, ...], bool] = {}  # whether kernels can compute a step, by `step_key`
@@ -45,7 +45,7 @@ class Trainer:
     def __init__(self, jobs: Sequence[Job], windows: Windows, encoders: Encoders | None = None) -> None:
         recordings, device, dtype = windows.recordings, windows.device, windows.dtype
         settings = [job.setting for job in jobs]
-        setting, n_members = settings[0], len(jobs)  # options that differ between members are in `options`
+        setting, n_members = settings[0], len(jobs)  # `options` has the options in which settings differ
         self.row_loss = task_of(recordings.target).row_loss or weighted_nll
         self.jobs, self.size = list(jobs), n_members
         self.has_tried_kernels = False
@@ -66,7 +66,7 @@ class Trainer:
             setting, size_of(recordings, setting), seeds, encoders=encoders, device=device, dtype=dtype
         )  # fmt: skip
         self.net, self.classifier = self.members.net, self.members.classifier
-        # Windows can be split if the encoder takes windows whose constant channels are stored apart.
+        # Split windows store constant channels as one number each, which not all encoders accept.
         only_scales = all(isinstance(step, Scaling) for step in self.augmentation)
         self.takes_split_windows = only_scales and bool(getattr(self.net, "takes_split_windows", False))
         if self.takes_split_windows and self.augmentation and self.prepared.standardized is not None:
@@ -89,7 +89,7 @@ class Trainer:
         self.epoch_index = torch.zeros((), dtype=torch.long, device=device)  # epoch, from 1
         self.step_index = torch.zeros((), dtype=torch.long, device=device)  # step of the epoch, from 0
         self.decay = torch.ones(n_members, dtype=dtype, device=device)  # factor of the learning rate
-        self.finished_members: set[int] = set()  # finished members that are still in the stack
+        self.finished_members: set[int] = set()  # members that have finished but are still in the stack
         self._cached_plan: tuple[int, Tensor] | None = None  # an epoch and its row indices (steps, G, B)
         keeps_last = torch.tensor([setting.training.checkpoint != "best" for setting in settings], device=device)
         max_epochs = max(setting.max_epochs for setting in settings)
@@ -169,7 +169,7 @@ class Trainer:
         self._train_on_batch(rows, self._gather(rows))
 
     def _gather(self, rows: Tensor) -> Tensor | SplitWindows:
-        """Return windows of rows (G, B), if possible with constant channels stored apart."""
+        """Return windows of rows (G, B), as `SplitWindows` if possible."""
         split = self.prepared.split_windows(rows) if self.takes_split_windows else None
         return self.prepared.gather(rows) if split is None else split
 
@@ -215,7 +215,7 @@ class Trainer:
         loss = task_loss + self.options.strength_at(self.epoch_index) * penalty
         latent_grad, *classifier_grads = torch.autograd.grad(loss.sum(), [z, *self.classifier.parameters()])
         with allow_tf32(rows.device):
-            surrogate = attach_gradient(latents, latent_grad)  # its encoder gradient is that of the loss, through z
+            surrogate = attach_gradient(latents, latent_grad)  # has the gradient of the loss in the encoder's weights
             encoder_grads = torch.autograd.grad(surrogate, list(self.net.parameters()), materialize_grads=True)
         grads = torch.cat([grad.flatten(1) for grad in (*encoder_grads, *classifier_grads)], 1)
         self.optimizer.step(grads, self.options.lr * self.decay, active)

@@ -1,6 +1,6 @@
 """All windows of a data set, in memory after the transforms that all folds share, or raw in their file.
 
-`prepared` applies the transforms that depend on the fold. Only `preprocessing` knows what transforms do.
+`prepared` applies the transforms that depend on the fold.
 """
 
 from __future__ import annotations
@@ -49,9 +49,8 @@ class Windows:
         self.n_applied = 0  # number of transforms applied to X
         self.precomputed: tuple[int, Tensor] | None = None  # number of applied transforms, and all windows after them
         self.sums: Tensor | None = None  # (N, n_sums) or, without edges, (N, 1 + kernel)
-        self.standardized: StandardizedWindows | None = (
-            None  # if only the levels that `append_scale` appends depend on the fold
-        )
+        # None unless only the constant channels that `append_scale` appends depend on the fold
+        self.standardized: StandardizedWindows | None = None
         self.chunks = list(window_chunks(recordings.X))
         if not in_memory:
             self.X = recordings.X
@@ -59,7 +58,7 @@ class Windows:
         if preprocessing.n_until_representation:
             self.precomputed = self.n_applied, self.X = compute_representation(recordings, preprocessing, device, dtype)
         else:
-            # Contiguous, because `gather_windows` reads rows of channels
+            # `gather_windows` needs contiguous windows.
             self.X = recordings.X.to(device=device, dtype=dtype).contiguous()
         if preprocessing.n_shared_by_folds > self.n_applied:
             transform = partial(
@@ -85,19 +84,19 @@ class Windows:
         n_constant = self.preprocessing.n_constant_channels(recordings.n_channels, recordings.n_times)
         for rows in self.chunks:
             x = windows(rows)
-            signals, levels = torch.split(x.double(), [x.shape[-2] - n_constant, n_constant], -2)
+            signals, constants = torch.split(x.double(), [x.shape[-2] - n_constant, n_constant], -2)
             sums = lag_sums(signals, self.kernel)
             if n_constant:  # the sums of constant channels need no products
-                sums = sums + constant_sums(levels[..., 0], x.shape[-1], self.kernel)[..., : 1 + self.kernel]
+                sums = sums + constant_sums(constants[..., 0], x.shape[-1], self.kernel)[..., : 1 + self.kernel]
             sums = sums.to(self.dtype)
             parts.append(torch.cat([sums, edge_sums(x, self.kernel)], -1) if edges else sums)
         return torch.cat(parts)
 
 
 def prepare_windows(recordings: Recordings, job: Job, *, device: torch.device, dtype: torch.dtype) -> Windows:
-    """Return the windows for a job and all jobs of its program, in a file if the memory of the device is too small.
+    """Return the windows for all jobs of a job's program, in a file if the memory of the device is too small.
 
-    Populations with equal preprocessing share the windows, which `recordings` caches until `release_windows`.
+    Populations with equal preprocessing share the windows, which are cached until `release_windows`.
     """
     preprocessing = job.setting.preprocessing
     kernel = job.setting.network.moments_kernel(recordings.sfreq)
@@ -107,7 +106,7 @@ def prepare_windows(recordings: Recordings, job: Job, *, device: torch.device, d
     key = (preprocessing, kernel, str(device), dtype)
     cache: dict[Any, Windows] = recordings.derived.setdefault("windows", {})
     if key not in cache:
-        while len(cache) >= MAX_CACHED:  # populations of one preprocessing are consecutive
+        while len(cache) >= MAX_CACHED:  # consecutive populations mostly have equal preprocessing
             del cache[next(iter(cache))]
         size = math.prod(preprocessing.shape(recordings.n_channels, recordings.n_times))
         # numbers of values per window
@@ -132,12 +131,12 @@ def release_windows(recordings: Recordings) -> None:
 
 
 def _yields_standardized(preprocessing: Preprocessing) -> bool:
-    """Return whether only the shift, scale and appended levels of windows depend on the fold."""
+    """Return whether only shift, scale and the constant channels of `append_scale` depend on the fold."""
     return preprocessing.transforms[preprocessing.n_shared_by_folds :] == (Standardize("train"), AppendScale())
 
 
 def _has_edges(size: int, kernel: int) -> bool:
-    """Return whether sums of edges are tabulated, too: the table must not be larger than the windows."""
+    """Return whether to tabulate sums of edges, with which the table must not be larger than the windows."""
     return n_sums(kernel) <= size
 
 

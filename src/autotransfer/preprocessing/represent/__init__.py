@@ -49,8 +49,8 @@ REPRESENTATIONS: dict[str, type[Representation]] = {
 @dataclass(frozen=True)
 class Represent(Transform):
     name: str = "features"
-    sfreq: float | None = None  # Hz, if the representation needs it
-    constants: tuple[float, ...] | None = None  # numbers whose meaning the representation defines, if it needs any
+    sfreq: float | None = None  # sampling rate in Hz; None unless the representation needs it
+    constants: tuple[float, ...] | None = None  # numbers defined by the representation; None unless it needs any
 
     default: ClassVar[object] = "none"
 

@@ -1,8 +1,8 @@
 """Base class of representations, and functions that several representations use.
 
 A representation is a frozen dataclass with `shape` and `compute`. `required_fields` names the properties of recordings
-that it needs. A representation with statistics of training rows overrides `fit`. Amplitudes should be logarithms, so
-that the gain of a subject becomes a shift, which `center` subtracts.
+that it needs. A representation with statistics of training rows overrides `fit`. Features of amplitude should be
+logarithms. A factor between the amplitudes of subjects is then a constant, which `center` subtracts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOG_FLOOR = float(np.finfo(np.float32).tiny ** 0.5)  # smallest value of which a
 
 @dataclass(frozen=True)
 class Representation(ABC):
-    """Map from windows (..., C, T) to features (..., R, S); fields are None unless `required_fields` names them."""
+    """Function of windows (..., C, T) with features (..., R, S); fields not in `required_fields` are None."""
 
     sfreq: float | None = None  # Hz
     constants: tuple[float, ...] | None = None  # numbers whose meaning the subclass defines
@@ -45,14 +45,14 @@ class Representation(ABC):
 
     @abstractmethod
     def shape(self, channels: int, times: int) -> tuple[int, int]:
-        """Return R and S; R is C if each channel has features of its own, otherwise 1."""
+        """Return R and S; R is C if features are computed by channel, otherwise 1."""
 
     @abstractmethod
     def compute(self, x: Tensor) -> Tensor:
         """Map windows (..., C, T) of any floating dtype to (..., R, S) float64."""
 
     def compute_in_graph(self, x: Tensor) -> Tensor:
-        """Compute features with operations that all export formats have; override if `compute` uses others."""
+        """Compute features with operations of all export formats; override if `compute` uses other operations."""
         return self.compute(x)
 
     def values_per_window(self, channels: int, times: int) -> int:
@@ -84,7 +84,7 @@ class FittedRepresentation(FittedTransform):
 class RepresentationGraph(nn.Module):
     """Representation for export, which maps windows (G, N, C, T) to (G, N, R, S).
 
-    compute: function of windows (G · N, C, T); exporting a function with one leading axis takes much less time
+    compute: function of windows (G · N, C, T), with one leading axis because its export takes much less time
     """
 
     def __init__(self, compute: Callable[[Tensor], Tensor]) -> None:

@@ -1,7 +1,7 @@
-"""beats: the signals around the steepest sample of a window, which is the QRS complex of a heartbeat, and amplitudes.
+"""beats: the shape of a heartbeat, taken around the steepest sample of a window, and log standard deviations.
 
-Samples up to 0.3 s before and after the steepest sample are divided by the channel's standard deviation and averaged in
-segments; log standard deviations are appended. The first and last sample of a window are repeated beyond its ends.
+Samples up to 0.3 s before and after the steepest sample, which belongs to the QRS complex, are divided by the standard
+deviation of the channel and averaged in segments. The window is extended by its first and last sample.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Beats(Representation):
         spread = signal.square().mean(-1, keepdim=True).sqrt()
         unit = signal / (spread + (spread == 0).to(spread.dtype))
         steepness = (unit[..., 2:] - unit[..., :-2]).square().sum(-2)  # without the first and last sample
-        # Samples close to the ends are excluded if the window is long enough for a whole beat.
+        # The steepest sample is not searched near the ends if the window is long enough for a whole beat.
         first = min(half, (times - 1) // 2)
         steepest = steepness[..., first - 1 : times - 1 - first].argmax(-1, keepdim=True) + first
         indices = (steepest + torch.arange(-half, half + 1, device=x.device)).clamp(0, times - 1)

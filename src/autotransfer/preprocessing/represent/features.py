@@ -29,7 +29,7 @@ class Features(Representation):
 
 
 def compute_features(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
-    """Map (..., C, T) to (..., C, means + bands + 2), float64. power_of: `power_spectrum`, or the version in graphs."""
+    """Map (..., C, T) to (..., C, means + bands + 2), float64. power_of: `power_spectrum` or its version for graphs."""
     signal, mean = subtract_means(x)
     means = segment_means(signal) + mean
     bands = segment_means(power_of(signal))

@@ -23,7 +23,7 @@ from torch import Tensor
 from ...errors import UserError
 from .base import Representation, subtract_means
 
-LOWER_LIMITS = (3.0, 11.0, 19.0)  # of the sub-bands, in Hz
+LOWER_LIMITS = (3.0, 11.0, 19.0)  # lower limits of the sub-bands in Hz
 UPPER_RATIO = 1.5  # ratio of the upper limit of all sub-bands to the highest frequency
 RIDGE = 1e-9  # added to unit variances, so that covariances of identical channels are invertible
 

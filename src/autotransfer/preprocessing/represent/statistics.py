@@ -3,15 +3,15 @@
 The features of each channel, in this order:
 
     level          mean; quantiles .05, .25, .5, .75, .95
-    spread         log deviation; interquartile range and 5-95 % range, in deviations; linear trend, in deviations and
-                   in the unit of the signal
+    spread         log standard deviation (SD); interquartile range and 5-95 % range, relative to the SD; linear trend,
+                   relative to the SD and in the unit of the signal
     shape          skewness; log (1 + kurtosis)
     derivatives    log mean absolute value and log root mean square of the first, log root mean square of the second
-    spectrum       entropy; mean and deviation of frequency, as shares of the spectrum
-    counts         maxima; maxima half a deviation above the mean; crossings of the mean; each per sample
-    memory         autocorrelation at 1, 2, 4 and 8 samples
+    spectrum       entropy; mean and SD of the frequency, relative to the highest frequency
+    counts         maxima; maxima more than SD/2 above the mean; crossings of the mean; each per sample
+    time           autocorrelation at 1, 2, 4 and 8 samples
 
-The correlation of each pair of channels, as Fisher's z, follows.
+The correlations of all pairs of channels, as Fisher's z, follow.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from .features import power_spectrum, power_spectrum_in_graph
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 LAGS = (1, 2, 4, 8)
-HIGH_PEAK = 0.5  # minimum height of a high maximum, in deviations above the mean
+HIGH_PEAK = 0.5  # minimum height of a high maximum above the mean, in standard deviations
 N_FEATURES = 26  # per channel
-MAX_CORRELATION = 0.999  # so that Fisher's z of identical channels is finite
+MAX_CORRELATION = 0.999  # limit of correlations, so that Fisher's z of identical channels is finite
 MIN_VARIANCE = 1e-12  # smallest variance of frequencies that is not a rounding error
 
 
@@ -111,7 +111,7 @@ class ShapeConstants(NamedTuple):
 
     ramp: Tensor  # (T,) numbers from −1 to 1
     rank: Tensor  # (5,) last rank below each quantile
-    fraction: Tensor  # (5,) position of each quantile between this rank and the next rank
+    fraction: Tensor  # (5,) position of each quantile between `rank` and the next rank
     frequency: Tensor  # (2, T // 2) frequencies from 0 to 1, and their squares
     pairs: Tensor  # indices of pairs of channels in a flattened matrix
 

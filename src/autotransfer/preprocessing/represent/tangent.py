@@ -1,7 +1,7 @@
 """tangent: log standard deviations of the channels, and the matrix logarithm of their correlations.
 
 The matrix logarithm is the tangent vector at the identity in the affine-invariant geometry of covariances (Barachant et
-al. 2012), if every channel is in units of its standard deviation.
+al. 2012) of channels that are divided by their standard deviations.
 """
 
 from __future__ import annotations

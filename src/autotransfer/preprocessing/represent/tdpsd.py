@@ -1,8 +1,8 @@
 """tdpsd: moments of the power spectrum, computed in the time domain (Khushaba et al. 2014), and the log deviation.
 
 Let a be the logarithms of zeroth, second and fourth moment, sparseness, irregularity and waveform length ratio of a
-signal, and b those of its log power. Features are −2ab / (a² + b²), as in LibEMG. Because a depends on the unit, each
-channel is divided by its standard deviation in the window. The log standard deviation is the seventh feature.
+signal, and b the same logarithms of its log power. Features are −2ab / (a² + b²), as in LibEMG. Because a depends on
+the unit, each channel is divided by its standard deviation, whose logarithm is the seventh feature.
 """
 
 from __future__ import annotations

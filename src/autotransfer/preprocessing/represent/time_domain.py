@@ -5,9 +5,9 @@
     ls4       L-scale, waveform length, mean square root, Willison amplitude
     ls9       features of ls4, zero crossings, deviation, mean absolute value, deviation of the slope
 
-Amplitudes are logarithms and counts are shares of samples, so that the gain of a subject is a shift. LibEMG's variance
-and integral are left out because they repeat other features. The threshold of the Willison amplitude is the standard
-deviation of the window, because the unit is arbitrary. Flat parts have no slope sign changes.
+Features of amplitude are logarithms, so that a factor between subjects is a constant, and counts are shares of samples.
+LibEMG's variance and integral are left out because they repeat other features. The threshold of the Willison amplitude
+is the standard deviation of the window, because the unit is arbitrary. Flat parts have no slope sign changes.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def root_mean_square(x: Tensor) -> Tensor:
 
 def crossings(x: Tensor) -> Tensor:
     """Return the share (...) of successive samples of signals (..., T) between which the sign changes."""
-    positive, negative = x > 0, x < 0  # products of tiny samples would underflow
+    positive, negative = x > 0, x < 0  # no products of samples, which may underflow
     changes = (positive[..., 1:] & negative[..., :-1]) | (negative[..., 1:] & positive[..., :-1])
     return changes.to(x.dtype).mean(-1)
 
