@@ -21,6 +21,7 @@ class EncoderOptions:
     display_name: ClassVar[str | None] = None  # name in sentences of reports; None: the name in the registry
     is_closed_form: ClassVar[bool] = False  # whether `stack` returns a `ClosedFormEncoder`
     is_fitted_by_one_core: ClassVar[bool] = False  # whether as many members are fitted at once as there are cores
+    is_corrected: ClassVar[bool] = True  # whether the latents tell how a subject differs from training subjects
     per_member: ClassVar[tuple[str, ...]] = ()  # fields that may differ between stacked members
 
     def __post_init__(self) -> None:

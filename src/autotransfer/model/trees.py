@@ -37,6 +37,7 @@ class TreesOptions(ClosedFormOptions):
 
     display_name = "randomized trees"
     is_fitted_by_one_core: ClassVar[bool] = True
+    is_corrected: ClassVar[bool] = False  # the latents are the probabilities of the classes
 
     trees: int = 50
     leaves: int = 512  # maximum number of leaves of a tree

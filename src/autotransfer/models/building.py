@@ -73,10 +73,9 @@ def add_online_ensemble(
     model: Model,
     shared_weights: Sequence[float],  # of the model's candidates in the online ensemble
     fits: Sequence[CandidateFits],  # of its further candidates
-    rule: CenteringRule,
     *,
-    is_used_in_sessions: bool,
-    is_used_transductively: bool,
+    session_rule: CenteringRule | None,
+    transductive_rule: CenteringRule | None,
     encoders: Encoders | None = None,
     cache: CandidateCache | None = None,
 ) -> Model:
@@ -89,9 +88,8 @@ def add_online_ensemble(
     card = OnlineCard(
         weights=[*map(float, shared_weights), *(fit.weight for fit in fits)],
         candidates=[candidate.card for candidate in candidates],
-        rule=rule,
-        is_used_in_sessions=is_used_in_sessions,
-        is_used_transductively=is_used_transductively,
+        session_rule=session_rule,
+        transductive_rule=transductive_rule,
     )
     return Model(replace(model.card, online=card), model.candidates, candidates)
 

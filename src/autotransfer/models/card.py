@@ -42,9 +42,8 @@ class OnlineCard:
 
     weights: list[float]  # (K + E,): of the model's candidates, then of its own
     candidates: list[CandidateCard]  # (E,)
-    rule: CenteringRule
-    is_used_in_sessions: bool  # it raised the scores of held-out subjects in every order of their windows
-    is_used_transductively: bool  # it raised their scores with all windows of a subject at once
+    session_rule: CenteringRule | None  # None: it did not raise the scores of held-out subjects in online sessions
+    transductive_rule: CenteringRule | None  # None: nor with all windows of a subject at once
 
     def __post_init__(self) -> None:
         check_weights(self.weights)

@@ -135,18 +135,23 @@ class Ensemble:
         return [corrected[index] for index in range(len(corrected))]
 
     @cached_property
+    def corrected_stacks(self) -> list[int]:
+        """Return the indices of the stacks whose latents determine the correction for a subject."""
+        indices = [k for k, stack in enumerate(self.stacks) if stack.setting.network.is_corrected]
+        return indices or list(range(len(self.stacks)))
+
+    @cached_property
     def effects_and_weights(self) -> tuple[list[Effects], list[Tensor]]:
-        """Return the effects of each stack, padded to the same number of directions, and its members' weights (P,)."""
+        """Return the effects of each corrected stack, padded to R directions, and its members' weights (P,)."""
         weights = torch.split(self.combination.member_weights.float(), [len(stack) for stack in self.stacks])
-        effects = [stack.effects for stack in self.stacks if stack.effects is not None]
+        effects = [effects for k in self.corrected_stacks if (effects := self.stacks[k].effects) is not None]
         directions = max(stack_effects.means.shape[-1] for stack_effects in effects)
-        return [stack_effects.pad(directions) for stack_effects in effects], list(weights)
+        return [one.pad(directions) for one in effects], [weights[k] for k in self.corrected_stacks]
 
     def project(self, latents: Sequence[Tensor]) -> Tensor:
-        """Project latents (P, n, D) of each stack to (n, P of all stacks, R)."""
-        effects, _ = self.effects_and_weights
-        projected = [stack_effects.project(z) for stack_effects, z in zip(effects, latents, strict=True)]
-        return torch.cat(projected).transpose(0, 1)
+        """Project latents (P, n, D) of each stack to (n, P of all corrected stacks, R)."""
+        pairs = zip(self.effects_and_weights[0], self.corrected_stacks, strict=True)
+        return torch.cat([effects.project(latents[k]) for effects, k in pairs]).transpose(0, 1)
 
 
 class Combination(nn.Module):
@@ -171,8 +176,15 @@ class Combination(nn.Module):
         members = torch.arange(len(sizes)).repeat_interleave(sizes)
         self.register_buffer("mean", (members == torch.arange(len(sizes))[:, None]).double() / sizes[:, None])
         self.register_buffer("weights", torch.tensor(weights, dtype=torch.float64))
-        self.register_buffer("member_weights", self.weights @ self.mean)
+        self.register_buffer("member_weights", self._weigh_corrections(stacks))
         self.register_buffer("tiny", torch.tensor(TINY, dtype=torch.float64))
+
+    def _weigh_corrections(self, stacks: Sequence[CandidateStack]) -> Tensor:
+        """Return the weights (P,) of the members' corrections; members that are not corrected leave theirs to others."""
+        weights = self.weights @ self.mean
+        is_corrected = [torch.full((len(stack),), stack.setting.network.is_corrected) for stack in stacks]
+        corrected = weights * torch.cat(is_corrected)
+        return corrected * (weights.sum() / corrected.sum()) if corrected.any() else weights
 
     def forward(self, latents: Sequence[Tensor]) -> Tensor:
         """Map latents of each stack (P, n, D) to log-probabilities (n, classes) float64."""

@@ -25,6 +25,7 @@ from ..recordings.signal import Signal
 from ..recordings.targets import parse_targets
 from ..recordings.windows import as_window_array, encode_subjects, is_epochs, validate_windows
 from ..settings import Setting
+from ..training.centering import CENTERING_RULES, CenteringRule
 from ..training.conformal import (
     decide_classes,
     interval_radius,
@@ -44,6 +45,8 @@ from .hub import push_to_hub
 from .online import ALL, OnlineEnsemble, softmax
 from .overlap import add_calibration_digests
 from .saving import write_model
+
+CACHED = ("ensemble", "session_ensemble", "transductive_ensemble")  # cached properties of a `Model`
 
 
 class Model:
@@ -77,12 +80,12 @@ class Model:
             candidates.append(Candidate.restore(own, size, select_prefix(prefix, tensors), encoders))
         model = cls(card, candidates[: len(card.candidates)], candidates[len(card.candidates) :])
         if card.online is not None:
-            model.online_ensemble(card.online.rule)  # raises if it is invalid
+            model.online_ensemble(CENTERING_RULES)  # raises if it is invalid
         return model
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out cached properties."""
-        return {name: value for name, value in vars(self).items() if name not in ("ensemble", "online")}
+        return {name: value for name, value in vars(self).items() if name not in CACHED}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return copies of all tensors by name, because a file cannot hold a shared tensor twice."""
@@ -144,17 +147,24 @@ class Model:
         """Return the ensemble of the candidates."""
         return Ensemble(self.candidates, self.card.weights, self.card.constant if self.card.task.is_numeric else None)
 
-    @cached_property
-    def online(self) -> OnlineEnsemble | None:
-        """Return the online ensemble; None if there is none, or if the model is calibrated for one subject."""
-        if self.card.online is None or self.is_calibrated:
-            return None
-        return self.online_ensemble(self.card.online.rule)
+    def online_ensemble(self, rule: CenteringRule | tuple[CenteringRule, ...] | None) -> OnlineEnsemble | None:
+        """Return the online ensemble with one rule or with several.
 
-    def online_ensemble(self, rule: Any) -> OnlineEnsemble:
-        """Return the online ensemble with one rule or with several."""
-        assert self.card.online is not None, "checked by the caller"
+        None if there is no rule or no online ensemble, or if the model is calibrated for one subject.
+        """
+        if self.card.online is None or self.is_calibrated or rule is None:
+            return None
         return OnlineEnsemble([*self.candidates, *self.online_candidates], self.card.online.weights, rule)
+
+    @cached_property
+    def session_ensemble(self) -> OnlineEnsemble | None:
+        """Return the online ensemble of sessions; None if sessions do not use it."""
+        return self.online_ensemble(None if self.card.online is None else self.card.online.session_rule)
+
+    @cached_property
+    def transductive_ensemble(self) -> OnlineEnsemble | None:
+        """Return the online ensemble for all windows of a subject; None if it is not used."""
+        return self.online_ensemble(None if self.card.online is None else self.card.online.transductive_rule)
 
     @property
     def is_calibrated(self) -> bool:
@@ -248,8 +258,7 @@ class Model:
         subject = torch.zeros(len(X), dtype=torch.int64) if subject is None else subject
         for one in subject.unique():  # type: ignore[no-untyped-call]  # torch's
             rows = (subject == one).nonzero()[:, 0]
-            zero_shot = online.predict_zero_shot(X[rows])
-            probability[rows] = softmax(online.predict_transductive(zero_shot, probability[rows]))
+            probability[rows] = softmax(online.predict_all(X[rows], probability[rows]))
         return probability
 
     def predict(
@@ -348,8 +357,8 @@ class Model:
                 "the model has no online ensemble for --adapt all (adapt='all'), because it is calibrated, adapts by "
                 "itself, or its run had no time to evaluate one; leave the option out, or run longer with --time"
             )
-        if card.online is not None and card.online.is_used_transductively:
-            return self.online
+        if self.transductive_ensemble is not None:
+            return self.transductive_ensemble
         warnings.warn(
             "--adapt all (adapt='all') did not raise the scores of held-out subjects; the model is not changed",
             stacklevel=4,

@@ -2,7 +2,8 @@
 
 Its further candidates are linear models fitted to windows that were centered by subject. For a new subject they start
 from the center of the training subjects, which each window moves (training/centering.py). Only the logits of centered
-members depend on earlier windows; all others are computed once, so that many rules and orders can be compared.
+members depend on earlier windows; all others are computed once, so that rules and orders can be compared. The class
+means of all members can be re-estimated on top of it (adaptation.py).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..training.centering import CenteringRule, CenteringState, OnlineCentering, stack_centering
+from .adaptation import Adaptation
 from .candidate import Candidate
 from .ensemble import TINY, Ensemble, Floats
 
@@ -26,6 +28,7 @@ class ZeroShotLogits(NamedTuple):
 
     fixed_log_p: Floats  # (n, C): weighted sum of the log-probabilities of candidates that are not centered
     logits: Floats  # (n, P, C): of the P centered members
+    latents: list[Tensor]  # (P, n, D) of each stack
 
 
 class OnlineEnsemble:
@@ -40,6 +43,7 @@ class OnlineEnsemble:
         centering = [stack.centering for stack in self.ensemble.stacks if stack.centering is not None]
         if not centering:
             raise ValueError("no candidate of the online ensemble is centered")
+        self.has_class_means = isinstance(rule, CenteringRule) and rule.class_means
         self.centered = OnlineCentering(stack_centering(centering), rule)
         combination, stacks = self.ensemble.combination, self.ensemble.stacks
         is_centered = torch.cat([torch.full((len(stack),), stack.centering is not None) for stack in stacks])  # (P,)
@@ -52,24 +56,57 @@ class OnlineEnsemble:
     @torch.inference_mode()
     def predict_zero_shot(self, X: Tensor) -> ZeroShotLogits:
         """Return the outputs for raw windows (n, channels, times) of one subject without adaptation."""
-        logits = self.ensemble.combination.logits(self.ensemble.latents(X))  # (P of all, n, C)
+        latents = self.ensemble.latents(X)
+        logits = self.ensemble.combination.logits(latents)  # (P of all, n, C)
         fixed_log_p = self.ensemble.combination.pool(logits[~self._is_centered], *self._fixed)
-        return ZeroShotLogits(fixed_log_p.numpy(), logits[self._is_centered].transpose(0, 1).contiguous().numpy())
+        centered = logits[self._is_centered].transpose(0, 1).contiguous().numpy()
+        return ZeroShotLogits(fixed_log_p.numpy(), centered, latents)
 
-    def predict_next(self, windows: ZeroShotLogits, state: CenteringState) -> tuple[Floats, CenteringState]:
-        """Return log-probabilities (n, C), up to constants, of a subject's next windows, and the new state."""
-        return self._predict_in_order(windows, np.arange(len(windows.fixed_log_p)), state)
+    def start_class_means(self) -> Adaptation:
+        """Return the adaptation of class means to a new subject."""
+        return Adaptation(*self.ensemble.effects_and_weights)
 
+    @torch.inference_mode()
+    def predict_next(
+        self, windows: ZeroShotLogits, state: CenteringState, class_means: Adaptation | None = None
+    ) -> tuple[Floats, CenteringState]:
+        """Return log-probabilities (n, C), up to constants, of a subject's next windows, and the new state.
+
+        class_means: the subject's class means, which the windows update; None: they are not re-estimated.
+        """
+        log_p, state = self._predict_in_order(windows, np.arange(len(windows.fixed_log_p)), state)
+        if class_means is not None:
+            log_p = class_means.adapt(self.ensemble.project(windows.latents), torch.from_numpy(log_p)).numpy()
+        return log_p, state
+
+    @torch.inference_mode()
     def predict_in_orders(self, windows: ZeroShotLogits, orders: Sequence[np.ndarray]) -> Floats:
-        """Return log-probabilities (L, O, n, C) for a new subject, by each rule and in each of O orders (n,)."""
-        lanes = (len(self.centered.prior), len(orders))
-        log_p, _ = self._predict_in_order(windows, np.stack(orders, 1), self.centered.initial_state(*lanes))
-        return np.moveaxis(log_p, 0, -2)
+        """Return log-probabilities (2, L, O, n, C) for a new subject, by each of L rules and in each of O orders (n,).
+
+        The first axis is without and with re-estimated class means.
+        """
+        lanes, places = (len(self.centered.prior), len(orders)), np.stack(orders, 1)  # (n, O)
+        log_p, _ = self._predict_in_order(windows, places, self.centered.initial_state(*lanes))  # (n, L, O, C)
+        x = self.ensemble.project(windows.latents)[torch.from_numpy(places)]  # (n, O, P, R)
+        adapted = self.start_class_means().adapt(x[:, None].expand(-1, lanes[0], -1, -1, -1), torch.from_numpy(log_p))
+        return np.moveaxis(np.stack([log_p, adapted.numpy()]), 1, -2)
 
     def predict_transductive(self, windows: ZeroShotLogits, probability: Floats) -> Floats:
         """Return log-probabilities (..., n, C) by each rule, from all windows of a subject and the model's (n, C)."""
         offset = self.centered.transductive_offset(self.centered.relative_logits(windows.logits), probability)
         return windows.fixed_log_p + self._pool(windows.logits - offset[..., None, :, :])
+
+    def predict_all(self, X: Tensor, probability: Floats) -> Floats:
+        """Return log-probabilities (n, C) of all raw windows X of a subject from the model's probabilities (n, C)."""
+        windows = self.predict_zero_shot(X)
+        log_p = self.predict_transductive(windows, probability)
+        return self.re_estimate_class_means(windows, log_p) if self.has_class_means else log_p
+
+    @torch.inference_mode()
+    def re_estimate_class_means(self, windows: ZeroShotLogits, log_p: Floats) -> Floats:
+        """Return log-probabilities (..., n, C) of all windows of a subject, corrected by re-estimated class means."""
+        x = self.ensemble.project(windows.latents)
+        return self.start_class_means().adapt_to_all(x, torch.from_numpy(log_p)).numpy()
 
     def _predict_in_order(
         self, windows: ZeroShotLogits, orders: np.ndarray, state: CenteringState

@@ -6,10 +6,10 @@ import warnings
 from collections import Counter
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..errors import UserError, shown
+from ..models.adaptation import CLASS_MEANS, DESIGN_EFFECT, NO_ADAPTATION, Adaptation
 from ..models.calibration import check_effects, check_single_subject, encode_labels
 from ..models.card import UNTRIED, ModelCard
 from ..models.model import Model
@@ -17,7 +17,6 @@ from ..models.overlap import describe_training_overlap, window_digests
 from ..recordings import Raw
 from ..recordings.labels import label_names
 from ..training.effects import Effects
-from .adaptation import ADAPTATION_METHODS, NO_ADAPTATION
 
 
 def calibrate_model(model: Model, raw: Raw, X: Tensor) -> tuple[Model, dict[Any, int]]:
@@ -43,35 +42,29 @@ def find_calibration_warnings(model: Model, raw: Raw, X: Tensor) -> list[str]:
 def adapt_model(model: Model, X: Tensor) -> Model:
     """Return the model adapted to unlabeled windows (n, channels, times) of one subject.
 
-    It is returned unchanged, with a warning, if adaptation did not raise held-out scores. The unadapted model predicts
-    the classes once, because iterating amplifies errors until one class is left.
+    It is returned unchanged, with a warning, if adaptation did not raise held-out scores.
     """
     check_effects(model.candidates)
-    name = selected_adaptation(model.card)
-    if name is None:
+    if not should_adapt(model.card):
         warnings.warn("adaptation did not raise held-out scores; the model is returned unchanged", stacklevel=3)
         return model
-    probability = torch.from_numpy(model.predict_checked(X)).float()
+    ensemble = model.ensemble
+    latents, log_p = ensemble.predict_with_latents(X, ensemble.start_subject())
+    adapted = Adaptation(*ensemble.effects_and_weights).adapt_to_all(ensemble.project(latents), log_p)
+    probability = adapted.softmax(-1).float()
 
-    def learn(effects: Effects, x: Tensor) -> tuple[Effects, Tensor, Tensor]:
-        """Learn from all windows, in any order."""
-        method = ADAPTATION_METHODS[name](effects)
-        state = method.initial_state()
-        for latents, p in zip(x.transpose(0, 1), probability, strict=True):
-            state = method.update(state, latents, p)
-        return method.posterior(state), *method.correction(state)
+    def fit(effects: Effects, x: Tensor) -> tuple[Effects, Tensor, Tensor]:
+        posterior = effects.posterior(effects.sum_windows(x, probability), design_effect=DESIGN_EFFECT)
+        return posterior, *effects.correction(posterior)
 
-    return model.correct(X, learn)
+    return model.correct(X, fit)
 
 
-def selected_adaptation(card: ModelCard) -> str | None:
-    """Return the adaptation method of a model, "shift" if none was tried, or None if none raised held-out scores."""
+def should_adapt(card: ModelCard) -> bool:
+    """Return whether re-estimated class means raised held-out scores, or were not tried."""
     method = card.adaptation_method
-    if method is None or method == UNTRIED:
-        return "shift"
-    if method not in (*ADAPTATION_METHODS, NO_ADAPTATION):
-        methods = ", ".join(ADAPTATION_METHODS)
+    if method not in (None, UNTRIED, CLASS_MEANS, NO_ADAPTATION):
         raise UserError(
-            f"the adaptation method of the model is {shown(method)}, not one of {methods}; create the model again"
+            f"the adaptation method of the model is {shown(method)}, not {CLASS_MEANS!r}; create the model again"
         )
-    return None if method == NO_ADAPTATION else method
+    return method != NO_ADAPTATION

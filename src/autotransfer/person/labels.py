@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..models.adaptation import concatenate_stacks
 from ..models.calibration import explain_unused_labels, find_trust
 from ..models.card import ModelCard
 from ..training.effects import Effects, WindowSums
-from .adaptation import concatenate_stacks
 
 State = dict[str, Tensor]
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..errors import UserError, one_line, shown
 from ..model.encoders import Encoders
+from ..models.adaptation import Adaptation
 from ..models.calibration import check_effects, encode_labels
 from ..models.card import UNTRIED
 from ..models.ensemble import check_candidates
@@ -27,8 +28,7 @@ from ..runs.lock import refuse_links
 from ..training.centering import CenteringState
 from ..training.conformal import decide_classes
 from ..words import count
-from .adaptation import Adaptation
-from .calibration import selected_adaptation
+from .calibration import should_adapt
 from .label_requests import MIN_GAIN, N_RECENT, EncodedWindow, RecentWindows, expected_gain
 from .labels import Labels
 from .session_file import check_state, model_digest, read_session, write_session
@@ -79,9 +79,7 @@ class Session:
         self.model, self.classes_ = _model_and_classes(model, encoders)
         check_candidates(self.model.candidates, lambda candidate: check_online(candidate.setting.preprocessing))
         self._ensemble = self.model.ensemble
-        self._online: OnlineEnsemble | None = None
-        if adapt and self.model.card.online is not None and self.model.card.online.is_used_in_sessions:
-            self._online = self.model.online
+        self._online: OnlineEnsemble | None = self.model.session_ensemble if adapt else None
         self.adapts = bool(adapt) and (self._online is not None or self._has_adaptation())
         # what is known about the signals of the windows; None: the windows are arrays with the model's channels
         self.signal = None if channels is None else self.model.card.signal.with_channels(channels)
@@ -93,27 +91,31 @@ class Session:
         return f"<Session: {n_windows}, {n_labels}, {'adapts' if self.adapts else 'does not adapt'}; {self.model!r}>"
 
     def _has_adaptation(self) -> bool:
-        """Tell whether the model has an adaptation method, and warn if it has none or it was not evaluated."""
+        """Return whether the model should adapt, and warn if it should not or if adaptation was not evaluated."""
         check_effects(self.model.candidates)
-        method = selected_adaptation(self.model.card)
-        if method is None:
+        has_adaptation = should_adapt(self.model.card)
+        if not has_adaptation:
             warnings.warn("adaptation did not raise held-out scores; the session does not adapt", stacklevel=3)
         elif self.model.card.adaptation_method == UNTRIED:
             warnings.warn(
-                f"adaptation was not tried on held-out subjects, so the benefit of method {method!r} is unknown; "
-                "a run with more time tries it",
+                "adaptation was not tried on held-out subjects, so its benefit is unknown; a run with more time tries "
+                "it",
                 stacklevel=3,
             )
-        return method is not None
+        return has_adaptation
 
     def reset(self) -> None:
         """Forget the subject: the next window is the first one of a new subject."""
         self.n_windows = 0  # number of predicted windows
         self._unchecked: list[Tensor] | None = []  # first windows, until they are checked
         self._preprocessing = self._ensemble.start_subject()
-        method = selected_adaptation(self.model.card) if self.adapts and self._online is None else None
-        self._adaptation = None if method is None else Adaptation(*self._ensemble.effects_and_weights, method)
-        self._online_state: CenteringState = {} if self._online is None else self._online.centered.initial_state()
+        self._adaptation: Adaptation | None = None  # of the online ensemble, if the session uses it
+        self._online_state: CenteringState = {}
+        if self._online is not None:
+            self._online_state = self._online.centered.initial_state()
+            self._adaptation = self._online.start_class_means() if self._online.has_class_means else None
+        elif self.adapts:
+            self._adaptation = Adaptation(*self._ensemble.effects_and_weights)
         self._pending: list[Tensor] = []  # windows predicted by the online ensemble, not yet in `_recent`
         self._recent = RecentWindows(self._ensemble.project)
         self._labels: Labels | None = None  # made with the first label, because some models do not accept labels
@@ -130,7 +132,7 @@ class Session:
             probability = self._predict(windows)
         else:
             zero_shot = self._online.predict_zero_shot(windows)
-            log_p, self._online_state = self._online.predict_next(zero_shot, self._online_state)
+            log_p, self._online_state = self._online.predict_next(zero_shot, self._online_state, self._adaptation)
             probability = softmax(log_p)
             copies = windows[-N_RECENT:].clone()  # the caller may reuse the memory
             self._pending = [*self._pending, *copies][-N_RECENT:]
@@ -143,7 +145,7 @@ class Session:
         latents, log_p = self._encode(windows)
         if self._labels is not None and self._labels.has_effect:
             log_p = self._labels.correct(self._ensemble.project(latents), log_p)
-        if self._adaptation is not None:
+        if self._adaptation is not None and self._online is None:
             log_p = self._adaptation.adapt(self._ensemble.project(latents), log_p)
         return softmax(log_p.numpy())
 
@@ -232,10 +234,9 @@ class Session:
 
     def _adapt_from_posterior(self) -> None:
         """Replace the prior of adaptation by the posterior given the labels; keep the state."""
-        method = selected_adaptation(self.model.card)
-        if self._labels is not None and self._adaptation is not None and method is not None:
+        if self._labels is not None and self._adaptation is not None and self._online is None:
             state = self._adaptation.state
-            self._adaptation = Adaptation(*self._labels.split_posterior(), method)
+            self._adaptation = Adaptation(*self._labels.split_posterior())
             self._adaptation.restore(state)
 
     def _encode_pending(self) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..errors import UserError
 from ..folds import SUBJECT
-from ..person.adaptation import NO_ADAPTATION
+from ..models.adaptation import NO_ADAPTATION
 from ..runs.choice import HARM, Choice, ReplayResult, read_choice
 from ..runs.database import RunDatabase
 from ..runs.headline import mean, short_name

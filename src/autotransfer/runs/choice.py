@@ -147,14 +147,13 @@ class ReplayResult:
     # The remaining fields describe the online ensemble, if there is one.
     online: dict[str, Scores] = field(default_factory=dict)  # by order, with the rule selected on other subjects
     all_windows: Scores = field(default_factory=dict)  # scores with all windows of a subject at once
-    rule: CenteringRule | None = None  # selected on all subjects
-    online_session: bool = False  # whether sessions of the delivered model use the ensemble
-    online_all_windows: bool = False  # whether adapt="all" uses the ensemble
+    session_rule: CenteringRule | None = None  # of online sessions of the delivered model; None: they do not use it
+    transductive_rule: CenteringRule | None = None  # of adapt="all"; None: it is disabled
 
     @property
     def session_method(self) -> str:
         """Return the method by which a session of the delivered model adapts; "none" if it does not adapt."""
-        return self.rule.name if self.online_session and self.rule is not None else self.adaptation_method
+        return self.adaptation_method if self.session_rule is None else self.session_rule.name
 
     @property
     def gains(self) -> dict[str, float]:

@@ -48,14 +48,14 @@ def save_delivered_model(run: Run, choice: Choice, online: Mapping[Setting, floa
         n_labels = replay.calibrates_with if replay.calibrated else None  # None: no subject had enough windows
         method = replay.adaptation_method
         model.card = replace(model.card, adaptation_method=method, calibrates_with=n_labels, trust=replay.trust)
-    if online is not None and replay is not None and replay.rule is not None:
+    if online is not None and replay is not None and replay.online:
         shared_weights = [online.get(setting, 0.0) for setting in weights]
         new_weights = {setting: weight for setting, weight in online.items() if setting not in weights}
         if new_weights:
             added = [CandidateFits(s, *_find_fits(run, s, max_fits), weight) for s, weight in new_weights.items()]
             model = add_online_ensemble(
-                rec, model, shared_weights, added, replay.rule, is_used_in_sessions=replay.online_session,
-                is_used_transductively=replay.online_all_windows, encoders=run.encoders,
+                rec, model, shared_weights, added, session_rule=replay.session_rule,
+                transductive_rule=replay.transductive_rule, encoders=run.encoders,
             )  # fmt: skip
     model.save(run.folder / "model")
 

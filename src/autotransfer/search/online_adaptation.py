@@ -1,14 +1,14 @@
-"""Select how online sessions adapt without labels, from replayed windows of held-out subjects.
+"""Select how the model adapts to unlabeled windows, from replayed windows of held-out subjects.
 
-Centering rules (training/centering.py) and adaptation methods (person/adaptation.py) are compared in a fixed sequence
-that begins with no adaptation. A method replaces the best earlier method if the lower bound of its mean gain over
-subjects is positive, and if its mean gain is not negative in any order of windows. The lower bound limits the influence
-of a single subject with a large gain. The maximum over all methods would select methods that are best by chance.
+The rules of the online ensemble (training/centering.py), each with and without re-estimated class means
+(models/adaptation.py), and class means alone are compared with no adaptation. The selection for a subject does not use
+the subject. Adaptation is enabled by `is_helpful`, the criterion for everything that a subject's data can enable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,18 +17,22 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 from torch import Tensor
 
+from ..models.adaptation import CLASS_MEANS, NO_ADAPTATION, Adaptation
 from ..models.ensemble import Ensemble
 from ..models.model import Model
 from ..models.online import softmax
-from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION, Adaptation
 from ..tasks import Metric
-from ..training.centering import CENTERING_RULES, CenteringRule
+from ..training.centering import CENTERING_RULES
 from .labels import window_score
 
 MIN_SUBJECTS = 2  # number of subjects that the selection of a method requires
 LEVEL = 0.84  # confidence level of lower bounds, about one standard error
 ROUNDING = 1e-9  # rounding error of a mean of scores
-RULES = {rule.name: rule for rule in CENTERING_RULES}
+RULES = {
+    rule.name: rule
+    for class_means in (False, True)
+    for rule in (replace(r, class_means=class_means) for r in CENTERING_RULES)
+}
 
 Floats = NDArray[np.float64]
 
@@ -60,17 +64,15 @@ class AdaptationScores(NamedTuple):
 def score_methods(
     ensemble: Ensemble, latents: Sequence[Sequence[Tensor]], log_p: Tensor, y: Tensor, metric: Metric
 ) -> AdaptationScores:
-    """Score every adaptation method on one subject.
+    """Score one subject without adaptation and with class means that are re-estimated window by window.
 
     latents: (P, n, D) by order of windows and by stack of members; log_p: (orders, n, C), not necessarily normalized;
     y: (orders, n).
     """
     x = torch.stack([ensemble.project(z) for z in latents], 1)  # (n, orders, P, R)
-    by_window = log_p.transpose(0, 1)  # (n, orders, C)
-    adaptations = [Adaptation(*ensemble.effects_and_weights, name) for name in ADAPTATION_METHODS]
-    adapted = [adaptation.adapt(x, by_window).transpose(0, 1) for adaptation in adaptations]
-    scores = _scores(torch.stack([log_p, *adapted]).numpy(), y.numpy(), metric)
-    return AdaptationScores(dict(zip([NO_ADAPTATION, *ADAPTATION_METHODS], scores[:, None], strict=True)), {})
+    adapted = Adaptation(*ensemble.effects_and_weights).adapt(x, log_p.transpose(0, 1)).transpose(0, 1)
+    scores = _scores(torch.stack([log_p, adapted]).numpy(), y.numpy(), metric)
+    return AdaptationScores(dict(zip((NO_ADAPTATION, CLASS_MEANS), scores[:, None], strict=True)), {})
 
 
 def score_rules(
@@ -82,11 +84,15 @@ def score_rules(
     X (n, channels, times): raw windows of classes y (n,); log_p (n, C): log-probabilities of the delivered model.
     """
     online = model.online_ensemble(CENTERING_RULES)
+    assert online is not None, "checked by the caller"
     windows, truth = online.predict_zero_shot(X), y[np.stack(orders)]  # (orders, n)
-    in_orders = _scores(online.predict_in_orders(windows, orders), truth, metric)
-    at_once = _scores(online.predict_transductive(windows, softmax(log_p.numpy()))[:, None], y[None], metric)
-    by_rule = dict(zip(RULES, in_orders[:, None], strict=True))
-    return AdaptationScores(scores.by_method | by_rule, dict(zip(RULES, at_once, strict=True)))
+    in_orders = online.predict_in_orders(windows, orders)  # (2, L, orders, n, C)
+    centered = online.predict_transductive(windows, softmax(log_p.numpy()))
+    at_once = np.stack([centered, online.re_estimate_class_means(windows, centered)])  # (2, L, n, C)
+    by_order = _scores(in_orders.reshape(-1, *in_orders.shape[2:]), truth, metric)
+    of_all = _scores(at_once.reshape(-1, 1, *at_once.shape[2:]), y[None], metric)
+    by_rule = dict(zip(RULES, by_order[:, None], strict=True))
+    return AdaptationScores(scores.by_method | by_rule, dict(zip(RULES, of_all, strict=True)))
 
 
 def add_unused_rules(scores: AdaptationScores) -> AdaptationScores:
@@ -108,36 +114,48 @@ def select_without_each(scores: AdaptationScores, select: Callable[[AdaptationSc
     return [select(scores.without(subject)) for subject in range(scores.n_subjects)]
 
 
+def is_helpful(gains: Floats) -> bool:
+    """Return whether the mean of the gains of held-out subjects (S,) exceeds one standard error.
+
+    The gains must be those of choices that were made without the subject.
+    """
+    return len(gains) >= MIN_SUBJECTS and float(lower_bound(gains)) > ROUNDING
+
+
 def best_method(scores: AdaptationScores, methods: Sequence[str] | None = None) -> str:
     """Return the best method for these subjects. methods: compared in this order; default: all methods."""
     best = NO_ADAPTATION
     if scores.n_subjects < MIN_SUBJECTS:
         return best
     if methods is None:
-        methods = [*([best_rule(scores)] if scores.all_windows else []), *ADAPTATION_METHODS]
+        methods = [*([best_rule(scores)] if scores.all_windows else []), CLASS_MEANS]
     for method in methods:
         gains = scores.by_method[method] - scores.by_method[best]  # (S, orders)
-        if lower_bound(gains.mean(1)) > ROUNDING and gains.mean(0).min() > -ROUNDING:
+        if is_helpful(gains.mean(1)) and gains.mean(0).min() > -ROUNDING:
             best = method
     return best
 
 
 def delivered_method(scores: AdaptationScores, methods: Sequence[str] | None = None) -> str:
-    """Return the method for a new subject; "none" unless the mean leave-one-subject-out gain is positive."""
+    """Return the method for a new subject; "none" unless methods selected without each subject are helpful."""
     selected = select_without_each(scores, lambda others: best_method(others, methods))
-    gains = [scores.gains(method)[subject] for subject, method in enumerate(selected)]
-    return best_method(scores, methods) if gains and np.mean(gains) > ROUNDING else NO_ADAPTATION
+    gains = [scores.gains(method)[subject].mean() for subject, method in enumerate(selected)]
+    return best_method(scores, methods) if is_helpful(np.array(gains)) else NO_ADAPTATION
 
 
 def best_rule(scores: AdaptationScores) -> str:
-    """Return the rule of the online ensemble with the best worst order; all windows at once are one more order."""
-    if not scores.all_windows or not scores.n_subjects:
-        return CenteringRule().name
-    zero_shot = scores.by_method[NO_ADAPTATION]
-    by_order = np.stack([scores.by_method[rule] for rule in RULES], 1) - zero_shot[:, None]  # (S, rules, orders)
-    at_once = np.stack([scores.all_windows[rule] for rule in RULES], 1) - zero_shot[:, :1]  # (S, rules)
-    gains = np.concatenate([by_order, at_once[..., None]], 2)
-    return list(RULES)[int(gains.mean(0).min(1).argmax())]
+    """Return the rule of the online ensemble with the largest mean gain in its worst order of windows."""
+    gains = {rule: scores.gains(rule).mean(0).min() for rule in RULES}
+    return _largest(gains, scores)
+
+
+def best_transductive_rule(scores: AdaptationScores) -> str:
+    """Return the rule of the online ensemble with the largest mean score for all windows at once."""
+    return _largest({rule: scores.all_windows[rule].mean() for rule in RULES}, scores)
+
+
+def _largest(values: Mapping[str, float], scores: AdaptationScores) -> str:
+    return max(values, key=lambda rule: values[rule]) if scores.n_subjects else next(iter(RULES))
 
 
 def lower_bound(values: Floats) -> Floats:

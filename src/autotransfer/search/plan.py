@@ -250,9 +250,9 @@ def _add_stages(plan: Plan, candidates: Candidates) -> Plan:
     stages = [_linear_stage("two linear models", first_linear, options)] if first_linear else []
     stages += [replace(network_stage(setting, first), ignores_time_limit=True) for setting in user_networks]
     stages += [_linear_stage("other linear models", other_linear, options)] if other_linear else []
-    for encoder in TREES:
-        of_encoder = [setting for setting in trees if setting.encoder == encoder]
-        stages += [Stage.from_settings(of_encoder[0].network.display_name, of_encoder, [first])] if of_encoder else []
+    for encoder in TREES if trees else ():
+        fits = [setting for setting in trees if setting.encoder == encoder]
+        stages.append(Stage.from_settings(ENCODERS[encoder].display_name or encoder, fits, [first]))
     stages += [network_stage(setting, first) for setting in main_networks]
     stages += [network_stage(setting, first) for setting in other_networks]
     stages += [network_stage(setting, seed) for seed in further for setting in repeated_networks]

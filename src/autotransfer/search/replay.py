@@ -15,13 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..models.adaptation import CLASS_MEANS, NO_ADAPTATION, Adaptation
 from ..models.building import CandidateCache, CandidateFits, add_online_ensemble, build_model
 from ..models.calibration import LABELS
 from ..models.ensemble import Ensemble
 from ..models.model import Model
-from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION, Adaptation
 from ..recordings import Recordings
-from ..runs.choice import ReplayResult, Scores, Selection
+from ..runs.choice import Choice, ReplayResult, Scores
 from ..runs.run import Run
 from ..settings import Setting
 from ..tasks import Metric
@@ -42,12 +42,13 @@ from .labels import (
 )
 from .models import states_and_folds
 from .online_adaptation import (
-    ROUNDING,
     RULES,
     AdaptationScores,
     add_unused_rules,
     best_rule,
+    best_transductive_rule,
     delivered_method,
+    is_helpful,
     score_methods,
     score_rules,
     select_without_each,
@@ -60,7 +61,7 @@ T = TypeVar("T")
 
 
 def replay_subjects(
-    run: Run, selection: Selection, log_probs: Predictions, online: OnlineWeights | None = None
+    run: Run, selection: Choice, log_probs: Predictions, online: OnlineWeights | None = None
 ) -> ReplayResult | None:
     """Replay the windows of held-out subjects.
 
@@ -99,10 +100,11 @@ def replay_subjects(
         table: {labels: run.average_units(scores) for labels, scores in tables.get(table, {}).items()}
         for table in ("before_calibration", "calibrated", "personal")
     }
+    before, after = tables.get("before_calibration", {}), tables.get("calibrated", {})
     return ReplayResult(
         **label_tables,
-        **adaptation_results(adaptation, run.average_units),
-        calibrates_with=helpful_label_numbers(tables.get("before_calibration", {}), tables.get("calibrated", {})),
+        **adaptation_results(adaptation, run.average_units, is_guessing=selection.is_guessing),
+        calibrates_with=[] if selection.is_guessing else helpful_label_numbers(before, after),
         trust={str(labels): [SHARES[k], SHARPNESS[n]] for labels, (k, n) in fill_label_numbers(best).items()},
     )
 
@@ -117,9 +119,13 @@ def fill_label_numbers(values: Mapping[str, T]) -> dict[int, T]:
 
 
 def adaptation_results(
-    subjects: Mapping[str, AdaptationScores], average_units: Callable[[Scores], Scores]
+    subjects: Mapping[str, AdaptationScores], average_units: Callable[[Scores], Scores], *, is_guessing: bool
 ) -> dict[str, Any]:
-    """Return the fields of `ReplayResult` about adaptation. average_units: averages scores over units of a subject."""
+    """Return the fields of `ReplayResult` about adaptation.
+
+    average_units: averages scores over units of a subject. is_guessing: whether the model is not clearly better than
+    chance, so that no adaptation is enabled.
+    """
     stacked = AdaptationScores.stack(list(subjects.values()))
 
     def by_order(methods: Sequence[str]) -> dict[str, Scores]:
@@ -129,29 +135,30 @@ def adaptation_results(
             order: average_units({name: float(s[k]) for name, s in scores.items()}) for k, order in enumerate(ORDERS)
         }
 
-    methods = select_without_each(stacked, delivered_method)
-    gain = np.mean([stacked.gains(method)[k].mean() for k, method in enumerate(methods)])
-    method = delivered_method(stacked) if gain > ROUNDING else NO_ADAPTATION
-    # Models without the online ensemble need a method that is not one of its rules.
-    latent_method = delivered_method(stacked, list(ADAPTATION_METHODS)) if method in RULES else method
+    if is_guessing:
+        methods, method, latent_method = [NO_ADAPTATION] * len(subjects), NO_ADAPTATION, NO_ADAPTATION
+    else:
+        methods, method = select_without_each(stacked, delivered_method), delivered_method(stacked)
+        # Models without the online ensemble need a method that is not one of its rules.
+        latent_method = delivered_method(stacked, [CLASS_MEANS])
     results: dict[str, Any] = {
         "zero_shot": by_order([NO_ADAPTATION] * len(subjects)),
         "adapted": by_order(methods),
-        "methods": {name: by_order([name] * len(subjects)) for name in ADAPTATION_METHODS},
+        "methods": {CLASS_MEANS: by_order([CLASS_MEANS] * len(subjects))},
         "adaptation_method": latent_method,
     }
     if not stacked.all_windows:
         return results
-    rules = select_without_each(stacked, best_rule)
+    rules = select_without_each(stacked, best_transductive_rule)
     pairs = enumerate(zip(subjects, rules, strict=True))
     at_once = {name: float(stacked.all_windows[rule][k]) for k, (name, rule) in pairs}
     gains = [at_once[name] - stacked.by_method[NO_ADAPTATION][k, 0] for k, name in enumerate(subjects)]
+    is_used = is_helpful(np.array(gains)) and not is_guessing
     return results | {
-        "online": by_order(rules),
+        "online": by_order(select_without_each(stacked, best_rule)),
         "all_windows": average_units(at_once),
-        "rule": RULES[best_rule(stacked)],
-        "online_session": method in RULES,
-        "online_all_windows": float(np.mean(gains)) >= 0,
+        "session_rule": RULES.get(method),
+        "transductive_rule": RULES[best_transductive_rule(stacked)] if is_used else None,
     }
 
 
@@ -174,8 +181,8 @@ def held_out_model(
     if not any(candidate.setting.adaptation == "online" for candidate in added):
         return model
     return add_online_ensemble(
-        run.recordings, model, [online.get(setting, 0.0) for setting in shared], added, CenteringRule(),
-        is_used_in_sessions=True, is_used_transductively=True, encoders=run.encoders, cache=cache,
+        run.recordings, model, [online.get(setting, 0.0) for setting in shared], added, session_rule=CenteringRule(),
+        transductive_rule=CenteringRule(), encoders=run.encoders, cache=cache,
     )  # fmt: skip
 
 
@@ -224,7 +231,7 @@ def replay_subject(
         decoded = [recorded, *(decode(order) for name, order in orders.items() if name != "recorded")]
     log_probs, truth = torch.stack([d.log_p for d in decoded]), torch.from_numpy(y[np.stack(list(orders.values()))])
     adaptation = score_methods(ensemble, [d.latents for d in decoded], log_probs, truth, metric)
-    if model.online is not None and model.adaptation == "none":
+    if model.card.online is not None and model.adaptation == "none":
         windows = (recordings.X[rows], recorded.log_p, y)
         adaptation = score_rules(adaptation, model, *windows, list(orders.values()), metric)
     return scores, trust, adaptation
@@ -245,14 +252,14 @@ def _score_with_labels(
     scores: dict[tuple[str, str], float] = {}
     trust: dict[str, TrustScores] = {}
     y, n_classes = torch.from_numpy(truth), decoded.log_p.shape[1]
-    adaptation = Adaptation(*ensemble.effects_and_weights)
+    adaptation, x = Adaptation(*ensemble.effects_and_weights), ensemble.project(decoded.latents)
     pairs = zip(decoded.latents, ensemble.stacks, strict=True)
     features = [z[0].double() for z, stack in pairs if stack.setting.encoder == "linear"]
     for labels in LABELS:
         labeled, scored = split_windows(truth, groups, labels)
         if len(np.unique(truth[scored])) < len(np.unique(truth)):
             continue
-        correction = adaptation.label_correction(decoded.latents, y, torch.from_numpy(labeled))
+        correction = adaptation.correct_by_labels(x, y, torch.from_numpy(labeled))
         log_p = decoded.log_p[scored]
         trust[str(labels)] = score_trust(log_p, correction[scored], y[scored], metric)
         scores["before_calibration", str(labels)] = window_score(metric, truth[scored], log_p.numpy())
@@ -263,13 +270,9 @@ def _score_with_labels(
 
 
 def helpful_label_numbers(before: dict[str, Scores], after: dict[str, Scores]) -> list[int]:
-    """Return the numbers of labels that do not lower the mean score; none if calibration lowers the overall mean.
-
-    The gain need not be significant, because trust in labels is selected on other subjects (labels.py).
-    """
+    """Return the numbers of labels per class that are helpful; trust in labels was selected on other subjects."""
     gains = {
-        labels: [score - before[labels][name] for name, score in scores.items()] for labels, scores in after.items()
+        labels: np.array([score - before[labels][name] for name, score in scores.items()])
+        for labels, scores in after.items()
     }
-    if not gains or np.mean(np.concatenate(list(gains.values()))) < 0:
-        return []
-    return [labels for labels, by_subject in fill_label_numbers(gains).items() if np.mean(by_subject) >= 0]
+    return [labels for labels, by_subject in fill_label_numbers(gains).items() if is_helpful(by_subject)]

@@ -31,8 +31,6 @@ from torch import Tensor
 from ..errors import UserError, check_choice, check_types
 
 RULES = ("plain", "balanced", "cautious")
-PRIORS = (2.0, 8.0, 32.0)  # weights of the prior in windows, compared on held-out subjects
-FORGETTING = (0.0, 0.01)  # values of `forgetting`, compared on held-out subjects
 MAX_PRIOR = 1e6
 MAX_DISTANCE = 2.0  # multiple of the largest distance in training beyond which windows do not change δ
 TINY = 1e-12
@@ -48,6 +46,7 @@ class CenteringRule:
     kind: str = "balanced"  # one of RULES
     prior_windows: float = 8.0  # m
     forgetting: float = 0.0  # share by which sums decrease at every window
+    class_means: bool = False  # whether class means are re-estimated as well (models/adaptation.py)
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -61,12 +60,11 @@ class CenteringRule:
     def name(self) -> str:
         """Return the rule's name in reports."""
         forgetting = f", forgetting {self.forgetting:g}" if self.forgetting else ""
-        return f"online {self.kind}, prior {self.prior_windows:g}{forgetting}"
+        class_means = ", class means" if self.class_means else ""
+        return f"online {self.kind}, prior {self.prior_windows:g}{forgetting}{class_means}"
 
 
-CENTERING_RULES = tuple(
-    CenteringRule(kind, prior, share) for kind in RULES for prior in PRIORS for share in FORGETTING
-)  # rules that are compared on held-out subjects
+CENTERING_RULES = tuple(map(CenteringRule, RULES))  # compared on held-out subjects, also with class means
 
 
 class Centering(NamedTuple):

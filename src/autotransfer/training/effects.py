@@ -7,9 +7,8 @@ c is modeled as
 
 independently in every direction, with the mean μ_c of the class, the shift δ_p of the subject and the interaction ε_pc
 of subject and class. μ, b and e are fitted to the training subjects. For a new subject δ and ε have mean 0 and
-variances b and e. Labeled windows give the posterior of δ and ε. Windows without labels give the posterior of δ alone,
-and count for every class with its predicted probability. Classes may be unbalanced, because a window is compared with
-the mean of its class.
+variances b and e. Windows give the posterior of δ and ε; a window without a label counts for every class with its
+predicted probability. Classes may be unbalanced, because a window is compared with the mean of its class.
 
 The posterior has the same form as the prior. The log-likelihood ratio of posterior and prior is linear in the latents.
 It is added to the logits as a correction, which is 0 without windows.
@@ -26,7 +25,6 @@ from .closed_form import ClassMoments
 
 MAX_DIRECTIONS = 64  # largest number of directions
 DESIGN_EFFECT = 3.0  # number of windows that count as one, because neighbors in time are correlated
-PREDICTED_DESIGN_EFFECT = 10.0  # design effect for predicted classes, which may be wrong
 POOLING = 0.3  # shrinkage of each direction's variance towards the mean over directions
 # A cell is the windows of one subject and class. The variance within cells is 1.
 MIN_VARIANCE = 1e-3  # smallest variance between subjects
@@ -72,19 +70,14 @@ class Effects(NamedTuple):
         """Return weights (P, R, C) of the logits for projected latents."""
         return (self.means / (1 + self.shift + self.interaction)[..., None, :]).transpose(-1, -2)
 
-    def posterior(self, sums: WindowSums, *, classes: bool = True, design_effect: float = DESIGN_EFFECT) -> Effects:
-        """Return the posterior for one subject.
-
-        classes: update the interaction too, not the shift alone; design_effect: number of windows that count as one
-        """
+    def posterior(self, sums: WindowSums, *, design_effect: float = DESIGN_EFFECT) -> Effects:
+        """Return the posterior for one subject. design_effect: number of windows that count as one."""
         n = (sums.counts / design_effect)[..., None, :, None]  # (..., 1, C, 1)
         e, b = self.interaction[..., None, :], self.shift  # (P, 1, R), (P, R)
         damping = 1 / (1 + n * e)
         residual = (sums.sums / design_effect - n * self.means) * damping  # (mean − μ_c) / (e + 1/n)
         shift_variance = 1 / (1 / b + (n * damping).sum(-2))
         shift = (residual.sum(-2) * shift_variance)[..., None, :]
-        if not classes:
-            return self._replace(means=self.means + shift, shift=shift_variance)
         gain = n * e * damping
         means = self.means + shift + e * residual - gain * shift
         interaction = self.interaction * (1 - gain).mean(-2)

@@ -1,0 +1,95 @@
+"""Class means of a subject, re-estimated from unlabeled windows by an EM algorithm that all members share.
+
+The latents of each member have random effects of the subject (training/effects.py): in every class the mean is shifted.
+The classes of the windows are unknown, so the algorithm alternates between two steps:
+
+    expectation    the probability of each class for a window, by the ensemble with the correction so far
+    maximization   the posterior of each member's effects, in which a window counts for each class with this probability
+
+The prior is the variance between training subjects. A window counts for less than one, because windows are correlated
+and predicted classes may be wrong. The correction of the log-probabilities is linear in the latents, and 0 before the
+first window. In an online session each window is predicted before it changes the correction; with all windows at once,
+the steps are repeated for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..training.effects import Effects, WindowSums
+
+CLASS_MEANS = "class means"  # name of the method in cards and reports
+NO_ADAPTATION = "none"
+ONLINE_DESIGN_EFFECT = 30.0  # windows that count as one in a session, whose first windows may be of one class
+DESIGN_EFFECT = 10.0  # windows that count as one if all windows are used at once
+N_ITERATIONS = 3  # more iterations amplify errors
+
+State = dict[str, Tensor]  # sums over the subject's windows
+
+
+def concatenate_stacks(stacks: Sequence[Effects]) -> Effects:
+    """Return the effects of the members of all stacks, without projections; all must have R directions."""
+    _, *fields = zip(*stacks, strict=True)
+    return Effects(torch.empty(0), *map(torch.cat, fields))
+
+
+class Adaptation:
+    """Adaptation of an ensemble to one subject.
+
+    effects and weights (P,) of the P members of each stack, all with R directions; see `Ensemble.effects_and_weights`.
+    """
+
+    def __init__(self, effects: Sequence[Effects], weights: Sequence[Tensor]) -> None:
+        self.prior = concatenate_stacks(effects)
+        self.weights = torch.cat(list(weights))
+        self.restore(dict(self.prior.zero_sums._asdict()))
+
+    def restore(self, state: State) -> None:
+        """Continue from a state."""
+        self.state = state
+        self._correction = self._correct(WindowSums(**state), ONLINE_DESIGN_EFFECT)
+
+    def _correct(self, sums: WindowSums, design_effect: float) -> tuple[Tensor, Tensor]:
+        """Return weights (..., P · R, C) and bias (..., C) of the correction for weighted sums of windows."""
+        weight, bias = self.prior.correction(self.prior.posterior(sums, design_effect=design_effect))
+        return (weight * self.weights[:, None, None]).flatten(-3, -2), (self.weights[:, None] * bias).sum(-2)
+
+    def adapt(self, x: Tensor, log_p: Tensor) -> Tensor:
+        """Correct log-probabilities (n, ..., C) of the next windows with projected latents (n, ..., P, R).
+
+        Each window is corrected with the state before it, then updates it. Results are up to a constant per window.
+        """
+        corrected = []
+        for latents, log_p_window in zip(x, log_p, strict=True):
+            weight, bias = self._correction
+            adapted = log_p_window + ((latents.flatten(-2)[..., None, :] @ weight)[..., 0, :] + bias)
+            corrected.append(adapted)
+            p = adapted.softmax(-1).to(latents.dtype)
+            sums = self.state["sums"] + p[..., None, :, None] * latents[..., None, :]
+            self.restore({"sums": sums, "counts": self.state["counts"] + p})
+        return torch.stack(corrected)
+
+    def adapt_to_all(self, x: Tensor, log_p: Tensor) -> Tensor:
+        """Correct log-probabilities (..., n, C) of all windows of a subject, with projected latents (n, P, R)."""
+        adapted, flat = log_p, x.flatten(1)
+        for _ in range(N_ITERATIONS):
+            weight, bias = self._correct(self.sum_windows(x, adapted.softmax(-1).to(x.dtype)), DESIGN_EFFECT)
+            adapted = log_p + flat @ weight + bias[..., None, :]
+        return adapted
+
+    @staticmethod
+    def sum_windows(x: Tensor, p: Tensor) -> WindowSums:
+        """Return sums of projected latents x (n, P, R), weighted with probabilities p (..., n, C)."""
+        return WindowSums(torch.einsum("...nc,npr->...pcr", p, x), p.sum(-2))
+
+    def correct_by_labels(self, x: Tensor, y: Tensor, known: Tensor) -> Tensor:
+        """Return the correction (n, C) of the log-probabilities of all windows by the labels of some of them.
+
+        x: projected latents (n, P, R); y: classes (n,); known: (n,), which windows are labeled
+        """
+        one_hot = torch.nn.functional.one_hot(y[known], self.prior.means.shape[1]).to(x.dtype)
+        weight, bias = self.prior.correction(self.prior.posterior(self.sum_windows(x[known], one_hot)))
+        return x.flatten(1) @ (weight * self.weights[:, None, None]).flatten(0, 1) + self.weights @ bias
