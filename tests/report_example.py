@@ -257,9 +257,9 @@ def played(scores: dict[str, float]) -> ReplayResult:
         zero_shot=dict.fromkeys(orders, scores), adapted={name: more(gain) for name, gain in orders.items()},
         before_calibration=dict.fromkeys(labels, scores), calibrated={k: more(gain) for k, gain in labels.items()},
         personal={k: {s: v * gain for s, v in scores.items()} for k, gain in labels.items()},
-        methods={"shift": {name: more(gain) for name, gain in orders.items()}}, adaptation_method="shift",
+        methods={"class means": {name: more(gain) for name, gain in orders.items()}}, adaptation_method="class means",
         calibrates_with=[1, 2, 5, 10], online={name: more(gain) for name, gain in orders.items()},
-        all_windows=more(0.2), rule=CenteringRule(), online_session=False, online_all_windows=True,
+        all_windows=more(0.2), transductive_rule=CenteringRule(),
     )  # fmt: skip
 
 

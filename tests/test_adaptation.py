@@ -1,29 +1,18 @@
-"""Adaptation methods against their definitions, and what none of them may do."""
+"""Re-estimated class means against a double loop, and the cases in which they must not help."""
 
 from __future__ import annotations
-
-import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from autotransfer.person import adaptation
-from autotransfer.person.adaptation import (
-    ADAPTATION_METHODS,
-    Adaptation,
-    AdaptationMethod,
-    Prototypes,
-    SelfTraining,
-    SharedShift,
-)
+from autotransfer.models.adaptation import DESIGN_EFFECT, N_ITERATIONS, ONLINE_DESIGN_EFFECT, Adaptation
 from autotransfer.training.effects import Effects, WindowSums
 
 P, C, R = 2, 3, 4
 DRAW = torch.Generator().manual_seed(0)
-EVERYONE = Effects(
+EFFECTS = Effects(
     torch.eye(R).expand(P, R, R),
     1.2 * torch.randn(P, C, R, generator=DRAW),
     torch.rand(P, R, generator=DRAW) + 0.5,
@@ -32,83 +21,106 @@ EVERYONE = Effects(
 WEIGHTS = torch.tensor([0.6, 0.4])
 
 
-def windows(n: int, shift: float = 0.0, classes: int = C) -> tuple[Tensor, Tensor, Tensor]:
-    """Latents (n, P, R) of a subject who lies elsewhere, what the model says of them (n, C), and their classes (n,)."""
-    y = torch.arange(n) % classes
-    x = EVERYONE.means[:, y].transpose(0, 1) + torch.randn(n, P, R, generator=DRAW) + shift
-    variance = 1 + EVERYONE.shift + EVERYONE.interaction
-    each = -0.5 * ((x[:, :, None] - EVERYONE.means).square() / variance[:, None]).sum(-1)  # (n, P, C)
-    return x, (each * WEIGHTS[:, None]).sum(1).log_softmax(-1), y
+def start() -> Adaptation:
+    return Adaptation([EFFECTS], [WEIGHTS])
 
 
-def known_after(method: AdaptationMethod, x: Tensor, p: Tensor) -> dict[str, Tensor]:
-    known = method.initial_state()
-    for own, said in zip(x, p, strict=True):
-        known = method.update(known, own, said)
-    return known
+def make_windows(n: int, shift: float | Tensor = 0.0, n_classes: int = C) -> tuple[Tensor, Tensor, Tensor]:
+    """Return latents (n, P, R) of a shifted subject, log-probabilities (n, C) of the ensemble, and classes (n,)."""
+    y = torch.arange(n) % n_classes
+    x = EFFECTS.means[:, y].transpose(0, 1) + torch.randn(n, P, R, generator=DRAW) + shift
+    variance = 1 + EFFECTS.shift + EFFECTS.interaction
+    log_p = -0.5 * ((x[:, :, None] - EFFECTS.means).square() / variance[:, None]).sum(-1)  # (n, P, C)
+    return x, (log_p * WEIGHTS[:, None]).sum(1).log_softmax(-1), y
 
 
-@pytest.mark.parametrize("name", ADAPTATION_METHODS)
-def test_an_initial_state_corrects_nothing(name: str) -> None:
-    method = ADAPTATION_METHODS[name](EVERYONE)
-    weight, bias = method.correction(method.initial_state())
-    assert (weight.shape, bias.shape) == ((P, R, C), (P, C))
-    np.testing.assert_allclose(weight, 0, atol=1e-6)
-    np.testing.assert_allclose(bias, 0, atol=1e-5)
+def correct(x: Tensor, windows: list[tuple[Tensor, Tensor]], design_effect: float) -> Tensor:
+    """Return the correction (C,) of one window (P, R) from windows with probabilities, member by member."""
+    total = torch.zeros(C)
+    for p in range(P):
+        sums, counts = torch.zeros(1, C, R), torch.zeros(C)
+        for latents, probability in windows:
+            for c in range(C):
+                sums[0, c] += probability[c] * latents[p]
+                counts[c] += probability[c]
+        prior = Effects(*(field[p : p + 1] for field in EFFECTS))
+        weight, bias = prior.correction(prior.posterior(WindowSums(sums, counts), design_effect=design_effect))
+        total += WEIGHTS[p] * (x[p] @ weight[0] + bias[0])
+    return total
 
 
-@pytest.mark.parametrize("name", ADAPTATION_METHODS)
-def test_subjects_in_a_batch_equal_single_subjects(name: str) -> None:
-    """Orders are followed as a further axis; each is as it would be alone."""
-    (x, log_p, _), (x2, log_p2, _) = windows(30, 1.0), windows(30, -0.5)
-    together = Adaptation([EVERYONE], [WEIGHTS], name)
-    found = together.adapt(torch.stack([x, x2], 1), torch.stack([log_p, log_p2], 1))
-    assert found.shape == (30, 2, C)
-    for person, (own, said) in enumerate([(x, log_p), (x2, log_p2)]):
-        alone = Adaptation([EVERYONE], [WEIGHTS], name).adapt(own, said)
-        np.testing.assert_allclose(found[:, person], alone, rtol=1e-4, atol=1e-4)
+def test_windows_in_order_are_corrected_by_the_windows_before_them() -> None:
+    x, log_p, _ = make_windows(8, shift=1.0)
+    before: list[tuple[Tensor, Tensor]] = []
+    for window, own_log_p, corrected in zip(x, log_p, start().adapt(x, log_p), strict=True):
+        expected = own_log_p + correct(window, before, ONLINE_DESIGN_EFFECT)
+        torch.testing.assert_close(corrected, expected, rtol=1e-4, atol=1e-4)
+        before.append((window, expected.softmax(-1)))
 
 
-def test_prototypes_are_means_of_confident_windows() -> None:
-    x, log_p, _ = windows(60, 0.7)
-    p = log_p.softmax(-1)
-    method = Prototypes(EVERYONE)
-    known = known_after(method, x, p)
-    doubt = -(p * p.log()).sum(-1)
-    sure = doubt < adaptation.MAX_ENTROPY * math.log(C)
-    assert 5 < int(sure.sum()) < 60
-    hard = torch.nn.functional.one_hot(p.argmax(-1), C)[sure].float()
-    sums = torch.einsum("nc,npr->pcr", hard, x[sure])
-    np.testing.assert_allclose(known["sums"], sums, rtol=1e-4, atol=1e-4)
-    want = EVERYONE.posterior(WindowSums(sums, hard.sum(0)), design_effect=adaptation.PREDICTED_DESIGN_EFFECT)
-    np.testing.assert_allclose(method.posterior(known).means, want.means, rtol=1e-4, atol=1e-4)
+def test_all_windows_are_corrected_by_an_em_algorithm() -> None:
+    x, log_p, _ = make_windows(9, shift=1.0)
+    expected = log_p
+    for _ in range(N_ITERATIONS):
+        pairs = list(zip(x, expected.softmax(-1), strict=True))
+        corrections = [correct(window, pairs, DESIGN_EFFECT) for window in x]
+        expected = log_p + torch.stack(corrections)
+    torch.testing.assert_close(start().adapt_to_all(x, log_p), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_self_training_learns_classes_as_far_as_all_are_predicted() -> None:
-    """Between the shift alone, where one class is, and soft labels of all classes, where these are alike."""
-    x, log_p, _ = windows(60, 0.7)
-    p = log_p.softmax(-1)
-    method = SelfTraining(EVERYONE)
-
-    def shares(p: Tensor) -> Tensor:
-        """How far the means lie from those of a shift to those of soft labels, by which they differ."""
-        known = known_after(method, x, p)
-        sums, counts = torch.einsum("nc,npr->pcr", p, x), p.sum(0)
-        np.testing.assert_allclose(known["sums"], sums, rtol=1e-4, atol=1e-4)
-        soft = EVERYONE.posterior(WindowSums(sums, counts), design_effect=adaptation.CLASS_DESIGN_EFFECT).means
-        shift = SharedShift(EVERYONE).posterior(known).means
-        assert (soft - shift).abs().max() > 0.1
-        return (method.posterior(known).means - shift) / (soft - shift)
-
-    counts = p.sum(0)
-    np.testing.assert_allclose(shares(p), 3 * float(counts.min() / counts.sum()), atol=1e-2)
-    np.testing.assert_allclose(shares(torch.full((60, C), 1 / C)), 1.0, atol=1e-2)
-    one_sided = torch.zeros(60, C)
-    one_sided[:, 1] = 1.0
-    np.testing.assert_allclose(shares(one_sided), 0.0, atol=1e-2)
+def test_one_by_one_equals_together_and_lanes_are_independent() -> None:
+    x, log_p, _ = make_windows(12, shift=0.5)
+    together, one_by_one = start().adapt(x, log_p), start()
+    for k in range(12):
+        torch.testing.assert_close(one_by_one.adapt(x[k : k + 1], log_p[k : k + 1])[0], together[k])
+    lanes = start().adapt(torch.stack([x, x.flip(0)], 1), torch.stack([log_p, log_p.flip(0)], 1))
+    torch.testing.assert_close(lanes[:, 0], together)
+    torch.testing.assert_close(lanes[:, 1], start().adapt(x.flip(0), log_p.flip(0)))
 
 
-def test_every_method_is_in_the_documentation() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "online.md").read_text(encoding="utf-8")
-    missing = [name for name in ADAPTATION_METHODS if f"`{name}`" not in page]
-    assert not missing, f"say in docs/online.md what {missing} does"
+def test_a_restored_state_continues() -> None:
+    x, log_p, _ = make_windows(20, shift=0.5)
+    whole, first, second = start(), start(), start()
+    expected = whole.adapt(x, log_p)
+    first.adapt(x[:11], log_p[:11])
+    second.restore(first.state)
+    torch.testing.assert_close(second.adapt(x[11:], log_p[11:]), expected[11:])
+
+
+@pytest.mark.parametrize("all_windows", [True, False])
+def test_shifted_classes_are_found(all_windows: bool) -> None:
+    torch.manual_seed(0)
+    shift = torch.randn(C, R)[torch.arange(600) % C][:, None]  # each class has its own shift
+    x, log_p, y = make_windows(600, shift=shift)
+    found = start().adapt_to_all(x, log_p) if all_windows else start().adapt(x, log_p)
+    before, after = ((part.argmax(-1) == y)[-300:].float().mean() for part in (log_p, found))
+    assert after > before + 0.05, "the sign of the correction"
+
+
+def test_a_subject_like_the_training_subjects_does_not_lose() -> None:
+    x, log_p, y = make_windows(600)
+    before, after = ((part.argmax(-1) == y).float().mean() for part in (log_p, start().adapt_to_all(x, log_p)))
+    assert after > before - 0.01
+
+
+def test_members_share_the_probabilities_of_classes() -> None:
+    x, log_p, _ = make_windows(30, shift=1.0)
+    alone = Adaptation([Effects(*(field[:1] for field in EFFECTS))], [WEIGHTS[:1]])
+    silent = Adaptation([EFFECTS], [torch.tensor([0.6, 0.0])])
+    torch.testing.assert_close(silent.adapt_to_all(x, log_p), alone.adapt_to_all(x[:, :1], log_p))
+    other = torch.cat([x[:, :1], 100 * x[:, 1:]], 1)
+    assert not torch.allclose(start().adapt_to_all(other, log_p), start().adapt_to_all(x, log_p))
+
+
+def test_the_first_window_is_not_corrected() -> None:
+    x, log_p, _ = make_windows(1, shift=2.0)
+    np.testing.assert_allclose(start().adapt(x, log_p), log_p, atol=1e-5)
+
+
+def test_labels_correct_as_the_posterior_does() -> None:
+    x, _, y = make_windows(12, shift=1.0)
+    known = torch.arange(12) < 6
+    one_hot = torch.nn.functional.one_hot(y, C).float()
+    pairs = [(window, p) for window, p, is_known in zip(x, one_hot, known, strict=True) if is_known]
+    expected = torch.stack([correct(window, pairs, 3.0) for window in x])
+    torch.testing.assert_close(start().correct_by_labels(x, y, known), expected, rtol=1e-4, atol=1e-4)

@@ -12,6 +12,7 @@ import torch
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.folds import Fold
+from autotransfer.models.adaptation import CLASS_MEANS
 from autotransfer.models.building import CandidateFits, add_online_ensemble, build_model
 from autotransfer.models.loading import load_model
 from autotransfer.models.model import Model
@@ -52,8 +53,8 @@ def made(rule: CenteringRule, *, session: bool = True, all_windows: bool = True)
         for setting, state, weight in zip((PLAIN, *CENTERED), states, EXPONENTS, strict=True)
     )
     model = build_model(REC, [first._replace(weight=0.8)], scores={})
-    used = {"is_used_in_sessions": session, "is_used_transductively": all_windows}
-    return add_online_ensemble(REC, model, EXPONENTS[:1], others, rule, **used)
+    used = {"session_rule": rule if session else None, "transductive_rule": rule if all_windows else None}
+    return add_online_ensemble(REC, model, EXPONENTS[:1], others, **used)
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +173,7 @@ def test_the_offset_is_what_centering_the_windows_would_do() -> None:
     """By hand: representations less the running mean with a prior, through the same classifiers."""
     model = made(CenteringRule("plain", 4.0))
     found = at.Session(model, adapt=True).predict_proba(OWN)
-    assert model.online is not None
+    assert model.session_ensemble is not None
     total = 0.3 * np.log(alone(model)[0].predict_proba(OWN))
     for part, weight in zip(model.online_candidates, EXPONENTS[1:], strict=True):
         prior = part.preprocessing.start_subject().feed(OWN)[0].double()  # already less the training subjects' center
@@ -237,18 +238,19 @@ def test_transductive_predictions_do_not_depend_on_the_order(model: Model) -> No
 def test_rules_evaluated_together_equal_single_rules(model: Model) -> None:
     online, orders = model.online_ensemble(CENTERING_RULES), list(replay.window_orders(Y).values())
     said = online.predict_zero_shot(OWN)
-    every = online.predict_in_orders(said, orders)
-    for rule, own in zip(CENTERING_RULES, every, strict=True):
-        follow = model.online_ensemble(rule)
-        for order, found in zip(orders, own, strict=True):
-            in_order = type(said)(said.fixed_log_p[order], said.logits[order])
-            alone, _ = follow.predict_next(in_order, follow.centered.initial_state())
-            np.testing.assert_allclose(found, alone, rtol=1e-9, atol=1e-9)
+    for with_class_means, by_rule in enumerate(online.predict_in_orders(said, orders)):
+        for rule, by_order in zip(CENTERING_RULES, by_rule, strict=True):
+            alone = model.online_ensemble(rule)
+            for order, found in zip(orders, by_order, strict=True):
+                in_order = type(said)(said.fixed_log_p[order], said.logits[order], [z[:, order] for z in said.latents])
+                class_means = alone.start_class_means() if with_class_means else None
+                expected, _ = alone.predict_next(in_order, alone.centered.initial_state(), class_means)
+                np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_an_online_replay_equals_a_session(model: Model) -> None:
+@pytest.mark.parametrize("rule", ["online balanced, prior 8", "online cautious, prior 8, class means"])
+def test_an_online_replay_equals_a_session(model: Model, rule: str) -> None:
     _, _, found = replay.replay_subject(model, REC, ROWS)
-    rule = "online balanced, prior 8"
     own = made(online_adaptation.RULES[rule])
     for place, order in enumerate(replay.window_orders(Y).values()):
         said = at.Session(own, adapt=True).predict_proba(OWN[order])
@@ -260,9 +262,9 @@ def test_an_online_replay_equals_a_session(model: Model) -> None:
     )
 
 
-def told(people: dict[str, AdaptationScores]) -> dict[str, Any]:
-    """All that a replay says of how sessions learn."""
-    return replay.adaptation_results(people, dict)
+def told(people: dict[str, AdaptationScores], *, is_guessing: bool = False) -> dict[str, Any]:
+    """Return the results of a replay on adaptation."""
+    return replay.adaptation_results(people, dict, is_guessing=is_guessing)
 
 
 def person(gain: float, worst: float, name: str = "online balanced, prior 8") -> AdaptationScores:
@@ -270,8 +272,8 @@ def person(gain: float, worst: float, name: str = "online balanced, prior 8") ->
     rules = {rule: np.full((1, len(ORDERS)), 0.4) for rule in online_adaptation.RULES}
     rules[name][:] = 0.5 + gain
     rules[name][:, 2] = 0.5 + worst
-    scores = {method: np.full((1, len(ORDERS)), 0.5) for method in ("none", *online_adaptation.ADAPTATION_METHODS)}
-    scores[next(iter(online_adaptation.ADAPTATION_METHODS))] += 0.02
+    scores = {method: np.full((1, len(ORDERS)), 0.5) for method in ("none", CLASS_MEANS)}
+    scores[CLASS_MEANS] += 0.02
     return AdaptationScores(scores | rules, {rule: by_order[:, 0] for rule, by_order in rules.items()})
 
 
@@ -281,18 +283,18 @@ def best_of_four(scores: AdaptationScores) -> str:
 
 
 def test_the_online_ensemble_is_used_unless_it_harms_or_another_method_is_better() -> None:
-    """Every subject gains .02 by the first adaptation method in every order."""
-    first = next(iter(online_adaptation.ADAPTATION_METHODS))
+    """Every subject gains .02 by class means in every order."""
     assert best_of_four(person(0.2, 0.1)) == "online balanced, prior 8"
     assert best_of_four(person(0.2, 0.01)) == "online balanced, prior 8"  # .02 is better in one order only
-    assert best_of_four(person(0.2, -0.01)) == first
-    assert best_of_four(person(0.015, 0.015)) == first
+    assert best_of_four(person(0.2, -0.01)) == CLASS_MEANS
+    assert best_of_four(person(0.015, 0.015)) == CLASS_MEANS
     found = told({name: person(0.2, 0.1) for name in "abcd"})
-    assert found["online_session"]
-    assert found["online_all_windows"]
-    assert found["rule"] == online_adaptation.RULES["online balanced, prior 8"]
+    assert found["session_rule"] == online_adaptation.RULES["online balanced, prior 8"]
+    assert found["transductive_rule"] == found["session_rule"]
+    guessed = told({name: person(0.2, 0.1) for name in "abcd"}, is_guessing=True)
+    assert (guessed["session_rule"], guessed["transductive_rule"], guessed["adaptation_method"]) == (None, None, "none")
     assert found["online"]["one-sided"]["a"] == pytest.approx(0.6)
-    assert not told({name: person(0.2, -0.01) for name in "abcd"})["online_session"]
+    assert told({name: person(0.2, -0.01) for name in "abcd"})["session_rule"] is None
     assert "online" not in told({"a": zero_shot_person()})
 
 

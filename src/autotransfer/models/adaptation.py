@@ -74,11 +74,18 @@ class Adaptation:
 
     def adapt_to_all(self, x: Tensor, log_p: Tensor) -> Tensor:
         """Correct log-probabilities (..., n, C) of all windows of a subject, with projected latents (n, P, R)."""
-        adapted, flat = log_p, x.flatten(1)
-        for _ in range(N_ITERATIONS):
-            weight, bias = self._correct(self.sum_windows(x, adapted.softmax(-1).to(x.dtype)), DESIGN_EFFECT)
-            adapted = log_p + flat @ weight + bias[..., None, :]
-        return adapted
+        return self._correct_all(x, log_p, self.estimate_classes(x, log_p))
+
+    def estimate_classes(self, x: Tensor, log_p: Tensor) -> Tensor:
+        """Return the class probabilities (..., n, C) of the last maximization; arguments as in `adapt_to_all`."""
+        p = log_p.softmax(-1)
+        for _ in range(N_ITERATIONS - 1):
+            p = self._correct_all(x, log_p, p).softmax(-1)
+        return p
+
+    def _correct_all(self, x: Tensor, log_p: Tensor, p: Tensor) -> Tensor:
+        weight, bias = self._correct(self.sum_windows(x, p.to(x.dtype)), DESIGN_EFFECT)
+        return log_p + x.flatten(1) @ weight + bias[..., None, :]
 
     @staticmethod
     def sum_windows(x: Tensor, p: Tensor) -> WindowSums:

@@ -180,7 +180,7 @@ class Combination(nn.Module):
         self.register_buffer("tiny", torch.tensor(TINY, dtype=torch.float64))
 
     def _weigh_corrections(self, stacks: Sequence[CandidateStack]) -> Tensor:
-        """Return the weights (P,) of the members' corrections; members that are not corrected leave theirs to others."""
+        """Return the weights (P,) of the members' corrections; uncorrected members leave theirs to others."""
         weights = self.weights @ self.mean
         is_corrected = [torch.full((len(stack),), stack.setting.network.is_corrected) for stack in stacks]
         corrected = weights * torch.cat(is_corrected)

@@ -50,8 +50,8 @@ def adapt_model(model: Model, X: Tensor) -> Model:
         return model
     ensemble = model.ensemble
     latents, log_p = ensemble.predict_with_latents(X, ensemble.start_subject())
-    adapted = Adaptation(*ensemble.effects_and_weights).adapt_to_all(ensemble.project(latents), log_p)
-    probability = adapted.softmax(-1).float()
+    adaptation = Adaptation(*ensemble.effects_and_weights)
+    probability = adaptation.estimate_classes(ensemble.project(latents), log_p).float()
 
     def fit(effects: Effects, x: Tensor) -> tuple[Effects, Tensor, Tensor]:
         posterior = effects.posterior(effects.sum_windows(x, probability), design_effect=DESIGN_EFFECT)

@@ -7,7 +7,7 @@ the subject. Adaptation is enabled by `is_helpful`, the criterion for everything
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -145,17 +145,17 @@ def delivered_method(scores: AdaptationScores, methods: Sequence[str] | None = N
 
 def best_rule(scores: AdaptationScores) -> str:
     """Return the rule of the online ensemble with the largest mean gain in its worst order of windows."""
-    gains = {rule: scores.gains(rule).mean(0).min() for rule in RULES}
-    return _largest(gains, scores)
+    return _largest(lambda rule: scores.gains(rule).mean(0).min(), scores)
 
 
 def best_transductive_rule(scores: AdaptationScores) -> str:
     """Return the rule of the online ensemble with the largest mean score for all windows at once."""
-    return _largest({rule: scores.all_windows[rule].mean() for rule in RULES}, scores)
+    return _largest(lambda rule: scores.all_windows[rule].mean(), scores)
 
 
-def _largest(values: Mapping[str, float], scores: AdaptationScores) -> str:
-    return max(values, key=lambda rule: values[rule]) if scores.n_subjects else next(iter(RULES))
+def _largest(value: Callable[[str], float], scores: AdaptationScores) -> str:
+    """Return the rule with the largest value; the first one if there are no subjects."""
+    return max(RULES, key=value) if scores.n_subjects else next(iter(RULES))
 
 
 def lower_bound(values: Floats) -> Floats:
