@@ -248,7 +248,7 @@ def demo(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Train and evaluate models on embedded smartwatch recordings in two minutes, or continue an interrupted demo."""
+    """Train and evaluate models on embedded EMG recordings in two minutes, or continue an interrupted demo."""
     from ..runs.run import is_run
 
     if is_run(out):
@@ -256,4 +256,4 @@ def demo(
         return
     # Few epochs need a high learning rate.
     options = {"time": "85s", "networks": "main", "seeds": 1, "max_epochs": epochs, "lr": 1e-2}
-    _start_or_print({"source": "watch"} | options, out)
+    _start_or_print({"source": "gestures"} | options, out)
