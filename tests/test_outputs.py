@@ -62,7 +62,7 @@ def test_unsafe_outputs_are_refused(here: Path, data: str, out: str, words: str)
 
 
 def test_two_outputs_are_two_files(here: Path) -> None:
-    check_outputs("victim.npz", out=Path("old.csv"), scores=Path("run/scores.csv"))
+    check_outputs("victim.npz", out=Path("old.csv"), scores=Path("run/by_subject.csv"))
     check_outputs("study", out=Path("study/new.csv"), scores=None)
     with pytest.raises(UserError, match=r"--out and --scores are both a\.csv"):
         check_outputs("victim.npz", out=Path("a.csv"), scores=here / "study" / ".." / "a.csv")
@@ -155,7 +155,7 @@ def test_predictions_replace_neither_training_recordings_nor_files_of_the_run(tm
         done = faults.call("predict", run, new, "--out", tmp_path / name)
         faults.assert_one_line(done, 2, name, "choose another name")
         assert (tmp_path / name).read_bytes() == before
-    tables = ("--out", run / "predictions.csv", "--scores", run / "scores.csv")
+    tables = ("--out", run / "predictions.csv", "--scores", run / "by_subject.csv")
     for _ in range(2):
         assert faults.call("predict", run, new, *tables).code == 0
     notes = tmp_path / "notes.csv"
@@ -164,8 +164,8 @@ def test_predictions_replace_neither_training_recordings_nor_files_of_the_run(tm
         faults.assert_one_line(
             faults.call("predict", run, new, option, notes), 2, option, "notes.csv", "choose another"
         )
-    swapped = faults.call("predict", run, new, "--out", run / "scores.csv")
-    faults.assert_one_line(swapped, 2, "scores.csv", "choose another")
+    swapped = faults.call("predict", run, new, "--out", run / "by_subject.csv")
+    faults.assert_one_line(swapped, 2, "by_subject.csv", "choose another")
     assert notes.read_text() == "subject,age\n1,31\n"
 
 
