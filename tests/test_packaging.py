@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -73,6 +74,8 @@ def test_a_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
     assert {"recordings/gestures.npz", "recordings/gestures.txt"} <= inside
     assert {name.split("/")[0].partition("-")[0] for name in names} == {"autotransfer"}  # no tests, no benchmarks
     assert "\nLicense-Expression: BSD-3-Clause AND MIT\n" in metadata
+    assert "\nProject-URL: Source, https://" in metadata
+    assert not re.search(r"\]\((?!https?://|#)", metadata), "package indexes do not show the files of the repository"
 
 
 @pytest.mark.slow
