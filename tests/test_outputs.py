@@ -164,6 +164,8 @@ def test_predictions_replace_neither_training_recordings_nor_files_of_the_run(tm
         faults.assert_one_line(
             faults.call("predict", run, new, option, notes), 2, option, "notes.csv", "choose another"
         )
+    (run / "scores.csv").write_text("model,role,subject,score,metric\n")  # what a command writes into a run
+    faults.assert_one_line(faults.call("predict", run, new, "--scores", run / "scores.csv"), 2, "choose another")
     swapped = faults.call("predict", run, new, "--out", run / "by_subject.csv")
     faults.assert_one_line(swapped, 2, "by_subject.csv", "choose another")
     assert notes.read_text() == "subject,age\n1,31\n"

@@ -10,8 +10,8 @@ from ..errors import UserError
 from ..files import is_writable
 
 RUN_FILES = (
-    "choice.json", "run.sqlite", "run.sqlite-wal", "run.sqlite-shm", "plan.json", "results.csv", "scores.csv",
-    "study.toml", "lock", "report.html", "model.json", "model.safetensors", "README.md",
+    "choice.json", "run.sqlite", "run.sqlite-wal", "run.sqlite-shm", "plan.json", "results.csv", "study.toml", "lock",
+    "report.html", "model.json", "model.safetensors", "README.md",
 )  # fmt: skip
 
 
