@@ -255,5 +255,5 @@ def demo(
         resume(out)
         return
     # Few epochs need a high learning rate.
-    options = {"time": "85s", "networks": "main", "seeds": 1, "max_epochs": epochs, "lr": 1e-2}
+    options = {"time": "110s", "networks": "main", "seeds": 1, "max_epochs": epochs, "lr": 1e-2}
     _start_or_print({"source": "gestures"} | options, out)
