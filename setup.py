@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import platform
+import re
+from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
+REPOSITORY = "https://github.com/autotransfer/autotransfer"
 SOURCE = "src/autotransfer/cpu/kernels.c"
 FLAGS = (
     "-std=gnu11", "-O3", "-g0", "-fno-fast-math", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math",
@@ -52,8 +55,18 @@ LIBRARIES = [
     for name, flags in INSTRUCTION_SETS.items()
 ]  # fmt: skip
 
+
+def readme() -> str:
+    """Return README.md with absolute links, because package indexes do not show the files of the repository."""
+    text = Path("README.md").read_text(encoding="utf-8")
+    text = re.sub(r"(!\[[^]]*\]\()(?!https?:)", rf"\g<1>{REPOSITORY}/raw/main/", text)
+    return re.sub(r"\]\((?!https?:|#)", f"]({REPOSITORY}/blob/main/", text)
+
+
 if __name__ == "__main__":
     setup(
+        long_description=readme(),
+        long_description_content_type="text/markdown",
         ext_modules=LIBRARIES if os.name == "posix" else [],
         cmdclass={"build_ext": BuildLibraries, "bdist_wheel": TaggedWheel},
     )

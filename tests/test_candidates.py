@@ -83,7 +83,7 @@ def test_families_that_were_not_asked_for_are_not_trained(options: dict[str, str
 )
 def test_contradictory_options_are_refused(options: dict[str, str]) -> None:
     with pytest.raises(UserError):
-        described(source="watch", **options)
+        described(source="gestures", **options)
 
 
 @pytest.mark.parametrize("preprocessing", ["zero-shot", "online", "transductive"])

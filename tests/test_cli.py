@@ -167,7 +167,7 @@ def test_predict(finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_pa
 def test_mistakes_are_one_line(tmp_path: Path) -> None:
     source = tiny_file(tmp_path)
     out = tmp_path / "run"
-    assert_mistake(call("run", "wach", "--out", out), "wach", "watch", "synthetic")
+    assert_mistake(call("run", "gesture", "--out", out), "gesture", "gestures", "synthetic")
     assert_mistake(call("run", source, "--out", out, "--grid", "big"), "unknown grid 'big'", "quick")
     assert_mistake(call("run", source, "--out", out, "--device", "tpu9"), "tpu9", "choose auto, cpu or cuda")
     assert_mistake(call("run", source, "--out", out, "--epochs", 0), "max_epochs is 0")
@@ -204,7 +204,7 @@ def test_help_is_quick_and_datasets_are_listed() -> None:
     for command in ("demo", "run", "resume", "status", "report", "predict", "datasets"):
         assert command in result.stdout
     listed = call("datasets").stdout
-    assert "watch" in listed
+    assert "gestures" in listed
     assert "synthetic" in listed
 
 

@@ -58,14 +58,18 @@ def dry_run_options(monkeypatch: pytest.MonkeyPatch) -> list[RunOptions]:
 
 def test_the_command_line_takes_precedence_over_a_file(tmp_path: Path, dry_run_options: list[RunOptions]) -> None:
     path = tmp_path / "study.toml"
-    path.write_text('data = "watch"\nmax_epochs = 7\nlr = 0.01\nbatch-size = 9\nseeds = 2\n')
+    path.write_text('data = "gestures"\nmax_epochs = 7\nlr = 0.01\nbatch-size = 9\nseeds = 2\n')
     assert call("run", "--config", path, "--dry-run").exit_code == 0
     words = ("--epochs", 8, "--set", "lr=2e-3", "--set", "seeds=1")
     assert call("run", "other.npz", "--config", path, "--dry-run", *words).exit_code == 0
     first, second = dry_run_options
-    assert (first.source, first.constants, first.seeds) == ("watch", {"max_epochs": 7, "lr": 0.01, "batch_size": 9}, 2)
+    assert (first.source, first.constants, first.seeds) == (
+        "gestures",
+        {"max_epochs": 7, "lr": 0.01, "batch_size": 9},
+        2,
+    )
     assert (second.source, second.max_epochs, second.constants["lr"], second.seeds) == ("other.npz", 8, 0.002, 1)
-    assert call("run", "watch", "--dry-run").exit_code == 0
+    assert call("run", "gestures", "--dry-run").exit_code == 0
     assert dry_run_options[-1].constants == {}, "a file counts once"
 
 
@@ -83,12 +87,12 @@ def test_the_command_line_takes_precedence_over_a_file(tmp_path: Path, dry_run_o
 def test_a_file_that_makes_no_sense_is_refused(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "study.toml"
     path.write_text(text)
-    assert re.search(words, mistake("run", "watch", "--config", path, "--dry-run"))
+    assert re.search(words, mistake("run", "gestures", "--config", path, "--dry-run"))
 
 
 @pytest.mark.parametrize("words", ["max_epochs", "=3", "max_epochs=5 --epochs 4", "lr=1 --set lr=2"])
 def test_a_constant_is_set_once_by_its_name(words: str) -> None:
-    assert mistake("run", "watch", "--dry-run", "--set", *words.split())
+    assert mistake("run", "gestures", "--dry-run", "--set", *words.split())
 
 
 @pytest.mark.parametrize(
@@ -121,8 +125,8 @@ def test_every_command_that_reads_recordings_cuts_them_the_same_way(dry_run_opti
 
 
 def test_a_dry_run_needs_no_folder_but_a_run_does(dry_run_options: list[RunOptions]) -> None:
-    assert call("run", "watch", "--dry-run").exit_code == 0
-    assert "give --out FOLDER" in mistake("run", "watch")
+    assert call("run", "gestures", "--dry-run").exit_code == 0
+    assert "give --out FOLDER" in mistake("run", "gestures")
 
 
 # ---- a run and what it says ------------------------------------------------------------------------------------------

@@ -69,6 +69,7 @@ def test_a_run_and_its_predictions_have_no_formulas(tmp_path: Path) -> None:
     assert call(*predict, "--out", tmp_path / "predicted.csv").code == 0
     texts = [
         (tmp_path / "run" / "results.csv").read_text(),
+        (tmp_path / "run" / "scores.csv").read_text(),
         (tmp_path / "predicted.csv").read_text(),
         call(*predict).out,
     ]

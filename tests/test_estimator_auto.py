@@ -92,6 +92,10 @@ def test_the_folder_holds_what_a_run_leaves(fitted: at.AutoTransferClassifier) -
     assert stored["key"].tolist() == fitted.results_["key"].tolist()
     np.testing.assert_allclose(stored["test_score"], fitted.results_["test_score"])
     assert set(fitted.results_["test_subject"]) == {"Ada", "Bo", "Cem", "Dora"}
+    pd.testing.assert_frame_equal(pd.read_csv(folder / "scores.csv"), fitted.scores_)
+    by_subject = fitted.scores_.query("role == 'delivered'").set_index("subject")["score"]
+    assert by_subject.to_dict() == fitted.choice_["nested_test_scores"]
+    assert at.plot.subjects(folder) == at.plot.subjects(fitted)
     assert (folder / "report.html").stat().st_size > 1e5
     assert Run.open(folder).recordings.n_windows == 48, "autotransfer resume must find the data"
 

@@ -393,8 +393,8 @@ def test_the_absolute_source_works_from_anywhere(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     assert make_absolute("bids:here?task=a/b") == f"bids:{tmp_path}/here?task=a/b"
     assert make_absolute("x.xdf?stream=EEG") == f"{tmp_path}/x.xdf?stream=EEG"
-    (tmp_path / "watch").mkdir()
-    for same in ("synthetic", "watch", "moabb:BNCI2014_001", "b.npz"):
+    (tmp_path / "gestures").mkdir()
+    for same in ("synthetic", "gestures", "moabb:BNCI2014_001", "b.npz"):
         assert make_absolute(same) == same
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert make_absolute("bids:~/letters") == f"bids:{tmp_path / 'home' / 'letters'}"

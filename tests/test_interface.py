@@ -20,7 +20,7 @@ from tiny import tiny
 PUBLIC = [
     "AutoTransferClassifier", "AutoTransferRegressor", "CensoredClassifier", "EEGNet", "Job", "Recordings", "Session",
     "Setting", "UserError", "export_model", "from_pretrained", "grid", "leakage", "leave_one_subject_out", "load",
-    "load_model", "make_censor", "moabb_results", "plan_study", "save_model", "scores", "synthetic", "train",
+    "load_model", "make_censor", "moabb_results", "plan_study", "plot", "save_model", "scores", "synthetic", "train",
 ]  # fmt: skip
 COMMANDS = [
     "demo", "inspect", "run", "resume", "status", "report", "predict", "calibrate", "stream", "export", "compare",
@@ -88,6 +88,11 @@ def test_a_run_leaves_the_files_that_programs_read(run: Path) -> None:
     assert set(choice["nested_test_scores"]) == {"0", "1", "2", "3"}
     assert (run / "report.html").exists()
     assert (run / "model").is_dir()
+    scores = pd.read_csv(run / "scores.csv", dtype={"subject": str})
+    delivered = scores[scores["role"] == "delivered"].set_index("subject")["score"]
+    assert delivered.to_dict() == pytest.approx(choice["nested_test_scores"])
+    assert set(scores.loc[scores["role"] == "baseline", "model"]) == set(choice["baselines"])
+    assert list(at.plot.subjects(run).data[0].x) == pytest.approx(delivered.tolist())
 
 
 def test_a_mistake_is_one_line_and_exit_code_2(data: Path, tmp_path: Path) -> None:

@@ -61,9 +61,8 @@ def test_unsafe_outputs_are_refused(here: Path, data: str, out: str, words: str)
     assert "\n" not in str(caught.value)
 
 
-def test_files_of_the_user_are_replaced_and_two_outputs_are_two_files(here: Path) -> None:
-    (here / "old.csv").write_text("predictions of yesterday")
-    check_outputs("victim.npz", out=Path("old.csv"), scores=Path("run/scores.csv"))
+def test_two_outputs_are_two_files(here: Path) -> None:
+    check_outputs("victim.npz", out=Path("old.csv"), scores=Path("run/by_subject.csv"))
     check_outputs("study", out=Path("study/new.csv"), scores=None)
     with pytest.raises(UserError, match=r"--out and --scores are both a\.csv"):
         check_outputs("victim.npz", out=Path("a.csv"), scores=here / "study" / ".." / "a.csv")
@@ -138,7 +137,8 @@ def test_a_closed_standard_error_ends_nothing_and_lends_its_number_to_no_file(tm
 
 
 def test_empty_arguments_and_names_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
-    for words in (["run", "synthetic", "--out", ""], ["run", "synthetic", "--out="], ["predict", ""]):
+    empty = (["run", "synthetic", "--out", ""], ["run", "synthetic", "--out="], ["predict", ""])
+    for words in (*empty, ["predict", "run", "synthetic", "--out", ""]):
         faults.assert_one_line(faults.call(*words), 2, "there is nothing after")
     name = tmp_path / "run\udcff"
     faults.assert_one_line(faults.call("run", "synthetic", "--out", name), 2, "not named in UTF-8", "udcff")
@@ -155,8 +155,20 @@ def test_predictions_replace_neither_training_recordings_nor_files_of_the_run(tm
         done = faults.call("predict", run, new, "--out", tmp_path / name)
         faults.assert_one_line(done, 2, name, "choose another name")
         assert (tmp_path / name).read_bytes() == before
+    tables = ("--out", run / "predictions.csv", "--scores", run / "by_subject.csv")
     for _ in range(2):
-        assert faults.call("predict", run, new, "--out", run / "predictions.csv").code == 0
+        assert faults.call("predict", run, new, *tables).code == 0
+    notes = tmp_path / "notes.csv"
+    notes.write_text("subject,age\n1,31\n")
+    for option in ("--out", "--scores"):
+        faults.assert_one_line(
+            faults.call("predict", run, new, option, notes), 2, option, "notes.csv", "choose another"
+        )
+    (run / "scores.csv").write_text("model,role,subject,score,metric\n")  # what a command writes into a run
+    faults.assert_one_line(faults.call("predict", run, new, "--scores", run / "scores.csv"), 2, "choose another")
+    swapped = faults.call("predict", run, new, "--out", run / "by_subject.csv")
+    faults.assert_one_line(swapped, 2, "by_subject.csv", "choose another")
+    assert notes.read_text() == "subject,age\n1,31\n"
 
 
 def test_names_of_classes_control_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -70,8 +71,11 @@ def test_a_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
     inside = {name.removeprefix("autotransfer/") for name in names if name.startswith("autotransfer/")}
     assert inside == of_package(PACKAGE)
     assert {"cpu/kernels.c", "report/templates/page.css", "report/templates/report.html", "py.typed"} <= inside
+    assert {"recordings/gestures.npz", "recordings/gestures.txt"} <= inside
     assert {name.split("/")[0].partition("-")[0] for name in names} == {"autotransfer"}  # no tests, no benchmarks
-    assert "\nLicense-Expression: BSD-3-Clause\n" in metadata
+    assert "\nLicense-Expression: BSD-3-Clause AND MIT\n" in metadata
+    assert "\nProject-URL: Source, https://" in metadata
+    assert not re.search(r"\]\((?!https?://|#)", metadata), "package indexes do not show the files of the repository"
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -30,8 +31,26 @@ def test_one_version() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+)?", at.__version__)
     assert stored("CITATION.cff")["version"] == at.__version__
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["dynamic"] == ["version"]
-    assert stored("CITATION.cff")["license"] == project["license"]
+    assert "version" in project["dynamic"]
+    assert project["license"] == f"{stored('CITATION.cff')['license']} AND MIT", "MIT: recordings of the demo"
+
+
+def test_one_command_sets_the_version(tmp_path: Path) -> None:
+    names = (".github/set_version.py", "src/autotransfer/__init__.py", "CITATION.cff", "CHANGELOG.md")
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    for version, heading in (
+        ("9.1.0", r"## 9\.1\.0 \(\d{4}-\d\d-\d\d\)"),
+        ("9.2.0.dev0", r"## 9\.2\.0 \(in development\)"),
+    ):
+        subprocess.run([sys.executable, str(tmp_path / names[0]), version], check=True)
+        assert f'\n__version__ = "{version}"\n' in (tmp_path / names[1]).read_text(encoding="utf-8")
+        citation = yaml.safe_load((tmp_path / names[2]).read_text(encoding="utf-8"))
+        assert (citation["version"], "date-released" in citation) == (version, "dev" not in version)
+        headings = re.findall(r"^## .*$", (tmp_path / names[3]).read_text(encoding="utf-8"), re.MULTILINE)
+        assert re.fullmatch(heading, headings[0])
+    assert re.fullmatch(r"## 9\.1\.0 \(.*\)", headings[1])
 
 
 def test_the_release_notes_have_the_hash_of_the_protocol() -> None:
@@ -55,7 +74,7 @@ def test_a_commit_subject_has_at_most_72_characters() -> None:
 
 
 def test_workflows_install_the_pinned_torch_on_three_systems() -> None:
-    jobs = stored(".github/workflows/tests.yml")["jobs"]
+    jobs = stored(".github/workflows/nightly.yml")["jobs"]
     matrix = jobs["suite"]["strategy"]["matrix"]
     assert {name.partition("-")[0] for name in matrix["os"]} == {"ubuntu", "macos", "windows"}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -64,9 +83,17 @@ def test_workflows_install_the_pinned_torch_on_three_systems() -> None:
         for line in path.read_text(encoding="utf-8").splitlines():
             if re.search(r"pip install .*(-e|\.whl)", line):
                 assert re.search(r"--constraint (constraints|lowest)\.txt", line), f"{path.name}: {line.strip()}"
-    core = stored(".github/workflows/tests.yml")["env"]["CORE"].split()
+    core = (ROOT / ".github" / "core.txt").read_text(encoding="utf-8").split()
     assert core
     assert all((ROOT / name).is_file() for name in core)
+
+
+def test_slow_tests_run_every_night_and_pull_requests_start_few_jobs() -> None:
+    nightly = stored(".github/workflows/nightly.yml")
+    assert nightly[True]["schedule"]  # "on" is true in YAML
+    assert any("make test-slow" in step.get("run", "") for step in nightly["jobs"]["slow"]["steps"])
+    jobs = stored(".github/workflows/tests.yml")["jobs"].values()
+    assert sum(len(job.get("strategy", {}).get("matrix", {}).get("os", [1])) for job in jobs) <= 4
 
 
 def test_a_release_publishes_what_was_tried_and_only_once_it_is_switched_on() -> None:

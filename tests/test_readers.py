@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from benchmarks.demo_set import draw_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -282,8 +283,8 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.xlsx").write_text("1,2")
     refused(tmp_path / "a.xlsx", "its ending is unknown")
     refused(tmp_path / "missing.npz", r"there is no file .*missing\.npz")
-    refused(tmp_path / "watch", "no such file, folder or set")  # a path is never the name of a set
-    refused("wach", r"cannot load 'wach'.*embedded set \('watch', 'synthetic'\)")
+    refused(tmp_path / "gestures", "no such file, folder or set")  # a path is never the name of a set
+    refused("gesture", r"cannot load 'gesture'.*embedded set \('gestures', 'synthetic'\)")
     refused("a\0b.npz", "there is no file")
     refused("x" * 5000, "no such file")
     refused("x" * 5000 + ".edf", "there is no file")
@@ -291,7 +292,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     refused(tmp_path / "empty", r"holds no X; save it with")
     with pytest.raises(UserError, match="there is no folder"):
         read_folder(tmp_path / "nowhere")
-    for wrong in (None, 3, b"watch", X):
+    for wrong in (None, 3, b"gestures", X):
         refused(wrong, "give a path or the name of an embedded set")  # type: ignore[arg-type]
 
 
@@ -403,22 +404,22 @@ def test_flipped_bits_never_change_the_signal(
 # --- sets and the registry ---------------------------------------------------------------------------------
 
 
-def test_watch() -> None:
-    seglearn = pytest.importorskip("seglearn.datasets")
-    rec = load("watch")
-    assert (rec.n_windows, rec.n_channels, rec.n_times, rec.n_classes, rec.n_subjects) == (1149, 6, 200, 7, 10)
-    assert rec.sfreq == 50.0
-    assert rec.classes == ("PEN", "ABD", "FEL", "IR", "ER", "TRAP", "ROW")
-    assert rec.channels == ("ax", "ay", "az", "wx", "wy", "wz")
-    data = seglearn.load_watch()
-    n = 0
-    for signal, y, subject in zip(data["X"], data["y"], data["subject"], strict=True):
-        for start in range(0, len(signal) - 199, 200):
-            np.testing.assert_array_equal(rec.X[n].numpy(), signal[start : start + 200].T.astype("float32"))
-            assert rec.classes[rec.y[n]] == data["y_labels"][y]
-            assert rec.subjects[rec.subject[n]] == subject
-            n += 1
-    assert n == rec.n_windows
+def test_gestures() -> None:
+    rec = load("gestures")
+    assert (rec.name, rec.n_windows, rec.n_channels, rec.n_times) == ("gestures", 1200, 8, 200)
+    assert (rec.sfreq, rec.n_classes, rec.n_subjects) == (200.0, 8, 10)
+    counts = np.zeros((rec.n_subjects, rec.n_classes), int)
+    np.add.at(counts, (rec.subject.numpy(), rec.y.numpy()), 1)
+    assert (counts == 15).all()
+
+
+def test_the_gestures_are_the_windows_that_the_rule_draws() -> None:
+    rec, source = load("gestures"), load(real_file("emg_myo_readings"))
+    assert source.session is not None
+    rows = draw_rows(source.y.numpy(), source.subject.numpy(), source.session.numpy())
+    assert torch.equal(rec.X, source.X[rows])
+    assert [rec.classes[k] for k in rec.y] == [source.classes[k] for k in source.y[rows]]
+    assert [rec.subjects[k] for k in rec.subject] == [source.subjects[k] for k in source.subject[rows]]
 
 
 @pytest.mark.parametrize("name", [pytest.param(one, marks=[pytest.mark.slow] * (one not in QUICK)) for one in NAMES])

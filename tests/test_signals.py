@@ -107,3 +107,15 @@ main()
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stderr) == (143, "\ninterrupted; nothing was written\n")
     assert not (tmp_path / "run").exists()
+
+
+def test_an_interrupt_during_the_first_imports_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n")
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    command = [sys.executable, "-m", "autotransfer", "--version"]
+    environment = os.environ | {"PYTHONPATH": path}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=30, check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # whoever started the tests may ignore it
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "autotransfer: interrupted\n")

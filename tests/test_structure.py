@@ -20,7 +20,7 @@ PACKAGE = Path(at.__file__).parent
 ROOMS = [
     "errors", "words", "files", "csv_tables", "schema", "machine", "boundary", "gpu", "cpu", "kernels",
     "versions", "randomness", "recordings", "tasks", "preprocessing", "augment", "model", "censoring", "settings",
-    "grids", "folds", "jobs", "training", "models", "runs", "person", "search", "report", "estimator", "export",
+    "grids", "folds", "jobs", "training", "models", "runs", "person", "search", "report", "plot", "estimator", "export",
     "cluster", "cli",
 ]  # fmt: skip
 ANYWHERE = {"__init__", "__main__"}
@@ -104,10 +104,10 @@ def test_public_names_exist_and_are_listed() -> None:
 
 def test_public_names_are_documented_in_the_numpy_convention() -> None:
     wrong = []
-    for name in sorted(
-        {*at.__all__} - {"UserError", "scores", "Setting"}
-    ):  # their parameters are on pages of their own
-        public = getattr(at, name)
+    public_objects = {name: getattr(at, name) for name in sorted({*at.__all__} - {"UserError", "scores", "plot"})}
+    public_objects |= {f"plot.{name}": getattr(at.plot, name) for name in at.plot.__all__}
+    del public_objects["Setting"]  # its parameters are on a page of their own
+    for name, public in public_objects.items():
         sections = ("Parameters",) if isinstance(public, type) else ("Parameters", "Returns")
         found = re.findall(r"^(\w+)\n-{3,}$", inspect.getdoc(public) or "", re.MULTILINE)
         wrong += [f"{name}: {section}" for section in sections if section not in found]

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from . import plot as plot
     from .censoring import make_censor as make_censor
     from .censoring import scores as scores
     from .errors import UserError as UserError
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0.dev0"
 
 _NAMES = {  # public names by module
+    ".plot": "plot",
     ".censoring": "make_censor",
     ".censoring.scores": "scores",
     ".errors": "UserError",

@@ -70,3 +70,14 @@ def _check_no_overwrite(option: str, path: Path, sources: list[str]) -> None:
         raise UserError(f"{option} is {path}, recordings that would be overwritten; choose another name")
     if path.name in RUN_FILES:
         raise UserError(f"{option} is {path}, a file of a run, which would be overwritten; choose another name")
+
+
+def check_replaceable(**tables: tuple[Path | None, list[str]]) -> None:
+    """Raise if a file exists that is not a table of the same command. tables: file and first columns by option."""
+    for option, (path, columns) in tables.items():
+        if path is None or not path.exists() or not path.stat().st_size:
+            continue
+        with path.open("rb") as file:
+            header = file.readline(10_000).decode(errors="replace").strip().split(",")
+        if not set(columns) <= set(header):
+            raise UserError(f"--{option} is {path}, which is not a table of an earlier prediction; choose another name")

@@ -18,14 +18,17 @@ if TYPE_CHECKING:
 
 
 def write_report(run: Run, at_least: float | None = None) -> Path:
-    """Write results.csv and report.html of a run, and return the path of the report."""
+    """Write results.csv, scores.csv and report.html of a run, and return the path of the report."""
     from ..report.collect import collect
+    from ..report.comparison import write_scores
     from ..report.page import write
     from ..runs.run import PROBE_SECONDS
     from ..search.procedure import write_results
 
     write_results(run)
     summary = collect(run, until=time.monotonic() + PROBE_SECONDS)
+    if summary.choice is not None:
+        write_scores(run.folder, summary.choice)
     return write(summary.require(at_least), run.folder / "report.html")
 
 

@@ -248,12 +248,12 @@ def demo(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Train and evaluate models on embedded smartwatch recordings in two minutes, or continue an interrupted demo."""
+    """Train and evaluate models on embedded EMG recordings in two minutes, or continue an interrupted demo."""
     from ..runs.run import is_run
 
     if is_run(out):
         resume(out)
         return
     # Few epochs need a high learning rate.
-    options = {"time": "85s", "networks": "main", "seeds": 1, "max_epochs": epochs, "lr": 1e-2}
-    _start_or_print({"source": "watch"} | options, out)
+    options = {"time": "110s", "networks": "main", "seeds": 1, "max_epochs": epochs, "lr": 1e-2}
+    _start_or_print({"source": "gestures"} | options, out)

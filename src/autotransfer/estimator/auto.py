@@ -69,6 +69,8 @@ class AutoTransferClassifier(RunEstimator, WindowClassifier):
         Classes in the order of the columns of `predict_proba`.
     n_features_in_, feature_names_in_ : int, array
         Number of channels, and channel names if X has names.
+    scores_ : DataFrame
+        Score of each held-out subject by the delivered model, the baselines and other models, as in scores.csv.
     choice_, results_ : dict, DataFrame
         Contents of choice.json and results.csv.
     best_setting_ : Setting

@@ -54,7 +54,7 @@ class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]
         90 % prediction interval (low, high) of the R² of one more subject.
     held_out_ : array of shape (N,)
         Prediction of each training window by models that were not trained on its subject.
-    n_features_in_, choice_, results_, model_
+    n_features_in_, scores_, choice_, results_, model_
         See `AutoTransferClassifier`.
 
     Examples

@@ -21,6 +21,7 @@ from ..models.loading import load_model
 from ..models.model import Model
 from ..recordings import Recordings, save_npz
 from ..report.collect import collect
+from ..report.comparison import score_table, write_scores
 from ..report.page import import_plotly, write
 from ..runs.choice import Choice, read_choice
 from ..runs.data_facts import column_digests, find_changed_column, fingerprint
@@ -67,11 +68,13 @@ class RunEstimator(WindowEstimator):
                 collect(run), source="arrays given to fit", command=f"{self!r}.fit(X, y, subjects=subjects)"
             )
             if is_kept:
+                write_scores(folder, choice)
                 try:
                     write(self.summary_, folder / "report.html")
                 except Exception as error:  # the fit itself succeeded
                     warnings.warn(f"the report could not be drawn ({one_line(error)})", stacklevel=3)
             self.results_ = read_results(run)
+            self.scores_ = score_table(choice)
             self._set_attributes(run, choice)
         self.choice_, self.verdict_ = schema.to_values(choice), choice.headline
         metric, expected = choice.task.metric(choice.metric), choice.next_subject

@@ -28,7 +28,7 @@ from .continuous import (
     state_signal,
 )
 from .cutting import Continuous, Cutting, Event, require_rate
-from .embedded import watch
+from .embedded import gestures
 from .filters import Filter
 from .moabb_sets import read_moabb
 from .npz import read_folder, read_npz, save_npz
@@ -65,10 +65,10 @@ class EmbeddedSet(NamedTuple):
 
 
 SETS = {
-    "watch": EmbeddedSet(
-        watch,
-        "smartwatch motion: 10 subjects, 7 shoulder exercises, 6 axes at 50 Hz, windows of 4 s",
-        "comes with seglearn",
+    "gestures": EmbeddedSet(
+        gestures,
+        "forearm EMG: 10 subjects, 8 wrist gestures, 8 channels at 200 Hz, windows of 1 s",
+        "comes with autotransfer; a sample of github.com/aljazfrancic/myo-readings-dataset (MIT license)",
     ),
     "synthetic": EmbeddedSet(
         synthetic,

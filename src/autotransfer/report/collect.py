@@ -6,15 +6,19 @@ import math
 import time
 import warnings
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
 from ..errors import UserError
 from ..runs.choice import read_choice
-from ..runs.database import FINISHED, Entry
+from ..runs.data_facts import Data
+from ..runs.database import FINISHED, Entry, RunDatabase
+from ..runs.options import RunOptions
 from ..runs.results import finished_fits
-from ..runs.run import Run
+from ..runs.run import Run, check_is_run
 from ..runs.study import repeat_command
 from ..settings import Setting
 from ..training.latent import encode_states
@@ -59,6 +63,21 @@ def collect(run: Run, *, weights: bool = True, until: float = math.inf) -> Summa
     if choice is None or not weights or not complete:
         return summary
     return replace(summary, leakage=_probe_networks(run, summary.networks, reported, until))
+
+
+def read_summary(folder: Path) -> Summary:
+    """Return options, data and result of a run without its fits. Recordings and encoders are not needed."""
+    check_is_run(folder)
+    with closing(RunDatabase(folder / "run.sqlite", read_only=True)) as database:
+        options, data = database.require_fact("options", RunOptions), database.require_fact("data", Data)
+        counts, started = database.counts(), database.load_fact("started", str) or ""
+        versions = database.fit_versions()
+    return Summary(
+        name=data.name, source=options.source, command=repeat_command(folder), seconds=math.nan, started=started,
+        jobs_done=sum(counts.get(status, 0) for status in FINISHED), jobs_total=sum(counts.values()),
+        device=options.device, versions=versions, options=options, data=data,
+        choice=read_choice(folder) if (folder / "choice.json").exists() else None,
+    )  # fmt: skip
 
 
 def _probe_networks(

@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from ..censoring import CENSORS
+from ..csv_tables import csv_text
+from ..files import write_atomically
 from ..runs.choice import Choice
 from ..tasks.classification import BALANCED_ACCURACY
 from .summary import Summary
@@ -60,6 +64,21 @@ def list_models(choice: Choice) -> list[ScoredModel]:
         name, scores = choice.paper_network.name, test_scores["paper_network"]
         rows.append(ScoredModel("none", choice.paper_network_label, name, scores))
     return _with_scores(rows)
+
+
+def score_table(choice: Choice) -> pd.DataFrame:
+    """Return the table of scores.csv, with a row for each model and held-out subject."""
+    metric = choice.metric
+    rows = [
+        [row.label, "baseline" if row.is_baseline else "delivered" if row.key == DELIVERED else "other", *item, metric]
+        for row in list_models(choice)
+        for item in row.scores.items()
+    ]
+    return pd.DataFrame(rows, columns=["model", "role", "subject", "score", "metric"])
+
+
+def write_scores(folder: Path, choice: Choice) -> None:
+    write_atomically(folder / "scores.csv", csv_text(score_table(choice)))
 
 
 def list_methods(summary: Summary) -> list[ScoredModel]:

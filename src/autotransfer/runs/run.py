@@ -39,7 +39,8 @@ from .preparation import Preparation, check_encoder
 from .study import NAME, study_text
 
 PROBE_SECONDS = 15.0  # time limit of a report for measuring leakage; remaining folds are skipped
-RESERVED_NAMES = ("results.csv", "report.html", "model")  # files of a run, which must not exist when it starts
+# Files of a run, which must not exist when it starts.
+RESERVED_NAMES = ("results.csv", "scores.csv", "report.html", "model")
 
 Tell = Callable[[str], None]  # prints one line for the user
 Scores = dict[str, float]
