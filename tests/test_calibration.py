@@ -299,6 +299,8 @@ def person(path: Path, **changes: Any) -> Path:
 
 def test_the_command(run: Path, tmp_path: Path) -> None:
     data, out = person(tmp_path / "ann.npz", subject=np.full(6, "ann")), tmp_path / "ann"
+    model = load_model(run / "model")
+    with_card(model, calibrates_with=[1, 2]).save(run / "model")  # whether or not labels raised its held-out scores
     result = call("calibrate", run, data, "--out", out)
     assert (result.code, result.err) == (0, "")
     assert f"calibrated model: {out / 'model'}" in result.out

@@ -22,6 +22,7 @@ from autotransfer.search import online_adaptation, replay
 from autotransfer.search.labels import SHARES, SHARPNESS, best_trust, score_trust
 from autotransfer.search.replay import ORDERS, replay_subject
 from autotransfer.settings import Setting
+from autotransfer.training.intervals import lower_bound
 from autotransfer.training.metrics import balanced_accuracy_of
 from tiny import auto_classifier
 
@@ -183,7 +184,7 @@ def test_misleading_labels_count_less() -> None:
 def test_the_bound_of_a_mean_is_that_of_a_t_test() -> None:
     values = np.random.default_rng(0).normal(0.3, 1, (9, 4))
     expected = stats.ttest_1samp(values, 0, alternative="greater").confidence_interval(0.84).low
-    np.testing.assert_allclose(online_adaptation.lower_bound(values), expected)
+    np.testing.assert_allclose(lower_bound(values), expected)
 
 
 def test_a_method_stays_until_another_is_clearly_better() -> None:
@@ -207,7 +208,7 @@ def test_orders_are_tested_together_and_none_may_lose() -> None:
     """In each order another subject gains nothing, so that no single order is clear."""
     gains = np.where(np.eye(4), -0.06, 0.06)
     people = [followed({(SECOND, order): gain for order, gain in zip(ORDERS, own, strict=True)}) for own in gains]
-    assert all(online_adaptation.lower_bound(gains) < 0)
+    assert all(lower_bound(gains) < 0)
     assert chosen(people) == SECOND
     *most, last = ORDERS
     clear = {(SECOND, order): 0.3 for order in most}

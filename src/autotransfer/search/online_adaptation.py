@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 from torch import Tensor
 
 from ..models.adaptation import CLASS_MEANS, NO_ADAPTATION, Adaptation
@@ -23,11 +22,9 @@ from ..models.model import Model
 from ..models.online import softmax
 from ..tasks import Metric
 from ..training.centering import CENTERING_RULES
+from ..training.intervals import MIN_SUBJECTS, ROUNDING, is_helpful
 from .labels import window_score
 
-MIN_SUBJECTS = 2  # number of subjects that the selection of a method requires
-LEVEL = 0.84  # confidence level of lower bounds, about one standard error
-ROUNDING = 1e-9  # rounding error of a mean of scores
 RULES = {
     rule.name: rule
     for class_means in (False, True)
@@ -114,14 +111,6 @@ def select_without_each(scores: AdaptationScores, select: Callable[[AdaptationSc
     return [select(scores.without(subject)) for subject in range(scores.n_subjects)]
 
 
-def is_helpful(gains: Floats) -> bool:
-    """Return whether the mean of the gains of held-out subjects (S,) exceeds one standard error.
-
-    The gains must be those of choices that were made without the subject.
-    """
-    return len(gains) >= MIN_SUBJECTS and float(lower_bound(gains)) > ROUNDING
-
-
 def best_method(scores: AdaptationScores, methods: Sequence[str] | None = None) -> str:
     """Return the best method for these subjects. methods: compared in this order; default: all methods."""
     best = NO_ADAPTATION
@@ -156,9 +145,3 @@ def best_transductive_rule(scores: AdaptationScores) -> str:
 def _largest(value: Callable[[str], float], scores: AdaptationScores) -> str:
     """Return the rule with the largest value; the first one if there are no subjects."""
     return max(RULES, key=value) if scores.n_subjects else next(iter(RULES))
-
-
-def lower_bound(values: Floats) -> Floats:
-    """Return the lower bound at LEVEL of the mean over subjects (S, ...) -> (...)."""
-    error = values.std(0, ddof=1) / np.sqrt(len(values))
-    return np.asarray(values.mean(0) - stdtrit(len(values) - 1, LEVEL) * error)

@@ -27,6 +27,7 @@ from ..settings import Setting
 from ..tasks import Metric
 from ..tasks.classification import BALANCED_ACCURACY, METRICS
 from ..training.centering import CenteringRule
+from ..training.intervals import is_helpful
 from .evaluation import Predictions
 from .labels import (
     SHARES,
@@ -48,7 +49,6 @@ from .online_adaptation import (
     best_rule,
     best_transductive_rule,
     delivered_method,
-    is_helpful,
     score_methods,
     score_rules,
     select_without_each,

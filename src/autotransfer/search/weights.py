@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
 
+from ..training.intervals import is_helpful
+
 Floats = NDArray[np.float64]
 LogProbs = NDArray[np.floating]
 SHRINKAGE = 0.01  # λ, in units of the log-loss
@@ -53,19 +55,27 @@ def shrunk_sharpness(log_p: Sequence[LogProbs], y: Sequence[NDArray[np.int64]]) 
     """Return the inverse temperature for a new subject, from log-probabilities (n, C) and classes (n,) of each subject.
 
     The logarithm m of the common inverse temperature of n subjects is shrunk to m · max(0, 1 − s² / (n m²)) (James and
-    Stein), where s² is the variance over subjects of one Newton step from m to the optimum of a subject.
+    Stein), where s² is the variance over subjects of one Newton step from m to the optimum of a subject. The result is
+    1 unless the common inverse temperature of the other subjects lowers the log-loss of subjects.
     """
     n, weights = len(y), [balanced_sample_weight(classes) for classes in y]
     common = sharpness(np.concatenate(log_p), np.concatenate(y), np.concatenate(weights) / n)
-    gradients, curvatures = [], []
+    gradients, curvatures, gains = [], [], []
     for logits, classes, sample_weight in zip(log_p, y, weights, strict=True):
-        p = np.exp(combine_log_probs(np.array([common]), logits[None]))
+        log_probs = combine_log_probs(np.array([common]), logits[None])
+        p, rows = np.exp(log_probs), np.arange(len(classes))
+        gains.append(sample_weight @ (log_probs - combine_log_probs(np.ones(1), logits[None]))[rows, classes])
         mean = (p * logits).sum(1)
-        gradients.append(common * (sample_weight * (mean - logits[np.arange(len(classes)), classes])).sum())
+        gradients.append(common * (sample_weight * (mean - logits[rows, classes])).sum())
         curvatures.append(common**2 * (sample_weight * ((p * logits**2).sum(1) - mean**2)).sum())
     steps = np.array(gradients) / max(np.mean(curvatures), 1e-12)
     variance = (PRIOR_SUBJECTS * SPREAD**2 + ((steps - steps.mean()) ** 2).sum()) / (PRIOR_SUBJECTS + n - 1)
     m = float(np.log(common))
+    # Without a subject, m changes by its step / (n − 1). Near m its loss is quadratic.
+    change = steps / max(n - 1, 1)
+    loss_increase = np.array(gradients) * change + 0.5 * np.array(curvatures) * change**2
+    if not is_helpful(np.array(gains) - loss_increase):
+        return 1.0
     return float(np.exp(m * max(0.0, 1 - variance / max(n * m**2, 1e-12))))
 
 

@@ -6,11 +6,16 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit, ndtr, stdtrit  # scipy.stats takes a second to import
 
 from ..errors import UserError
 from ..words import score
+
+Floats = NDArray[np.float64]
+LEVEL = 0.84  # confidence level of lower bounds, about one standard error
+ROUNDING = 1e-9  # rounding error of a mean of scores
+MIN_SUBJECTS = 2  # number of subjects that a standard error requires
 
 UNLIMITED = (-math.inf, math.inf)  # limits of differences
 MIN_SUBJECTS_TO_TEST = 6  # with 5 subjects the smallest two-sided p of a signed-rank test is 2/2⁵ = 0.0625
@@ -109,3 +114,17 @@ def check_at_least(value: float | None, lowest: float = 0.0, highest: float = 1.
             f"at_least is {value:g}; give a score between {lowest:g} and {highest:g}, such as "
             f"{max(lowest, highest - 0.3):g}"
         )
+
+
+def is_helpful(gains: Floats) -> bool:
+    """Return whether the mean of the gains of held-out subjects (S,) exceeds one standard error.
+
+    The gains must be those of choices that were made without the subject.
+    """
+    return len(gains) >= MIN_SUBJECTS and float(lower_bound(gains)) > ROUNDING
+
+
+def lower_bound(values: Floats) -> Floats:
+    """Return the lower bound at LEVEL of the mean over subjects (S, ...) -> (...)."""
+    error = values.std(0, ddof=1) / np.sqrt(len(values))
+    return np.asarray(values.mean(0) - stdtrit(len(values) - 1, LEVEL) * error)
