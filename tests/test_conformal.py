@@ -18,6 +18,7 @@ from autotransfer.training.conformal import (
     Thresholds,
     coverage_curves,
     decide_classes,
+    find_guaranteed_thresholds,
     find_thresholds,
     make_sets,
     unanswered_value,
@@ -60,6 +61,30 @@ def test_the_cautious_threshold_is_the_formula() -> None:
             if (1 + sum(F[k, largest(others[k], u)] for k in range(K))) / (K + 1) >= level - 1e-9:
                 best = largest(list(range(K)), u)
         assert find_thresholds(F, np.array([level]))[0] == best
+
+
+def test_the_guaranteed_threshold_is_that_of_conformal_risk_control() -> None:
+    y, p = several(np.random.default_rng(1), 14, 1.0, n=12)
+    _, F = coverage_curves(y, p)
+    K, T = F.shape
+    for level in (0.5, 0.8, 0.9, 0.99):
+        fitting = [t for t in range(T) if (1 + sum(1 - F[k, t] for k in range(K))) / (K + 1) <= 1 - level + 1e-9]
+        assert find_guaranteed_thresholds(F, np.array([level]))[0] == max(fitting, default=0)
+
+
+def test_the_guarantee_holds_if_a_few_subjects_are_hard() -> None:
+    """12 % of the subjects cannot be decoded."""
+    draw, usual, guaranteed, size = np.random.default_rng(0), [], [], []
+    for _ in range(300):
+        y, p = zip(*(drawn(draw, 0.0, noise=6.0 if draw.random() < 0.12 else 0.2) for _ in range(11)), strict=True)
+        thresholds = Thresholds.fit(y[:-1], p[:-1])
+        assert thresholds is not None
+        for shares, is_guaranteed in ((usual, False), (guaranteed, True)):
+            sets = make_sets(p[-1], thresholds.set_threshold(0.9, is_guaranteed=is_guaranteed))
+            shares.append(sets[np.arange(60), y[-1]].mean())
+        size.append(sets.mean())
+    assert np.mean(guaranteed) > max(0.9, np.mean(usual))
+    assert np.mean(size) < 1, "sets are not all classes"
 
 
 @pytest.mark.parametrize(
@@ -152,7 +177,9 @@ def test_every_entry_point_gives_the_same_sets_and_predictions(run: Path) -> Non
     assert own is not None
     assert own.n_subjects == 5
     p = model.predict_proba(X)
-    own = Thresholds(5, [0.4] * 99, np.linspace(p.max(1).min(), p.max(1).max(), 99).tolist())  # some are answered
+    own = Thresholds(
+        5, [0.4] * 99, [0.3] * 99, np.linspace(p.max(1).min(), p.max(1).max(), 99).tolist()
+    )  # some are answered
     model.card = replace(model.card, thresholds=own)
     sets, answers = model.predict_set(X, coverage=0.9), model.predict(X, abstain=0.3)
     assert (sets == make_sets(p, own.set_threshold(0.9))).all()

@@ -226,3 +226,22 @@ def test_harm_is_the_share_of_subjects_that_lose() -> None:
     )  # fmt: skip
     assert played.harm == (0.25, 4)
     assert played.harm_by_labels == {"1": (0.0, 4)}
+
+
+@pytest.mark.slow
+def test_noise_enables_nothing(tmp_path: Path) -> None:
+    """Labels are permuted within subjects; at most one of 20 runs may enable adaptation or calibration."""
+    enabled = []
+    for seed in range(20):
+        rec = at.synthetic(n_subjects=8, windows_per_class=15, n_channels=4, n_times=32, seed=seed)
+        draw, y, subject = np.random.default_rng(seed), rec.y.numpy().copy(), rec.subject.numpy()
+        for one in np.unique(subject):
+            y[subject == one] = draw.permutation(y[subject == one])
+        folder = tmp_path / str(seed)
+        options = {"networks": "none", "kinds": "linear"}
+        auto = at.AutoTransferClassifier(time="none", sfreq=32, run_folder=folder, options=options)
+        auto.fit(rec.X.numpy(), y, subjects=subject)
+        found = read_choice(folder).replay
+        assert found is not None
+        enabled += [seed] * bool(found.calibrates_with or found.session_method != "none" or found.transductive_rule)
+    assert len(enabled) <= 1

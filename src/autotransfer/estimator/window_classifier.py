@@ -154,10 +154,12 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         predicted: Array = decide_classes(self.predict_proba(X, subjects, adapt=adapt), self.classes_, threshold)
         return predicted
 
-    def predict_set(self, X: object, coverage: float = 0.9, subjects: object = None) -> NDArray[np.bool_]:
+    def predict_set(
+        self, X: object, coverage: float = 0.9, subjects: object = None, *, coverage_guarantee: bool = False
+    ) -> NDArray[np.bool_]:
         """Return whether each class is in the prediction set of each window (N, classes); see `Model.predict_set`."""
         check_is_fitted(self)
-        threshold = least_probability(self.model_.card.thresholds, coverage)
+        threshold = least_probability(self.model_.card.thresholds, coverage, is_guaranteed=coverage_guarantee)
         return make_sets(self.predict_proba(X, subjects), threshold)
 
     @property

@@ -285,14 +285,17 @@ class Model:
         )
         return predicted
 
-    def predict_set(self, X: object, coverage: float = 0.9, subjects: object = None) -> NDArray[np.bool_]:
+    def predict_set(
+        self, X: object, coverage: float = 0.9, subjects: object = None, *, coverage_guarantee: bool = False
+    ) -> NDArray[np.bool_]:
         """Return whether each class is in the prediction set of each window: booleans (N, classes).
 
         A set holds the true class of a new subject's window with about the probability `coverage`, in the mean over
-        subjects. It always holds the likeliest class.
+        subjects. With `coverage_guarantee`, the probability is at least `coverage` for any distribution of subjects,
+        and sets are larger. A set always holds the likeliest class.
         """
         self._check_predicts_classes()
-        least = least_probability(self.card.thresholds, coverage)
+        least = least_probability(self.card.thresholds, coverage, is_guaranteed=coverage_guarantee)
         return make_sets(self.predict_proba(X, subjects), least)
 
     def predict_interval(self, X: object, coverage: float = 0.9, subjects: object = None) -> Floats:

@@ -43,22 +43,25 @@ class Thresholds:
 
     n_subjects: number of held-out subjects to which the thresholds were fitted
     sets: (99,) smallest probability of a class in a set, for coverages of 0.01 … 0.99; 1: the likeliest class alone
+    guaranteed_sets: (99,) the same with a guarantee for any distribution of subjects (see `find_guaranteed_thresholds`)
     confidences: (99,) quantiles of the confidence, 0.01 … 0.99, in the mean over subjects
     """
 
     n_subjects: int
     sets: list[float]
+    guaranteed_sets: list[float]
     confidences: list[float]
 
     def __post_init__(self) -> None:
         has_enough_subjects = type(self.n_subjects) is int and self.n_subjects >= MIN_SUBJECTS
-        if not (has_enough_subjects and _is_monotone(self.sets, -1) and _is_monotone(self.confidences, 1)):
+        has_sets = _is_monotone(self.sets, -1) and _is_monotone(self.guaranteed_sets, -1)
+        if not (has_enough_subjects and has_sets and _is_monotone(self.confidences, 1)):
             raise UserError("the thresholds of the model are damaged; train the model again")
 
-    def set_threshold(self, coverage: float) -> float:
+    def set_threshold(self, coverage: float, *, is_guaranteed: bool = False) -> float:
         """Return the threshold for a coverage, rounded up to a stored coverage; 0 (all classes) above 0.99."""
         index = int(np.ceil(100 * check_share("coverage", coverage) - 1e-6)) - 1
-        return self.sets[index] if index < N_LEVELS else 0.0
+        return (self.guaranteed_sets if is_guaranteed else self.sets)[index] if index < N_LEVELS else 0.0
 
     def confidence_needed(self, abstain: float) -> float:
         """Return the confidence below which a share `abstain` of windows lies, by linear interpolation."""
@@ -73,7 +76,8 @@ class Thresholds:
         thresholds, covered = coverage_curves(y, probability)
         levels = np.arange(1, N_LEVELS + 1) / 100
         sets, confidences = thresholds[find_thresholds(covered, levels)], confidence_threshold(probability, levels)
-        return cls(len(y), [_round_down(t) for t in sets], [_round_down(t) for t in confidences])
+        guaranteed = thresholds[find_guaranteed_thresholds(covered, levels)]
+        return cls(len(y), *([_round_down(t) for t in values] for values in (sets, guaranteed, confidences)))
 
 
 def _round_down(value: float) -> float:
@@ -143,6 +147,17 @@ def find_thresholds(covered: Floats, levels: Floats) -> NDArray[np.int64]:
     return np.where(last_index < 0, 0, np.searchsorted(total, u[np.maximum(last_index, 0)], "right") - 1)
 
 
+def find_guaranteed_thresholds(covered: Floats, levels: Floats) -> NDArray[np.int64]:
+    """Return indices of the thresholds t (L,) of conformal risk control (Angelopoulos et al. 2024) over subjects.
+
+    t is the largest threshold with (1 + Σ_k (1 − F_k(t))) / (K + 1) ≤ 1 − coverage. The mean coverage of a new subject
+    is then at least the requested one if subjects are exchangeable, whatever their distribution. Sets are larger: with
+    fewer than 1 / (1 − coverage) − 1 subjects, they have all classes.
+    """
+    risk = (1 + (1 - covered).sum(0)) / (1 + len(covered))  # (T,), increasing
+    return np.maximum(np.searchsorted(risk, 1 - levels + ROUNDING, "right") - 1, 0)
+
+
 def confidence_threshold(probability: Sequence[Floats], shares: Floats) -> Floats:
     """Return confidences (L,) below which shares (L,) of windows lie, with equal weights of subjects (n_k, C)."""
     confidence = np.concatenate([p.max(1) for p in probability])
@@ -164,9 +179,9 @@ def unanswered_value(classes: Sequence[Any]) -> Any:
     return value
 
 
-def least_probability(thresholds: Thresholds | None, coverage: float) -> float:
+def least_probability(thresholds: Thresholds | None, coverage: float, *, is_guaranteed: bool = False) -> float:
     """Return the smallest probability of a class in a set; raise UserError if the model has no thresholds."""
-    return require_thresholds(thresholds).set_threshold(coverage)
+    return require_thresholds(thresholds).set_threshold(coverage, is_guaranteed=is_guaranteed)
 
 
 def least_confidence(thresholds: Thresholds | None, abstain: float | None) -> float | None:
