@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -17,7 +16,7 @@ from ..words import count, shorten
 from .copies import find_near_copies, find_shared_samples, fingerprint_windows
 from .labels import encode, without_unlabeled
 from .raw import Array, Label, Raw
-from .signal import channel_names
+from .signal import channel_names, simplify_name
 from .statistics import Ints, find_extremes, signal_statistics
 from .windows import as_window_array
 
@@ -29,6 +28,7 @@ HELD_OUT = 2  # subjects that a fold holds out
 MAX_CLIPPED = 0.05  # share of samples at the end of a device's range; it is lower for all of 428 subjects of 21 sets
 FLAT = 0.5  # share of windows in which a channel is constant
 SAME = 0.5  # two subjects count as one recording if at least this share of windows has samples of the other
+HYPHENS = re.compile("[-\u2010-\u2015]")
 CLEAN = "or run with --clean"
 LOST = "if this value marks lost samples, write NaN in its place and run with --clean"
 UNKNOWN_RATE = (
@@ -92,21 +92,13 @@ def _name_concerns(study: Study) -> Iterator[str]:
         spellings: dict[str, list[Label]] = {}
         for name in names:
             if isinstance(name, str):
-                spellings.setdefault(_simplify(name), []).append(name)
+                spellings.setdefault(simplify_name(HYPHENS.sub("_", name)), []).append(name)
         similar = [" and ".join(map(shown, group)) for group in spellings.values() if len(group) > 1]
         if similar:
             yield (
                 f"names of {what} differ only in case, blanks, hyphens or invisible characters: "
                 f"{shorten('; '.join(similar), 200)}; if they are the same, give them one name"
             )
-
-
-def _simplify(name: str) -> str:
-    """Return a name in lower case without invisible characters and separators; separators between numbers stay."""
-    text = unicodedata.normalize("NFKC", name).casefold()
-    marks = {"Pd": "-", "Pc": "-", "Zs": "-", "Cc": "-", "Cf": ""}
-    text = "".join(marks.get(unicodedata.category(letter), letter) for letter in text)
-    return re.sub(r"(?<=[^\W\d])-+|-+(?=[^\W\d])|-+$", "", text)
 
 
 def _class_concerns(study: Study) -> Iterator[str]:

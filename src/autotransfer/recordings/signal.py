@@ -19,7 +19,6 @@ from .filters import Filter, parse_filter
 from .labels import as_list, check_distinct
 from .raw import Raw
 
-BLANK = re.compile(r"[\s_]+|\.+$")  # in which spellings of a name may differ; A'1 and A1 are two electrodes
 TOLERANCE = 1e-3  # relative difference of equal rates: devices state a nominal rate
 MOST_NAMES = 8  # channels in a message
 
@@ -140,13 +139,24 @@ class Signal:
 def find_channels(names: Sequence[str], wanted: Sequence[str]) -> tuple[list[int], list[str]]:
     """Return the indices of the wanted channels among names, and the wanted channels that are missing.
 
-    Names may differ in case, blanks and final dots (Fc5., FC5) if they stay distinct.
+    Names may differ in spelling (see `simplify_name`) if they stay distinct.
     """
-    plain, plain_wanted = ([BLANK.sub("", name.casefold()) for name in group] for group in (names, wanted))
+    plain, plain_wanted = ([simplify_name(name) for name in group] for group in (names, wanted))
     if len({*plain}) < len(plain) or len({*plain_wanted}) < len(plain_wanted) or "" in (*plain, *plain_wanted):
         plain, plain_wanted = list(names), list(wanted)
     missing = [name for name, key in zip(wanted, plain_wanted, strict=True) if key not in plain]
     return [plain.index(key) for key in plain_wanted if key in plain], missing
+
+
+def simplify_name(name: str) -> str:
+    """Return a name in lower case without blanks, underscores, invisible characters and final dots: fc5 for Fc_5.
+
+    Blanks between two numbers stay, because R1_11 and R11_1 are two channels. So do signs, as in A'1 and A1.
+    """
+    text = unicodedata.normalize("NFKC", name).casefold()
+    marks = {"Pc": "_", "Zs": "_", "Cc": "_", "Cf": ""}
+    text = "".join(marks.get(unicodedata.category(letter), letter) for letter in text).rstrip("_.")
+    return re.sub(r"(?<=[^\W\d_])_+|_+(?=[^\W\d_])", "", text)
 
 
 def default_names(n_channels: int) -> tuple[str, ...]:
