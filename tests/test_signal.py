@@ -124,6 +124,13 @@ def test_files_with_another_or_an_unknown_filter_or_unit_are_refused(
     assert_one_line(call(*COMMANDS[command](folder, data, tmp_path / "out")), 2, case.split()[-1])
 
 
+def test_a_recording_at_another_rate_is_refused_before_it_is_cut(folder: Path, tmp_path: Path) -> None:
+    lines = ["time,C3,Cz,C4", *(f"{n / 66:.6f},{n % 3},{n % 5},{n % 7}" for n in range(64))]  # shorter than a second
+    (tmp_path / "ann.csv").write_text("\n".join(lines))
+    for command in COMMANDS.values():
+        assert_one_line(call(*command(folder, tmp_path / "ann.csv", tmp_path / "out")), 2, "sampled at 66 Hz")
+
+
 def test_the_user_or_the_file_settles_the_filter(folder: Path, recordings: at.Recordings, tmp_path: Path) -> None:
     data = data_file(tmp_path / "ann.npz", recordings)
     stated = data_file(tmp_path / "told.npz", recordings, filter=BAND.to_dict())

@@ -162,13 +162,16 @@ def _load(
     return recordings
 
 
-def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:
-    """Read a source of `load` without validation; labels may be missing."""
+def read(source: str | os.PathLike[str], cutting: Cutting | None = None, expected_rate: float | None = None) -> Raw:
+    """Read a source of `load` without validation; labels may be missing.
+
+    expected_rate: rate of a model in Hz; continuous recordings of another rate are refused before they are cut.
+    """
     if not isinstance(source, (str, os.PathLike)):
         raise UserError(f"cannot load {shown(source)}; give a path or the name of an embedded set: {_list_names(SETS)}")
     text, cutting = os.fspath(source), cutting or Cutting()
     if _has_format(text, cutting):
-        return read_files(find_files(text, cutting), cutting)
+        return read_files(find_files(text, cutting), cutting, expected_rate)
     check_uncut(text, cutting)
     raw = _read_windows(text)
     state_signal(raw, cutting, text)
