@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import UserError, check_choice, check_positive, check_types, shown
-from .filters import CausalFilter, Filter, parse_filter
+from .filters import CausalFilter, Filter, combine, parse_filter
 from .raw import LARGEST, Array, Label, Raw
 
 HOW_TO_MAP = "give names of events and their classes, such as --events T1=left,T2=right (events={'T1': 'left', ...})"
@@ -138,15 +138,15 @@ def _parse_text(text: str) -> dict[str, str]:
 
 def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None = None) -> Raw:
     """Return the windows of one recording, with the classes of events, or else `label`, as y."""
-    band = cutting.filter or Filter()
-    stated = recording.filter if cutting.filter is None else replace(band, is_causal=bool(band))
+    asked = replace(cutting.filter, is_causal=True) if cutting.filter else None
+    band, stated = combine(recording.filter, asked)
     about = {name: getattr(recording, name) for name in ("channels", "sfreq", "unit", "sources", "notes")}
     about |= {"filter": stated, "has_gaps": bool(recording.breaks)}
     about |= {"events": dict(Counter(event.name for event in recording.events)), "name": repr(path.name)}
     if cutting.window is None and label is None and recording.events:  # the user must say which events, and how long
         return Raw(X=np.empty((0, len(recording.channels), 0), np.float32), **about)
     length = _length(recording, cutting, path)
-    if band:
+    if band is not None:
         recording = _filtered(recording, band, path)
     windows = [
         (start, name)

@@ -20,6 +20,8 @@ from .labels import as_list, check_distinct
 from .raw import Raw
 
 TOLERANCE = 1e-3  # relative difference of equal rates: devices state a nominal rate
+# Spellings of units; streams may have powers of ten of a volt.
+UNITS = {"microvolt": "μV", "millivolt": "mV", "volt": "V", "-6": "μV", "-3": "mV", "none": "", "unknown": "", "na": ""}
 MOST_NAMES = 8  # channels in a message
 
 
@@ -74,11 +76,11 @@ class Signal:
         listed = as_list(names, "channels")
         return replace(self, channels=channel_names(listed, len(listed)), filter=None)
 
-    def check(self, data: Signal, *, strict: bool = False, by_position: bool = False) -> Match:
+    def check(self, data: Signal, *, remedy: str | None = None, by_position: bool = False) -> Match:
         """Compare the signals of a model with those of data; raise if the data do not fit.
 
-        strict: whether a filter that only the model states is an error instead of a warning, because the user can state
-        the filter of the data. by_position: whether to ignore names of channels.
+        remedy: how the user can state the filter of the data, so that a filter that only the model states is an error;
+        None: it is a warning. by_position: whether to ignore names of channels.
         """
         indices = self._find_channels(data, by_position=by_position)
         warnings = []
@@ -88,7 +90,7 @@ class Signal:
         check_rate(data.sfreq, self.sfreq)
         if data.sfreq is None and self.sfreq is not None:
             warnings.append(f"the data have no sampling rate; the model expects {self.sfreq:g} Hz")
-        warnings += self._compare_filters(data, strict=strict)
+        warnings += self._compare_filters(data, remedy)
         for what, own, other in (("unit", self.unit, data.unit), ("reference", self.reference, data.reference)):
             if own is not None and other is not None and _simplify(own) != _simplify(other):
                 raise UserError(f"the {what} of the data is {shown(other)}, the model expects {shown(own)}; convert X")
@@ -112,7 +114,7 @@ class Signal:
             )
         return list(range(len(self.channels)))
 
-    def _compare_filters(self, data: Signal, *, strict: bool) -> list[str]:
+    def _compare_filters(self, data: Signal, remedy: str | None) -> list[str]:
         """Return warnings about filters; raise if they differ."""
         own, other = self.filter, data.filter
         if own is not None and other is not None and own.band != other.band:
@@ -122,8 +124,8 @@ class Signal:
             )
         if own and other is None:
             line = f"the model was trained on signals that are {own.describe()}, and the filter of the data is unknown"
-            if strict:
-                raise UserError(f"{line}; state it with --filter or in meta, or filter the data")
+            if remedy is not None:
+                raise UserError(f"{line}; {remedy}")
             return [f"{line}; pass windows with this filter"]
         if other and own is None:
             return [f"the data are {other.describe()}, and the filter of the training recordings is unknown"]
@@ -200,9 +202,16 @@ def agree_on_rate(stored: object, given: object, what: str) -> float | None:
     return wanted if rate is None else rate
 
 
+def common_unit(units: Sequence[str]) -> str | None:
+    """Return the unit that all channels of a stream or a file state; None if there is none."""
+    stated = {_simplify(unit) for unit in units}
+    return next(iter(stated)) or None if len(stated) == 1 else None
+
+
 def _simplify(name: str) -> str:
-    """Return a unit or a reference in one spelling: uV is µV."""
-    return re.sub(r"^u(?=[VA]$)", "μ", unicodedata.normalize("NFKC", name).strip())
+    """Return a unit or a reference in one spelling: uV and microvolts are µV."""
+    text = re.sub(r"^u(?=[VA]$)", "μ", unicodedata.normalize("NFKC", name).strip())
+    return UNITS.get(text.lower().removesuffix("s"), text)
 
 
 def _list_names(names: Sequence[str]) -> str:

@@ -29,7 +29,6 @@ from .continuous import (
 )
 from .cutting import Continuous, Cutting, Event, require_rate
 from .embedded import gestures
-from .filters import Filter
 from .moabb_sets import read_moabb
 from .npz import read_folder, read_npz, save_npz
 from .optional import reading
@@ -256,7 +255,7 @@ def _read_whole(path: Path, labels: Labels, files: Files, cutting: Cutting) -> W
         recording.events = [Event(0.0, float(times[-1]) + 1 / sfreq, labels["class"])]
     return WholeRecording(
         name=path.name, study=files.name, subject=labels["subject"], values=values, times=times,
-        signal=Signal(channels=recording.channels, sfreq=sfreq, filter=Filter(), unit=recording.unit),
+        signal=Signal(channels=recording.channels, sfreq=sfreq, filter=recording.filter, unit=recording.unit),
         events=tuple(sorted(recording.events)),
     )  # fmt: skip
 
