@@ -45,7 +45,7 @@ class Signal:
     sources: dict[str, str] = field(default_factory=dict)  # by property: stated (in a file), measured or user
 
     def __post_init__(self) -> None:
-        check_distinct(list(self.channels), "channels")
+        check_distinct(list(self.channels), "channels", allow_blank=True)
         check_sfreq(self.sfreq)
         parse_filter(self.filter, self.sfreq)
 
@@ -171,7 +171,7 @@ def channel_names(channels: object, n_channels: int) -> tuple[str, ...]:
     names = [str(name) for name in (default_names(n_channels) if channels is None else as_list(channels, "channels"))]
     if len(names) != n_channels:
         raise UserError(f"channels holds {len(names)} names but X has {n_channels} channels; give one name per channel")
-    check_distinct(names, "channels")
+    check_distinct(names, "channels", allow_blank=True)
     return tuple(names)
 
 
