@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
