@@ -124,7 +124,7 @@ def test_channels_that_are_last() -> None:
 def test_units_that_differ_between_subjects(factor: float, told: str) -> None:
     X = np.asarray(raw().X).copy()
     X[2 * PER : 3 * PER] *= factor
-    said(f"the signals of 2 vary by .*a factor of about {told}: .*same unit", X=X)
+    said(f"the windows of 2 vary by .*a factor of about {told}: .*same unit", X=X)
     assert concerns(raw(X=np.asarray(raw().X) * factor)) == [], "any unit is right if it is everybody's"
 
 
