@@ -109,7 +109,7 @@ class Recordings:
                 "use --target continuous (in Python AutoTransferRegressor)"
             )
         subject_codes, subject_names = encode(subject, n_windows, "subject", subjects)
-        _check_enough(class_names, subject_names)
+        check_enough(class_names, subject_names)
         for warning in (warning for warning in warned if warning is not None):
             warnings.warn(warning, stacklevel=2)
         values = {
@@ -246,7 +246,8 @@ class Recordings:
         return f"classes: {', '.join(names[:MOST_CLASSES])}{more}"
 
 
-def _check_enough(classes: tuple[Label, ...], subjects: tuple[Label, ...]) -> None:
+def check_enough(classes: tuple[Label, ...], subjects: tuple[Label, ...]) -> None:
+    """Raise if there are too few classes or subjects for training."""
     if len(subjects) < MIN_SUBJECTS:
         raise UserError(
             f"there {'is' if len(subjects) == 1 else 'are'} {count(len(subjects), 'subject')} "

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from ..words import count, printable, shorten
+from ..errors import UserError
+from ..words import printable, shorten
 from .concerns import UNKNOWN_RATE, Study, find_concerns
-from .container import MIN_SUBJECTS, Recordings, measurement_in
+from .container import Recordings, check_enough, measurement_in
 from .labels import as_list, unlabeled_warning
 from .raw import Raw
 from .signal import Signal
@@ -35,13 +36,12 @@ def summarize(raw: Raw) -> Iterator[str]:
         unlabeled_warning(study.unlabeled, n + study.unlabeled),
     ]
     found = [*(line for line in warned if line), *[UNKNOWN_RATE] * (raw.sfreq is None), *find_concerns(study)]
-    for name, what in (("y", "classes"), ("subject", "subjects")):
-        if getattr(raw, name) is None and not (missing and name == "y"):
-            missing.append(f"no {what} are known; to train, {raw.hints.get(name, f'{name} must give one per window')}")
-    if raw.subject is not None and len(study.subjects) < MIN_SUBJECTS:
-        missing.append(f"{count(len(study.subjects), 'subject')}: training needs at least {MIN_SUBJECTS}")
-    if raw.y is not None and len(study.classes) < 2:
-        missing.append("one class: training needs at least 2")
+    try:
+        if not missing:
+            raw.labeled()
+            check_enough(study.classes, study.subjects)
+    except UserError as error:
+        missing.append(str(error))
     missing += [raw.hints["window"]] if "window" in raw.hints else []
     yield raw.name
     for what, value in _facts(study).items():

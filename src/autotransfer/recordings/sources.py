@@ -222,7 +222,6 @@ class WholeRecording:
     """One continuous recording of one subject."""
 
     name: str
-    study: str  # the file or folder that holds the recording
     subject: str
     values: Array  # (n, channels) float32, NaN in bad stretches
     times: Array  # (n,) s, with gaps where samples are missing
@@ -254,7 +253,7 @@ def _read_whole(path: Path, labels: Labels, files: Files, cutting: Cutting) -> W
     if "class" in labels:  # the file is one event
         recording.events = [Event(0.0, float(times[-1]) + 1 / sfreq, labels["class"])]
     return WholeRecording(
-        name=path.name, study=files.name, subject=labels["subject"], values=values, times=times,
+        name=path.name, subject=labels["subject"], values=values, times=times,
         signal=Signal(channels=recording.channels, sfreq=sfreq, filter=recording.filter, unit=recording.unit),
         events=tuple(sorted(recording.events)),
     )  # fmt: skip
