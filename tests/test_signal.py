@@ -239,6 +239,9 @@ def test_filters_that_files_state_are_kept(tmp_path: Path) -> None:
     raw.filter(5.0, 30.0, verbose="error").save(tmp_path / "bob_raw.fif", verbose="error")
     found = [read(tmp_path / f"{name}_raw.fif", Cutting(window=1.0)).filter for name in ("ann", "bob")]
     assert found == [NOT_FILTERED, BAND]
+    together = read(tmp_path, Cutting(window=1.0))
+    assert together.filter is None
+    assert "filter differs between recordings ('ann_raw.fif' none, 'bob_raw.fif' 5–30 Hz)" in together.notes[0]
 
 
 def test_a_filter_that_a_file_states_is_not_applied_again(folder: Path, tmp_path: Path) -> None:

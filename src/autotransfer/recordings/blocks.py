@@ -25,8 +25,11 @@ def concatenate(blocks: Iterable[Raw], *, name: str, hints: Mapping[str, str] | 
     tables = [part.columns or {} for part in parts]
     common = [column for column in tables[0] if all(column in table for table in tables)]
     about = get_stated(parts[0]) | {"has_gaps": any(part.has_gaps for part in parts) or parts[0].has_gaps}
+    notes = list[str]()
     for field in ("unit", "filter"):
-        if any(getattr(part, field) != about[field] for part in parts):
+        if other := next((part for part in parts if getattr(part, field) != about[field]), None):
+            ways = [f"{part.name} {getattr(part, field) or 'none'}" for part in (parts[0], other)]
+            notes.append(f"the {field} differs between recordings ({', '.join(ways)}), so it counts as unknown")
             about[field] = None
     return Raw(
         y=_join([part.y for part in parts]),
@@ -35,6 +38,7 @@ def concatenate(blocks: Iterable[Raw], *, name: str, hints: Mapping[str, str] | 
         columns=plain_columns({column: [value for table in tables for value in table[column]] for column in common}),
         name=name,
         hints=hints or {},
+        notes=tuple(notes),
         X=_join_windows(parts),
         **about,
     )

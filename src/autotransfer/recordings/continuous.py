@@ -167,7 +167,7 @@ def state_signal(found: Continuous | Raw, cutting: Cutting, what: str) -> None:
             found.filter = given["filter"] = band
         elif band is not None and stated.band != band.band:
             here, wanted = stated.describe(), band.describe()
-            raise UserError(f"{found.name} states that it is {here}, --filter {wanted}; leave one out")
+            raise UserError(f"{found.name} states that it is {here}, and --filter that it is {wanted}; leave one out")
     found.sources = found.sources | {name: "user" for name, value in given.items() if value is not None}
 
 
@@ -190,7 +190,7 @@ def read_files(files: Files, cutting: Cutting, expected_rate: float | None = Non
     n_files = len(files.files)
     is_cut = cutting.window is not None or holds_epochs(files.files[0][0])
     raw.hints = {"y": hint} | ({} if is_cut else {"window": UNCUT})
-    raw.notes = tuple(note if n == n_files else f"{note} ({n} of {n_files} files)" for note, n in notes.items())
+    raw.notes += tuple(note if n == n_files else f"{note} ({n} of {n_files} files)" for note, n in notes.items())
     return raw
 
 
