@@ -155,6 +155,13 @@ def test_streams_of_files_are_filtered_once(folder: Path, recordings: at.Recordi
     assert_one_line(other, 2, "filtered 5–20 Hz")
 
 
+def test_a_session_does_not_replace_the_decisions(folder: Path, recordings: at.Recordings, tmp_path: Path) -> None:
+    data, out = data_file(tmp_path / "ann.npz", recordings, filter=BAND.to_dict()), tmp_path / "ann.csv"
+    result = call("stream", folder, "--source", data, "--out", out, "--session", out)
+    assert_one_line(result, 2, "--out and --session are both")
+    assert not out.exists()
+
+
 def test_arrays_get_one_warning(model: Model, recordings: at.Recordings, recwarn: pytest.WarningsRecorder) -> None:
     X = recordings.X[:12].numpy()
     model.predict(X)

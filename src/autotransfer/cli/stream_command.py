@@ -69,7 +69,8 @@ def stream(
     check_hop(hop)
     encoders = import_encoder(encoder)
     torch.set_num_threads(1)  # more threads would slow down single windows
-    check_outputs(source, folder, session=session_file)
+    decisions = None if out is None or out.startswith("lsl:") or replay is not None else Path(out)
+    check_outputs(source, folder, out=decisions, session=session_file)
     if session_file is not None and session_file.exists():  # --adapt has no effect on a saved session
         session = Session.load(session_file, folder, encoders=encoders)
     else:
