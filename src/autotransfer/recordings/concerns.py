@@ -16,7 +16,7 @@ from ..words import count, shorten
 from .copies import find_near_copies, find_shared_samples, fingerprint_windows
 from .labels import encode, without_unlabeled
 from .raw import Array, Label, Raw
-from .signal import channel_names, simplify_name
+from .signal import channel_names, list_names, simplify_name
 from .statistics import Floats, Ints, find_extremes, signal_statistics
 from .windows import as_window_array
 
@@ -110,12 +110,12 @@ def _class_concerns(study: Study) -> Iterator[str]:
         names = shorten(", ".join(shown(study.classes[k]) for k in rare), 100)
         yield (
             f"{count(len(rare), 'rare class', 'rare classes')} ({names}): at most {HELD_OUT} of {len(subjects)} "
-            f"subjects have such windows ({_list_names(having)}); when they are held out, none is left for training"
+            f"subjects have such windows ({list_names(having)}); when they are held out, none is left for training"
         )
     one_class = [str(subjects[s]) for s in np.flatnonzero((study.counts > 0).sum(1) < 2).tolist()]
     if one_class:
         yield (
-            f"{len(one_class)} of {len(subjects)} subjects have windows of only one class ({_list_names(one_class)}), "
+            f"{len(one_class)} of {len(subjects)} subjects have windows of only one class ({list_names(one_class)}), "
             "so they are used for training, but cannot be scored"
         )
     if share := _confounded(subject, label, np.zeros_like(subject)):
@@ -183,7 +183,7 @@ def _copy_concerns(study: Study) -> Iterator[str]:
         owners = sorted({str(subjects[owner[pair.first]]) for pair in shared})
         yield (
             f"windows of different sessions share samples in {len(owners)} of {len(subjects)} subjects "
-            f"({_list_names(owners)}), so scores of new sessions would be too high; cut windows that do not overlap "
+            f"({list_names(owners)}), so scores of new sessions would be too high; cut windows that do not overlap "
             "between sessions"
         )
 
@@ -194,7 +194,7 @@ def _signal_concerns(study: Study) -> Iterator[str]:
     signals = signal_statistics(X, subject, len(subjects))
     bad = [names[c] for c in np.flatnonzero(signals.not_finite).tolist()]
     if bad:
-        where = f"in {int(signals.not_finite.max())} of {X.shape[0]} windows ({_list_names(bad)})"
+        where = f"in {int(signals.not_finite.max())} of {X.shape[0]} windows ({list_names(bad)})"
         yield f"X has NaN or infinite values {where}: drop or interpolate them, {CLEAN}"
     scales = signals.scales
     middle = float(np.nanmedian(scales)) if np.isfinite(scales).sum() > 1 else math.nan
@@ -225,7 +225,7 @@ def compare_with_training(
     constant = [channels[c] for c in np.flatnonzero(signals.constant.all(0)).tolist()]
     if len(constant) == len(channels):
         return ["every channel is constant in these windows: is the device connected?"]
-    lines = [f"constant in these windows: {_list_names(constant)}; check the electrodes"] if constant else []
+    lines = [f"constant in these windows: {list_names(constant)}; check the electrodes"] if constant else []
     return (
         lines if scale is None else [*lines, *_compare_scales(signals.scales, scale, subjects, "the training windows")]
     )
@@ -242,7 +242,3 @@ def _compare_scales(scales: Floats, usual: float, subjects: tuple[Label, ...], o
             f"the windows{which} vary by {scales[far[0]]:.2g}, {others} by {usual:.2g}, a factor of about "
             f"{factor:,.0f}: convert them to the same unit"
         )
-
-
-def _list_names(names: Sequence[str]) -> str:
-    return shown(", ".join(names), 200)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ..errors import UserError
@@ -12,7 +12,7 @@ from .concerns import UNKNOWN_RATE, Study, find_concerns
 from .container import Recordings, check_enough, measurement_in
 from .labels import as_list, unlabeled_warning
 from .raw import Raw
-from .signal import Signal
+from .signal import Signal, list_names
 from .windows import axes_concern
 
 MOST_SUBJECTS = 40  # rows of the table
@@ -67,7 +67,7 @@ def _facts(study: Study) -> dict[str, str]:
         "windows": f"{n} of {n_times} samples" + (f" ({n_times / sfreq:.3g} s at {sfreq:g} Hz)" if sfreq else ""),
         "sampling rate": f"{sfreq:g} Hz ({signal.sources['sfreq']})" if sfreq else "unknown",
         "filter": "unknown" if signal.filter is None else signal.filter.describe(),
-        "channels": f"{n_channels}: {_list_names(study.channels)}",
+        "channels": f"{n_channels}: {list_names(study.channels, MOST_LETTERS)}",
         "classes": "unknown" if raw.y is None else ", ".join(f"{name} {k}" for name, k in classes),
         "subjects": "unknown" if raw.subject is None else str(len(study.subjects)),
     }
@@ -79,7 +79,7 @@ def _facts(study: Study) -> dict[str, str]:
         low, high = min(sessions), max(sessions)
         facts["sessions"] = f"{low if low == high else f'{low} to {high}'} per subject"
     if raw.columns:
-        facts["other columns"] = _list_names(raw.columns)
+        facts["other columns"] = list_names(raw.columns, MOST_LETTERS)
     return facts
 
 
@@ -93,7 +93,3 @@ def _table(study: Study) -> Iterator[str]:
     yield from table.to_string(col_space=7).splitlines()
     if len(subjects) > MOST_SUBJECTS:
         yield f"… and {len(subjects) - MOST_SUBJECTS} more"
-
-
-def _list_names(names: Iterable[str]) -> str:
-    return printable(shorten(", ".join(map(str, names)), MOST_LETTERS))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -22,7 +22,6 @@ from .raw import Raw
 TOLERANCE = 1e-3  # relative difference of equal rates: devices state a nominal rate
 # Spellings of units; streams may have powers of ten of a volt.
 UNITS = {"microvolt": "μV", "millivolt": "mV", "volt": "V", "-6": "μV", "-3": "mV", "none": "", "unknown": "", "na": ""}
-MOST_NAMES = 8  # channels in a message
 
 
 class Match(NamedTuple):
@@ -86,7 +85,7 @@ class Signal:
         warnings = []
         if self.is_named != data.is_named and not by_position:
             which, names = ("data do", self.channels) if self.is_named else ("model does", data.channels)
-            warnings.append(f"the {which} not name channels; they are assumed to be {_list_names(names)}")
+            warnings.append(f"the {which} not name channels; they are assumed to be {list_names(names)}")
         check_rate(data.sfreq, self.sfreq)
         if data.sfreq is None and self.sfreq is not None:
             warnings.append(f"the data have no sampling rate; the model expects {self.sfreq:g} Hz")
@@ -100,7 +99,7 @@ class Signal:
         """Return the indices of these channels in the data, by name if both name their channels."""
         if data.channels == self.channels:  # as for every window of an online session
             return list(range(len(self.channels)))
-        listed = _list_names(data.channels) if data.is_named else str(len(data.channels))
+        listed = list_names(data.channels) if data.is_named else str(len(data.channels))
         if self.is_named and data.is_named and not by_position:
             indices, missing = find_channels(data.channels, self.channels)
             if missing:
@@ -112,7 +111,7 @@ class Signal:
         if len(data.channels) != len(self.channels):
             raise UserError(
                 f"the model takes {len(self.channels)} channels, the data have {listed}; give the channels of the "
-                f"model, {_list_names(self.channels)}"
+                f"model, {list_names(self.channels)}"
             )
         return list(range(len(self.channels)))
 
@@ -216,5 +215,6 @@ def _simplify(name: str) -> str:
     return UNITS.get(text.lower().removesuffix("s"), text)
 
 
-def _list_names(names: Sequence[str]) -> str:
-    return printable(shorten(", ".join(names[:MOST_NAMES]) + " …" * (len(names) > MOST_NAMES), 200))
+def list_names(names: Iterable[object], limit: int = 200) -> str:
+    """Return names in one printable line of at most `limit` characters."""
+    return printable(shorten(", ".join(map(str, names)), limit))
