@@ -75,23 +75,21 @@ def stream(
         session = Session.load(session_file, folder, encoders=encoders)
     else:
         session = Session(folder, adapt=adapt, encoders=encoders)
-    find_filter = partial(choose_filter, filter, notch or [], session.model.card.signal.filter)
-    options: dict[str, Any] = {"hop": hop, "by_position": by_position}
-    band = find_filter(None)  # raises before a source is opened
+    choose = partial(choose_filter, filter, notch or [], session.model.card.signal.filter)
+    options: dict[str, Any] = {"hop": hop, "filtered": choose(None), "by_position": by_position}
     has_events = (rest, threshold, debounce, refractory) != (None, None, "1/1", 0.0)
-    detector: dict[str, Any] = {"rest": rest, "debounce": debounce, "refractory": refractory}
-    detector["threshold"] = 0.5 if threshold is None else threshold
+    least = 0.5 if threshold is None else threshold
+    detector: dict[str, Any] = {"rest": rest, "threshold": least, "debounce": debounce, "refractory": refractory}
     if replay is not None:
         reading = {"pattern": pattern, "sfreq": sfreq, "sep": sep, "decimal": decimal, "time_column": time_column}
-        _replay(session, replay, events, reading, detector, out, options | {"filtered": band})
+        _replay(session, replay, events, reading, detector, out, options)
     elif source is not None:
-        make_sink = partial(open_sink, out, session.classes_.tolist(), str(folder), events=has_events)
-        used = detector if has_events else None
-        _decode(session, source, sfreq, find_filter, used, make_sink, session_file, seconds, options)
+        sink = partial(open_sink, out, session.classes_.tolist(), str(folder), events=has_events)
+        _decode(session, source, sfreq, choose, detector if has_events else None, sink, session_file, seconds, options)
 
 
 def _decode(
-    session: Session, source: str, sfreq: float | None, find_filter: Callable[[Source], Filter | None],
+    session: Session, source: str, sfreq: float | None, choose: Callable[[Source], Filter | None],
     detector: dict[str, Any] | None, make_sink: Callable[[], Sink], session_file: Path | None, seconds: float | None,
     options: dict[str, Any],
 ) -> None:  # fmt: skip
@@ -103,7 +101,7 @@ def _decode(
     if seconds is not None and not seconds > 0:
         raise UserError(f"--seconds is {seconds:g}; give a positive number")
     with closing(open_source(source, sfreq)) as samples:
-        decoder = Stream(session, samples, filtered=find_filter(samples), tell=print_error, **options)
+        decoder = Stream(session, samples, tell=print_error, **options | {"filtered": choose(samples)})
         if detector is not None:
             debounce = parse_debounce(detector["debounce"], decoder.hop)
             decoder.detector = EventDetector(session.classes_.tolist(), **detector | {"debounce": debounce})
