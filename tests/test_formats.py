@@ -456,7 +456,7 @@ def test_xdf_files_with_markers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("unit", "known"), [("", None), ("none", None), ("microvolts", "μV"), ("uV", "μV"), ("g", "g")]
+    ("unit", "known"), [("", None), ("N/A", None), ("microvolts", "μV"), ("uV", "μV"), ("g", "g")]
 )
 def test_the_unit_of_an_xdf_stream_is_kept(unit: str, known: str | None, tmp_path: Path) -> None:
     pytest.importorskip("pyxdf", reason="needs the lsl extra")

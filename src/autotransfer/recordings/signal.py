@@ -21,7 +21,7 @@ from .raw import Raw
 
 TOLERANCE = 1e-3  # relative difference of equal rates: devices state a nominal rate
 # Spellings of units; streams may have powers of ten of a volt.
-UNITS = {"microvolt": "μV", "millivolt": "mV", "volt": "V", "-6": "μV", "-3": "mV", "none": "", "unknown": "", "na": ""}
+UNITS = {"microvolt": "μV", "millivolt": "mV", "volt": "V", "-6": "μV", "-3": "mV", "0": "V", "none": "", "n/a": ""}
 
 
 class Match(NamedTuple):
