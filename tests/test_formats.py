@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from autotransfer.person.stream.source import open_source
 from autotransfer.recordings import Cutting, Raw, make_absolute, read
 from autotransfer.recordings.cutting import Continuous, Event, cut, parse_events
 from autotransfer.recordings.pattern import compile_pattern
+from autotransfer.recordings.sources import read_whole
 from autotransfer.recordings.timestamps import Clock, measure_rate
 from autotransfer.recordings.xdf import sampling_rate
 
@@ -263,6 +265,17 @@ def edf_file(path: Path, notes: list[tuple[float, float, str]] | None = None) ->
     return path
 
 
+def test_an_edf_file_that_is_cut_short_is_reported(tmp_path: Path) -> None:
+    pytest.importorskip("mne", reason="EDF files are read by MNE")
+    content = edf_file(tmp_path / "ann.edf").read_bytes()
+    assert read(tmp_path / "ann.edf", Cutting(window=1.0)).notes == ()
+    (tmp_path / "ann.edf").write_bytes(content[: len(content) * 2 // 3])
+    (note,) = read(tmp_path / "ann.edf", Cutting(window=1.0)).notes
+    assert re.search(r"'ann.edf' is cut short: it has \d+ of \d+ data records", note)
+    with pytest.warns(UserWarning, match="cut short"):
+        read_whole(str(tmp_path / "ann.edf"))
+
+
 def test_edf_files_with_annotations(tmp_path: Path) -> None:
     for person in PEOPLE:
         edf_file(tmp_path / "study" / f"{person}.edf")
@@ -455,9 +468,7 @@ def test_xdf_files_with_markers(tmp_path: Path) -> None:
     assert firsts(read(packed, asked)) == [100, 300, 500, 700]
 
 
-@pytest.mark.parametrize(
-    ("unit", "known"), [("", None), ("N/A", None), ("microvolts", "μV"), ("uV", "μV"), ("g", "g")]
-)
+@pytest.mark.parametrize(("unit", "known"), [("", None), ("N/A", None), ("microvolts", "μV"), ("uV", "μV"), ("g", "g")])
 def test_the_unit_of_an_xdf_stream_is_kept(unit: str, known: str | None, tmp_path: Path) -> None:
     pytest.importorskip("pyxdf", reason="needs the lsl extra")
     path = xdf_file(tmp_path / "ann.xdf", unit=unit)

@@ -173,6 +173,11 @@ def test_arrays_get_one_warning(model: Model, recordings: at.Recordings, recwarn
     assert ["filter of the data is unknown" in str(one.message) for one in recwarn] == [True]
 
 
+def test_decisions_of_a_reader_are_told_before_predictions(model: Model, recordings: at.Recordings) -> None:
+    with pytest.warns(UserWarning, match="the stream states 60 Hz"):
+        model.read(replace(recordings.raw(), notes=("the stream states 60 Hz, but the time stamps show 64 Hz",)))
+
+
 def test_arrays_in_another_unit_are_reported(model: Model, recordings: at.Recordings) -> None:
     with pytest.warns(UserWarning, match="a factor of about 1,000,000"):
         model.predict(1e6 * recordings.X.numpy())

@@ -134,7 +134,9 @@ class Model:
         return validate_windows(X, self.card, signal, strict=strict)
 
     def read(self, raw: Raw) -> Tensor:
-        """Return a reader's windows (N, channels, times), checked strictly."""
+        """Return a reader's windows (N, channels, times), checked strictly; warn of the decisions of the reader."""
+        for note in raw.notes:
+            warnings.warn(note, stacklevel=3)
         signal = Signal.from_raw(replace(raw, X=as_window_array(raw.X)))
         return self.check(raw.X, signal=signal, subject=raw.subject, strict=True)
 

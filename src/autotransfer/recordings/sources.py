@@ -247,6 +247,8 @@ def _read_whole(path: Path, labels: Labels, files: Files, cutting: Cutting) -> W
         n, sfreq = recording.n_times, require_rate(recording.sfreq, path)
         with np.errstate(over="ignore"):  # overflow gives infinite values, which count as lost
             values = np.array(recording.read(0, n).T, dtype=np.float32, order="C")
+    for note in recording.notes:
+        warnings.warn(note, stacklevel=2)
     times = np.arange(n) / sfreq if recording.times is None else np.asarray(recording.times)
     for bad in recording.bad:
         values[(times >= bad.onset) & (times <= bad.onset + bad.duration)] = np.nan
