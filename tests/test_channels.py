@@ -34,6 +34,12 @@ def test_names_that_leave_doubt_must_be_equal() -> None:
     assert find_channels(["+", "-"], ["-", "+"]) == ([1, 0], [])
 
 
+@pytest.mark.parametrize(("name", "other"), [("R1_11", "R11_1"), ("1 23", "12 3"), ("A'1", "A1"), ("1.5", "15")])
+def test_separators_between_numbers_belong_to_the_name(name: str, other: str) -> None:
+    assert find_channels([name], [other]) == ([], [other])
+    assert find_channels([name.lower()], [name.replace(" ", "_")]) == ([0], [])
+
+
 def test_what_is_missing_is_named() -> None:
     with pytest.raises(UserError, match="the model needs the channel 'Cz', and the data have Fc5, Pz, FC6"):
         validated(X[:, :3], NAMED, "Fc5", "Pz", "FC6")

@@ -144,7 +144,7 @@ def recording(subject: str, seconds: int, *events: tuple[float, float, str]) -> 
     for onset, duration, name in events:
         values[int(onset * RATE) : int((onset + duration) * RATE)] = CLASSES.index(name)
     return WholeRecording(
-        name=subject, study="study", subject=subject, values=values, times=np.arange(len(values)) / RATE,
+        name=subject, subject=subject, values=values, times=np.arange(len(values)) / RATE,
         signal=Signal(channels=("a",), sfreq=RATE), events=tuple(Event(*one) for one in events),
     )  # fmt: skip
 

@@ -58,9 +58,11 @@ class Sink:
 
 def streamed(values: np.ndarray, times: np.ndarray, filtered: Filter | None) -> tuple[np.ndarray, Stream]:
     signals = Signal(channels=("a", "b"), sfreq=RATE)
-    card = type("Card", (), {"sfreq": RATE, "channels": ["a", "b"], "n_times": LENGTH, "signal": signals})
+    card = type(
+        "Card", (), {"sfreq": RATE, "channels": ["a", "b"], "n_times": LENGTH, "signal": signals, "scale": None}
+    )
     session: Any = Kept(card)
-    own = WholeRecording(name="ann", study="s", subject="ann", values=values, times=times, signal=signals, events=())
+    own = WholeRecording(name="ann", subject="ann", values=values, times=times, signal=signals, events=())
     stream = Stream(session, RecordingSource(own), hop=0.1, filtered=filtered)
     stream.run(Sink())
     return np.stack(session.windows), stream

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,12 @@ import torch
 
 import autotransfer as at
 from autotransfer.errors import UserError
+from autotransfer.person.stream.lsl import LslSource
 from autotransfer.person.stream.source import open_source
 from autotransfer.recordings import Cutting, Raw, make_absolute, read
 from autotransfer.recordings.cutting import Continuous, Event, cut, parse_events
 from autotransfer.recordings.pattern import compile_pattern
+from autotransfer.recordings.sources import read_whole
 from autotransfer.recordings.timestamps import Clock, measure_rate
 from autotransfer.recordings.xdf import sampling_rate
 
@@ -262,6 +265,17 @@ def edf_file(path: Path, notes: list[tuple[float, float, str]] | None = None) ->
     return path
 
 
+def test_an_edf_file_that_is_cut_short_is_reported(tmp_path: Path) -> None:
+    pytest.importorskip("mne", reason="EDF files are read by MNE")
+    content = edf_file(tmp_path / "ann.edf").read_bytes()
+    assert read(tmp_path / "ann.edf", Cutting(window=1.0)).notes == ()
+    (tmp_path / "ann.edf").write_bytes(content[: len(content) * 2 // 3])
+    (note,) = read(tmp_path / "ann.edf", Cutting(window=1.0)).notes
+    assert re.search(r"'ann.edf' is cut short: it has \d+ of \d+ data records", note)
+    with pytest.warns(UserWarning, match="cut short"):
+        read_whole(str(tmp_path / "ann.edf"))
+
+
 def test_edf_files_with_annotations(tmp_path: Path) -> None:
     for person in PEOPLE:
         edf_file(tmp_path / "study" / f"{person}.edf")
@@ -403,14 +417,17 @@ def test_the_absolute_source_works_from_anywhere(tmp_path: Path, monkeypatch: py
 # --- XDF -------------------------------------------------------------------------------------------------------------
 
 
-def xdf_file(path: Path, *, streams: int = 1, lost: int = 0, stated: float = SFREQ, opened: Any = open) -> Path:
+def xdf_file(
+    path: Path, *, streams: int = 1, lost: int = 0, stated: float = SFREQ, unit: str = "", opened: Any = open
+) -> Path:
     """Streams of samples and one of markers, as LabRecorder writes them."""
 
     def chunk(tag: int, content: bytes) -> bytes:
         return b"\x04" + struct.pack("<I", len(content) + 2) + struct.pack("<H", tag) + content
 
     def head(own: int, name: str, channels: int, rate: float, kind: str) -> bytes:
-        labels = "".join(f"<channel><label>emg{n}</label></channel>" for n in range(channels))
+        units = f"<unit>{unit}</unit>" * bool(unit)
+        labels = "".join(f"<channel><label>emg{n}</label>{units}</channel>" for n in range(channels))
         text = (
             f"<?xml version='1.0'?><info><name>{name}</name><type>EMG</type><channel_count>{channels}</channel_count>"
             f"<nominal_srate>{rate}</nominal_srate><channel_format>{kind}</channel_format>"
@@ -449,6 +466,24 @@ def test_xdf_files_with_markers(tmp_path: Path) -> None:
     assert at.load(tmp_path / "study", window=1.0, events="T1=left,T2=right").subjects == PEOPLE
     packed = xdf_file(tmp_path / "ann.xdf.gz", opened=gzip.open)
     assert firsts(read(packed, asked)) == [100, 300, 500, 700]
+
+
+@pytest.mark.parametrize(("unit", "known"), [("", None), ("N/A", None), ("microvolts", "μV"), ("uV", "μV"), ("g", "g")])
+def test_the_unit_of_an_xdf_stream_is_kept(unit: str, known: str | None, tmp_path: Path) -> None:
+    pytest.importorskip("pyxdf", reason="needs the lsl extra")
+    path = xdf_file(tmp_path / "ann.xdf", unit=unit)
+    assert read(path, Cutting(window=1.0)).unit == open_source(str(path)).signal.unit == known
+
+
+def test_the_unit_of_an_lsl_stream_is_kept() -> None:
+    lsl = pytest.importorskip("mne_lsl.lsl", reason="needs the lsl extra")
+    source = object.__new__(LslSource)
+    info, units = lsl.StreamInfo("ann", "EEG", 2, SFREQ, "float32", "ann"), []
+    for stated in (None, "microvolts", [-6, -6], ["V", "none"]):
+        if stated is not None:
+            info.set_channel_units(stated)
+        units.append(source._signal(info).unit)
+    assert units == [None, "μV", "μV", None]
 
 
 def test_xdf_files_of_several_streams_and_with_holes(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_a_class_that_training_subjects_lack() -> None:
 def test_subjects_with_one_class() -> None:
     y = np.asarray(raw().y).copy()
     y[:PER] = 0
-    said("1 of 6 subjects have windows of only one class .*'0'.* cannot be scored", y=y)
+    said(r"1 of 6 subjects have windows of only one class \(0\), .* cannot be scored", y=y)
 
 
 def test_a_subject_per_window(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_channels_that_are_last() -> None:
 def test_units_that_differ_between_subjects(factor: float, told: str) -> None:
     X = np.asarray(raw().X).copy()
     X[2 * PER : 3 * PER] *= factor
-    said(f"the signals of 2 vary by .*a factor of about {told}: .*same unit", X=X)
+    said(f"the windows of 2 vary by .*a factor of about {told}: .*same unit", X=X)
     assert concerns(raw(X=np.asarray(raw().X) * factor)) == [], "any unit is right if it is everybody's"
 
 
@@ -136,7 +136,7 @@ def test_channels_that_never_change_and_lost_values() -> None:
     said("channel 'b' of 0 .the worst of 6 in 6 subjects. is constant in 100%", X=X)
     X = np.asarray(raw().X).copy()
     X[7, 2, 3] = np.nan
-    said("NaN or infinite values in 1 of 144 windows .*'c'", X=X)
+    said(r"NaN or infinite values in 1 of 144 windows \(c\)", X=X)
 
 
 def test_a_rate_that_is_unknown(tmp_path: Path) -> None:

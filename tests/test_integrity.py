@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -135,12 +136,22 @@ def test_weights_of_another_type_are_converted(folder: Path) -> None:
     [
         ({"classes": ["rest", "fist", "rest"]}, "classes of the model"),
         ({"classes": ["rest", [1], "fist"]}, "classes of the model"),
+        ({"classes": ["rest", " ", "fist"]}, "classes of the model"),
+        ({"classes": ["rest", "rest ", "fist"]}, "classes of the model"),
+        ({"classes": ["1", 1, "fist"]}, "classes of the model"),
+        ({"classes": ["rest", math.nan, "fist"]}, "classes of the model"),
         ({"signal": {"channels": ["a", "b", "a"]}}, "channels"),
     ],
 )
 def test_classes_and_channels_are_distinct(folder: Path, values: Card, what: str) -> None:
     rewrite(folder, lambda card: card | values)
     with pytest.raises(UserError, match=f"{what} hold"):
+        load_model(folder)
+
+
+def test_weights_that_are_all_zero_are_refused(folder: Path) -> None:
+    rewrite(folder, lambda card: card | {"weights": [0.0] * len(card["weights"])})
+    with pytest.raises(UserError, match=r"weights \[0.0"):
         load_model(folder)
 
 

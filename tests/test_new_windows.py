@@ -37,7 +37,7 @@ def test_another_unit_is_reported_with_its_subject() -> None:
 def test_constant_channels_are_reported() -> None:
     dead = X.copy()
     dead[:, 1] = 3.0
-    assert compare_with_training(dead, NAMES, 1.0) == ["constant in these windows: 'C4'; check the electrodes"]
+    assert compare_with_training(dead, NAMES, 1.0) == ["constant in these windows: C4; check the electrodes"]
     assert compare_with_training(0 * X, NAMES, 1.0) == [
         "every channel is constant in these windows: is the device connected?"
     ]

@@ -20,6 +20,7 @@ import pytest
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.person.stream.cutter import Cutter, Gap
+from autotransfer.person.stream.sink import open_sink
 from autotransfer.person.stream.source import Chunk, open_source
 from autotransfer.recordings.filters import CausalFilter
 from autotransfer.recordings.timestamps import GapDetector
@@ -51,6 +52,18 @@ def table(path: Path) -> pd.DataFrame:
 
 def probabilities(found: pd.DataFrame) -> np.ndarray:
     return found[["p_left", "p_right"]].to_numpy()
+
+
+def test_a_full_disk_leaves_no_empty_file(run: Path, tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource", reason="Windows has no limits of processes")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            open_sink(str(tmp_path / "out.csv"), ["left", "right"], "run")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not (tmp_path / "out.csv").exists()
 
 
 # which samples are missing

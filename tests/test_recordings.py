@@ -279,3 +279,14 @@ def test_classes_that_are_no_numbers_or_text_are_refused(classes: list[object]) 
     X, y, who = np.ones((12, 2, 8)), [classes[k % 2] for k in range(12)], np.repeat(np.arange(3), 4)
     with pytest.raises(UserError, match="give them a number or text"):
         at.Recordings(X, y, who)
+
+
+@pytest.mark.parametrize("labels", [("1", 1), ("a", ""), ("a", float("nan"))])
+def test_labels_that_files_cannot_tell_apart_are_refused(labels: tuple[object, object]) -> None:
+    made = at.synthetic(4)
+    names = (*labels, "c", "d")
+    subject = [names[index] for index in made.subject.tolist()]
+    with pytest.raises(UserError, match="subject"):
+        at.Recordings(made.X, made.y, subject)
+    with pytest.raises(UserError, match="the names for y"):
+        at.Recordings(made.X, made.y, made.subject, classes=labels)

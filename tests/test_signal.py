@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from autotransfer.errors import UserError
 from autotransfer.models.model import Model
 from autotransfer.models.saving import write_model
 from autotransfer.recordings import Cutting, read, read_npz, save_npz
-from autotransfer.recordings.filters import Filter
+from autotransfer.recordings.filters import Filter, combine
 from autotransfer.recordings.signal import Signal
 from autotransfer.runs.data_facts import fingerprint
 from faults import assert_one_line, call
@@ -66,7 +67,7 @@ def test_equal_or_unknown_properties_pass() -> None:
     assert replace(SIGNAL, unit="µV").check(replace(SIGNAL, unit="uV")).warnings == []
     assert SIGNAL.check(replace(SIGNAL, unit=None, reference=None)).warnings == []
     with pytest.raises(UserError, match="--filter or in meta"):
-        SIGNAL.check(replace(SIGNAL, filter=None), strict=True)
+        SIGNAL.check(replace(SIGNAL, filter=None), remedy="state it with --filter or in meta")
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +125,13 @@ def test_files_with_another_or_an_unknown_filter_or_unit_are_refused(
     assert_one_line(call(*COMMANDS[command](folder, data, tmp_path / "out")), 2, case.split()[-1])
 
 
+def test_a_recording_at_another_rate_is_refused_before_it_is_cut(folder: Path, tmp_path: Path) -> None:
+    lines = ["time,C3,Cz,C4", *(f"{n / 66:.6f},{n % 3},{n % 5},{n % 7}" for n in range(64))]  # shorter than a second
+    (tmp_path / "ann.csv").write_text("\n".join(lines))
+    for command in COMMANDS.values():
+        assert_one_line(call(*command(folder, tmp_path / "ann.csv", tmp_path / "out")), 2, "sampled at 66 Hz")
+
+
 def test_the_user_or_the_file_settles_the_filter(folder: Path, recordings: at.Recordings, tmp_path: Path) -> None:
     data = data_file(tmp_path / "ann.npz", recordings)
     stated = data_file(tmp_path / "told.npz", recordings, filter=BAND.to_dict())
@@ -138,11 +146,20 @@ def test_streams_of_files_are_filtered_once(folder: Path, recordings: at.Recordi
     unknown = data_file(tmp_path / "unknown.npz", recordings)
     lines = call("stream", folder, "--source", told, "--out", tmp_path / "a.csv").err
     assert "not filtered here" in lines
-    assert "filtered 5–30 Hz" in call("stream", folder, "--source", unknown, "--out", tmp_path / "b.csv").err
-    warned = call("stream", folder, "--source", unknown, "--filter", "none", "--out", tmp_path / "c.csv").err
-    assert "the filter of the data is unknown" in warned
+    here = call("stream", folder, "--source", unknown, "--filter", "5-30", "--out", tmp_path / "b.csv")
+    assert "filtered 5–30 Hz" in here.err
+    for options in ((), ("--filter", "none")):
+        refused = call("stream", folder, "--source", unknown, *options, "--out", tmp_path / "c.csv")
+        assert_one_line(refused, 2, "the filter of the data is unknown; state it in meta")
     other = call("stream", folder, "--source", unknown, "--filter", "5-20", "--out", tmp_path / "d.csv")
     assert_one_line(other, 2, "filtered 5–20 Hz")
+
+
+def test_a_session_does_not_replace_the_decisions(folder: Path, recordings: at.Recordings, tmp_path: Path) -> None:
+    data, out = data_file(tmp_path / "ann.npz", recordings, filter=BAND.to_dict()), tmp_path / "ann.csv"
+    result = call("stream", folder, "--source", data, "--out", out, "--session", out)
+    assert_one_line(result, 2, "--out and --session are both")
+    assert not out.exists()
 
 
 def test_arrays_get_one_warning(model: Model, recordings: at.Recordings, recwarn: pytest.WarningsRecorder) -> None:
@@ -156,9 +173,47 @@ def test_arrays_get_one_warning(model: Model, recordings: at.Recordings, recwarn
     assert ["filter of the data is unknown" in str(one.message) for one in recwarn] == [True]
 
 
+def test_decisions_of_a_reader_are_told_before_predictions(model: Model, recordings: at.Recordings) -> None:
+    with pytest.warns(UserWarning, match="the stream states 60 Hz"):
+        model.read(replace(recordings.raw(), notes=("the stream states 60 Hz, but the time stamps show 64 Hz",)))
+
+
 def test_arrays_in_another_unit_are_reported(model: Model, recordings: at.Recordings) -> None:
     with pytest.warns(UserWarning, match="a factor of about 1,000,000"):
         model.predict(1e6 * recordings.X.numpy())
+
+
+def test_a_subject_in_another_unit_is_reported_among_others(model: Model, recordings: at.Recordings) -> None:
+    X, subjects = recordings.X.numpy().copy(), recordings.subject.numpy()
+    X[subjects == 1] *= 1e-3
+    for predict in (model.predict, model.predict_proba):
+        with pytest.warns(UserWarning, match="the windows of 1 vary by .* a factor of about"):
+            predict(X, subjects)
+
+
+@pytest.mark.parametrize("windows", [3, 16])
+@pytest.mark.parametrize("command", ["predict", "calibrate", "stream"])
+def test_a_file_in_another_unit_is_reported_by_every_command(
+    command: str,
+    windows: int,
+    folder: Path,
+    recordings: at.Recordings,
+    tmp_path: Path,
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    own = np.flatnonzero(recordings.subject.numpy() == 0)[:windows]
+    data = tmp_path / "ann.npz"
+    about = {"channels": SIGNAL.channels, "sfreq": 64.0, "unit": "V", "filter": BAND.to_dict()}  # states volts
+    np.savez(data, X=1e3 * recordings.X[own].numpy(), y=np.arange(windows) % 2, meta=json.dumps(about))
+    words = {
+        "predict": ("predict", folder, data, "--quiet"),
+        "calibrate": ("calibrate", folder, data, "--out", tmp_path / "out"),
+        "stream": ("stream", folder, "--source", data, "--out", tmp_path / "out.csv"),
+    }[command]
+    result = call(*words)
+    assert result.code == 0, result.err
+    told = [result.err, *(str(one.message) for one in recwarn)]
+    assert len(re.findall(r"a factor of about \d[\d,]*: convert", "\n".join(told))) == 1, told
 
 
 def test_a_signal_survives_files(model: Model, folder: Path, recordings: at.Recordings, tmp_path: Path) -> None:
@@ -196,6 +251,32 @@ def test_filters_that_files_state_are_kept(tmp_path: Path) -> None:
     raw.filter(5.0, 30.0, verbose="error").save(tmp_path / "bob_raw.fif", verbose="error")
     found = [read(tmp_path / f"{name}_raw.fif", Cutting(window=1.0)).filter for name in ("ann", "bob")]
     assert found == [NOT_FILTERED, BAND]
+    together = read(tmp_path, Cutting(window=1.0))
+    assert together.filter is None
+    assert "filter differs between recordings ('ann_raw.fif' none, 'bob_raw.fif' 5–30 Hz)" in together.notes[0]
+
+
+def test_a_filter_that_a_file_states_is_not_applied_again(folder: Path, tmp_path: Path) -> None:
+    mne = pytest.importorskip("mne", reason="FIF files are read by MNE")
+    about = mne.create_info(list(SIGNAL.channels), 64.0, "eeg")
+    raw = mne.io.RawArray(1e-5 * np.random.default_rng(0).standard_normal((3, 640)), about, verbose="error")
+    raw.filter(5.0, 30.0, verbose="error").set_annotations(mne.Annotations([2.0], [1.0], ["1"]))
+    raw.save(tmp_path / "ann_raw.fif", verbose="error")
+    plain, again, none = (read(tmp_path / "ann_raw.fif", Cutting(window=1.0, filter=f)) for f in (None, "5-30", "none"))
+    np.testing.assert_array_equal(plain.X, again.X)
+    assert plain.filter == again.filter == none.filter == BAND
+    result = call("stream", folder, "--replay", tmp_path / "ann_raw.fif", "--filter", "auto")
+    assert result.code == 0, result.err
+    other = call("stream", folder, "--replay", tmp_path / "ann_raw.fif", "--filter", "8-30")
+    assert_one_line(other, 2, "filtered 8–30 Hz")
+
+
+def test_filters_are_combined() -> None:
+    device, asked = Filter(0.1, 100.0), Filter(5.0, 45.0, (50.0,), is_causal=True)
+    assert combine(device, asked) == (asked, asked)
+    assert combine(None, asked) == combine(NOT_FILTERED, asked) == (asked, asked)
+    assert combine(device, None) == combine(device, NOT_FILTERED) == (None, device)
+    assert combine(Filter(10.0, 20.0, (60.0,)), asked) == (asked, Filter(10.0, 20.0, (50.0, 60.0)))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -65,7 +65,8 @@ class Recorder:
 
     def __init__(self, n_times: int, sfreq: float | None = RATE) -> None:
         signal = Signal(channels=NAMES, sfreq=sfreq)
-        self.model = SimpleNamespace(card=SimpleNamespace(channels=NAMES, n_times=n_times, sfreq=sfreq, signal=signal))
+        card = SimpleNamespace(channels=NAMES, n_times=n_times, sfreq=sfreq, signal=signal, scale=None)
+        self.model = SimpleNamespace(card=card)
         self.classes_ = np.array(["left", "right"])
         self.windows: list[np.ndarray] = []
 

@@ -132,7 +132,7 @@ def read_for_model(model: Model, data: str, cutting: dict[str, Any]) -> Raw:
             cutting["window"] = card.n_times / card.signal.sfreq
         if cutting["filter"] is None and card.signal.filter and card.signal.filter.is_causal:
             cutting["filter"] = card.signal.filter
-    return read(data, Cutting(**cutting))
+    return read(data, Cutting(**cutting), card.signal.sfreq)
 
 
 def import_encoder(text: str) -> dict[str, Any] | None:

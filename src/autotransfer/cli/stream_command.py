@@ -18,6 +18,8 @@ from .outputs import check_outputs
 if TYPE_CHECKING:
     from ..person.session import Session
     from ..person.stream.sink import Sink
+    from ..person.stream.source import Source
+    from ..recordings.filters import Filter
 
 
 def _event(help: str) -> Any:
@@ -67,27 +69,29 @@ def stream(
     check_hop(hop)
     encoders = import_encoder(encoder)
     torch.set_num_threads(1)  # more threads would slow down single windows
-    check_outputs(source, folder, session=session_file)
+    decisions = None if out is None or out.startswith("lsl:") or replay is not None else Path(out)
+    check_outputs(source, folder, out=decisions, session=session_file)
     if session_file is not None and session_file.exists():  # --adapt has no effect on a saved session
         session = Session.load(session_file, folder, encoders=encoders)
     else:
         session = Session(folder, adapt=adapt, encoders=encoders)
-    signal_filter = choose_filter(filter, notch or [], session.model.card.signal.filter)
-    options: dict[str, Any] = {"hop": hop, "filtered": signal_filter, "by_position": by_position}
+    choose = partial(choose_filter, filter, notch or [], session.model.card.signal.filter)
+    options: dict[str, Any] = {"hop": hop, "filtered": choose(None), "by_position": by_position}
     has_events = (rest, threshold, debounce, refractory) != (None, None, "1/1", 0.0)
-    detector: dict[str, Any] = {"rest": rest, "debounce": debounce, "refractory": refractory}
-    detector["threshold"] = 0.5 if threshold is None else threshold
+    least = 0.5 if threshold is None else threshold
+    detector: dict[str, Any] = {"rest": rest, "threshold": least, "debounce": debounce, "refractory": refractory}
     if replay is not None:
         reading = {"pattern": pattern, "sfreq": sfreq, "sep": sep, "decimal": decimal, "time_column": time_column}
         _replay(session, replay, events, reading, detector, out, options)
     elif source is not None:
-        make_sink = partial(open_sink, out, session.classes_.tolist(), str(folder), events=has_events)
-        _decode(session, source, sfreq, detector if has_events else None, make_sink, session_file, seconds, options)
+        sink = partial(open_sink, out, session.classes_.tolist(), str(folder), events=has_events)
+        _decode(session, source, sfreq, choose, detector if has_events else None, sink, session_file, seconds, options)
 
 
 def _decode(
-    session: Session, source: str, sfreq: float | None, detector: dict[str, Any] | None, make_sink: Callable[[], Sink],
-    session_file: Path | None, seconds: float | None, options: dict[str, Any],
+    session: Session, source: str, sfreq: float | None, choose: Callable[[Source], Filter | None],
+    detector: dict[str, Any] | None, make_sink: Callable[[], Sink], session_file: Path | None, seconds: float | None,
+    options: dict[str, Any],
 ) -> None:  # fmt: skip
     """Decode a source until it ends, detect events if `detector` is given, and save the session to a file."""
     from ..person.events import EventDetector, parse_debounce
@@ -97,7 +101,7 @@ def _decode(
     if seconds is not None and not seconds > 0:
         raise UserError(f"--seconds is {seconds:g}; give a positive number")
     with closing(open_source(source, sfreq)) as samples:
-        decoder = Stream(session, samples, tell=print_error, **options)
+        decoder = Stream(session, samples, tell=print_error, **options | {"filtered": choose(samples)})
         if detector is not None:
             debounce = parse_debounce(detector["debounce"], decoder.hop)
             decoder.detector = EventDetector(session.classes_.tolist(), **detector | {"debounce": debounce})

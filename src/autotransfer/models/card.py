@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .. import schema
 from ..errors import UserError, check_positive, shown
-from ..recordings.labels import check_distinct
+from ..recordings.labels import as_list, check_distinct
 from ..recordings.signal import Signal
 from ..tasks import Task, task_of
 from ..tasks.classification import CLASSIFICATION
@@ -87,7 +87,7 @@ class ModelCard:
         check_positive(self, "n_times", "scale")
         check_trust(self.trust)
         check_weights(self.weights)
-        check_distinct(self.classes, "the classes of the model")
+        check_distinct(as_list(self.classes, "the classes"), "the classes of the model")
         n_weights, n_candidates, n_channels = len(self.weights), len(self.candidates), len(self.signal.channels)
         if not n_weights == n_candidates > 0 or not n_channels:
             counts = f"{n_weights} weights, {n_candidates} candidates and {n_channels} channels"
@@ -95,9 +95,10 @@ class ModelCard:
         if self.online is not None and len(self.online.weights) != len(self.candidate_cards()):
             counts = f"{len(self.online.weights)} weights for {len(self.candidate_cards())} candidates"
             raise UserError(f"the online ensemble has {counts}; restore the model from a copy")
-        if self.task.is_numeric != (not self.classes) or not math.isfinite(self.constant):
-            values = f"target {shown(self.target)}, {len(self.classes)} classes and constant {self.constant}"
-            raise UserError(f"the model has {values}, which do not fit; restore it from a copy")
+        is_valid = math.isfinite(self.constant) and (self.task.is_numeric or any(self.weights))
+        if self.task.is_numeric != (not self.classes) or not is_valid:
+            values = f"target {shown(self.target)}, {len(self.classes)} classes, constant {self.constant} and weights"
+            raise UserError(f"the model has {values} {shown(self.weights)}, which do not fit; restore it from a copy")
 
     @property
     def task(self) -> Task:

@@ -111,8 +111,8 @@ class Model:
         """Return windows (N, channels, times) as a float32 tensor; refuse windows that do not fit the model.
 
         channels: names of the channels of X, by which the model's channels are found; by default X has the model's
-        order. signal: what is known about X. subject: (N,) subject of each window, None for one. strict: see
-        `Signal.check`. Warn if the windows differ from the training windows.
+        order. signal: what is known about X. subject: (N,) subject of each window, None for one. strict: whether an
+        unknown filter is an error. Warn if the windows differ from the training windows.
         """
         windows, lines = self.check_input(X, channels, signal, strict=strict)
         lines += compare_with_training(windows, self.card.signal.channels, self.card.scale, subject)
@@ -134,7 +134,9 @@ class Model:
         return validate_windows(X, self.card, signal, strict=strict)
 
     def read(self, raw: Raw) -> Tensor:
-        """Return a reader's windows (N, channels, times), checked strictly."""
+        """Return a reader's windows (N, channels, times), checked strictly; warn of the decisions of the reader."""
+        for note in raw.notes:
+            warnings.warn(note, stacklevel=3)
         signal = Signal.from_raw(replace(raw, X=as_window_array(raw.X)))
         return self.check(raw.X, signal=signal, subject=raw.subject, strict=True)
 
@@ -244,7 +246,7 @@ class Model:
             Probabilities; the columns are in the order of `classes_`.
         """
         self._check_predicts_classes()
-        windows = self.check(X, channels)
+        windows = self.check(X, channels, subject=subjects)
         return self.predict_checked(windows, encode_subjects(subjects, len(windows)), adapt)
 
     def predict_checked(self, X: Tensor, subject: Tensor | None = None, adapt: str | None = None) -> Floats:
@@ -276,7 +278,7 @@ class Model:
         value `unanswered_`. The other parameters are those of `predict_proba`.
         """
         if self.card.task.is_numeric and abstain is None and adapt is None:
-            windows = self.check(X, channels)
+            windows = self.check(X, channels, subject=subjects)
             return self.predict_checked(windows, encode_subjects(subjects, len(windows)))
         self._check_predicts_classes()
         least = least_confidence(self.card.thresholds, abstain)

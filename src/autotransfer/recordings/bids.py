@@ -71,7 +71,8 @@ def open_bids(path: Path) -> Continuous:
     with quiet(mne):
         raw = mne_bids.read_raw_bids(mne_bids.get_bids_path_from_fname(path, verbose=False), verbose=False)
         is_edf = path.suffix.lower() in (".edf", ".bdf")
-        recording = from_mne(raw, record_onsets=read_annotations(path)[1] if is_edf else NO_RECORDS)
+        _, onsets, notes = read_annotations(path) if is_edf else ((), NO_RECORDS, ())
+        recording = from_mne(raw, record_onsets=onsets, notes=notes)
     if recording.breaks:
         raise UserError(f"{path.name!r} has gaps (EDF+D), in which events.tsv cannot be placed; store it as EDF+C")
     return recording

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import UserError, shown
 from .labels import plain_columns
-from .raw import Array, Label, Raw
+from .raw import Array, Label, Raw, get_stated
 
 
 def concatenate(blocks: Iterable[Raw], *, name: str, hints: Mapping[str, str] | None = None, slack: int = 0) -> Raw:
@@ -24,22 +24,23 @@ def concatenate(blocks: Iterable[Raw], *, name: str, hints: Mapping[str, str] | 
         raise UserError(f"{name!r} holds no recordings")
     tables = [part.columns or {} for part in parts]
     common = [column for column in tables[0] if all(column in table for table in tables)]
-    units, filters = ([getattr(part, name) for part in parts] for name in ("unit", "filter"))
+    about = get_stated(parts[0]) | {"has_gaps": any(part.has_gaps for part in parts) or parts[0].has_gaps}
+    notes = list[str]()
+    for field in ("unit", "filter"):
+        if other := next((part for part in parts if getattr(part, field) != about[field]), None):
+            ways = [f"{part.name} {getattr(part, field) or 'none'}" for part in (parts[0], other)]
+            notes.append(f"the {field} differs between recordings ({', '.join(ways)}), so it counts as unknown")
+            about[field] = None
     return Raw(
         y=_join([part.y for part in parts]),
         subject=_join([part.subject for part in parts]),
         session=_join([part.session for part in parts]),
         columns=plain_columns({column: [value for table in tables for value in table[column]] for column in common}),
-        sfreq=parts[0].sfreq,
-        channels=parts[0].channels,
-        unit=units[0] if all(unit == units[0] for unit in units) else None,
-        filter=filters[0] if all(band == filters[0] for band in filters) else None,
-        reference=parts[0].reference,
-        has_gaps=any(part.has_gaps for part in parts) or parts[0].has_gaps,
-        sources=parts[0].sources,
         name=name,
         hints=hints or {},
+        notes=tuple(notes),
         X=_join_windows(parts),
+        **about,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -17,8 +16,8 @@ from ..words import count, shorten
 from .copies import find_near_copies, find_shared_samples, fingerprint_windows
 from .labels import encode, without_unlabeled
 from .raw import Array, Label, Raw
-from .signal import channel_names
-from .statistics import Ints, find_extremes, signal_statistics
+from .signal import channel_names, list_names, simplify_name
+from .statistics import Floats, Ints, find_extremes, signal_statistics
 from .windows import as_window_array
 
 UNIT_RATIO = 30.0  # ratio of amplitudes in two units; each of 262 subjects is within 3.4 times the median of its set
@@ -29,6 +28,7 @@ HELD_OUT = 2  # subjects that a fold holds out
 MAX_CLIPPED = 0.05  # share of samples at the end of a device's range; it is lower for all of 428 subjects of 21 sets
 FLAT = 0.5  # share of windows in which a channel is constant
 SAME = 0.5  # two subjects count as one recording if at least this share of windows has samples of the other
+HYPHENS = re.compile("[-\u2010-\u2015]")
 CLEAN = "or run with --clean"
 LOST = "if this value marks lost samples, write NaN in its place and run with --clean"
 UNKNOWN_RATE = (
@@ -92,21 +92,13 @@ def _name_concerns(study: Study) -> Iterator[str]:
         spellings: dict[str, list[Label]] = {}
         for name in names:
             if isinstance(name, str):
-                spellings.setdefault(_simplify(name), []).append(name)
+                spellings.setdefault(simplify_name(HYPHENS.sub("_", name)), []).append(name)
         similar = [" and ".join(map(shown, group)) for group in spellings.values() if len(group) > 1]
         if similar:
             yield (
                 f"names of {what} differ only in case, blanks, hyphens or invisible characters: "
                 f"{shorten('; '.join(similar), 200)}; if they are the same, give them one name"
             )
-
-
-def _simplify(name: str) -> str:
-    """Return a name in lower case without invisible characters and separators; separators between numbers stay."""
-    text = unicodedata.normalize("NFKC", name).casefold()
-    marks = {"Pd": "-", "Pc": "-", "Zs": "-", "Cc": "-", "Cf": ""}
-    text = "".join(marks.get(unicodedata.category(letter), letter) for letter in text)
-    return re.sub(r"(?<=[^\W\d])-+|-+(?=[^\W\d])|-+$", "", text)
 
 
 def _class_concerns(study: Study) -> Iterator[str]:
@@ -118,12 +110,12 @@ def _class_concerns(study: Study) -> Iterator[str]:
         names = shorten(", ".join(shown(study.classes[k]) for k in rare), 100)
         yield (
             f"{count(len(rare), 'rare class', 'rare classes')} ({names}): at most {HELD_OUT} of {len(subjects)} "
-            f"subjects have such windows ({_list_names(having)}); when they are held out, none is left for training"
+            f"subjects have such windows ({list_names(having)}); when they are held out, none is left for training"
         )
     one_class = [str(subjects[s]) for s in np.flatnonzero((study.counts > 0).sum(1) < 2).tolist()]
     if one_class:
         yield (
-            f"{len(one_class)} of {len(subjects)} subjects have windows of only one class ({_list_names(one_class)}), "
+            f"{len(one_class)} of {len(subjects)} subjects have windows of only one class ({list_names(one_class)}), "
             "so they are used for training, but cannot be scored"
         )
     if share := _confounded(subject, label, np.zeros_like(subject)):
@@ -171,34 +163,27 @@ def _copy_concerns(study: Study) -> Iterator[str]:
     subject, subjects, session = study.subject, study.subjects, study.raw.session
     fingerprints = fingerprint_windows(study.X)
     between = find_shared_samples(fingerprints, subject)
-    for pair in between[:MOST_PAIRS]:
-        first, second = shown(subjects[pair.first]), shown(subjects[pair.second])
-        if pair.share >= SAME:
-            yield (
-                f"{first} and {second} are one recording: {pair.share:.0%} of the windows of one share samples with "
-                f"the other, so the test subject is in the training data; leave one of them out, {CLEAN}"
-            )
+    pairs = {(pair.first, pair.second): pair for pair in between}
+    near = [pair for pair in find_near_copies(study.X, subject) if pair not in pairs]
+    for both in [*pairs][:MOST_PAIRS] + near:
+        first, second = (shown(subjects[index]) for index in both)
+        if both in near:
+            found = "are probably one recording, rounded, rescaled or with other channels; leave one of them out"
+        elif pairs[both].share >= SAME:
+            share = f"{pairs[both].share:.0%} of the windows of one share samples with the other"
+            found = f"are one recording: {share}; leave one of them out, {CLEAN}"
         else:
-            yield (
-                f"{first} and {second} share samples in {pair.windows} of their windows, so the test subject is partly "
-                "in the training data; find out which subject they belong to"
-            )
-    for near in find_near_copies(study.X, subject):
-        if near not in {(pair.first, pair.second) for pair in between}:
-            first, second = (shown(subjects[index]) for index in near)
-            yield (
-                f"{first} and {second} are probably one recording, rounded, rescaled or with other channels: a test "
-                "subject would be among the training subjects; leave one of them out"
-            )
+            found = f"share samples in {pairs[both].windows} of their windows; find out whose they are"
+        yield f"{first} and {second} {found}, because the test subject would be in the training data"
     if session is None or between:
         return
     groups = _code_sessions(subject, session)
-    if pairs := find_shared_samples(fingerprints, groups, subject):
+    if shared := find_shared_samples(fingerprints, groups, subject):
         owner = dict(zip(groups.tolist(), subject.tolist(), strict=True))
-        owners = sorted({str(subjects[owner[pair.first]]) for pair in pairs})
+        owners = sorted({str(subjects[owner[pair.first]]) for pair in shared})
         yield (
             f"windows of different sessions share samples in {len(owners)} of {len(subjects)} subjects "
-            f"({_list_names(owners)}), so scores of new sessions would be too high; cut windows that do not overlap "
+            f"({list_names(owners)}), so scores of new sessions would be too high; cut windows that do not overlap "
             "between sessions"
         )
 
@@ -209,15 +194,11 @@ def _signal_concerns(study: Study) -> Iterator[str]:
     signals = signal_statistics(X, subject, len(subjects))
     bad = [names[c] for c in np.flatnonzero(signals.not_finite).tolist()]
     if bad:
-        where = f"in {int(signals.not_finite.max())} of {X.shape[0]} windows ({_list_names(bad)})"
+        where = f"in {int(signals.not_finite.max())} of {X.shape[0]} windows ({list_names(bad)})"
         yield f"X has NaN or infinite values {where}: drop or interpolate them, {CLEAN}"
     scales = signals.scales
     middle = float(np.nanmedian(scales)) if np.isfinite(scales).sum() > 1 else math.nan
-    for s in np.flatnonzero((scales > UNIT_RATIO * middle) | (scales * UNIT_RATIO < middle)).tolist():
-        yield (
-            f"the signals of {shown(subjects[s])} vary by {scales[s]:.2g}, the others by {middle:.2g}, a factor of "
-            f"about {write_factor(scales[s] / middle)}: convert all to the same unit"
-        )
+    yield from _compare_scales(scales, middle, subjects, "the others")
     clipped, isolated, values = find_extremes(X, subject, signals)
     for share, least, what in (
         (isolated, 0.0, f"is {{1:g}} in {{0:.2%}} of the samples, far from all other values; {LOST}"),
@@ -244,26 +225,20 @@ def compare_with_training(
     constant = [channels[c] for c in np.flatnonzero(signals.constant.all(0)).tolist()]
     if len(constant) == len(channels):
         return ["every channel is constant in these windows: is the device connected?"]
-    lines = [f"constant in these windows: {_list_names(constant)}; check the electrodes"] if constant else []
-    if scale is None:
-        return lines
-    ratios = signals.scales / scale  # NaN if all channels are constant
-    far = [(subjects[s], ratio) for s, ratio in enumerate(ratios) if ratio >= UNIT_RATIO or ratio * UNIT_RATIO <= 1]
+    lines = [f"constant in these windows: {list_names(constant)}; check the electrodes"] if constant else []
+    return (
+        lines if scale is None else [*lines, *_compare_scales(signals.scales, scale, subjects, "the training windows")]
+    )
+
+
+def _compare_scales(scales: Floats, usual: float, subjects: tuple[Label, ...], others: str) -> Iterator[str]:
+    """Yield a line about the subjects whose scale (S,) differs so much from the usual one that their unit differs."""
+    far = np.flatnonzero((scales >= UNIT_RATIO * usual) | (scales * UNIT_RATIO <= usual)).tolist()  # no NaN
     if far:
-        first, ratio = far[0]
-        more = f" and {len(far) - 1} more" if len(far) > 1 else ""
-        which = "" if len(far) == len(subjects) else f" of {shown(first)}{more}"
-        lines.append(
-            f"the windows{which} vary by {ratio * scale:.2g}, the training windows by {scale:.2g}, a factor of about "
-            f"{write_factor(ratio)}: convert them to the same unit"
+        ratio, more = scales[far[0]] / usual, f" and {len(far) - 1} more" if len(far) > 1 else ""
+        which = "" if len(far) == len(scales) else f" of {shown(subjects[far[0]])}{more}"
+        factor = float(f"{max(ratio, 1 / ratio):.1g}")  # probably a power of ten
+        yield (
+            f"the windows{which} vary by {scales[far[0]]:.2g}, {others} by {usual:.2g}, a factor of about "
+            f"{factor:,.0f}: convert them to the same unit"
         )
-    return lines
-
-
-def write_factor(ratio: float) -> str:
-    """Write a factor, which is probably a power of ten, with one significant digit."""
-    return f"{float(f'{max(ratio, 1 / ratio):.1g}'):,.0f}"
-
-
-def _list_names(names: Sequence[str]) -> str:
-    return shown(", ".join(names), 200)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch import Tensor
 from ..errors import UserError, shown
 from ..words import count, printable, shorten
 from .labels import Column, encode, encode_columns, encode_session, unlabeled_warning, without_unlabeled
-from .raw import STORED, Label, Raw
+from .raw import STORED, Label, Raw, get_stated
 from .signal import Signal
 from .units import Units
 from .windows import as_window_array, axes_concern, float32_windows
@@ -109,7 +109,7 @@ class Recordings:
                 "use --target continuous (in Python AutoTransferRegressor)"
             )
         subject_codes, subject_names = encode(subject, n_windows, "subject", subjects)
-        _check_enough(class_names, subject_names)
+        check_enough(class_names, subject_names)
         for warning in (warning for warning in warned if warning is not None):
             warnings.warn(warning, stacklevel=2)
         values = {
@@ -155,7 +155,7 @@ class Recordings:
         """Return the windows as a reader returns them, without y if it holds numbers."""
         stored = {name: getattr(self, name) for name in STORED}
         stored |= {} if self.targets is None else {"y": None, "classes": None}
-        return Raw(**stored, **{field.name: getattr(self.signal, field.name) for field in fields(self.signal)})
+        return Raw(**stored, **get_stated(self.signal))
 
     @classmethod
     def from_epochs(
@@ -246,7 +246,8 @@ class Recordings:
         return f"classes: {', '.join(names[:MOST_CLASSES])}{more}"
 
 
-def _check_enough(classes: tuple[Label, ...], subjects: tuple[Label, ...]) -> None:
+def check_enough(classes: tuple[Label, ...], subjects: tuple[Label, ...]) -> None:
+    """Raise if there are too few classes or subjects for training."""
     if len(subjects) < MIN_SUBJECTS:
         raise UserError(
             f"there {'is' if len(subjects) == 1 else 'are'} {count(len(subjects), 'subject')} "

@@ -29,7 +29,7 @@ from .filters import parse_filter
 from .optional import reading
 from .pattern import EXAMPLE, KNOWN, Files, compile_pattern, files_below, match_files, parse_name
 from .raw import Raw
-from .signal import agree_on_rate
+from .signal import agree_on_rate, check_rate
 from .wfdb_records import open_wfdb
 from .xdf import open_xdf
 
@@ -167,7 +167,7 @@ def state_signal(found: Continuous | Raw, cutting: Cutting, what: str) -> None:
             found.filter = given["filter"] = band
         elif band is not None and stated.band != band.band:
             here, wanted = stated.describe(), band.describe()
-            raise UserError(f"{found.name} states that it is {here}, --filter {wanted}; leave one out")
+            raise UserError(f"{found.name} states that it is {here}, and --filter that it is {wanted}; leave one out")
     found.sources = found.sources | {name: "user" for name, value in given.items() if value is not None}
 
 
@@ -180,26 +180,29 @@ def check_uncut(what: str, cutting: Cutting) -> None:
         )
 
 
-def read_files(files: Files, cutting: Cutting) -> Raw:
-    """Return the windows of all files."""
+def read_files(files: Files, cutting: Cutting, expected_rate: float | None = None) -> Raw:
+    """Return the windows of all files; refuse files of another rate than a model expects in Hz."""
     if cutting.events is not None and any("class" in labels for _, labels in files.files):
         raise UserError("both events and {class} in the pattern give the class; give one of them")
     events, notes = Counter[str](), Counter[str]()
-    raw = concatenate(_read_each(files, cutting, events, notes), name=files.name)
+    raw = concatenate(_read_each(files, cutting, expected_rate, events, notes), name=files.name)
     hint = f"{HOW_TO_MAP}; {_list_events(events)}" if events else f"give {{class}} in a pattern, or {HOW_TO_MAP}"
     n_files = len(files.files)
     is_cut = cutting.window is not None or holds_epochs(files.files[0][0])
     raw.hints = {"y": hint} | ({} if is_cut else {"window": UNCUT})
-    raw.notes = tuple(note if n == n_files else f"{note} ({n} of {n_files} files)" for note, n in notes.items())
+    raw.notes += tuple(note if n == n_files else f"{note} ({n} of {n_files} files)" for note, n in notes.items())
     return raw
 
 
-def _read_each(files: Files, cutting: Cutting, events: Counter[str], notes: Counter[str]) -> Iterator[Raw]:
+def _read_each(
+    files: Files, cutting: Cutting, expected_rate: float | None, events: Counter[str], notes: Counter[str]
+) -> Iterator[Raw]:
     """Yield the windows of each file, and count events and notes; files without windows are left out."""
     empty: list[str] = []
     for path, labels in files.files:
         with reading(path):
             found = open_recording(path, files, cutting)
+            check_rate(found.sfreq, expected_rate)
             block = found if isinstance(found, Raw) else cut(found, cutting, path, labels.get("class"))
         events.update(block.events)
         notes.update(block.notes)

@@ -11,6 +11,7 @@ from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from torch import Tensor
@@ -19,7 +20,7 @@ from .chunks import row_chunks
 from .raw import Array
 
 LENGTH = 16  # samples of a stretch; half a window if windows are shorter
-KEPT = 8  # one of this many stretches is kept
+KEPT = 8  # one of this many stretches of a long window is kept
 MIN_CHANGES = 4  # changes of value within a stretch, because resting and lost signals are equal in all subjects
 PRODUCTS = 128  # products of samples that describe a window
 STRONGEST = 16  # windows of a group that are compared
@@ -46,9 +47,8 @@ def find_shared_samples(
     """Return pairs of groups (N,) that share samples, the largest share first; only groups of one `within` (N,)."""
     n = len(group)
     membership = csr_array((np.ones(n, np.int64), (group, np.arange(n))))  # (groups, N)
-    window, other = (
-        fingerprints @ (membership @ fingerprints).T
-    ).nonzero()  # windows, and groups that share a stretch with them
+    shares = fingerprints @ (membership @ fingerprints).T  # (N, groups) number of stretches of a window in a group
+    window, other = shares.nonzero()
     own = group[window]
     is_shared = own != other
     if within is not None:
@@ -67,25 +67,18 @@ def find_shared_samples(
 
 def fingerprint_windows(X: Array | Tensor) -> csr_array:
     """Return which fingerprints (N, K) the windows X (N, C, T) have, as positive integers."""
-    draw = np.random.default_rng(0)
     n_channels, n_times = int(X.shape[1]), int(X.shape[2])
-    length = 1 << (min(LENGTH, max(2, n_times // 2)).bit_length() - 1)
-    odd = draw.integers(1, 2**63, n_channels + 8, dtype=np.uint64) | np.uint64(1)
+    length = min(LENGTH, max(2, n_times // 2))
+    odd = np.random.default_rng(0).integers(1, 2**63, n_channels + length, dtype=np.uint64) | np.uint64(1)
     keys, rows = [], []
-    for part in row_chunks(int(X.shape[0]), 4 * n_channels * n_times):
+    for part in row_chunks(int(X.shape[0]), 8 * n_channels * n_times):
         values = np.ascontiguousarray(np.asarray(X[part], dtype=np.float32)) + np.float32(0)  # -0 becomes 0
-        bits = values.view(np.uint32).astype(np.uint64)
-        prints = np.zeros((len(bits), n_times), np.uint64)
-        for c in range(n_channels):
-            prints += _mix(bits[:, c] * odd[c])
-        varied = prints[:, 1:] != prints[:, :-1]
-        span, step = 1, 0
-        while span < length:
-            prints = prints[:, :-span] + _mix(prints[:, span:] * odd[n_channels + step])
-            span, step = 2 * span, step + 1
-        changes = np.cumsum(np.pad(varied, ((0, 0), (1, 0))), axis=1)  # number of changed values so far
-        has_enough = changes[:, length - 1 :] - changes[:, : prints.shape[1]] >= MIN_CHANGES - 1
-        kept = has_enough & ((prints >> np.uint64(40)) % np.uint64(KEPT) == 0)
+        samples = _mix(values.view(np.uint32) * odd[:n_channels, None]).sum(1)  # (n, T)
+        stretches = sliding_window_view(samples, length, axis=1)  # (n, T - length + 1, length)
+        prints = _mix(stretches @ odd[n_channels:])
+        changes = (stretches[:, :, 1:] != stretches[:, :, :-1]).sum(2)
+        rate = min(KEPT, 1 + prints.shape[1] // LENGTH)  # short windows have few stretches
+        kept = (changes >= MIN_CHANGES - 1) & ((prints >> np.uint64(40)) % np.uint64(rate) == 0)
         where, _ = np.nonzero(kept)
         keys.append(prints[kept])
         rows.append(where + part.start)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import csv
 import io
 import re
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,14 +43,18 @@ LISTING = "list the channels with ?channels=NAME,NAME after the path"
 Floats = NDArray[np.float64]
 
 
-class Table(NamedTuple):
-    """Text of a CSV file, with its separator and decimal mark."""
+@dataclass
+class Table:
+    """Text of a CSV file, and the indices of its columns by their role."""
 
     path: str  # quoted, for messages
     names: list[str]  # of columns
     values: str  # the text below the row of names
     sep: str
     decimal: str
+    channels: list[int] = field(default_factory=list)
+    time: int | None = None
+    label: int | None = None
 
     def find_column(self, name: str, option: str) -> int:
         """Return the index of a column that an option names."""
@@ -62,33 +67,25 @@ class Table(NamedTuple):
         return shown(", ".join(name or "(no name)" for name in names), 200)
 
 
-class Roles(NamedTuple):
-    """Indices of columns by their role."""
-
-    channels: list[int]
-    time: int | None
-    label: int | None
-
-
 def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
     table = _read_table(path, cutting)
-    roles = _find_roles(table, cutting, options)
-    columns = _read_columns(table, roles)
-    values = np.stack([columns[n] for n in roles.channels], axis=1).astype(np.float32)  # (samples, channels)
+    _find_roles(table, cutting, options)
+    columns = _read_columns(table)
+    values = np.stack([columns[n] for n in table.channels], axis=1).astype(np.float32)  # (samples, channels)
     if "channels" not in options:
-        _check_channels(table, roles, columns)
+        _check_channels(table, columns)
     sfreq, clock, unit = cutting.sfreq, None, None
-    if roles.time is not None:
-        stamps = columns[roles.time]
-        check_bursts(stamps, f"the column {shown(table.names[roles.time])} of {table.path}")
-        sfreq, unit = _find_rate(stamps, table.names[roles.time], cutting.sfreq, table.path)
+    if table.time is not None:
+        stamps = columns[table.time]
+        check_bursts(stamps, f"the column {shown(table.names[table.time])} of {table.path}")
+        sfreq, unit = _find_rate(stamps, table.names[table.time], cutting.sfreq, table.path)
         clock = Clock(unit * stamps, sfreq, cutting.window)
         values[clock.untimed] = np.nan
     events = []
-    if roles.label is not None:
+    if table.label is not None:
         step, end = 1 / require_rate(sfreq, path), 0
         times = np.arange(len(values)) * step if clock is None else clock.times
-        for name, rows in groupby(label.strip() for label in columns[roles.label]):
+        for name, rows in groupby(label.strip() for label in columns[table.label]):
             begin, end = end, end + len(list(rows))
             events += [Event(float(times[begin]), float(times[end - 1] - times[begin] + step), name)] if name else []
     breaks = () if clock is None else clock.breaks
@@ -96,13 +93,13 @@ def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
     return Continuous(
         read=lambda start, stop: values[start:stop].T,
         n_times=len(values),
-        channels=tuple(table.names[n] for n in roles.channels),
+        channels=tuple(table.names[n] for n in table.channels),
         sfreq=sfreq,
         sources={} if clock is None else {"sfreq": "measured"},
         events=events,
         times=None if clock is None else clock.times,
         breaks=breaks,
-        notes=(_describe_roles(table, roles, sfreq, unit, cutting), *gaps),
+        notes=(_describe_roles(table, sfreq, unit, cutting), *gaps),
     )
 
 
@@ -112,8 +109,13 @@ def _read_table(path: Path, cutting: Cutting) -> Table:
     begin = next((n for n, line in enumerate(lines) if line.strip() and line.lstrip()[0] not in "#%"), None)
     if begin is None:
         raise UserError(f"{where} is empty")
-    decimal = cutting.decimal or "."
-    sep = cutting.sep or _separator(lines[begin], decimal, where)
+    decimal, sep = cutting.decimal or ".", cutting.sep
+    if sep is None:
+        plain = re.sub(r'"[^"]*"', "", lines[begin])
+        found = [mark for mark in ",;\t" if mark in plain and mark != decimal]
+        if len(found) > 1:
+            raise UserError(f"the first row of {where} has {' and '.join(map(repr, found))}; give the separator, --sep")
+        sep = found[0] if found else ";" if decimal == "," else ","
     reader = csv.reader(lines[begin:], delimiter=sep)
     names = [" ".join(cell.split()) for cell in next(reader)]
     first = begin + reader.line_num
@@ -153,15 +155,6 @@ def _text(path: Path) -> str:
         return data.decode("latin-1")
 
 
-def _separator(line: str, decimal: str, where: str) -> str:
-    """Return the separator: a comma, semicolon or tab in the first row, the only one that occurs there."""
-    plain = re.sub(r'"[^"]*"', "", line)
-    found = [mark for mark in ",;\t" if mark in plain and mark != decimal]
-    if len(found) > 1:
-        raise UserError(f"the first row of {where} has {' and '.join(map(repr, found))}; give the separator, --sep")
-    return found[0] if found else ";" if decimal == "," else ","
-
-
 def _is_number(cell: str) -> bool:
     try:
         float(cell or "nan")
@@ -170,7 +163,8 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _find_roles(table: Table, cutting: Cutting, options: dict[str, str]) -> Roles:
+def _find_roles(table: Table, cutting: Cutting, options: dict[str, str]) -> None:
+    """Find the channels of a table, and its columns of times and labels."""
     names, listed = table.names, options.get("channels", "")
     stated = [table.find_column(name, "?channels=") for name in listed.split(",") if listed]
     free = [n for n, name in enumerate(names) if name and n not in stated]
@@ -182,28 +176,28 @@ def _find_roles(table: Table, cutting: Cutting, options: dict[str, str]) -> Role
     for found, option in ((times, "--time-column NAME"), (labels, "?label=NAME after the path")):
         if len(found) > 1:
             raise UserError(f"{table.path} has the columns {table.list_names(found)}; choose one with {option}")
-    channels = stated or [n for n in free if n not in (*times, *labels, *by_name)]
-    if not channels:
+    table.channels = stated or [n for n in free if n not in (*times, *labels, *by_name)]
+    if not table.channels:
         raise UserError(f"{table.path} has no column of samples; it has {table.list_names()}")
-    return Roles(channels, next(iter(times), None), next(iter(labels), None))
+    table.time, table.label = next(iter(times), None), next(iter(labels), None)
 
 
-def _read_columns(table: Table, roles: Roles) -> dict[int, Any]:
+def _read_columns(table: Table) -> dict[int, Any]:
     """Return the columns that have a role by their index, labels as text (n,) and the others as numbers (n,)."""
     import pandas as pd
 
-    missing: dict[Any, tuple[str, ...]] = {n: MISSING for n in range(len(table.names)) if n != roles.label}
+    missing: dict[Any, tuple[str, ...]] = {n: MISSING for n in range(len(table.names)) if n != table.label}
     frame = pd.read_csv(
         io.StringIO(table.values), sep=table.sep, decimal=table.decimal, header=None, skipinitialspace=True,
-        low_memory=False, keep_default_na=False, dtype={} if roles.label is None else {roles.label: str},
+        low_memory=False, keep_default_na=False, dtype={} if table.label is None else {table.label: str},
         na_values=missing,
     )  # fmt: skip
     columns: dict[Any, Any] = {n: frame[n] for n in frame}
-    if roles.time is not None and not pd.api.types.is_numeric_dtype(columns[roles.time]):
-        dates = pd.to_datetime(columns[roles.time], format="ISO8601", utc=True, errors="coerce")
-        if dates.notna().equals(columns[roles.time].notna()):
-            columns[roles.time] = (dates - dates.min()).dt.total_seconds()
-    for n in roles.channels if roles.time is None else (*roles.channels, roles.time):
+    if table.time is not None and not pd.api.types.is_numeric_dtype(columns[table.time]):
+        dates = pd.to_datetime(columns[table.time], format="ISO8601", utc=True, errors="coerce")
+        if dates.notna().equals(columns[table.time].notna()):
+            columns[table.time] = (dates - dates.min()).dt.total_seconds()
+    for n in table.channels if table.time is None else (*table.channels, table.time):
         values, name = columns[n], table.names[n]
         if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
             cell = next((text for text in values.dropna().astype(str) if not _is_number(text)), values.iloc[0])
@@ -215,10 +209,10 @@ def _read_columns(table: Table, roles: Roles) -> dict[int, Any]:
     return columns
 
 
-def _check_channels(table: Table, roles: Roles, columns: dict[int, Any]) -> None:
+def _check_channels(table: Table, columns: dict[int, Any]) -> None:
     """Refuse columns that are probably clocks, counters or labels."""
-    signals = [n for n in roles.channels if not _is_ramp(columns[n])]
-    for n in roles.channels:
+    signals = [n for n in table.channels if not _is_ramp(columns[n])]
+    for n in table.channels:
         name = shown(table.names[n])
         if signals and n not in signals:
             problem, remedy = "rises evenly, as times and counters do", f"--time-column {name}"
@@ -267,15 +261,15 @@ def _find_rate(stamps: Floats, name: str, sfreq: float | None, where: str) -> tu
     )
 
 
-def _describe_roles(table: Table, roles: Roles, sfreq: float | None, unit: float | None, cutting: Cutting) -> str:
+def _describe_roles(table: Table, sfreq: float | None, unit: float | None, cutting: Cutting) -> str:
     """Return one line that lists the columns of each role."""
-    parts = [f"channels {table.list_names(roles.channels)}"]
-    if roles.time is not None:
+    parts = [f"channels {table.list_names(table.channels)}"]
+    if table.time is not None:
         units = next((known for known, seconds in SECONDS.items() if seconds == unit), "s")
-        parts.append(f"time {table.list_names([roles.time])} in {units}")
-    if roles.label is not None:
-        parts.append(f"labels {table.list_names([roles.label])}")
-    if ignored := [n for n in range(len(table.names)) if n not in (*roles.channels, roles.time, roles.label)]:
+        parts.append(f"time {table.list_names([table.time])} in {units}")
+    if table.label is not None:
+        parts.append(f"labels {table.list_names([table.label])}")
+    if ignored := [n for n in range(len(table.names)) if n not in (*table.channels, table.time, table.label)]:
         parts.append(f"left out {table.list_names(ignored)}")
     source = "" if sfreq is None else " by the time" if cutting.sfreq is None else " by --sfreq"
     return f"columns: {'; '.join(parts)}; rate {'unknown' if sfreq is None else f'{sfreq:g} Hz'}{source}"

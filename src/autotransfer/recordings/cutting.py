@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import UserError, check_choice, check_positive, check_types, shown
-from .filters import CausalFilter, Filter, parse_filter
-from .raw import LARGEST, Array, Label, Raw
+from .filters import CausalFilter, Filter, combine, parse_filter
+from .raw import LARGEST, Array, Label, Raw, Stated, get_stated
 
 HOW_TO_MAP = "give names of events and their classes, such as --events T1=left,T2=right (events={'T1': 'left', ...})"
 MAX_DELAY = 0.501  # samples by which a window may begin later than its event; if it is more, a sample is missing
@@ -30,21 +30,17 @@ class Event(NamedTuple):
     name: str
 
 
-@dataclass(kw_only=True)
-class Continuous:
+@dataclass(eq=False, kw_only=True)
+class Continuous(Stated):
     """One continuous recording, whose samples are read when windows are cut."""
 
     read: Callable[[int, int], Array]  # (start, stop) -> (channels, stop - start)
     n_times: int
-    channels: tuple[str, ...]
-    sfreq: float | None  # Hz
-    unit: str | None = None
     events: list[Event] = field(default_factory=list)
     bad: list[Event] = field(default_factory=list)  # stretches that windows must not overlap
     times: Array | None = None  # (n_times,) s, if samples can be missing between two others
     breaks: tuple[int, ...] = ()  # samples before which others are missing, in order
-    filter: Filter = field(default_factory=Filter)  # that the file states
-    sources: dict[str, str] = field(default_factory=dict)  # of sfreq (see signal.py)
+    filter: Filter = field(default_factory=Filter)
     notes: tuple[str, ...] = ()  # decisions of the reader
 
     def __post_init__(self) -> None:
@@ -138,15 +134,14 @@ def _parse_text(text: str) -> dict[str, str]:
 
 def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None = None) -> Raw:
     """Return the windows of one recording, with the classes of events, or else `label`, as y."""
-    band = cutting.filter or Filter()
-    stated = recording.filter if cutting.filter is None else replace(band, is_causal=bool(band))
-    about = {name: getattr(recording, name) for name in ("channels", "sfreq", "unit", "sources", "notes")}
-    about |= {"filter": stated, "has_gaps": bool(recording.breaks)}
+    asked = replace(cutting.filter, is_causal=True) if cutting.filter else None
+    band, stated = combine(recording.filter, asked)
+    about = get_stated(recording) | {"filter": stated, "has_gaps": bool(recording.breaks), "notes": recording.notes}
     about |= {"events": dict(Counter(event.name for event in recording.events)), "name": repr(path.name)}
     if cutting.window is None and label is None and recording.events:  # the user must say which events, and how long
         return Raw(X=np.empty((0, len(recording.channels), 0), np.float32), **about)
     length = _length(recording, cutting, path)
-    if band:
+    if band is not None:
         recording = _filtered(recording, band, path)
     windows = [
         (start, name)

@@ -31,7 +31,9 @@ def open_with_mne(path: Path, cutting: Cutting, options: dict[str, str]) -> Cont
         return from_mne(raw, *(read_annotations(path) if ending in (".edf", ".bdf") else ()))
 
 
-def from_mne(raw: Any, events: list[Event] | None = None, record_onsets: Onsets = NO_RECORDS) -> Continuous:
+def from_mne(
+    raw: Any, events: list[Event] | None = None, record_onsets: Onsets = NO_RECORDS, notes: tuple[str, ...] = ()
+) -> Continuous:
     """Return the recording of an mne.io.Raw in MNE's units.
 
     `events` replace its annotations. `record_onsets` (records,) are the seconds at which data records begin.
@@ -58,24 +60,31 @@ def from_mne(raw: Any, events: list[Event] | None = None, record_onsets: Onsets 
         bad=[event for event in events if event.name.lower().startswith(BAD)],
         times=times,
         breaks=breaks,
-        notes=(EARLY_EVENTS,) * is_early,
+        notes=notes + (EARLY_EVENTS,) * is_early,
     )
 
 
-def read_annotations(path: Path) -> tuple[list[Event], Onsets]:
-    """Return the annotations of an EDF or BDF file and, if it may have gaps (EDF+D, BDF+D), onsets of its records."""
+def read_annotations(path: Path) -> tuple[list[Event], Onsets, tuple[str, ...]]:
+    """Return the annotations of an EDF or BDF file, and notes about records that are missing at the end.
+
+    If the file may have gaps (EDF+D, BDF+D), also return the onsets of its records.
+    """
     with open(path, "rb") as file:
         header = file.read(256)
         n_signals = int(header[252:256])
         fields = file.read(256 * n_signals)
     labels = [fields[16 * k : 16 * (k + 1)].strip().lower() for k in range(n_signals)]
     notes = [k for k, label in enumerate(labels) if label in (b"edf annotations", b"bdf annotations")]
-    if not notes:
-        return [], NO_RECORDS
     samples = [int(fields[216 * n_signals + 8 * k :][:8]) for k in range(n_signals)]
     starts = [0, *accumulate((2 if header[0:1] == b"0" else 3) * n for n in samples)]  # bytes in a record
     content = np.memmap(path, np.uint8, mode="r", offset=256 * (n_signals + 1))
     records = content[: len(content) // starts[-1] * starts[-1]].reshape(-1, starts[-1])
+    stated = int(header[236:244])  # -1 during recording
+    cut_short = (f"{path.name!r} is cut short: it has {len(records)} of {stated} data records",) * (
+        len(records) < stated
+    )
+    if not notes:
+        return [], NO_RECORDS, cut_short
     events, onsets = list[Event](), list[float]()
     for record in records:
         lists = b"".join(record[starts[k] : starts[k + 1]].tobytes() for k in notes).split(b"\0")
@@ -85,7 +94,7 @@ def read_annotations(path: Path) -> tuple[list[Event], Onsets]:
             texts = [name.decode("utf-8", "replace").strip() for name in names if name]
             events += [Event(float(onset) - onsets[0], float(duration or 0), text) for text in texts]
     has_gaps = header[192:197] in (b"EDF+D", b"BDF+D")
-    return events, np.array(onsets) - onsets[0] if has_gaps else NO_RECORDS
+    return events, np.array(onsets) - onsets[0] if has_gaps else NO_RECORDS, cut_short
 
 
 def _sample_times(onsets: Onsets, n_times: int, sfreq: float) -> tuple[Onsets, tuple[int, ...]]:

@@ -114,6 +114,21 @@ def parse_filter(value: object, sfreq: float | None = None) -> Filter | None:
     return Filter(low, high, tuple(float(hz) for hz in notches), is_filtered and bool(given.get("causal")))
 
 
+def combine(stated: Filter | None, asked: Filter | None) -> tuple[Filter | None, Filter | None]:
+    """Return the filter to apply to signals with a stated filter, None if they have it already, and that of the result.
+
+    A stated filter with a wider band, as of a device, leaves the band of the filter that is applied.
+    """
+    if not asked or (stated is not None and stated.band == asked.band):
+        return None, stated
+    if not stated:
+        return asked, asked
+    low = max(filter(None, (stated.highpass, asked.highpass)), default=None)
+    high = min(filter(None, (stated.lowpass, asked.lowpass)), default=None)
+    both = Filter(low, high, tuple(dict.fromkeys((*asked.notch, *stated.notch))))
+    return asked, asked if both.band == asked.band else both
+
+
 def _parse_text(text: str) -> dict[str, Any]:
     """Parse 5-45, 20- or -40 in Hz and notch:50, in any order with commas between them, or none."""
     parsed: dict[str, Any] = {"notch": []}

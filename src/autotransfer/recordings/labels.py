@@ -84,11 +84,12 @@ def encode(values: object, n_windows: int, what: str, names: object = None) -> t
     labels: values are names, or indices into them. Names that do not occur are dropped.
     """
     labels = as_list(values, what, n_windows)
-    invalid = (n for n, label in enumerate(labels) if not isinstance(label, (str, int, float)) or label != label)
+    invalid = (n for n, label in enumerate(labels) if not isinstance(label, (str, int, float)) or is_empty(label))
     if (first := next(invalid, None)) is not None:
         wrong = shown(labels[first])
         raise UserError(f"{what}[{first}] is {wrong}; drop windows without a label or give them a number or text")
     unique = list(dict.fromkeys(labels))
+    check_distinct(unique, f"the values of {what}")
     if names is None:
         is_mixed = len({isinstance(label, str) for label in unique}) > 1
         ordered = unique if is_mixed else sorted(unique)
@@ -198,14 +199,15 @@ def _order_by_names(unique: list[Label], names: object, what: str) -> tuple[list
     return sorted(unique), tuple(known[int(label)] for label in sorted(unique))
 
 
-def check_distinct(values: list[Label], what: str) -> None:
+def check_distinct(values: list[Label], what: str, *, allow_blank: bool = False) -> None:
+    """Raise unless values are numbers or text that differ, also when they are written as text."""
     known: set[Label] = set()
     for value in values:
-        if not isinstance(value, (str, int, float)):
+        if not isinstance(value, (str, int, float)) or (is_empty(value) and not (allow_blank and value == value)):
             raise UserError(f"{what} hold {shown(value)}; give numbers or text")
-        if value in known:
-            raise UserError(f"{what} hold {shown(value)} twice; make them distinct")
-        known.add(value)
+        if known & {value, str(value)}:
+            raise UserError(f"{what} hold {shown(value)} twice, perhaps as number and as text; make them distinct")
+        known |= {value, str(value)}
 
 
 def without_unlabeled(raw: Raw) -> tuple[Raw, int]:

@@ -39,14 +39,14 @@ HOW_TO_SAVE = "save it with np.savez('recordings.npz', X=X, y=y, subject=subject
 
 
 class Header(NamedTuple):
-    """Shape and type of a stored array."""
+    """Shape, type and number of bytes of a stored array."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    nbytes: int
 
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
+
+OpenArray = Callable[[str], tuple[IO[bytes], int]]  # from the name of an array to its open file, and its size in bytes
 
 
 def read_npz(path: str | os.PathLike[str]) -> Raw:
@@ -58,13 +58,17 @@ def read_npz(path: str | os.PathLike[str]) -> Raw:
         if not zipfile.is_zipfile(path):
             raise UserError(f"{str(path)!r} is not an .npz file, or it is damaged; {HOW_TO_SAVE}")
         archive = zipfile.ZipFile(path)
+
+    def open_member(name: str) -> tuple[IO[bytes], int]:
+        return archive.open(f"{name}.npy"), archive.getinfo(f"{name}.npy").file_size
+
     with archive:
-        headers = _headers(archive.namelist(), lambda name: member_header(archive, name, path), path)
+        headers = _headers(archive.namelist(), open_member, path)
         needed = {name: header.nbytes for name, header in headers.items()}
         if headers["X"].dtype != np.float32 or "scale" in headers:
             needed["X"] += 4 * math.prod(headers["X"].shape)  # the copy as float32
         check_memory(sum(needed.values()), max(needed, key=lambda name: needed[name]), path)
-        return _raw(path, {name: read_member(archive, name, path) for name in headers})
+        return _raw(path, {name: _read_array(open_member, name, path) for name in headers})
 
 
 def read_folder(path: str | os.PathLike[str]) -> Raw:
@@ -72,27 +76,35 @@ def read_folder(path: str | os.PathLike[str]) -> Raw:
     path = Path(path)
     if not os.path.isdir(path):
         raise UserError(f"there is no folder {str(path)!r}; give one that holds X.npy, y.npy and subject.npy")
-    headers = _headers(os.listdir(path), lambda name: npy_header(path / f"{name}.npy"), path)
-    arrays = {name: read_npy(path / f"{name}.npy", mapped=name == "X") for name in headers}
+
+    def open_file(name: str) -> tuple[IO[bytes], int]:
+        file = (path / f"{name}.npy").open("rb")
+        return file, os.fstat(file.fileno()).st_size
+
+    headers = _headers(os.listdir(path), open_file, path)
+    check_memory(sum(header.nbytes for name, header in headers.items() if name != "X"), "the arrays", path)
+    arrays = {name: _read_array(open_file, name, path) for name in headers if name != "X"}
+    with reading(path, "X"):
+        arrays["X"] = np.load(path / "X.npy", mmap_mode="r", allow_pickle=False)
     if os.path.isfile(path / "meta.json"):
         with reading(path, "meta.json"):
             arrays["meta"] = np.array((path / "meta.json").read_text(encoding="utf-8"))
     return _raw(path, arrays)
 
 
-def _headers(files: Iterable[str], read_header: Callable[[str], Header], path: Path) -> dict[str, Header]:
+def _headers(files: Iterable[str], open_array: OpenArray, path: Path) -> dict[str, Header]:
     """Return the headers of all arrays that are read."""
     names = {file.removesuffix(".npy") for file in files if file.endswith(".npy")}
     if "X" not in names:
         raise UserError(f"{str(path)!r} holds no X; {HOW_TO_SAVE}")
-    headers = {name: read_header(name) for name in RESERVED if name in names}
+    headers = {name: _read_header(open_array, name, path) for name in RESERVED if name in names}
     windows = headers["X"].shape
     meta = headers.get("meta")
     if meta is not None and (math.prod(meta.shape) != 1 or meta.dtype.kind not in "US" or meta.nbytes > META_BYTES):
         raise UserError(f"meta of {str(path)!r} is not a short text; store json.dumps({{...}}) in it")
     for name in sorted(filter(is_column_name, names)):
         with suppress(UserError):  # an array that is no column may be damaged
-            header = read_header(name)
+            header = _read_header(open_array, name, path)
             if header.shape == windows[:1] and header.dtype.kind in KINDS:
                 headers[name] = header
     return headers
@@ -176,52 +188,32 @@ def save_npz(path: str | os.PathLike[str], recordings: Recordings) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def member_header(archive: zipfile.ZipFile, name: str, path: Path) -> Header:
-    """Return the header of an array in an .npz, checked against the stored size."""
-    with reading(path, name):
-        info = archive.getinfo(f"{name}.npy")
-        with archive.open(info) as stream:
-            return _header(stream, info.file_size, name, path)
-
-
-def read_member(archive: zipfile.ZipFile, name: str, path: Path) -> Array:
-    """Return an array in an .npz whose header was checked."""
-    with reading(path, name), archive.open(f"{name}.npy") as stream:
+def _read_array(open_array: OpenArray, name: str, path: Path) -> Array:
+    """Return an array whose header was checked."""
+    with reading(path, name), open_array(name)[0] as stream:
         return npy_format.read_array(stream, allow_pickle=False)
 
 
-def read_npy(path: Path, *, mapped: bool = False) -> Array:
-    """Return the array in an .npy file; with `mapped`, values stay in the file until they are used."""
-    if not mapped:
-        check_memory(npy_header(path).nbytes, path.stem, path)
-    with reading(path, path.stem):
-        array: Array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
-        return array
-
-
-def npy_header(path: Path) -> Header:
-    """Return the header of an .npy file, checked against the file's size."""
-    with reading(path, path.stem), path.open("rb") as stream:
-        return _header(stream, os.fstat(stream.fileno()).st_size, path.stem, path)
-
-
-def _header(stream: IO[bytes], size: int, name: str, path: Path) -> Header:
-    """Read a header; refuse pickled objects, and a shape that does not fit the size in bytes."""
-    head = io.BytesIO(stream.read(2**16))
-    version = npy_format.read_magic(head)
-    read = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}.get(version)
-    if read is None:
-        raise ValueError(f"unknown version {version} of the npy format")
-    shape, _, dtype = read(head)
-    if dtype.hasobject:
-        raise UserError(
-            f"{name} of {str(path)!r} holds pickled Python objects, which are never loaded; "
-            f"store numbers or fixed-width strings, such as y.astype(str)"
-        )
-    header = Header(shape, dtype)
-    if dtype.itemsize == 0 or min(shape, default=0) < 0 or head.tell() + header.nbytes != size:
-        raise ValueError(f"the header declares {dtype} of shape {shape}, the file has {size - head.tell()} bytes")
-    return header
+def _read_header(open_array: OpenArray, name: str, path: Path) -> Header:
+    """Return the header of an array; refuse pickled objects, and a shape that does not fit the size of the file."""
+    with reading(path, name):
+        stream, size = open_array(name)
+        with stream:
+            head = io.BytesIO(stream.read(2**16))
+        version = npy_format.read_magic(head)
+        read = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}.get(version)
+        if read is None:
+            raise ValueError(f"unknown version {version} of the npy format")
+        shape, _, dtype = read(head)
+        if dtype.hasobject:
+            raise UserError(
+                f"{name} of {str(path)!r} holds pickled Python objects, which are never loaded; "
+                f"store numbers or fixed-width strings, such as y.astype(str)"
+            )
+        nbytes = math.prod(shape) * dtype.itemsize
+        if dtype.itemsize == 0 or min(shape, default=0) < 0 or head.tell() + nbytes != size:
+            raise ValueError(f"the header declares {dtype} of shape {shape}, the file has {size - head.tell()} bytes")
+        return Header(shape, dtype, nbytes)
 
 
 def check_memory(needed: int, what: str, path: Path, remedy: str = AS_FOLDER) -> None:

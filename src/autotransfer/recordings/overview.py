@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
-from ..words import count, printable, shorten
+from ..errors import UserError
+from ..words import printable, shorten
 from .concerns import UNKNOWN_RATE, Study, find_concerns
-from .container import MIN_SUBJECTS, Recordings, measurement_in
+from .container import Recordings, check_enough, measurement_in
 from .labels import as_list, unlabeled_warning
 from .raw import Raw
-from .signal import Signal
+from .signal import Signal, list_names
 from .windows import axes_concern
 
 MOST_SUBJECTS = 40  # rows of the table
@@ -35,13 +36,12 @@ def summarize(raw: Raw) -> Iterator[str]:
         unlabeled_warning(study.unlabeled, n + study.unlabeled),
     ]
     found = [*(line for line in warned if line), *[UNKNOWN_RATE] * (raw.sfreq is None), *find_concerns(study)]
-    for name, what in (("y", "classes"), ("subject", "subjects")):
-        if getattr(raw, name) is None and not (missing and name == "y"):
-            missing.append(f"no {what} are known; to train, {raw.hints.get(name, f'{name} must give one per window')}")
-    if raw.subject is not None and len(study.subjects) < MIN_SUBJECTS:
-        missing.append(f"{count(len(study.subjects), 'subject')}: training needs at least {MIN_SUBJECTS}")
-    if raw.y is not None and len(study.classes) < 2:
-        missing.append("one class: training needs at least 2")
+    try:
+        if not missing:
+            raw.labeled()
+            check_enough(study.classes, study.subjects)
+    except UserError as error:
+        missing.append(str(error))
     missing += [raw.hints["window"]] if "window" in raw.hints else []
     yield raw.name
     for what, value in _facts(study).items():
@@ -67,7 +67,7 @@ def _facts(study: Study) -> dict[str, str]:
         "windows": f"{n} of {n_times} samples" + (f" ({n_times / sfreq:.3g} s at {sfreq:g} Hz)" if sfreq else ""),
         "sampling rate": f"{sfreq:g} Hz ({signal.sources['sfreq']})" if sfreq else "unknown",
         "filter": "unknown" if signal.filter is None else signal.filter.describe(),
-        "channels": f"{n_channels}: {_list_names(study.channels)}",
+        "channels": f"{n_channels}: {list_names(study.channels, MOST_LETTERS)}",
         "classes": "unknown" if raw.y is None else ", ".join(f"{name} {k}" for name, k in classes),
         "subjects": "unknown" if raw.subject is None else str(len(study.subjects)),
     }
@@ -79,7 +79,7 @@ def _facts(study: Study) -> dict[str, str]:
         low, high = min(sessions), max(sessions)
         facts["sessions"] = f"{low if low == high else f'{low} to {high}'} per subject"
     if raw.columns:
-        facts["other columns"] = _list_names(raw.columns)
+        facts["other columns"] = list_names(raw.columns, MOST_LETTERS)
     return facts
 
 
@@ -93,7 +93,3 @@ def _table(study: Study) -> Iterator[str]:
     yield from table.to_string(col_space=7).splitlines()
     if len(subjects) > MOST_SUBJECTS:
         yield f"… and {len(subjects) - MOST_SUBJECTS} more"
-
-
-def _list_names(names: Iterable[str]) -> str:
-    return printable(shorten(", ".join(map(str, names)), MOST_LETTERS))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,20 @@ SMALLEST_RANGE = 1e-18  # float32 loses squares of smaller values; magnetic fiel
 
 
 @dataclass(eq=False, kw_only=True)
-class Raw:
+class Stated:
+    """What a reader knows about signals, before it is validated as a `Signal`; None means unknown."""
+
+    channels: Any = None
+    sfreq: Any = None  # Hz
+    filter: Any = None  # how the signals were filtered (see filters.py)
+    unit: Any = None  # of the values, such as V
+    reference: Any = None  # such as average
+    has_gaps: bool | None = None  # whether samples are missing in the recordings
+    sources: dict[str, str] = field(default_factory=dict)  # of sfreq and filter (see signal.py)
+
+
+@dataclass(eq=False, kw_only=True)
+class Raw(Stated):
     """Arrays and names as a file holds them. Training needs y and subject, prediction does not."""
 
     X: Any  # (N, channels, times): an array or tensor, perhaps in a file
@@ -25,16 +38,9 @@ class Raw:
     subject: Any = None  # (N,)
     session: Any = None  # (N,)
     columns: Any = None  # name -> (N,): further values of each window
-    sfreq: Any = None  # Hz
-    channels: Any = None
     classes: Any = None  # names that integers in y index
     subjects: Any = None  # names that integers in subject index
     name: str = "recordings"
-    filter: Any = None  # how the signals were filtered (see filters.py)
-    unit: Any = None  # of X, such as V
-    reference: Any = None  # of the signals, such as average
-    has_gaps: bool | None = None  # whether samples are missing in the recordings
-    sources: dict[str, str] = field(default_factory=dict)  # of sfreq and filter (see signal.py)
     hints: Mapping[str, str] = field(default_factory=dict)  # by "y", "subject" or "window": what to do if it is missing
     notes: tuple[str, ...] = ()  # decisions of the reader, such as which columns are no channels
     start: float | None = None  # s, first sample of windows relative to their event
@@ -47,6 +53,11 @@ class Raw:
                 hint = self.hints.get(name, f"{name} must give one label per window")
                 raise UserError(f"{self.name!r} holds no {name}; to train, {hint}")
         return {name: getattr(self, name) for name in STORED}
+
+
+def get_stated(source: object) -> dict[str, Any]:
+    """Return the fields of Stated that a Raw, a Continuous or a Signal has."""
+    return {entry.name: getattr(source, entry.name) for entry in fields(Stated)}
 
 
 # The fields that Recordings have besides `signal`.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -19,9 +19,9 @@ from .filters import Filter, parse_filter
 from .labels import as_list, check_distinct
 from .raw import Raw
 
-BLANK = re.compile(r"[\s_]+|\.+$")  # in which spellings of a name may differ; A'1 and A1 are two electrodes
 TOLERANCE = 1e-3  # relative difference of equal rates: devices state a nominal rate
-MOST_NAMES = 8  # channels in a message
+# Spellings of units; streams may have powers of ten of a volt.
+UNITS = {"microvolt": "μV", "millivolt": "mV", "volt": "V", "-6": "μV", "-3": "mV", "0": "V", "none": "", "n/a": ""}
 
 
 class Match(NamedTuple):
@@ -44,7 +44,7 @@ class Signal:
     sources: dict[str, str] = field(default_factory=dict)  # by property: stated (in a file), measured or user
 
     def __post_init__(self) -> None:
-        check_distinct(list(self.channels), "channels")
+        check_distinct(list(self.channels), "channels", allow_blank=True)
         check_sfreq(self.sfreq)
         parse_filter(self.filter, self.sfreq)
 
@@ -75,21 +75,21 @@ class Signal:
         listed = as_list(names, "channels")
         return replace(self, channels=channel_names(listed, len(listed)), filter=None)
 
-    def check(self, data: Signal, *, strict: bool = False, by_position: bool = False) -> Match:
+    def check(self, data: Signal, *, remedy: str | None = None, by_position: bool = False) -> Match:
         """Compare the signals of a model with those of data; raise if the data do not fit.
 
-        strict: whether a filter that only the model states is an error instead of a warning, because the user can state
-        the filter of the data. by_position: whether to ignore names of channels.
+        remedy: how the user can state the filter of the data, so that a filter that only the model states is an error;
+        None: it is a warning. by_position: whether to ignore names of channels.
         """
         indices = self._find_channels(data, by_position=by_position)
         warnings = []
         if self.is_named != data.is_named and not by_position:
             which, names = ("data do", self.channels) if self.is_named else ("model does", data.channels)
-            warnings.append(f"the {which} not name channels; they are assumed to be {_list_names(names)}")
+            warnings.append(f"the {which} not name channels; they are assumed to be {list_names(names)}")
         check_rate(data.sfreq, self.sfreq)
         if data.sfreq is None and self.sfreq is not None:
             warnings.append(f"the data have no sampling rate; the model expects {self.sfreq:g} Hz")
-        warnings += self._compare_filters(data, strict=strict)
+        warnings += self._compare_filters(data, remedy)
         for what, own, other in (("unit", self.unit, data.unit), ("reference", self.reference, data.reference)):
             if own is not None and other is not None and _simplify(own) != _simplify(other):
                 raise UserError(f"the {what} of the data is {shown(other)}, the model expects {shown(own)}; convert X")
@@ -97,7 +97,9 @@ class Signal:
 
     def _find_channels(self, data: Signal, *, by_position: bool) -> list[int]:
         """Return the indices of these channels in the data, by name if both name their channels."""
-        listed = _list_names(data.channels) if data.is_named else str(len(data.channels))
+        if data.channels == self.channels:  # as for every window of an online session
+            return list(range(len(self.channels)))
+        listed = list_names(data.channels) if data.is_named else str(len(data.channels))
         if self.is_named and data.is_named and not by_position:
             indices, missing = find_channels(data.channels, self.channels)
             if missing:
@@ -109,11 +111,11 @@ class Signal:
         if len(data.channels) != len(self.channels):
             raise UserError(
                 f"the model takes {len(self.channels)} channels, the data have {listed}; give the channels of the "
-                f"model, {_list_names(self.channels)}"
+                f"model, {list_names(self.channels)}"
             )
         return list(range(len(self.channels)))
 
-    def _compare_filters(self, data: Signal, *, strict: bool) -> list[str]:
+    def _compare_filters(self, data: Signal, remedy: str | None) -> list[str]:
         """Return warnings about filters; raise if they differ."""
         own, other = self.filter, data.filter
         if own is not None and other is not None and own.band != other.band:
@@ -123,8 +125,8 @@ class Signal:
             )
         if own and other is None:
             line = f"the model was trained on signals that are {own.describe()}, and the filter of the data is unknown"
-            if strict:
-                raise UserError(f"{line}; state it with --filter or in meta, or filter the data")
+            if remedy is not None:
+                raise UserError(f"{line}; {remedy}")
             return [f"{line}; pass windows with this filter"]
         if other and own is None:
             return [f"the data are {other.describe()}, and the filter of the training recordings is unknown"]
@@ -140,13 +142,24 @@ class Signal:
 def find_channels(names: Sequence[str], wanted: Sequence[str]) -> tuple[list[int], list[str]]:
     """Return the indices of the wanted channels among names, and the wanted channels that are missing.
 
-    Names may differ in case, blanks and final dots (Fc5., FC5) if they stay distinct.
+    Names may differ in spelling (see `simplify_name`) if they stay distinct.
     """
-    plain, plain_wanted = ([BLANK.sub("", name.casefold()) for name in group] for group in (names, wanted))
+    plain, plain_wanted = ([simplify_name(name) for name in group] for group in (names, wanted))
     if len({*plain}) < len(plain) or len({*plain_wanted}) < len(plain_wanted) or "" in (*plain, *plain_wanted):
         plain, plain_wanted = list(names), list(wanted)
     missing = [name for name, key in zip(wanted, plain_wanted, strict=True) if key not in plain]
     return [plain.index(key) for key in plain_wanted if key in plain], missing
+
+
+def simplify_name(name: str) -> str:
+    """Return a name in lower case without blanks, underscores, invisible characters and final dots: fc5 for Fc_5.
+
+    Blanks between two numbers stay, because R1_11 and R11_1 are two channels. So do signs, as in A'1 and A1.
+    """
+    text = unicodedata.normalize("NFKC", name).casefold()
+    marks = {"Pc": "_", "Zs": "_", "Cc": "_", "Cf": ""}
+    text = "".join(marks.get(unicodedata.category(letter), letter) for letter in text).rstrip("_.")
+    return re.sub(r"(?<=[^\W\d_])_+|_+(?=[^\W\d_])", "", text)
 
 
 def default_names(n_channels: int) -> tuple[str, ...]:
@@ -159,7 +172,7 @@ def channel_names(channels: object, n_channels: int) -> tuple[str, ...]:
     names = [str(name) for name in (default_names(n_channels) if channels is None else as_list(channels, "channels"))]
     if len(names) != n_channels:
         raise UserError(f"channels holds {len(names)} names but X has {n_channels} channels; give one name per channel")
-    check_distinct(names, "channels")
+    check_distinct(names, "channels", allow_blank=True)
     return tuple(names)
 
 
@@ -190,10 +203,18 @@ def agree_on_rate(stored: object, given: object, what: str) -> float | None:
     return wanted if rate is None else rate
 
 
+def common_unit(units: Sequence[str]) -> str | None:
+    """Return the unit that all channels of a stream or a file state; None if there is none."""
+    stated = {_simplify(unit) for unit in units}
+    return next(iter(stated)) or None if len(stated) == 1 else None
+
+
 def _simplify(name: str) -> str:
-    """Return a unit or a reference in one spelling: uV is µV."""
-    return re.sub(r"^u(?=[VA]$)", "μ", unicodedata.normalize("NFKC", name).strip())
+    """Return a unit or a reference in one spelling: uV and microvolts are µV."""
+    text = re.sub(r"^u(?=[VA]$)", "μ", unicodedata.normalize("NFKC", name).strip())
+    return UNITS.get(text.lower().removesuffix("s"), text)
 
 
-def _list_names(names: Sequence[str]) -> str:
-    return printable(shorten(", ".join(names[:MOST_NAMES]) + " …" * (len(names) > MOST_NAMES), 200))
+def list_names(names: Iterable[object], limit: int = 200) -> str:
+    """Return names in one printable line of at most `limit` characters."""
+    return printable(shorten(", ".join(map(str, names)), limit))

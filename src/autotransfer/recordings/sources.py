@@ -29,7 +29,6 @@ from .continuous import (
 )
 from .cutting import Continuous, Cutting, Event, require_rate
 from .embedded import gestures
-from .filters import Filter
 from .moabb_sets import read_moabb
 from .npz import read_folder, read_npz, save_npz
 from .optional import reading
@@ -162,13 +161,16 @@ def _load(
     return recordings
 
 
-def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:
-    """Read a source of `load` without validation; labels may be missing."""
+def read(source: str | os.PathLike[str], cutting: Cutting | None = None, expected_rate: float | None = None) -> Raw:
+    """Read a source of `load` without validation; labels may be missing.
+
+    expected_rate: rate of a model in Hz; continuous recordings of another rate are refused before they are cut.
+    """
     if not isinstance(source, (str, os.PathLike)):
         raise UserError(f"cannot load {shown(source)}; give a path or the name of an embedded set: {_list_names(SETS)}")
     text, cutting = os.fspath(source), cutting or Cutting()
     if _has_format(text, cutting):
-        return read_files(find_files(text, cutting), cutting)
+        return read_files(find_files(text, cutting), cutting, expected_rate)
     check_uncut(text, cutting)
     raw = _read_windows(text)
     state_signal(raw, cutting, text)
@@ -220,7 +222,6 @@ class WholeRecording:
     """One continuous recording of one subject."""
 
     name: str
-    study: str  # the file or folder that holds the recording
     subject: str
     values: Array  # (n, channels) float32, NaN in bad stretches
     times: Array  # (n,) s, with gaps where samples are missing
@@ -246,14 +247,16 @@ def _read_whole(path: Path, labels: Labels, files: Files, cutting: Cutting) -> W
         n, sfreq = recording.n_times, require_rate(recording.sfreq, path)
         with np.errstate(over="ignore"):  # overflow gives infinite values, which count as lost
             values = np.array(recording.read(0, n).T, dtype=np.float32, order="C")
+    for note in recording.notes:
+        warnings.warn(note, stacklevel=2)
     times = np.arange(n) / sfreq if recording.times is None else np.asarray(recording.times)
     for bad in recording.bad:
         values[(times >= bad.onset) & (times <= bad.onset + bad.duration)] = np.nan
     if "class" in labels:  # the file is one event
         recording.events = [Event(0.0, float(times[-1]) + 1 / sfreq, labels["class"])]
     return WholeRecording(
-        name=path.name, study=files.name, subject=labels["subject"], values=values, times=times,
-        signal=Signal(channels=recording.channels, sfreq=sfreq, filter=Filter(), unit=recording.unit),
+        name=path.name, subject=labels["subject"], values=values, times=times,
+        signal=Signal(channels=recording.channels, sfreq=sfreq, filter=recording.filter, unit=recording.unit),
         events=tuple(sorted(recording.events)),
     )  # fmt: skip
 

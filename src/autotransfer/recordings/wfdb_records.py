@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import UserError
 from .cutting import Continuous, Cutting, Event
 from .optional import need
+from .signal import common_unit
 
 SYMBOLS = ("+", '"', "~", "s", "T")  # symbols whose meaning is in the text of the annotation: rhythm, comment, ...
 UNDEFINED = "undefined"  # the name of an annotation whose code has no symbol: NaN in wfdb
@@ -31,7 +32,7 @@ def open_wfdb(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuo
         n_times=len(values),
         channels=tuple(names) if is_distinct else tuple(f"ch{c}" for c in range(values.shape[1])),
         sfreq=float(record.fs),
-        unit=units[0] if len(set(units)) == 1 else None,
+        unit=common_unit(units),
         events=_annotations(wfdb, path, stem, options.get("annotator"), float(record.fs)),
     )
 

@@ -18,6 +18,7 @@ from .signal import Signal, channel_names, default_names
 
 MIN_TIMES = 8
 CLEANING = ", or load with --clean (in Python clean=True), which leaves out broken data"
+STATE_FILTER = "state it with --filter or in meta, or filter the data"
 AXES = "(windows, channels, times)"
 REAL = "give real numbers, such as float32"
 COMPLEX = "X holds {} values (Complex data not supported); " + REAL  # words of scikit-learn's check_estimator
@@ -37,8 +38,8 @@ def validate_windows(
 ) -> tuple[Tensor, list[str]]:
     """Return X (N, channels, times) float32 in the model's order of channels, and warnings.
 
-    Raise if X does not fit the model. data: what is known about X; by default, X has the model's channels. strict: see
-    `Signal.check`.
+    Raise if X does not fit the model. data: what is known about X; by default, X has the model's channels. strict:
+    whether an unknown filter is an error (see `Signal.check`).
     """
     source = as_window_array(X)
     n_channels = source.shape[1]
@@ -46,7 +47,7 @@ def validate_windows(
         data = expected.signal.without_filter
     elif data is None or n_channels != len(data.channels):
         data = Signal(channels=channel_names(None if data is None else data.channels, n_channels))
-    indices, warned = expected.signal.check(data, strict=strict)
+    indices, warned = expected.signal.check(data, remedy=STATE_FILTER if strict else None)
     if indices != list(range(n_channels)):
         source = source[:, indices]
     if source.shape[2] != expected.n_times:

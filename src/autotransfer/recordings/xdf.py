@@ -13,6 +13,7 @@ from ..errors import UserError, shown
 from .cutting import Continuous, Cutting, Event
 from .optional import need
 from .raw import Array
+from .signal import common_unit
 from .timestamps import Clock, Rate, check_bursts, choose_rate, has_time, measure_rate
 
 
@@ -29,6 +30,7 @@ def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
         n_times=len(stamps),
         channels=get_channel_labels(signal["info"], values.shape[1]) or tuple(f"ch{c}" for c in range(values.shape[1])),
         sfreq=rate,
+        unit=find_unit(signal["info"]),
         sources={"sfreq": source},
         events=[event for stream in streams if _rate(stream) == 0 for event in _markers(stream, clock)],
         times=clock.times,
@@ -82,8 +84,18 @@ def _markers(stream: Any, clock: Clock) -> list[Event]:
 
 def get_channel_labels(info: Any, n_channels: int) -> tuple[str, ...] | None:
     """Return the names of channels in the description of a stream; None unless they are complete and distinct."""
-    try:
-        labels = [str(channel["label"][0]) for channel in info["desc"][0]["channels"][0]["channel"]]
-    except (KeyError, IndexError, TypeError):
-        return None
+    labels = _describe_channels(info, "label")
     return tuple(labels) if len(labels) == n_channels == len(set(labels)) else None
+
+
+def find_unit(info: Any) -> str | None:
+    """Return the unit that the description of a stream states for all channels."""
+    return common_unit(_describe_channels(info, "unit"))
+
+
+def _describe_channels(info: Any, field: str) -> list[str]:
+    """Return the values of a field in the description of channels; empty if a channel has none."""
+    try:
+        return [str(channel[field][0]) for channel in info["desc"][0]["channels"][0]["channel"]]
+    except (KeyError, IndexError, TypeError):
+        return []

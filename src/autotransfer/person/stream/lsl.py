@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...errors import UserError, one_line
 from ...recordings.optional import need
-from ...recordings.signal import Signal, channel_names
+from ...recordings.signal import Signal, channel_names, common_unit
 from ..events import Activation
 from .cutter import Chunk
 
@@ -51,7 +51,9 @@ class LslSource:
         names = tuple(str(name) for name in info.get_channel_names() or ())
         is_complete = len(names) == info.n_channels == len(set(names))
         return Signal(
-            channels=channel_names(names if is_complete else None, int(info.n_channels)), sfreq=float(info.sfreq)
+            channels=channel_names(names if is_complete else None, int(info.n_channels)),
+            sfreq=float(info.sfreq),
+            unit=common_unit(info.get_channel_units() or ()),
         )
 
     def _connect(self, timeout: float) -> Any:

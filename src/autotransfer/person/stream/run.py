@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UserError
-from ...recordings.filters import CausalFilter, Filter, parse_filter
+from ...recordings.concerns import compare_with_training
+from ...recordings.filters import CausalFilter, Filter, combine, parse_filter
 from ...recordings.timestamps import has_time
 from ...words import count
 from ..events import EventDetector
-from ..session import Session
+from ..session import N_CHECKED, Session
 from .cutter import Cutter, Event, Gap, Window
 from .sink import Sink
 from .source import Source, match_signal
@@ -89,11 +90,9 @@ class Stream:
     ) -> None:
         card = session.model.card
         self.session, self.source, self.tell, self.on_window = session, source, tell, on_window
-        stated = source.signal.filter
-        self.filter = None if stated else parse_filter(filtered, source.signal.sfreq or card.signal.sfreq)
-        self.channels, self.notes = match_signal(
-            source, session.model, stated if self.filter is None else self.filter, by_position=by_position
-        )
+        asked = parse_filter(filtered, source.signal.sfreq or card.signal.sfreq)
+        self.filter, combined = combine(source.signal.filter, asked)
+        self.channels, self.notes = match_signal(source, session.model, combined, by_position=by_position)
         session.signal = card.signal  # of windows that are cut from the matched samples
         assert source.signal.sfreq is not None, "match_signal sets it"
         self.sfreq = source.signal.sfreq
@@ -116,6 +115,7 @@ class Stream:
         self.cutter = Cutter(card.n_times, step, self.sfreq, causal)
         self.detector, self.number = detector, -1  # of the last decoded window
         self.summary = StreamSummary()
+        self.first_windows: list[NDArray[np.float32]] = []
 
     def describe(self) -> list[str]:
         """Return lines that describe the decoding."""
@@ -173,6 +173,10 @@ class Stream:
                     break
             for event in self.cutter.finish():
                 self._handle(event)
+        if 0 < len(self.first_windows) < N_CHECKED:  # too few for the check of the session
+            card = self.session.model.card
+            for line in compare_with_training(np.stack(self.first_windows), card.signal.channels, card.scale):
+                self.tell(line)
         self.summary.jitter = self.cutter.gaps.jitter
         return self.summary
 
@@ -194,6 +198,8 @@ class Stream:
     def _decode(self, window: Window) -> None:
         probability = self.session.predict_proba(window.values)
         self.on_window(window.values)
+        if len(self.first_windows) < N_CHECKED:
+            self.first_windows.append(window.values)
         activation = None
         if self.detector is not None:
             if window.is_first:
@@ -209,12 +215,14 @@ class Stream:
             del self.summary.delays[:-N_DELAYS]
 
 
-def choose_filter(text: str, notch: Sequence[float], trained: Filter | None) -> Filter | None:
+def choose_filter(text: str, notch: Sequence[float], trained: Filter | None, source: Source | None) -> Filter | None:
     """Return the filter of a command line with notches in Hz: text, or `auto`, the filter of the training recordings.
 
-    None: samples are not filtered here, but may be filtered already.
+    Stored samples with an unknown filter get no automatic one. source: None for continuous recordings, which are not
+    filtered. Result None: samples are not filtered here, but may be filtered already.
     """
-    band = replace(trained, is_causal=bool(trained)) if text == "auto" and trained is not None else None
+    is_known = source is None or source.is_live or source.signal.filter is not None
+    band = replace(trained, is_causal=bool(trained)) if is_known and trained is not None else None
     band = band if text == "auto" else parse_filter(text) or None
     if not notch:
         return band

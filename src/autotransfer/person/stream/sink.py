@@ -38,11 +38,16 @@ def open_sink(text: str | None, classes: Sequence[object], source: str, *, event
     if not text.lower().endswith(".csv"):
         raise UserError(f"the output is {shown(text)}; give lsl:NAME or a .csv file")
     try:
-        return CsvSink(Path(text).open("x", encoding="utf-8", errors="backslashreplace", newline=""), names, events)
+        Path(text).touch(exist_ok=False)
     except FileExistsError:
         raise UserError(f"{text} exists; choose another file, or remove it") from None
     except OSError as error:
         raise UserError(f"cannot write {text} ({error.strerror or error}); choose another file") from None
+    try:
+        return CsvSink(Path(text).open("w", encoding="utf-8", errors="backslashreplace", newline=""), names, events)
+    except OSError:  # the disk is full
+        Path(text).unlink()
+        raise
 
 
 class CsvSink:

@@ -21,9 +21,11 @@ from ...recordings.optional import need, reading
 from ...recordings.signal import Signal, agree_on_rate, channel_names, check_sfreq
 from ...recordings.timestamps import PIECE
 from ...recordings.windows import as_window_array
-from ...recordings.xdf import get_channel_labels, read_sampled_stream, sampling_rate
+from ...recordings.xdf import find_unit, get_channel_labels, read_sampled_stream, sampling_rate
 from .cutter import Chunk
 from .lsl import LslSource
+
+STATE_FILTER = "state it in meta, or filter samples that are not filtered here, such as --filter 5-45"
 
 
 class Source(Protocol):
@@ -51,7 +53,8 @@ def match_signal(
             raise UserError(f"neither {source.name} nor the model states a sampling rate; give --sfreq")
         notes = [f"{source.name} states no sampling rate; the model's rate is used, {own.sfreq:g} Hz"]
         source.signal = replace(source.signal, sfreq=own.sfreq)
-    match = own.check(replace(source.signal, filter=filtered), by_position=by_position)
+    remedy = None if source.is_live else STATE_FILTER
+    match = own.check(replace(source.signal, filter=filtered), remedy=remedy, by_position=by_position)
     given, used = len(source.signal.channels), len(match.channels)
     if given > used:
         notes.append(f"{source.name} has {given} channels, of which the model uses {used}, found by name")
@@ -142,4 +145,10 @@ class XdfSource(StoredSource):
         for note in rate.notes:
             warnings.warn(note, stacklevel=2)
         names = channel_names(get_channel_labels(signal["info"], values.shape[1]), values.shape[1])
-        self.signal = Signal(channels=names, sfreq=rate.sfreq, sources={"sfreq": rate.source})
+        self.signal = Signal(
+            channels=names,
+            sfreq=rate.sfreq,
+            filter=Filter(),
+            unit=find_unit(signal["info"]),
+            sources={"sfreq": rate.source},
+        )
