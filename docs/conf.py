@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,13 +18,12 @@ extensions = [
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["reference/command_list.md", "results", "auto_examples/*.ipynb", "auto_examples/*.py"]
 templates_path = ["templates"]
 
-myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
 myst_heading_anchors = 4
 
 default_role = "literal"  # docstrings mark code with single backquotes
@@ -58,7 +56,8 @@ def write_commands(app: Any) -> None:
     """Write the reference of the command line with the documentation generator of Typer."""
     path = Path(app.srcdir) / "reference" / "command_list.md"
     command = [sys.executable, "-m", "typer", "autotransfer.cli", "utils", "docs", "--name", "autotransfer"]
-    subprocess.run([*command, "--output", str(path)], check=True, capture_output=True, env=os.environ)
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    path.write_text(text[text.index("## `") :], encoding="utf-8")
 
 
 def setup(app: Any) -> None:
