@@ -1,4 +1,10 @@
-"""Use a penalty in a Lightning module, with a second optimizer for the critic."""
+"""
+A penalty in Lightning
+======================
+
+Manual optimization is needed, because the critic has its own optimizer. This program is not run here
+(``pip install lightning``).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Use a penalty in a skorch net, which scikit-learn can cross-validate over subjects."""
+"""
+A penalty in skorch
+===================
+
+The subject is part of X, in a ``SliceDict``, so that scikit-learn's splitters split both. This program is not run here
+(``pip install skorch``).
+"""
 
 from __future__ import annotations
 

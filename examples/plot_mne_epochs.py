@@ -1,6 +1,10 @@
-"""Score unseen subjects from one mne.Epochs object with the subject in its metadata."""
+"""
+MNE epochs
+==========
 
-from __future__ import annotations
+One ``mne.Epochs`` object has the windows of all subjects, with the subject in a column of its metadata. A list
+or dict with the epochs of each subject works, too.
+"""
 
 import matplotlib.pyplot as plt
 import mne
@@ -19,7 +23,6 @@ rhythm = np.sin(2 * np.pi * (12 * times + rng.random((n, 2, 1))))  # (windows, C
 strength = rng.uniform(0.7, 1.5, (6, 2)).repeat(n // 6, axis=0)
 strength[np.arange(n), 2 - hand] *= 0.3  # left hand (1): C4; right hand (2): C3
 signal = 5e-6 * (strength[:, :, None] * rhythm + 2 * rng.standard_normal((n, 2, 100)))  # volts
-
 epochs = mne.EpochsArray(
     signal,
     mne.create_info(["C3", "C4"], sfreq, "eeg"),
@@ -29,18 +32,21 @@ epochs = mne.EpochsArray(
     verbose="ERROR",
 )
 
+# %%
+# The classes are the names of the events. All subjects must have the same channels and sampling rate, so
+# interpolate bad channels before, or drop them for all subjects.
+
 rec = at.Recordings.from_epochs(epochs, subject="subject")
 print(rec)
 
+# %%
 # Windows are standardized with statistics of the training subjects, which keeps the strength of the rhythm.
-setting = at.Setting(
-    method="mmd", mode="conditional", strength=1.0, standardize="train", max_epochs=8, batch_size=32, lr=1e-2
-)
+
+setting = at.Setting(standardize="train", log_power=True, max_epochs=8, batch_size=32, lr=1e-2)
 jobs = [at.Job(setting, fold, seed=0) for fold in at.leave_one_subject_out(rec)]
-outcomes = at.train(rec, jobs, device="cpu")
+outcomes = at.train(rec, jobs, device="cpu", progress=False)
 for outcome in outcomes:
     print(f"unseen: {outcome.job.fold.test_subject}   balanced accuracy {outcome.test_score:.2f}")
-print(f"mean {np.mean([outcome.test_score for outcome in outcomes]):.2f}")
 
 figure, axis = plt.subplots(figsize=(5.6, 3.2), layout="constrained")
 for outcome in outcomes:
@@ -48,4 +54,3 @@ for outcome in outcomes:
 axis.axhline(0.5, ls="--", color="grey", lw=1)
 axis.set(xlabel="epoch", ylabel="balanced accuracy, validation subject")
 axis.legend(frameon=False, fontsize=8, ncols=2)
-figure.savefig("mne_epochs.svg")
