@@ -1,6 +1,6 @@
 """
-EEG in a BIDS folder, and a few labels
-======================================
+A few labels of a new subject, with EEG in a BIDS folder
+========================================================
 
 A model for all subjects is calibrated with a few labeled windows of one subject. The folder is read by MNE-BIDS
 (``pip install '.[bids]'``).

@@ -35,7 +35,7 @@ results = evaluation.process(pipelines)
 print(results[["subject", "pipeline", "score", "time"]].to_string(index=False))
 
 # %%
-# The recordings are noise, so all scores lie around chance.
+# The recordings are noise, so the scores say nothing about the methods.
 
 figure, axis = plt.subplots(figsize=(5.6, 2.6), layout="constrained")
 for i, name in enumerate(pipelines):
