@@ -1,4 +1,4 @@
-"""Draw the figures of docs/method.md and docs/guide/prepare.md: python docs/figures.py
+"""Draw the figures of docs/method.md and docs/guide/prepare.md with `python docs/figures.py`.
 
 The figures follow from `SEED` and the settings below; --epochs shortens the fits for tests.
 """
@@ -214,7 +214,9 @@ def windows(epochs: int | None) -> Any:
             (onset, starts[0], -1.75, "offset"), (starts[0], starts[0] + window, -1.75, "length of a window"),
             (starts[0], starts[1], -2.55, "hop"),
         ):  # fmt: skip
-            axis.annotate("", (left, height), (right, height), arrowprops={"arrowstyle": "<->", "shrinkA": 0, "shrinkB": 0})
+            axis.annotate(
+                "", (left, height), (right, height), arrowprops={"arrowstyle": "<->", "shrinkA": 0, "shrinkB": 0}
+            )
             below = text == "hop"
             axis.text((left + right) / 2, height + (-0.06 if below else 0.06), text, ha="center",
                       va="top" if below else "bottom", fontsize=9)  # fmt: skip

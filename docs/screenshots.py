@@ -1,4 +1,4 @@
-"""Take the picture of a report for README and user guide: python docs/screenshots.py RUN/report.html"""
+"""Take the picture of a report for README and user guide with `python docs/screenshots.py RUN/report.html`."""
 
 from __future__ import annotations
 
