@@ -123,8 +123,8 @@ class Setting:
         channels; not with `standardize` trial, which removes them.
     represent : default none
         Features that replace the window, for linear models and trees: `features`, `tangent`, `hudgins`, `tdar`,
-        `ls4`, `ls9`, `tdpsd`, `rhythms`, `bands`, `fine_bands`, `band_tangent`, `statistics`, `combined`, `beats`,
-        `minirocket`; or `none`.
+        `ls4`, `ls9`, `tdpsd`, `rhythms`, `bands`, `fine_bands`, `band_tangent`, `statistics`, `combined`, `beats`;
+        or `none`.
     sfreq : optional
         Sampling rate in Hz, if the representation needs it.
     constants : optional
