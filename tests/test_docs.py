@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -182,8 +183,7 @@ def test_commands_of_every_page_are_taken() -> None:
     for page in PAGES:
         for text in re.findall(r"```(?:bash|console|text)\n(.*?)```", text_of(page), re.DOTALL):
             for line in re.findall(r"^(?:\$ )?autotransfer ([a-z].*)", text, re.MULTILINE):
-                name, *words = [word.strip("\"'") for word in re.split(r"\s+(?=(?:[^\"]*\"[^\"]*\")*[^\"]*$)", line)]
-                words = words[: words.index("#")] if "#" in words else words
+                name, *words = shlex.split(line, comments=True)
                 commands[name].make_context(name, words)
                 taken += 1
     assert taken > 20
@@ -193,7 +193,7 @@ def check_console(text: str) -> None:
     """Run each command; it must say what the page shows, up to numbers, paths and what was chosen."""
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         command, _, shown = part.partition("\n")
-        words = command.split()
+        words = shlex.split(command)
         assert words[0] == "autotransfer"
         result = CliRunner().invoke(app, words[1:])
         assert result.exit_code == 0, (command, result.output, result.exception)
