@@ -50,11 +50,11 @@ bench-gpu: $(VENV)/.dev
 	$(BIN)/python -m benchmarks --device cuda
 
 docs: $(VENV)/.dev
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
-	@echo "open site/index.html, or: $(BIN)/python -m mkdocs serve"
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -q docs site
+	@echo "open site/index.html"
 
 clean:
-	rm -rf $(VENV) build src/autotransfer/cpu/*.so dist demo-run bench-results site .coverage .coverage.*
+	rm -rf $(VENV) build src/autotransfer/cpu/*.so dist demo-run bench-results site docs/auto_examples docs/reference/generated .coverage .coverage.*
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed") if sys.version_info < (3, 11) else None'

@@ -5,7 +5,7 @@
     python -m benchmarks.paper_sets rsvp FOLDER --out rsvp.npz              SUBJECT.mat of each subject
     python -m benchmarks.paper_sets asl-emg FOLDER --out asl-emg.npz        SUBJECT.mat of each subject
 
-docs/recipes/paper.md describes the sources of the files, their terms, and the content of a SUBJECT.mat.
+docs/paper_sets.md describes the sources of the files, their terms, and the content of a SUBJECT.mat.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _find_files(folder: Path, pattern: str) -> list[Path]:
     """Return the files with a name of this pattern in and below the folder."""
     files = sorted(path for path in folder.rglob(pattern) if path.is_file())
     if not files:
-        raise UserError(f"there is no file {pattern} in {str(folder)!r}; docs/recipes/paper.md names their source")
+        raise UserError(f"there is no file {pattern} in {str(folder)!r}; docs/paper_sets.md names their source")
     name, n = Counter(path.name for path in files).most_common(1)[0]
     if n > 1:
         raise UserError(f"there are {n} files {name!r} in {str(folder)!r}; give the folder of one data set")

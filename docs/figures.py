@@ -1,4 +1,4 @@
-"""Draw the figures of docs/method.md: python docs/figures.py
+"""Draw the figures of docs/method.md and docs/guide/prepare.md with `python docs/figures.py`.
 
 The figures follow from `SEED` and the settings below; --epochs shortens the fits for tests.
 """
@@ -190,8 +190,43 @@ def strength(epochs: int | None) -> Any:
     return figure
 
 
+def windows(epochs: int | None) -> Any:
+    """Draw a signal with events, and the windows that are cut from it."""
+    rng = np.random.default_rng(SEED)
+    rate, offset, window, hop = 200, 0.5, 1.0, 0.5
+    events = [(0.0, "rest"), (2.0, "fist"), (5.0, "rest")]
+    end, drawn = 7.0, [(2.0, 5.0)]
+    times = np.arange(int(end * rate)) / rate
+    is_active = (times >= events[1][0] + 0.25) & (times < events[2][0] + 0.1)
+    signal = np.where(is_active, 0.55, 0.08) * rng.standard_normal(len(times))
+    figure, axis = plt.subplots(figsize=(8.6, 3.4), layout="constrained")
+    axis.plot(times, signal, color="#475569", lw=0.5)
+    for onset, name in events:
+        axis.axvline(onset, color=COLORS[1], lw=1.5, ymin=0.38)
+        axis.text(onset + 0.05, 1.95, f"event: {name}", color=COLORS[1], va="top")
+    for onset, stop in drawn:
+        starts = np.arange(onset + offset, stop - window + 1e-9, hop)
+        for k, start in enumerate(starts):
+            axis.plot([start, start + window], [-2.2 - 0.35 * k] * 2, color=COLORS[0], lw=7, solid_capstyle="butt")
+            axis.text(start + window / 2, -2.2 - 0.35 * k, f"window {k + 1}", color="white", fontsize=7, ha="center",
+                      va="center")  # fmt: skip
+        for left, right, height, text in (
+            (onset, starts[0], -1.75, "offset"), (starts[0], starts[0] + window, -1.75, "length of a window"),
+            (starts[0], starts[1], -2.55, "hop"),
+        ):  # fmt: skip
+            axis.annotate(
+                "", (left, height), (right, height), arrowprops={"arrowstyle": "<->", "shrinkA": 0, "shrinkB": 0}
+            )
+            below = text == "hop"
+            axis.text((left + right) / 2, height + (-0.06 if below else 0.06), text, ha="center",
+                      va="top" if below else "bottom", fontsize=9)  # fmt: skip
+    axis.set(xlabel="time, s", yticks=[], ylim=(-3.7, 2.05), xlim=(-0.1, end))
+    axis.spines["left"].set_visible(False)
+    return figure
+
+
 FIGURES: dict[str, Callable[[int | None], Any]] = {
-    "modes": modes, "scores": scores, "latent": latent, "strength": strength,
+    "modes": modes, "scores": scores, "latent": latent, "strength": strength, "windows": windows,
 }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ import pytest
 
 HERE = Path(__file__).parent
 # Helpers of the tests, benchmarks/, and the browser that draws pictures of reports.
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "docs")]
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -31,7 +31,7 @@ from autotransfer.training.members import Members
 from ensembles import single
 from tiny import create_run, described, tiny_file
 
-PAGE = Path(__file__).parents[1] / "docs" / "export.md"
+PAGE = Path(__file__).parents[1] / "docs" / "guide" / "export.md"
 
 
 def random_model(

@@ -16,7 +16,7 @@ import pytest
 import autotransfer as at
 
 ROOT = Path(__file__).parents[1]
-yaml = pytest.importorskip("yaml", reason="needs PyYAML, which comes with MkDocs")
+yaml = pytest.importorskip("yaml", reason="needs PyYAML, which comes with myst-parser")
 
 
 def stored(path: str) -> Any:

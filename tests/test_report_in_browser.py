@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import Browser, find_chromium
 
 from autotransfer.report.page import write
+from browser import Browser, find_chromium
 from report_example import EXAMPLES
 
 pytestmark = [

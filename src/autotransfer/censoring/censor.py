@@ -51,6 +51,8 @@ class _LastResult(Generic[T]):
 class Censor(nn.Module):
     """Penalty on the dependence of z on s, Σ sign · dependence(term), for one model or for P members at once.
 
+    In a training loop::
+
         penalty = censor(z, y, s)            # times a strength, added to the loss of the encoder
         loss = censor.critic_loss(z, y, s)   # minimized by a separate optimizer; None: the method has no critic
         censor.after_step()                  # once per main step (update of the encoder)

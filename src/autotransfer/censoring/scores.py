@@ -1,6 +1,6 @@
 """Kernel estimators of the score ∇ log p at the points z of a sample, separately in each block of points.
 
-The estimators differ in the filter of the eigenvalues μ of K̃:
+The estimators differ in the filter of the eigenvalues μ of K̃::
 
     score = −D^{-1/2} · filter(K̃) · D^{-1/2} b
     K̃ = D^{-1/2} K D^{-1/2},   K_ij = exp(−d²_ij/2σ²),   D = diag(n), n: block sizes,   b_i = Σ_j ∇_j K_ij
@@ -10,7 +10,7 @@ The estimators differ in the filter of the eigenvalues μ of K̃:
     ssge       1/μ where μ > γ, else 0              Shi, Sun and Zhu 2018
     nu_method  the t-step accelerated polynomial, t = ⌊1/√γ⌋ + 1      Zhou, Shi and Zhu 2020
 
-All estimators map z (..., N, D) to scores of the same shape, without a gradient.
+All estimators map z (..., N, D) to scores of the same shape, without a gradient. Their keywords are::
 
     same            (..., N, N) bool: rows i and j belong to one block. Blocks are fitted separately, and rows in no
                     block get score 0. None: all rows are one block. Additional leading axes are several masks of z

@@ -47,7 +47,7 @@ def _cutting_option(help: str) -> Any:
     return Option(help=help, rich_help_panel="Continuous recordings")
 
 
-# Options for CSV files, which docs/formats.md describes.
+# Options for CSV files, which docs/reference/files.md describes.
 Sep = Annotated[Text, Option(help="Separator of columns: , ; or tab.", hidden=True)]
 Decimal = Annotated[Text, Option(help="Decimal mark: . or ,", hidden=True)]
 TimeColumn = Annotated[Text, Option(help="Name of the column with times.", hidden=True)]

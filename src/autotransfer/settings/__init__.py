@@ -31,13 +31,138 @@ WITHOUT_PENALTY = {"warm_up": 0, "shuffle_subjects": False}  # values of these k
 class Setting:
     """Hyperparameters of one fit. `Setting()` is EEGNet (paper), without a penalty.
 
-        Setting(method="mmd", mode="conditional", strength=1.0, max_epochs=500, batch_size=128, standardize="trial")
+    Each keyword can be read as an attribute, which is None if the keyword has no effect. Options of other methods are
+    ignored. With method=None or strength=0 there is no penalty.
 
-    Keywords are method, mode, strength, warm_up, shuffle_subjects and the options of the method; encoder and its
-    options; transforms and augmentations by their names; and the fields of `Training`. Each keyword can be read as an
-    attribute, which is None if the keyword has no effect. Options of other methods are ignored. With method=None or
-    strength=0 there is no penalty. `setting.replace(strength=0.3)` returns a changed setting.
-    docs/reference/settings.md explains every keyword.
+    Parameters
+    ----------
+    method : optional
+        Penalty on information about the subject: `adversary`, `mige`, `mmd`, `pairwise_mmd`, `began`; None: no
+        penalty.
+    mode : default marginal
+        `marginal` z ⟂ s, `conditional` z ⟂ s given y, `complementary`: half of z is censored, half keeps s.
+    strength : default 1.0
+        Weight λ of the penalty relative to the classification loss; 0: no penalty.
+    warm_up : default 0
+        Epochs over which the strength rises linearly from 0.
+    shuffle_subjects : default False
+        Control: subjects are shuffled within each class before training.
+    as_printed : optional
+        Whether the method follows the pseudocode of the paper, with its errors.
+    critic_lr : default 0.01
+        Learning rate of the critic. Option of `adversary`, `began`.
+    critic_steps : default 1
+        Critic updates for each step of the encoder. Option of `adversary`, `began`.
+    critic_hidden : default 64
+        Width of the critic's hidden layer. Option of `adversary`, `began`.
+    estimator : default stein
+        Estimator of the scores: `ssge`, `stein`, `tikhonov`, `nu_method`. Option of `mige`.
+    length_scale : default median
+        Length scale σ of the kernel: `median` or `perplexity`, estimated in every batch, or a number. Option of
+        `mige`, `mmd`, `pairwise_mmd`.
+    regularization : optional
+        Number γ of the estimator; by default 0.001 for `stein`, 0.01 for other estimators. Option of `mige`.
+    projection : default True
+        Whether the scores obey Stein's identity; the paper's do not. Option of `mige`.
+    pairs : default all
+        Which pairs of subjects are compared: `all`, `bernoulli`, `clique`. Option of `pairwise_mmd`.
+    fraction : optional
+        With `bernoulli`: the share of pairs drawn in a step; 0.5 unless given. Option of `pairwise_mmd`.
+    size : optional
+        With `clique`: how many subjects are drawn in a step; 2 unless given. Option of `pairwise_mmd`.
+    variant : default labelled
+        `labelled`: the critic sees the subject; `paper`: as printed, it does not. Option of `began`.
+    control_rate : default 0.001
+        Rate β, how quickly the balance k between real and fake moves. Option of `began`.
+    diversity : optional
+        Target balance γ; None: 1 for `labelled`, 0.7 for `paper`. Option of `began`.
+    encoder : default eegnet
+        Name of the encoder: `eegnet`, `shallow`, `linear`, `templates`, `evoked`, `trees`, `boosting`, or the name
+        of a network of your own.
+    temporal_kernel : optional
+        Samples of a temporal filter; None: half a second for `eegnet`, a fifth for `shallow`, within 3 and 64.
+        Option of `eegnet`, `shallow`.
+    dropout : default 0.25
+        Probability that a unit is dropped. Option of `eegnet`, `shallow`.
+    temporal_filters : default 8
+        F1 of EEGNet. Option of `eegnet`.
+    spatial_depth : default 2
+        Spatial filters for each temporal filter. Option of `eegnet`.
+    latent_filters : default 16
+        F2 of EEGNet: channels of the latent features. Option of `eegnet`.
+    log_power : default False
+        Append the log power of every spatial filter's signal to the latent features. Option of `eegnet`.
+    power_filters : default 32
+        Number of pairs of a spatial and a temporal filter. Option of `shallow`.
+    shrinkage : default auto
+        Share of the identity in the classes' common covariance, in [0, 1]; `auto`: by Ledoit and Wolf. Option of
+        `linear`, `templates`, `evoked`, `trees`, `boosting`.
+    template_filters : default 4
+        Spatial filters of xDAWN for each class; 32 in all at most, and not more than channels. Option of
+        `templates`, `evoked`.
+    trees : optional
+        Number of trees. Option of `trees`, `boosting`.
+    leaves : optional
+        Largest number of leaves of a tree. Option of `trees`, `boosting`.
+    depth : optional
+        Largest depth of a tree. Option of `trees`, `boosting`.
+    learning_rate : optional
+        Learning rate of boosting; 0.1 by default. Option of `boosting`.
+    standardize : default trial
+        `trial`: each channel of each window; `train`: with statistics of the training subjects; `online`: of the
+        subject's windows so far; `transductive`: of all unlabeled windows of the subject; `none`.
+    delays : optional
+        Number of copies of every channel, each `lag` samples later than the one before; 1: no delayed copies.
+    lag : default 1
+        Samples between two delayed copies.
+    align : default none
+        Euclidean alignment of the standardized windows of each subject: `online`: from the windows of the subject
+        so far; `transductive`: from all of them; `none`.
+    append_scale : default False
+        Standardize every window by itself and append mean and log standard deviation of each channel as constant
+        channels; not with `standardize` trial, which removes them.
+    represent : default none
+        Features that replace the window, for linear models and trees: `features`, `tangent`, `hudgins`, `tdar`,
+        `ls4`, `ls9`, `tdpsd`, `rhythms`, `bands`, `fine_bands`, `band_tangent`, `statistics`, `combined`, `beats`;
+        or `none`.
+    sfreq : optional
+        Sampling rate in Hz, if the representation needs it.
+    constants : optional
+        Numbers whose meaning the representation defines, if it needs any.
+    center : default none
+        Subtract the subject's mean of the representation: `online`: over the windows so far; `transductive`: over
+        all windows; `none`.
+    mixup : optional
+        Mix every training window with a window of another subject of its class, from the same minibatch; the share
+        of that window is uniform between 0 and this number, at most .5.
+    amplitude : optional
+        Multiply every channel of a training window by exp(u), u uniform in ± this number.
+    channel_mask : optional
+        Set each channel of a training window to zero with this probability.
+    batches : default auto
+        `balanced`: enough windows of each subject in a batch to compare subjects; `shuffled`; `auto`: balanced with
+        a penalty, shuffled without.
+    batch_size : default 128
+        Windows of a minibatch.
+    lr : default 0.001
+        Learning rate of the first epoch; `schedule` determines the others.
+    schedule : default inverse_sqrt
+        Schedule of the learning rates, also of the critic: `inverse_sqrt`: lr/√epoch, as published; `constant`.
+    weight_decay : default 0.01
+        Weight decay of AdamW.
+    max_epochs : default 500
+        Number of epochs.
+    checkpoint : default best
+        Weights that are kept: `best`: of the epoch with the lowest validation loss, as published; `last`: of the
+        last epoch; `averaged`: the mean over the last half of the steps.
+    patience : optional
+        Stop after this many epochs without a lower validation loss; None: never, as with `checkpoint` last and
+        averaged.
+
+    Examples
+    --------
+    >>> setting = at.Setting(method="mmd", mode="conditional", strength=1.0, max_epochs=500, standardize="train")
+    >>> setting.replace(strength=0.3)  # a changed setting
     """
 
     penalty: Penalty | None
