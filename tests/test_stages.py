@@ -325,6 +325,7 @@ def test_it_stops_when_no_gain_is_expected_unless_all_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(procedure, "expects_gain", lambda scores, *_: len(scores) < 2)
+    monkeypatch.setattr(Plan, "n_stages_with_new_encoders", 1)
     run = start(tmp_path, time="1h")
     choice = perform_plan(run, quiet, progress=False)
     assert [stage.name for stage in choice.stages] == STAGES[:2]
@@ -343,6 +344,7 @@ def test_a_subject_whose_run_would_have_stopped_earlier_has_the_score_of_that_st
         return "0" not in without or len(scores) < 2  # type: ignore[operator]
 
     monkeypatch.setattr(procedure, "expects_gain", decide)
+    monkeypatch.setattr(Plan, "n_stages_with_new_encoders", 1)
     run = start(tmp_path, time="1h")
     choice = perform_plan(run, quiet, progress=False)
     assert len(choice.stages) == 5

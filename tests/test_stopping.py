@@ -51,3 +51,4 @@ def test_no_subject_takes_part_in_its_own_decision() -> None:
     told = answers(scores)
     assert stages_without(told, {"p0"}) == 4, "when two stages had gained the others nothing"
     assert stages_without(told, {"p1"}) == len(told), "p0 makes everybody else go on"
+    assert stages_without(told, {"p0"}, 5) == 5, "an encoder that was not tried yet"

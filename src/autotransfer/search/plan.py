@@ -90,6 +90,18 @@ class Plan:
             return self.n_searched + self.n_candidates * (self.n_folds * self.options.seeds - 1)
         return self.n_folds * sum(not fit.setting.network.is_closed_form for stage in self.stages for fit in stage.fits)
 
+    @property
+    def n_stages_with_new_encoders(self) -> int:
+        """Return the number of stages up to the last one with an encoder that no earlier stage has.
+
+        Such a stage may raise the score although earlier stages did not, so a run does not stop before it.
+        """
+        first_stage: dict[str, int] = {}
+        for number, stage in enumerate(self.stages, 1):
+            for setting in stage.settings:
+                first_stage.setdefault(setting.encoder, number)
+        return max(first_stage.values(), default=0)
+
     def as_performed(self, n_stages: int) -> Plan:
         """Return the plan that repeats the first n_stages stages without a time limit."""
         return replace(self, stages=self.stages[:n_stages], n_searched=0, n_candidates=0, is_repeated=True)

@@ -296,7 +296,8 @@ class PlanRunner:
             return "everything in its plan was trained"
         if is_last:
             return OUT_OF_TIME
-        if self.may_stop_early and not expects_gain([stage.scores for stage in self.stage_scores]):
+        is_early = self.n_delivered < self.plan.n_stages_with_new_encoders
+        if self.may_stop_early and not is_early and not expects_gain([stage.scores for stage in self.stage_scores]):
             return "no more gain was expected"
         return None if self._has_time(self.n_delivered, self.interim_seconds) else OUT_OF_TIME
 
@@ -333,7 +334,8 @@ class PlanRunner:
         names, nested = list(map(str, self.run.recordings.subjects)), dict(ensemble.nested)
         for group in self.run.groups:
             subjects = {names[subject] for subject in group} & set(nested)
-            earlier = self.nested_weights[stages_without(self.stage_scores, subjects) - 1]
+            n_stages = stages_without(self.stage_scores, subjects, self.plan.n_stages_with_new_encoders)
+            earlier = self.nested_weights[n_stages - 1]
             nested |= {subject: earlier[subject] for subject in subjects}
         return replace(selection, ensemble=replace(ensemble, nested=nested))
 
@@ -351,10 +353,11 @@ def expects_gain(scores: Sequence[Scores], without: Collection[str] = ()) -> boo
     return bool(gains.mean() + stdtrit(len(gains) - 1, LEVEL) * error >= MIN_GAIN)
 
 
-def stages_without(stage_scores: Sequence[StageScore], subjects: Collection[str]) -> int:
-    """Return the number of stages after which the run would have stopped without these subjects."""
+def stages_without(stage_scores: Sequence[StageScore], subjects: Collection[str], n_required: int = 1) -> int:
+    """Return the number of stages, n_required or more, after which a run without these subjects would have stopped."""
     scores = [stage.scores for stage in stage_scores]
-    return next((n for n in range(1, len(scores)) if not expects_gain(scores[:n], subjects)), len(scores))
+    numbers = range(max(n_required, 1), len(scores))
+    return next((n for n in numbers if not expects_gain(scores[:n], subjects)), len(scores))
 
 
 def read_results(run: Run) -> pd.DataFrame:
