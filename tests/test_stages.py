@@ -28,7 +28,7 @@ from autotransfer.runs.progress import OUT_OF_TIME, status_lines
 from autotransfer.runs.run import Run
 from autotransfer.search import baselines, procedure
 from autotransfer.search import plan as plans
-from autotransfer.search.plan import read_plan, start_run
+from autotransfer.search.plan import Plan, read_plan, start_run
 from autotransfer.search.procedure import perform_plan
 from autotransfer.training.closed_form import ClosedFormTrainer
 from autotransfer.training.trainer import Trainer
