@@ -173,7 +173,9 @@ def state_signal(found: Continuous | Raw, cutting: Cutting, what: str) -> None:
 
 def check_uncut(what: str, cutting: Cutting) -> None:
     """Raise if options of continuous recordings are given for windows."""
-    if given := [name for name in cutting.given_options if name not in ("sfreq", "filter")]:
+    if given := [
+        name for name, value in vars(cutting).items() if value is not None and name not in ("sfreq", "filter")
+    ]:
         raise UserError(
             f"{shown(what, 400)} holds windows that are cut already; leave out {', '.join(given)}, for continuous "
             f"recordings only (BIDS folders, {', '.join(list_endings())})"

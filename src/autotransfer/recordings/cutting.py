@@ -93,11 +93,6 @@ class Cutting:
         """Return the offset of windows in seconds."""
         return self.offset or 0.0
 
-    @property
-    def given_options(self) -> list[str]:
-        """Return the names of options that are given."""
-        return [name for name, value in vars(self).items() if value is not None]
-
 
 def parse_events(events: object) -> dict[str, str] | None:
     """Return {name: class} from a dict, from names that are classes, or from text: T1=left,T2=right or JSON."""

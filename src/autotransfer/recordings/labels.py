@@ -129,21 +129,18 @@ def encode_columns(columns: object, n_windows: int) -> dict[str, Column]:
                 f"a column is called {shown(name)}; give it a short printable name without / and \\ that no "
                 "argument or array of Recordings has"
             )
-        encoded[name] = _encode_column(values, n_windows, f"the column {shown(name)}")
+        given = as_list(values, f"the column {shown(name)}", n_windows)
+        if (plain := plain_values(given)) is None:
+            what = f"the column {shown(name)} holds {shown(given)}"
+            raise UserError(f"{what}; give numbers alone or text alone, at least one of them")
+        known = {value for value in plain if value is not None}
+        if any(isinstance(value, float) for value in known):
+            encoded[name] = Column(np.array([np.nan if value is None else float(value) for value in plain]))
+        else:
+            labels = tuple(sorted(known))  # all numbers or all text
+            code = {label: k for k, label in enumerate(labels)} | {None: -1}
+            encoded[name] = Column(np.array([code[value] for value in plain], dtype=np.int64), labels)
     return encoded
-
-
-def _encode_column(values: object, n_windows: int, what: str) -> Column:
-    given = as_list(values, what, n_windows)
-    plain = plain_values(given)
-    if plain is None:
-        raise UserError(f"{what} holds {shown(given)}; give numbers alone or text alone, at least one of them")
-    known = {value for value in plain if value is not None}
-    if any(isinstance(value, float) for value in known):
-        return Column(np.array([np.nan if value is None else float(value) for value in plain]))
-    labels = tuple(sorted(known))  # all numbers or all text
-    code = {label: k for k, label in enumerate(labels)} | {None: -1}
-    return Column(np.array([code[value] for value in plain], dtype=np.int64), labels)
 
 
 def check_length(length: int, n_windows: int, what: str) -> None:

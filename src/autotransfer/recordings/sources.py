@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,7 +34,7 @@ from .npz import read_folder, read_npz, save_npz
 from .optional import reading
 from .pattern import Files, Labels, parse_options
 from .raw import Array, Raw
-from .signal import Signal
+from .signal import Signal, list_names
 from .synthetic import synthetic
 from .targets import recordings_with_targets
 
@@ -167,7 +167,9 @@ def read(source: str | os.PathLike[str], cutting: Cutting | None = None, expecte
     expected_rate: rate of a model in Hz; continuous recordings of another rate are refused before they are cut.
     """
     if not isinstance(source, (str, os.PathLike)):
-        raise UserError(f"cannot load {shown(source)}; give a path or the name of an embedded set: {_list_names(SETS)}")
+        raise UserError(
+            f"cannot load {shown(source)}; give a path or the name of an embedded set: {list_names(map(repr, SETS))}"
+        )
     text, cutting = os.fspath(source), cutting or Cutting()
     if _has_format(text, cutting):
         return read_files(find_files(text, cutting), cutting, expected_rate)
@@ -191,8 +193,8 @@ def _read_windows(text: str) -> Raw:
     problem = "its ending is unknown" if os.path.exists(text) else "there is no such file, folder or set"
     raise UserError(
         f"cannot load {shown(text, MAX_PATH)}: {problem}; choose a file or a collection "
-        f"({_list_names([*READERS, *list_endings(), BIDS])}), a folder of such files, or an embedded set "
-        f"({_list_names(SETS)})"
+        f"({list_names(map(repr, [*READERS, *list_endings(), BIDS]))}), a folder of such files, or an embedded set "
+        f"({list_names(map(repr, SETS))})"
     )
 
 
@@ -296,7 +298,3 @@ def list_sets() -> Iterator[str]:
     for name, lines in entries.items():
         for n, line in enumerate(lines):
             yield f"{'' if n else name:<{NAME_WIDTH}} {line}"
-
-
-def _list_names(names: Iterable[str]) -> str:
-    return ", ".join(repr(name) for name in names)
