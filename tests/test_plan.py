@@ -169,7 +169,7 @@ def _first(plan: dict[str, Any]) -> dict[str, Any]:
     [
         (lambda plan: _first(plan).update(seed=-1), "seed is -1"),
         (lambda plan: _first(plan)["setting"].update(delays=63, lag=5, represent="tangent"), "63 copies"),
-        (lambda plan: _first(plan)["setting"].update(encoder="strange:go"), "'strange:go' is not known"),
+        (lambda plan: _first(plan)["setting"].update(encoder="strange:go"), "'strange:go' is not registered"),
     ],
 )
 def test_edited_plans_are_refused_before_anything_is_written(

@@ -101,4 +101,4 @@ def test_a_temperature_of_two_subjects_hardly_harms_the_next(center: float) -> N
         for place, factor in enumerate((plain, 1.0, shrunk_sharpness(log_p[:2], y[:2]))):
             losses[place] += _log_loss(np.array([factor]), log_p[2][None], y[2], balanced_sample_weight(y[2]))[0] / 40
     best, none, drawn_to_none = losses
-    assert drawn_to_none - none < (0.4 * (best - none) if center == 0 else -0.08)
+    assert drawn_to_none - none < (0.4 * (best - none) if center == 0 else -0.05)

@@ -22,7 +22,7 @@ from ..training.effects import Effects
 from ..training.members import Members
 from .candidate import Candidate, Correction
 
-STEP = 16  # windows per forward pass
+STEP = 64  # windows per forward pass
 TINY = 1e-300  # lower bound of probabilities, so that logarithms are finite
 Floats = NDArray[np.float64]
 # Effects of P members, projected latents (P, n, R) -> posterior effects, weight and bias of a correction

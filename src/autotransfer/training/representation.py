@@ -13,6 +13,8 @@ from ..recordings import Recordings
 from ..recordings.chunks import window_chunks
 from . import packing
 
+MAX_CACHED_VALUES = 2**26  # 256 MB in single precision
+
 
 def find_representation(recordings: Recordings, preprocessing: Preprocessing) -> tuple[int, Tensor] | None:
     """Return the number of leading transforms that all folds share, and all windows after them, on the CPU.
@@ -32,7 +34,8 @@ def compute_representation(
 ) -> tuple[int, Tensor]:
     """Return the number of leading transforms that all folds share, and all windows after them, on a device.
 
-    The cache has one entry per list of leading transforms. Old entries are removed if it would exceed the windows.
+    The cache has one entry per list of leading transforms. Old entries are removed if it would be larger than the
+    windows and than MAX_CACHED_VALUES.
     """
     chain = Preprocessing(preprocessing.transforms[: preprocessing.n_until_representation])
     cache: dict[Any, Tensor] = recordings.derived.setdefault("represented", {})
@@ -41,7 +44,8 @@ def compute_representation(
         X, subject = recordings.X.to(device=device, dtype=dtype), recordings.subject.to(device)
         fitted = chain.fit(X, subject, [np.arange(len(X))])
         windows = torch.cat([fitted(X[rows][None], subject[rows][None])[0] for rows in window_chunks(X)])
-        while cache and sum(cached.numel() for cached in cache.values()) + windows.numel() > X.numel():
+        limit = max(X.numel(), MAX_CACHED_VALUES)
+        while cache and sum(cached.numel() for cached in cache.values()) + windows.numel() > limit:
             del cache[next(iter(cache))]
         cache[key] = windows
     return preprocessing.n_until_representation, cache[key]
