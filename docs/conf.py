@@ -38,6 +38,7 @@ sphinx_gallery_conf = {
     "filename_pattern": r"plot_",
     "within_subsection_order": "FileNameSortKey",
     "remove_config_comments": True,
+    "write_computation_times": False,  # this page would load scripts from elsewhere
     "show_memory": False,
     "abort_on_example_error": True,
     "default_thumb_file": str(Path(__file__).parent / "images" / "favicon.svg"),

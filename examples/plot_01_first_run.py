@@ -44,11 +44,13 @@ print(auto.verdict_)
 # %%
 # The figure compares the model with the best baseline on each held-out subject.
 
-choice = auto.choice_
-name, baseline = max(choice["baselines"].items(), key=lambda item: np.mean(list(item[1].values())))
+scores = auto.scores_  # one row for each model and held-out subject
+baselines = scores[scores["role"] == "baseline"]
+best = baselines.groupby("model")["score"].mean().idxmax()
 figure, axis = plt.subplots(figsize=(5.6, 3.2), layout="constrained")
-for label, scores, mark in ((name, baseline, "o"), ("model", choice["nested_test_scores"], "s")):
-    axis.plot(list(scores), list(scores.values()), mark, label=f"{label}, mean {np.mean(list(scores.values())):.2f}")
+for name, mark in ((best, "o"), ("delivered model", "s")):
+    rows = scores[scores["model"] == name]
+    axis.plot(rows["subject"], rows["score"], mark, label=f"{name}, mean {rows['score'].mean():.2f}")
 axis.axhline(0.5, ls="--", color="grey", lw=1, label="chance")
 axis.set(xlabel="held-out subject", ylabel="balanced accuracy")
 axis.legend(frameon=False)
