@@ -97,7 +97,7 @@ def maximize_expectation(values: Array, task: Task) -> Array:
 def combined(recordings: at.Recordings) -> Array:
     """Return statistics, intervals and speed of each window (N, D)."""
     compute = representation_class("combined")(recordings.sfreq).compute
-    return torch.cat([compute(part).flatten(1) for part in recordings.X.split(500)]).numpy().astype(np.float32)
+    return torch.cat([compute(part).flatten(1) for part in torch.split(recordings.X, 500)]).numpy().astype(np.float32)
 
 
 def boosting(recordings: at.Recordings, seed: int, device: str) -> Predict:

@@ -42,7 +42,8 @@ from autotransfer.folds import scorable_subjects
 from autotransfer.training.metrics import balanced_accuracy_of
 
 from .csv_rows import Rows, append_rows, build_parser, read_known_rows
-from .field_baselines import BASELINES, Predict, find_signals, make_folds
+from .engineered import Predict
+from .field_baselines import BASELINES, find_signals, make_folds
 from .shallow import Array, Classes, make_task
 
 COLUMNS = ("dataset", "baseline", "adaptation", "kind", "subject", "score", "seed", "family", "seconds")

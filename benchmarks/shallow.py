@@ -28,7 +28,7 @@ import autotransfer as at
 Array = NDArray[np.floating[Any]]
 Classes = NDArray[np.int64]
 # name, adaptation, and for the test windows classes (n,) or probabilities (n, K)
-Predictions = Iterator[tuple[str, str, Array]]
+Predictions = Iterator[tuple[str, str, Array | Classes]]
 
 ZERO_SHOT, TRANSDUCTIVE = "zero-shot", "transductive"
 
