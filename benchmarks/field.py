@@ -93,7 +93,7 @@ def compute(job: FieldJob) -> list[Predicted]:
         predict = prepare(*job[:3], job.device)
         for fold in make_folds(recordings)[slice(job.fold, None if job.fold is None else job.fold + 1)]:
             for baseline, adaptation, output in predict(make_task(recordings, fold, job.seed)):
-                certain = output if output.ndim == 2 else np.eye(recordings.n_classes)[output]
+                certain = np.asarray(output if output.ndim == 2 else np.eye(recordings.n_classes)[output])
                 seconds = time.perf_counter() - start
                 found.append(Predicted(baseline, adaptation, *job[1:3], fold.test, certain, seconds))
                 start = time.perf_counter()

@@ -23,6 +23,7 @@ from autotransfer.errors import UserError
 from autotransfer.folds import leave_groups_out
 from autotransfer.runs.options import RunOptions, build_options, resolve_options
 from autotransfer.search.candidates import AVERAGED_CHECKPOINT, EEGNET, HARMONICS, SHALLOW, STIMULUS, find_signal
+from autotransfer.training.train import train
 
 from . import engineered, shallow
 from .engineered import Predict, predict_with
@@ -259,7 +260,7 @@ def _predict_with_networks(
 ) -> Predict:
     """Return predictions of networks by (name, adaptation), averaged over seeds; all folds are trained together."""
     jobs = [at.Job(s, fold, seed) for s in settings.values() for fold in make_folds(recordings) for seed in seeds]
-    outcomes = {outcome.job.key: outcome for outcome in at.train(recordings, jobs, device, progress=False)}
+    outcomes = {outcome.job.key: outcome for outcome in train(recordings, jobs, device, progress=False)}
 
     def predict(task: Task) -> Predictions:
         for (name, adaptation), setting in settings.items():
