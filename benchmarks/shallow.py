@@ -98,11 +98,8 @@ def lda(task: Task) -> Predictions:
 
 def log_power(task: Task) -> Predictions:
     """Predict from the log variance of each channel."""
-    yield (
-        "LDA on log power",
-        ZERO_SHOT,
-        discriminant(np.log(np.maximum(task.X.var(2), np.finfo(np.float32).tiny)), task),
-    )
+    power = np.log(np.maximum(task.X.var(2), np.finfo(np.float32).tiny))
+    yield "LDA on log power", ZERO_SHOT, discriminant(power, task)
 
 
 _CACHE: dict[str, tuple[Any, Any]] = {}

@@ -2,9 +2,8 @@
 
     python -m benchmarks.training_sets DATA.npz... --out docs/results/training_sets.csv [--jobs 14]
 
-A repetition draws a third of the subjects for testing and divides the others into two halves. A linear model and trees
-are fitted to each half, on the features of `benchmarks.engineered`, and scored on the same test subjects. A row of the
-CSV is the score of a test subject.
+A repetition draws a third of the subjects for testing. A linear model and trees are fitted to each half of the others
+and scored on the same test subjects, one row of the CSV for each.
 """
 
 from __future__ import annotations
