@@ -10,14 +10,12 @@ their publications; no other constants were tried on these sets. Each baseline i
 unlabeled windows, transductive (z-scored, standardized, centered or aligned by subject) or online. Random baselines
 have one seed unless `--seeds` is given; the tables average seeds.
 
-`average` is the mean of the probabilities of all generic baselines of the same command, with equal weights; classes
-without probabilities count as certain.
+`average` is the mean of the probabilities of all generic baselines of the same command; classes without probabilities
+count as certain.
 
-A row of the CSV is one subject, baseline, adaptation and seed. A data set is written when its baselines are complete,
-and baselines of a data set that have rows are not computed again, so an interrupted command can be repeated. A baseline
-for another signal is skipped, unless it is the only one requested. With `--jobs`, folds are computed in parallel
-processes, and networks by the first process. In baselines/libraries.csv, LDA, pyRiemann and networks hold out single
-subjects.
+A row of the CSV is one subject, baseline, adaptation and seed. Rows of a data set are written together and not computed
+again. A baseline for another signal is skipped, unless it is the only one requested. With `--jobs`, folds are computed
+in parallel processes, and networks by the first. In libraries.csv, baselines hold out single subjects.
 
 Install `pip install '.[baselines]'`. LibEMG requires an older NumPy than aeon; install it with `pip install librosa
 PyWavelets` and `pip install --no-deps libemg`.
