@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import csv
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
-import autotransfer as at
 from autotransfer.csv_tables import csv_text, escape_formula, map_text
 from autotransfer.files import write_atomically
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Rows = Sequence[Sequence[Any]]  # in the order of the columns
 KnownRow = dict[str, str]  # row of the CSV
@@ -42,6 +42,8 @@ def unescape_formula(value: Any) -> Any:
 
 def read_table(path: Path, dtype: dict[str, type[str]] = TEXTS) -> pd.DataFrame:
     """Read a CSV that `csv_text` wrote, with names and empty cells as text."""
+    import pandas as pd  # not needed to append rows
+
     return map_text(pd.read_csv(path, keep_default_na=False, dtype=dtype), unescape_formula)
 
 
@@ -63,35 +65,10 @@ def append_rows(out: Path, rows: Rows, columns: Sequence[str]) -> None:
         writer.writerows([escape_formula(value) for value in row] for row in rows)
 
 
-def append_missing(
-    options: argparse.Namespace,
-    columns: Sequence[str],
-    measure: Callable[[at.Recordings, argparse.Namespace, list[KnownRow]], Iterable[Rows]],
-    *keys: str,
-) -> None:
-    """Append rows of each of `options.files` to `options.out` as they are computed, then print means over subjects.
-
-    columns: columns of the CSV; the first column has the name of the data set
-    measure: function that yields lists of rows that are not among the known rows of the data set
-    keys: columns that identify a score; the last key is the subject
-    """
-    for source in options.files:
-        recordings = at.load(source)
-        known = [row for row in read_known_rows(options.out) if row[columns[0]] == recordings.name]
-        for rows in measure(recordings, options, known):
-            append_rows(options.out, rows, columns)
-            print(
-                f"{recordings.name}: {len(rows)} more rows, the last: {' '.join(map(str, rows[-1][1:4]))}", flush=True
-            )
-    if not options.out.exists():
-        return
-    by_subject = read_table(options.out).groupby(list(keys), sort=False)["score"].mean()  # over seeds
-    scores = by_subject.groupby(list(keys[:-1]), sort=False).describe()
-    print(scores[["count", "mean", "25%", "min"]].round(3).to_string())
-
-
 def replace_rows(out: Path, rows: pd.DataFrame, *keys: str) -> pd.DataFrame:
     """Replace the rows of a CSV that have equal `keys`, and return the table."""
+    import pandas as pd
+
     if out.exists():
         table = read_table(out)
         is_replaced = table.set_index([*keys]).index.isin(rows.set_index([*keys]).index)

@@ -8,9 +8,6 @@ contributes neither to the weights nor to the decision to stop. A row of the CSV
 delivered model, `first` of the first interim result, the score of each baseline by name, the number of stages of the
 run, the seconds until its first and last interim result, and the commit of the run (of older rows: the commit with
 which they were stored).
-
-To measure the cost of a time limit, run the same sets on two cores with a limit (`--device cpu --time 24m`) and on a
-GPU without a limit (`--device cuda --time none`), then use `benchmarks.anytime`.
 """
 
 from __future__ import annotations

@@ -9,9 +9,8 @@ from unittest.mock import patch
 import autotransfer as at
 from autotransfer import cpu
 
-from . import floor
 from .steps import build_plain_step, build_population_step, build_skorch_step, has_room, make_noise
-from .tables import Table, format_cell
+from .tables import Table
 from .timing import Options, Step, call_here, call_in_new_process, cuda_peak, measure, read_memory, release
 
 SHAPES: dict[str, tuple[list[tuple[int, int]], int]] = {  # pairs (channels, samples), and the batch size
@@ -84,25 +83,24 @@ def build_steps(
     return steps, memory
 
 
-def build_table(shape: Shape, sizes: Sequence[int], options: Options, limits: floor.Limits, limit_s: float) -> Table:
+def build_table(shape: Shape, sizes: Sequence[int], options: Options, limit_s: float) -> Table:
     channels, times, batch = shape
     device = options.device
     recordings, setting = make_noise(*shape, steps=STEPS[device]), at.Setting(batch_size=batch)
     members = [p for p in sizes if has_room(recordings, setting, p, device)]
     steps, memory = build_steps(shape, members, device, call_here if options.size == "tiny" else call_in_new_process)
     timings = measure(steps, rounds=options.rounds, device=device, limit_s=limit_s)
-    least = floor.member_step(channels, times, batch).seconds(limits)
     table = Table(f"optimizer step of a member, {channels} channels × {times} samples, batch {batch}, {device}")
     for name, timing in timings.items():
         peak = memory.get(name)
         table.add({
             "forward + backward + AdamW": name, **timing.columns("ms", 1e3),
-            "speed-up": timings[PLAIN].ratio_to(timing).median, "× floor": timing.median / least,
+            "speed-up": timings[PLAIN].ratio_to(timing).median,
             "peak MiB": None if peak is None else peak / 2**20, "faults": timing.usage.faults,
             "system ms": 1e3 * timing.usage.system,
         })  # fmt: skip
     rounds = len(timings[PLAIN].readings)
-    table.notes.append(f"{rounds} interleaved rounds; floor {format_cell(least * 1e6)} µs; per member and step.")
+    table.notes.append(f"{rounds} interleaved rounds; per member and step.")
     if SKORCH not in steps:
         table.notes.append("skorch is not installed, so it is not measured.")
     if len(members) < len(sizes):
@@ -114,8 +112,7 @@ def build_tables(options: Options) -> Iterator[Table]:
     shapes, batch = SHAPES[options.size]
     shapes = shapes + LONGER if (options.size, options.device) == ("full", "cuda") else shapes
     members = sorted(options.members or MEMBERS[options.size][options.device])
-    limits = floor.measure_limits(options)
     for channels, times in shapes:
-        limit_s = options.budget("encoder", len(shapes))
-        yield build_table((channels, times, batch), members, options, limits, limit_s)
+        limit_s = options.budget(len(shapes))
+        yield build_table((channels, times, batch), members, options, limit_s)
         release(options.device)

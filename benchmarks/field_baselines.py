@@ -1,15 +1,15 @@
 """Prepare the baselines of benchmarks.field with the libraries of their fields.
 
 A baseline is prepared once for a data set, because features of a window do not depend on the fold, and then predicts
-the held-out subjects of each fold. Only EEGNet uses the validation group, to select the epoch with the lowest loss.
+the held-out subjects of each fold. Only EEGNet as published uses
+the validation group, to select the epoch with the lowest loss.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,19 +21,19 @@ from sklearn.preprocessing import StandardScaler
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.folds import leave_groups_out
-from autotransfer.jobs import Outcome
 from autotransfer.runs.options import RunOptions, build_options, resolve_options
-from autotransfer.search.candidates import HARMONICS, STIMULUS
+from autotransfer.search.candidates import AVERAGED_CHECKPOINT, EEGNET, HARMONICS, SHALLOW, STIMULUS, find_signal
+from autotransfer.training.train import train
 
-from . import shallow
-from .shallow import TRANSDUCTIVE, ZERO_SHOT, Array, Classes, Predictions, Task, discriminant, standardize_by_subject
-
-Predict = Callable[[Task], Predictions]
+from . import engineered, shallow
+from .engineered import Predict, predict_with
+from .shallow import TRANSDUCTIVE, ZERO_SHOT, Array, Classes, Predictions, Task, discriminant
 
 GROUPS = ("HTD", "LS4", "LS9", "TDPSD", "TDAR")  # groups of LibEMG; other groups do not score higher or take minutes
 KERNELS = 10_000  # number of kernels of MiniRocket, as published
 STRENGTHS = np.logspace(-3, 3, 10)  # strengths of ridge regression, as published
 BANDS = ((6, 45), (12, 45), (18, 45))  # bands of the filter bank in Hz
+NETWORK_SEEDS = 3  # number of seeds whose probabilities are averaged
 WEIGHTS = [number**-1.25 + 0.25 for number in range(1, len(BANDS) + 1)]  # weights of the bands, as published
 
 
@@ -43,6 +43,7 @@ class FieldBaseline(NamedTuple):
     prepare: Callable[[at.Recordings, int, str], Predict]  # (recordings, seed, device)
     signals: tuple[str, ...] = ()  # signals for which the family is suitable; empty: all signals
     random: bool = False  # whether the model depends on the seed
+    trains_all: bool = False  # whether all folds are trained together, which the first process does
 
 
 # ---- features and a classifier ---------------------------------------------------------------------------------------
@@ -60,11 +61,11 @@ def catch22(recordings: at.Recordings, seed: int, device: str) -> Predict:
     ])  # fmt: skip
     values = np.nan_to_num(values, posinf=0.0, neginf=0.0)  # features of flat channels are NaN
 
-    def fit_and_predict(features: Array, task: Task) -> Classes:
+    def fit_and_predict(features: Array, task: Task) -> Array:
         model = lightgbm.LGBMClassifier(class_weight="balanced", random_state=seed, n_jobs=1, verbose=-1)
-        return np.asarray(model.fit(features[task.known], task.y[task.known]).predict(features[task.test]))
+        return task.fit_and_predict(model, features)
 
-    return _predict_with("catch22 + LightGBM", values, recordings, fit_and_predict)
+    return predict_with("catch22 + LightGBM", values, recordings, fit_and_predict)
 
 
 def libemg(recordings: at.Recordings, seed: int, device: str) -> Predict:
@@ -75,7 +76,7 @@ def libemg(recordings: at.Recordings, seed: int, device: str) -> Predict:
     for group in GROUPS:
         features = extractor.extract_feature_group(group, windows, array=True)
         values = np.nan_to_num(np.asarray(features, dtype=np.float64), posinf=0.0, neginf=0.0)
-        groups.append(_predict_with(f"LibEMG {group} + LDA", values, recordings, discriminant))
+        groups.append(predict_with(f"LibEMG {group} + LDA", values, recordings, discriminant))
 
     def predict(task: Task) -> Predictions:
         for predict_group in groups:
@@ -96,19 +97,6 @@ def _libemg_extractor() -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.FeatureExtractor()
-
-
-def _predict_with(
-    name: str, values: Array, recordings: at.Recordings, classify: Callable[[Array, Task], Classes]
-) -> Predict:
-    """Return predictions of a classifier on values (N, D), unchanged and z-scored by subject."""
-    versions = {ZERO_SHOT: values, TRANSDUCTIVE: standardize_by_subject(values, recordings.subject.numpy())}
-
-    def predict(task: Task) -> Predictions:
-        for adaptation, features in versions.items():
-            yield name, adaptation, classify(features, task)
-
-    return predict
 
 
 # ---- random kernels --------------------------------------------------------------------------------------------------
@@ -202,7 +190,7 @@ def canonical_correlations(recordings: at.Recordings, seed: int, device: str) ->
     """Prepare shrinkage LDA on canonical correlations with sines of every stimulus (Lin et al. 2006)."""
     rates, sfreq = stimuli(recordings)
     values = correlations(recordings.X.numpy().astype(np.float64), sorted(set(rates.values())), sfreq)
-    return _predict_with("CCA + LDA", values, recordings, discriminant)
+    return predict_with("CCA + LDA", values, recordings, discriminant)
 
 
 def filter_bank_correlations(recordings: at.Recordings, seed: int, device: str) -> Predict:
@@ -210,7 +198,7 @@ def filter_bank_correlations(recordings: at.Recordings, seed: int, device: str) 
     rates, sfreq = stimuli(recordings)
     bands = [correlations(X, sorted(set(rates.values())), sfreq) for X in _filter_bank(recordings, sfreq)]
     values = sum(weight * rho**2 for weight, rho in zip(WEIGHTS, bands, strict=True))
-    return _predict_with("FBCCA + LDA", np.asarray(values), recordings, discriminant)
+    return predict_with("FBCCA + LDA", np.asarray(values), recordings, discriminant)
 
 
 def stimuli(recordings: at.Recordings) -> tuple[dict[int, float], float]:
@@ -248,17 +236,37 @@ def correlations(X: Array, rates: list[float], sfreq: float) -> Array:
 
 
 def eegnet_aligned(recordings: at.Recordings, seed: int, device: str) -> Predict:
-    """Prepare EEGNet (Lawhern et al. 2018) on windows aligned by subject (He and Wu 2020), trained as in a run."""
-    setting = at.Setting(align=TRANSDUCTIVE, standardize="none", max_epochs=_options(recordings).max_epochs)
+    """Prepare EEGNet (Lawhern et al. 2018) on windows aligned by subject (He and Wu 2020), trained as published."""
+    published = at.Setting(align=TRANSDUCTIVE, standardize="none", max_epochs=_options(recordings).max_epochs)
+    return _predict_with_networks(
+        {("EEGNet, Euclidean alignment", TRANSDUCTIVE): published}, [seed], recordings, device
+    )
 
-    @functools.cache  # all folds are trained as one population
-    def outcomes() -> dict[str, Outcome]:
-        jobs = [at.Job(setting, fold, seed) for fold in make_folds(recordings)]
-        return {outcome.job.fold.key: outcome for outcome in at.train(recordings, jobs, device, progress=False)}
+
+def networks(recordings: at.Recordings, seed: int, device: str) -> Predict:
+    """Prepare EEGNet and the shallow network, trained as candidates of a run and averaged over seeds."""
+    base = at.Setting(**AVERAGED_CHECKPOINT, max_epochs=_options(recordings).max_epochs)
+    settings = {}
+    for name, fields in (("EEGNet", EEGNET), ("shallow network", SHALLOW)):
+        trained = base.replace(**fields, standardize="train")
+        aligned = base.replace(**{key: fields[key] for key in fields if key != "append_scale"}, align=TRANSDUCTIVE)
+        settings[f"{name}, trained as candidates", ZERO_SHOT] = trained
+        settings[f"{name}, Euclidean alignment, trained as candidates", TRANSDUCTIVE] = aligned
+    return _predict_with_networks(settings, range(NETWORK_SEEDS), recordings, device)
+
+
+def _predict_with_networks(
+    settings: dict[tuple[str, str], at.Setting], seeds: Sequence[int], recordings: at.Recordings, device: str
+) -> Predict:
+    """Return predictions of networks by (name, adaptation), averaged over seeds; all folds are trained together."""
+    jobs = [at.Job(s, fold, seed) for s in settings.values() for fold in make_folds(recordings) for seed in seeds]
+    outcomes = {outcome.job.key: outcome for outcome in train(recordings, jobs, device, progress=False)}
 
     def predict(task: Task) -> Predictions:
-        tested = outcomes()[task.fold.key].held_out_log_probs.numpy()[len(task.fold.validation) :]
-        yield "EEGNet, Euclidean alignment", TRANSDUCTIVE, tested.argmax(1)
+        for (name, adaptation), setting in settings.items():
+            found = [outcomes[at.Job(setting, task.fold, seed).key].held_out_log_probs for seed in seeds]
+            tested = torch.stack(found)[:, len(task.fold.validation) :].exp().mean(0)
+            yield name, adaptation, tested.numpy()
 
     return predict
 
@@ -266,6 +274,11 @@ def eegnet_aligned(recordings: at.Recordings, seed: int, device: str) -> Predict
 def make_folds(recordings: at.Recordings) -> list[at.Fold]:
     """Return the folds of a default run."""
     return leave_groups_out(recordings, _options(recordings).n_folds)
+
+
+def find_signals(recordings: at.Recordings) -> set[str]:
+    """Return the signal as a run recognizes it, and the first word of the name of the data set."""
+    return {find_signal(recordings), recordings.name.split("_")[0]}
 
 
 def _options(recordings: at.Recordings) -> RunOptions:
@@ -279,7 +292,14 @@ BASELINES = {
     "catch22": FieldBaseline(catch22),
     "minirocket": FieldBaseline(minirocket, random=True),
     "multirocket_hydra": FieldBaseline(multirocket_hydra, random=True),
-    "eegnet_aligned": FieldBaseline(eegnet_aligned, random=True),
+    "eegnet_aligned": FieldBaseline(eegnet_aligned, random=True, trains_all=True),
+    "networks": FieldBaseline(networks, trains_all=True),
+    "boosting": FieldBaseline(engineered.boosting),
+    "trees": FieldBaseline(engineered.trees),
+    "linear": FieldBaseline(engineered.linear),
+    "beats": FieldBaseline(engineered.beat_intervals, ("ppg",)),
+    "gaze": FieldBaseline(engineered.gaze_velocities, ("gaze",)),
+    "motion": FieldBaseline(engineered.motion, ("imu",)),
     **{
         name: FieldBaseline(lambda *_, predict=predict: predict)
         for name, predict in {

@@ -20,7 +20,6 @@ recordings have groups. A row of the CSV is the score of one subject in one case
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -35,7 +34,7 @@ from autotransfer.search.plan import start_run
 from autotransfer.search.procedure import perform_plan
 from autotransfer.words import score
 
-from .csv_rows import KnownRow, Rows, append_missing, build_parser
+from .csv_rows import append_rows, build_parser, read_known_rows
 from .evidence import OWN_CASES, data_sheets, read_scores
 from .inference import estimate_mean
 from .markdown import join_words, markdown
@@ -125,22 +124,20 @@ def five_label_outliers(folder: Path) -> str:
     )
 
 
-def measure(recordings: at.Recordings, options: argparse.Namespace, known: list[KnownRow]) -> Iterator[Rows]:
-    if known:
-        return
-    source = next(file for file in options.files if Path(file).stem == recordings.name)
-    choice = run_first_stage(source, options.runs / recordings.name)
-    if options.online is not None and choice.replay is not None:
-        add_rows(options.online, recordings.name, choice.replay)
-    yield [(recordings.name, *row) for row in build_rows(choice)]
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = build_parser(__doc__, None)
     parser.add_argument("--runs", type=Path, required=True, help="folder for the runs")
     parser.add_argument("--online", type=Path, help="table of benchmarks.online to which the replay is added")
+    options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    append_missing(parser.parse_args(arguments), COLUMNS, measure, "data", "case", "subject")
+    known = {row["data"] for row in read_known_rows(options.out)}
+    for source in options.files:
+        name = at.load(source).name
+        if name not in known:
+            choice = run_first_stage(source, options.runs / name)
+            if options.online is not None and choice.replay is not None:
+                add_rows(options.online, name, choice.replay)
+            append_rows(options.out, [(name, *row) for row in build_rows(choice)], COLUMNS)
 
 
 if __name__ == "__main__":

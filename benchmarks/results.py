@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from . import confirmation, field_tables, leaderboard, penalties
-from .anytime import limit_costs
 from .data_sheets import data_sheets_table
 from .default_runs import describe_versions, format_table
 from .evidence import read_scores
@@ -34,7 +33,6 @@ PARTS: dict[str, Callable[[Path], str]] = {
     "data_sheets": data_sheets_table,
     "default_runs": lambda folder: format_table(read_scores(folder, "default_runs")),
     "development_versions": describe_versions,
-    "limit_costs": limit_costs,
     "first_stage": first_stage_table,
     "five_labels": five_label_outliers,
     "online_gains": gains_table,

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from pyriemann.estimation import XdawnCovariances
 from pyriemann.geometry.base import logm
 from pyriemann.geometry.covariance import covariances
-from pyriemann.geometry.geodesic import geodesic_riemann
 from pyriemann.geometry.mean import mean_riemann
 from pyriemann.geometry.tangentspace import tangent_space, upper
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -28,16 +27,16 @@ import autotransfer as at
 
 Array = NDArray[np.floating[Any]]
 Classes = NDArray[np.int64]
-Predictions = Iterator[tuple[str, str, Classes]]  # name, adaptation, classes (n,) of the test windows
+# name, adaptation, and for the test windows classes (n,) or probabilities (n, K)
+Predictions = Iterator[tuple[str, str, Array | Classes]]
 
-ZERO_SHOT, ONLINE, TRANSDUCTIVE = "zero-shot", "online", "transductive"
+ZERO_SHOT, TRANSDUCTIVE = "zero-shot", "transductive"
 
 POINTS = 16  # samples of a downsampled window, and bands of a spectrum
 EMBEDDED = 16  # approximate number of channels with delayed copies, for recordings with fewer channels
 DELAY = 0.02  # seconds between two delayed copies
 FILTERS = 4  # xDAWN filters for each class
 MOST_TEMPLATES = 32  # maximum number of rows of a covariance with templates
-PRIOR = 8  # weight of the mean of the training subjects, in windows
 
 
 @dataclass(frozen=True)
@@ -60,6 +59,13 @@ class Task:
     @property
     def test(self) -> NDArray[np.int64]:
         return self.fold.test
+
+    def fit_and_predict(self, model: Any, values: Array) -> Array:
+        """Return probabilities (n, K) of the test windows by a classifier on values (N, D)."""
+        model.fit(values[self.known], self.y[self.known])
+        probabilities = np.zeros((len(self.test), self.n_classes))
+        probabilities[:, model.classes_] = model.predict_proba(values[self.test])
+        return probabilities
 
 
 def make_task(recordings: at.Recordings, fold: at.Fold, seed: int) -> Task:
@@ -92,11 +98,8 @@ def lda(task: Task) -> Predictions:
 
 def log_power(task: Task) -> Predictions:
     """Predict from the log variance of each channel."""
-    yield (
-        "LDA on log power",
-        ZERO_SHOT,
-        discriminant(np.log(np.maximum(task.X.var(2), np.finfo(np.float32).tiny)), task),
-    )
+    power = np.log(np.maximum(task.X.var(2), np.finfo(np.float32).tiny))
+    yield "LDA on log power", ZERO_SHOT, discriminant(power, task)
 
 
 _CACHE: dict[str, tuple[Any, Any]] = {}
@@ -120,12 +123,11 @@ def standardize_by_subject(values: Array, subject: NDArray[np.int64]) -> Array:
     return standardized
 
 
-def discriminant(values: Array, task: Task) -> NDArray[np.int64]:
-    """Predict the test subject by shrinkage LDA on values (N, D)."""
+def discriminant(values: Array, task: Task) -> Array:
+    """Return probabilities of the test windows by shrinkage LDA on values (N, D)."""
     equal = np.full(task.n_classes, 1 / task.n_classes)  # balanced accuracy weights classes equally
     model = make_pipeline(StandardScaler(), LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto", priors=equal))
-    model.fit(values[task.known], task.y[task.known])
-    return np.asarray(model.predict(values[task.test]))
+    return task.fit_and_predict(model, values)
 
 
 # ---- Riemannian tangent spaces ---------------------------------------------------------------------------------------
@@ -157,9 +159,8 @@ def log_euclidean(task: Task) -> Predictions:
     yield "pyRiemann, log-Euclidean", TRANSDUCTIVE, _predict_logistic(centered, task)
 
 
-def _predict_logistic(vectors: Array, task: Task) -> NDArray[np.int64]:
-    model = LogisticRegression(C=0.1, class_weight="balanced", max_iter=300)
-    return np.asarray(model.fit(vectors[task.known], task.y[task.known]).predict(vectors[task.test]))
+def _predict_logistic(vectors: Array, task: Task) -> Array:
+    return task.fit_and_predict(LogisticRegression(C=0.1, class_weight="balanced", max_iter=300), vectors)
 
 
 def riemann_templates(task: Task) -> Predictions:
@@ -218,51 +219,17 @@ class SubjectTangents:
         means = np.stack([mean_riemann(C[k], tol=1e-6) for k in rows])
         vectors = np.empty((len(C), C.shape[1] * (C.shape[1] + 1) // 2))
         for k, mean in zip(rows, means, strict=True):
-            vectors[k] = tangent(C[k], mean)
+            vectors[k] = tangent_space(C[k], mean)
         return cls(C, means, vectors)
 
 
 def _predict_in_tangent_space(name: str, data: SubjectTangents, task: Task) -> Predictions:
-    """Yield predictions in the tangent space: not centered, centered by subject, and with a running mean.
+    """Yield predictions in the tangent space: not centered, and centered by subject.
 
     Vectors that are not centered are tangent at the mean of the means of known subjects. Centering uses all windows of
-    a subject. The running mean is updated with every window, in shuffled order and in the order of the file.
+    a subject.
     """
-    known, test, C = task.known, task.test, data.C
-    prior = mean_riemann(data.means[np.unique(task.subject[known])], tol=1e-6)
-    yield name, ZERO_SHOT, _fit_classifier(tangent(C[known], prior), task).predict(tangent(C[test], prior))
-
-    model = _fit_classifier(data.vectors[known], task)
-    yield name, TRANSDUCTIVE, model.predict(data.vectors[test])
-
-    shuffled = np.random.default_rng(task.seed).permutation(len(test))
-    yield f"{name}, running mean", ONLINE, model.predict(running_tangent(C[test], prior, shuffled))
-    yield (
-        f"{name}, running mean, order of the file",
-        ONLINE,
-        model.predict(running_tangent(C[test], prior, np.arange(len(test)))),
-    )
-
-
-def tangent(C: Array, at_mean: Array) -> Array:
-    """Return the logs of whitened matrices: (n, d, d) -> (n, d(d+1)/2); at_mean is (d, d) or (n, d, d)."""
-    if at_mean.ndim == 2:
-        return np.asarray(tangent_space(C, at_mean))
-    return np.concatenate([tangent_space(matrix[None], mean) for matrix, mean in zip(C, at_mean, strict=True)])
-
-
-def running_tangent(C: Array, prior: Array, order: NDArray[np.int64]) -> Array:
-    """Return tangent vectors (n, d(d+1)/2) of windows, each at the mean of all windows before it in `order`.
-
-    The mean starts at the mean of the training subjects, which has the weight of `PRIOR` windows.
-    """
-    mean, means = prior, np.empty_like(C)
-    for seen, row in enumerate(order, start=1):
-        mean = geodesic_riemann(mean, C[row], 1 / (PRIOR + seen))
-        means[row] = mean
-    return tangent(C, means)
-
-
-def _fit_classifier(vectors: Array, task: Task) -> Any:
-    model = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, class_weight="balanced", max_iter=300))
-    return model.fit(vectors, task.y[task.known])
+    prior = mean_riemann(data.means[np.unique(task.subject[task.known])], tol=1e-6)
+    for adaptation, vectors in ((ZERO_SHOT, tangent_space(data.C, prior)), (TRANSDUCTIVE, data.vectors)):
+        model = LogisticRegression(C=0.01, class_weight="balanced", max_iter=300)
+        yield name, adaptation, task.fit_and_predict(make_pipeline(StandardScaler(), model), vectors)

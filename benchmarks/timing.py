@@ -23,13 +23,9 @@ from autotransfer.training.allocator import keep_freed_memory
 SHORTEST = 0.02  # seconds; shorter steps are repeated in one reading, because the clock is not exact
 LONG = 0.5  # seconds; longer steps need only one call to warm up
 LEAST_ROUNDS = 2
-# Seconds for the rounds of a section, without warm-ups. All sections take less than 15 minutes on two cores.
-BUDGET = {
-    "full": {"encoder": 150.0, "candidates": 60.0, "censors": 180.0},
-    "quick": {"encoder": 3.0, "candidates": 3.0, "censors": 5.0},
-    "tiny": {"encoder": 0.0, "candidates": 0.0, "censors": 0.0},
-}
-CUDA_SHARE = 0.12  # share of BUDGET on a GPU; all sections take less than 3 minutes
+# Seconds for the rounds, without warm-ups. They take less than 15 minutes on two cores.
+BUDGET = {"full": 150.0, "quick": 3.0, "tiny": 0.0}
+CUDA_SHARE = 0.12  # share of BUDGET on a GPU
 
 
 @dataclass(frozen=True)
@@ -39,12 +35,11 @@ class Options:
     device: str = "cpu"
     size: str = "full"  # full: for published results; quick: in under a minute; tiny: for the test suite
     rounds: int = 7  # maximum number of rounds; at least two are measured
-    members: tuple[int, ...] | None = None  # sizes of populations; None: depends on the section
+    members: tuple[int, ...] | None = None  # sizes of populations; None: depends on the device
 
-    def budget(self, section: str, parts: int) -> float:
-        """Return the seconds for the rounds of one of the `parts` of a section."""
-        share = CUDA_SHARE if self.device == "cuda" else 1.0
-        return BUDGET[self.size][section] * share / max(parts, 1)
+    def budget(self, parts: int) -> float:
+        """Return the seconds for the rounds of one of the parts."""
+        return BUDGET[self.size] * (CUDA_SHARE if self.device == "cuda" else 1.0) / parts
 
 
 class Step(NamedTuple):

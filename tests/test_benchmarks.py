@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks.__main__ import SECTIONS, main
+from benchmarks.__main__ import main
+from benchmarks.encoder import build_tables
 from benchmarks.steps import build_plain_step, build_population_step, build_skorch_step, make_jobs, make_noise
 from benchmarks.tables import describe_machine, write
 from benchmarks.timing import Options, Step
@@ -18,16 +19,13 @@ from benchmarks.timing import Options, Step
 import autotransfer as at
 
 MAY_BE_NOTHING = ("peak MiB", "faults", "system ms")
-LONG = ("censors", "encoder")
 
 
-@pytest.mark.parametrize(
-    "section", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in SECTIONS]
-)
-def test_section(section: str, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_tables(tmp_path: Path) -> None:
     options = Options(size="tiny", rounds=2)
-    tables = list(SECTIONS[section](options))
-    stored = json.loads(write(tmp_path, section, options, describe_machine("cpu"), tables).read_text())
+    tables = list(build_tables(options))
+    stored = json.loads(write(tmp_path, "encoder", options, describe_machine("cpu"), tables).read_text())
     assert stored["machine"]["torch"] == torch.__version__
     assert [table["title"] for table in stored["tables"]] == [table.title for table in tables]
     for table in tables:
@@ -78,9 +76,8 @@ def test_members_share_minibatches_unless_alone() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["enocder"], "unknown section 'enocder'; choose from floor, encoder"),
-        (["floor", "--members", "0"], "at least 1"),
-        (["floor", "--device", "cuda"], "no CUDA device"),
+        (["--members", "0"], "at least 1"),
+        (["--device", "cuda"], "no CUDA device"),
     ],
 )
 def test_mistakes_end_before_anything_is_measured(

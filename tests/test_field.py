@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from benchmarks import field, field_baselines
+from benchmarks import engineered, field, field_baselines
 from benchmarks.csv_rows import read_known_rows
 from benchmarks.shallow import Task
 from sklearn.linear_model import RidgeClassifierCV
 
 import autotransfer as at
-from autotransfer.errors import UserError
 
 SFREQ = 128.0
 
@@ -31,21 +31,37 @@ def flicker(n_people: int = 4, each: int = 6, noise: float = 0.3, locked: bool =
     return at.Recordings(X, names, np.repeat(np.arange(n_people), 3 * each), sfreq=SFREQ, name="eeg_flicker")
 
 
-def evaluated(recordings: at.Recordings, family: str, skip: set[str] = frozenset()) -> list[dict[str, Any]]:
-    folds = field.evaluate(recordings, family, 0, skip=skip)
-    return [dict(zip(field.COLUMNS, row, strict=True)) for rows in folds for row in rows]
+@pytest.fixture
+def score(monkeypatch: pytest.MonkeyPatch) -> Callable[[at.Recordings, str], list[dict[str, Any]]]:
+    """Return the rows of a baseline, with averages."""
+
+    def rows(recordings: at.Recordings, family: str) -> list[dict[str, Any]]:
+        use(recordings, monkeypatch)
+        found = field.compute(field.FieldJob("a", family, 0, None, "cpu"))
+        scored = field.score_rows(recordings, [*found, *field.average(found)])
+        return [dict(zip(field.COLUMNS, row, strict=True)) for row in scored]
+
+    return rows
 
 
-@pytest.mark.parametrize(("family", "least"), [("cca", 0.9), ("fbcca", 0.9)])
-def test_stimuli_are_told_apart(family: str, least: float) -> None:
-    rows = evaluated(flicker(), family)
+def use(recordings: at.Recordings, monkeypatch: pytest.MonkeyPatch) -> None:
+    field.load.cache_clear()
+    field.prepare.cache_clear()
+    monkeypatch.setattr(at, "load", lambda _: recordings)
+
+
+@pytest.mark.parametrize("family", ["cca", "fbcca"])
+def test_stimuli_are_told_apart(
+    family: str, score: Callable[..., list[dict[str, Any]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = score(flicker(), family)
     assert {row["subject"] for row in rows} == {"0", "1", "2", "3"}
-    assert min(row["score"] for row in rows if row["adaptation"] == "zero-shot") > least
-    with pytest.raises(UserError, match="Hz"):
-        evaluated(at.synthetic(n_subjects=3, windows_per_class=2), family)
+    assert min(row["score"] for row in rows if row["adaptation"] == "zero-shot") > 0.9
+    assert score(at.synthetic(n_subjects=3, windows_per_class=2), family) == []
+    assert "Hz" in capsys.readouterr().out
 
 
-def test_the_test_group_has_no_labels_and_known_rows_are_not_computed_again(
+def test_the_test_group_has_no_labels_and_known_sets_are_not_computed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[set[int]] = []
@@ -57,22 +73,59 @@ def test_the_test_group_has_no_labels_and_known_rows_are_not_computed_again(
             assert len(task.known) + len(task.test) == recordings.n_windows
             asked.append(set(task.subject[task.test].tolist()))
             yield "constant", "zero-shot", np.zeros(len(task.test), dtype=np.int64)
+            yield "uncertain", "zero-shot", np.tile([0.1, 0.5, 0.4], (len(task.test), 1))
 
         return predict
 
     monkeypatch.setitem(field.BASELINES, "constant", field_baselines.FieldBaseline(ready))
-    monkeypatch.setattr(at, "load", lambda _: flicker())
+    use(flicker(), monkeypatch)
     out = tmp_path / "field.csv"
-    options = Namespace(files=["a"], baselines=["constant"], out=out, seeds=1, device="cpu")
+    options = Namespace(files=["a"], baselines=["constant", "average"], out=out, seeds=1, device="cpu", jobs=0)
     field.run(options)
     assert asked == [{0}, {1}, {2}, {3}]
     rows = read_known_rows(out)
-    assert [float(row["score"]) for row in rows] == pytest.approx([1 / 3] * 4, abs=1e-5)
-    lines = out.read_text().splitlines()
-    out.write_text("\n".join(lines[:3]) + "\n")  # as if it had been stopped after two subjects
+    assert {row["baseline"] for row in rows} == {"constant", "uncertain", "average of 2 baselines"}
+    assert [float(row["score"]) for row in rows] == pytest.approx([1 / 3] * 12, abs=1e-5)
     field.run(options)
-    assert asked[4:] == [{2}, {3}]
-    assert [row["subject"] for row in read_known_rows(out)] == ["0", "1", "2", "3"]
+    assert len(asked) == 4
+    assert read_known_rows(out) == rows
+
+
+def test_averages_weight_baselines_equally() -> None:
+    """A baseline with two seeds counts once, and specialists and other adaptations do not count."""
+    rows = np.arange(1)
+    given = [("a", "lda", 0, 0.9), ("b", "networks", 0, 0.2), ("b", "networks", 1, 0.4), ("c", "cca", 0, 0.0)]
+    found = [field.Predicted(n, "zero-shot", f, s, rows, np.array([[p, 1 - p]]), 0.0) for n, f, s, p in given]
+    found.append(found[0]._replace(adaptation="transductive", probabilities=np.array([[0.0, 1.0]])))
+    means = {one.adaptation: one.probabilities for one in field.average(found)}
+    np.testing.assert_allclose(means["zero-shot"], [[0.6, 0.4]])
+    np.testing.assert_allclose(means["transductive"], [[0.0, 1.0]])
+
+
+def test_expectation_maximization_follows_a_shifted_subject() -> None:
+    """The classes of the test subject are moved by almost half of their distance."""
+    draw, y, subject = np.random.default_rng(0), np.tile([0, 1], 200), np.repeat(np.arange(4), 100)
+    moved = np.where(subject == 3, 3.5, 0.0)[:, None]
+    values = draw.standard_normal((400, 2)) + np.stack([8.0 * y, 0.0 * y], 1) + moved
+    known, test = np.flatnonzero(subject < 3), np.flatnonzero(subject == 3)
+    task = Task(values[:, :, None], np.where(subject == 3, -1, y), subject, at.Fold(known, test=test), None, 2, 0)
+    adapted = engineered.maximize_expectation(values, task).argmax(1)
+    assert (adapted == y[test]).mean() > 0.97
+    assert (engineered.discriminant(values, task).argmax(1) == y[test]).mean() < 0.9
+
+
+@pytest.mark.parametrize("prepare", [engineered.beat_intervals, engineered.gaze_velocities, engineered.motion])
+def test_features_of_specialists_are_finite(prepare: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows that are flat, and windows that are not, have the same number of features."""
+    kept: list[np.ndarray] = []
+    monkeypatch.setattr(engineered, "predict_with", lambda name, values, *_: kept.append(values))
+    X = np.random.default_rng(0).standard_normal((6, 6, 200)).astype(np.float32)
+    X[0] = 0.0
+    prepare(at.Recordings(X, np.arange(6) % 2, np.arange(6) // 2, sfreq=100.0), 0, "cpu")
+    assert kept[0].shape[0] == 6
+    assert kept[0].shape[1] > 20
+    assert np.isfinite(kept[0]).all()
+    assert len(np.unique(kept[0][1:], axis=0)) == 5
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
