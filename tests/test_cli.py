@@ -185,11 +185,11 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
 def test_dry_run_trains_nothing(tmp_path: Path) -> None:
     result = call("run", tiny_file(tmp_path), "--out", tmp_path / "run", "--epochs", 5, "--dry-run")
     assert result.returncode == 0, result.stderr
-    work = "96 fits of up to 5 epochs: 8 networks on 4 folds with 3 seeds, and 8 linear models"
+    work = "96 fits of up to 5 epochs: 8 networks on 4 folds with 3 seeds, and 10 linear models"
     counted = re.search(rf"^# {work}(?:, (\d+) of them also for online sessions)?$", result.stdout, re.MULTILINE)
     assert counted is not None
     solved = re.findall(r"linear models: (\d+) fits(?:, and (\d+) for online sessions)?", result.stdout)
-    assert sum(int(n or 0) for pair in solved for n in pair) == 4 * (8 + int(counted[1] or 0)), (
+    assert sum(int(n or 0) for pair in solved for n in pair) == 4 * (10 + int(counted[1] or 0)), (
         "the lines of the stages count the same"
     )
     assert "fold 0: test 0" in result.stdout
