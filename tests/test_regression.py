@@ -135,7 +135,7 @@ def test_transductive_runs_remove_a_subjects_gain(tmp_path: Path) -> None:
         name: np.mean(list(search(targets, options(adaptation=name), tmp_path / name).nested_test_scores.values()))
         for name in ("zero-shot", "transductive")
     }
-    assert means["transductive"] > max(0.8, means["zero-shot"] + 0.1)
+    assert means["transductive"] > max(0.8, means["zero-shot"] + 0.05)
 
 
 def evidence(y: Array, predicted: Array, rows: list[Array]) -> RegressionEvidence:
