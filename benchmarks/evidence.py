@@ -27,6 +27,8 @@ RUN_COLUMNS = ["data", "adaptation", "version", "subject", "score", "first", "st
                "time", "seeds"]  # fmt: skip
 OWN_CASES = ("zero_shot", "windows", "session", "all_windows", "before", "calibrated", "own")  # first words of cases
 FIRST_RUN_BASELINES = ("shrinkage LDA", "tangent space, LDA")  # baselines that every run of version 0.1.0 fitted
+LATER = ("statistics, intervals and speed", "trained as candidates", "average of")  # in names of baselines
+LATER_RUNS = ("run default", "run first stage")
 USABLE = {  # adaptation -> adaptations of baselines that use the same or less data of the subject
     "zero-shot": ("zero-shot",),
     "transductive": ("transductive", "zero-shot"),
@@ -46,6 +48,11 @@ class Baseline:
     @property
     def mean(self) -> float:
         return fmean(self.scores.values())
+
+    @property
+    def is_later(self) -> bool:
+        """Return whether the baseline, or one in an average, uses code of AutoTransfer after the confirmations."""
+        return self.source in LATER_RUNS or any(part in self.name for part in LATER)
 
     def subtract_from(self, ours: Mapping[str, float]) -> dict[str, float]:
         """Return scores of AutoTransfer minus those of the baseline.

@@ -7,8 +7,8 @@ The protocol was fixed before the first run. Folds are the folds of a default ru
 otherwise ten groups), and baselines without model selection are also fitted on the validation group. Scores are
 balanced accuracies of each subject with windows of two classes. Baselines have the constants of their libraries or of
 their publications; no other constants were tried on these sets. Each baseline is scored zero-shot and, if it can use
-unlabeled windows, transductive (z-scored, standardized, centered or aligned by subject) or online. Random baselines
-have one seed unless `--seeds` is given; the tables average seeds.
+unlabeled windows, transductive (z-scored, standardized, centered or aligned by subject). Random baselines have one seed
+unless `--seeds` is given; the tables average seeds.
 
 `average` is the mean of the probabilities of all generic baselines of the same command; classes without probabilities
 count as certain.
@@ -105,14 +105,14 @@ def average(predictions: Iterable[Predicted]) -> Iterator[Predicted]:
     """Yield the mean of the probabilities of all generic baselines of one data set, by fold and adaptation."""
     groups: dict[tuple[str, bytes], list[Predicted]] = {}
     for one in predictions:
-        if one.kind == "generic" and one.adaptation != "online":
+        if one.kind == "generic":
             groups.setdefault((one.adaptation, one.test.tobytes()), []).append(one)
     for (adaptation, _), group in groups.items():
         seeds = {
             name: [one.probabilities for one in group if one.baseline == name] for name in {g.baseline for g in group}
         }
         mean = np.mean([np.mean(values, 0) for values in seeds.values()], 0)
-        yield Predicted(f"average of {len(seeds)} baselines", adaptation, AVERAGE, 0, group[0].test, mean, 0.0)
+        yield Predicted("average of generic baselines", adaptation, AVERAGE, 0, group[0].test, mean, 0.0)
 
 
 def score_rows(recordings: at.Recordings, predictions: Iterable[Predicted]) -> Iterator[list[object]]:

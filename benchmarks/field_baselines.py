@@ -1,8 +1,7 @@
 """Prepare the baselines of benchmarks.field with the libraries of their fields.
 
 A baseline is prepared once for a data set, because features of a window do not depend on the fold, and then predicts
-the held-out subjects of each fold. Only EEGNet as published uses
-the validation group, to select the epoch with the lowest loss.
+the held-out subjects of each fold. Only EEGNet as published uses the validation group, to select the epoch.
 """
 
 from __future__ import annotations

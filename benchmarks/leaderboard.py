@@ -26,16 +26,7 @@ from autotransfer.words import score
 
 from .confirmation import read_confirmations
 from .csv_rows import read_table
-from .evidence import (
-    ENSEMBLE,
-    Scores,
-    data_sheets,
-    differences,
-    read_baseline_rows,
-    read_scores,
-    scores_by,
-    set_means,
-)
+from .evidence import ENSEMBLE, Scores, data_sheets, differences, read_baseline_rows, read_scores, scores_by, set_means
 from .inference import format_sets_ahead, mean_over_data
 from .markdown import markdown
 
@@ -114,9 +105,8 @@ def check(submission: pd.DataFrame, board: pd.DataFrame) -> None:
         where = f"{pipeline!r} on {dataset!r}, {mode}"
         if repeated := subjects[subjects.duplicated()].tolist():
             raise UserError(f"{where}: {repeated[0]!r} has two rows; average the seeds")
-        required = (
-            set(board[(board["dataset"] == dataset) & (board["mode"] == mode)]["subject"]) or subjects_of[str(dataset)]
-        )
+        known = board[(board["dataset"] == dataset) & (board["mode"] == mode)]
+        required = set(known["subject"]) or subjects_of[str(dataset)]
         if absent := required - set(subjects):
             raise UserError(f"{where}: {min(absent)!r} is missing; score every subject once")
 
@@ -156,12 +146,8 @@ def format_page(folder: Path) -> str:
 
 
 def _standing_row(pipeline: str, scores: Scores, ours: Scores) -> tuple[float, list[str]]:
-    cells = [
-        pipeline,
-        str(len(scores)),
-        str(sum(map(len, scores.values()))),
-        score(fmean(set_means(scores).values())),
-    ]
+    mean = score(fmean(set_means(scores).values()))
+    cells = [pipeline, str(len(scores)), str(sum(map(len, scores.values()))), mean]
     if pipeline == OURS:
         return 0.0, [*cells, "–", "–"]
     gaps = differences(scores, ours)

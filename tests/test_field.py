@@ -84,7 +84,7 @@ def test_the_test_group_has_no_labels_and_known_sets_are_not_computed_again(
     field.run(options)
     assert asked == [{0}, {1}, {2}, {3}]
     rows = read_known_rows(out)
-    assert {row["baseline"] for row in rows} == {"constant", "uncertain", "average of 2 baselines"}
+    assert {row["baseline"] for row in rows} == {"constant", "uncertain", "average of generic baselines"}
     assert [float(row["score"]) for row in rows] == pytest.approx([1 / 3] * 12, abs=1e-5)
     field.run(options)
     assert len(asked) == 4
