@@ -19,6 +19,7 @@ from .default_runs import describe_versions, format_table
 from .evidence import read_scores
 from .first_stage import first_stage_table, five_label_outliers
 from .online import gains_table
+from .training_sets import describe
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -36,6 +37,7 @@ PARTS: dict[str, Callable[[Path], str]] = {
     "first_stage": first_stage_table,
     "five_labels": five_label_outliers,
     "online_gains": gains_table,
+    "training_sets": describe,
 }
 
 

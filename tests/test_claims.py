@@ -200,6 +200,20 @@ def test_outliers_among_five_labels_and_clear_losses() -> None:
     ]
 
 
+def test_training_sets_vary_as_stated() -> None:
+    rows = table("training_sets")
+    means = rows.groupby(["dataset", "repetition", "model", "half"])["score"].mean()
+    gaps = means.xs(0, level="half") - means.xs(1, level="half")
+    pair = gaps.xs("extra trees", level="model") - gaps.xs("LDA", level="model")
+    of_models = ((gaps**2).groupby(["dataset", "model"]).mean() / 2).pow(0.5).groupby("dataset").mean()
+    of_pair = ((pair**2).groupby("dataset").mean() / 2).pow(0.5)
+    found = numbers("docs/results.md", "On # data sets a linear model and trees were fitted to disjoint halves")
+    assert found == [len(of_models)]
+    pattern = "between training sets is # in the mean (# to #), and that of the difference of the two models # (# to #)"
+    expected = [f(values) for values in (of_models, of_pair) for f in (np.mean, np.min, np.max)]
+    assert numbers("docs/results.md", pattern) == pytest.approx(expected, abs=6e-4)
+
+
 def test_runs_of_development() -> None:
     runs = table("default_runs")
     one = runs[(runs["adaptation"] == "transductive") & (runs["seeds"] == 1)]["data"].nunique()
