@@ -33,6 +33,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "evoked": {"encoder": "evoked", "standardize": "train"},
     "trees": {"encoder": "trees", "standardize": "none", "represent": "statistics", "trees": 10},
     "boosting": {"encoder": "boosting", "standardize": "none", "represent": "statistics", "trees": 10},
+    "fitted": {"encoder": "linear", "standardize": "trial", "represent": "minirocket", "center": "online"},
 }
 EVERY = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 

@@ -88,7 +88,7 @@ def everything() -> Model:
     return weighted([one for one in parts if is_graph(one)], np.ones(sum(map(is_graph, parts))) / 2)
 
 
-TRACED = {"features", "hudgins"}  # representations that torch traces in the quick suite
+TRACED = {"features", "hudgins", "minirocket"}  # representations that torch traces in the quick suite
 LONG = {"templates", "evoked", "trees"}  # encoders that it does not
 
 

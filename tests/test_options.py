@@ -32,7 +32,7 @@ from tiny import auto_classifier, tiny, tiny_file
 OTHER: dict[str, dict[str, Any]] = {
     "time": {"time": "2h"}, "adaptation": {"adaptation": "online"}, "device": {"device": "cpu"},
     "encoder": {"encoder": "shallow"}, "at_least": {"at_least": 0.7}, "grid": {"grid": "uncensored"},
-    "networks": {"networks": "one"}, "kinds": {"kinds": "tdar"}, "search": {"search": "tpe"},
+    "networks": {"networks": "one"}, "kinds": {"kinds": "ls9"}, "search": {"search": "tpe"},
     "trials": {"trials": 3, "search": "tpe"}, "max_steps": {"max_steps": 70}, "seeds": {"seeds": 2},
     "seed": {"seed": 7}, "metric": {"metric": "f1_macro"}, "folds": {"folds": 4}, "rule": {"rule": "published"},
     "hold_out": {"hold_out": "session"}, "target": {"target": "continuous"}, "window": {"window": 0.5},

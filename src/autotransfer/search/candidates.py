@@ -49,8 +49,8 @@ REPRESENTATIONS_OF_ALL = ("combined", "tdar", "bands")
 SIGNAL_REPRESENTATIONS: dict[str, tuple[str, ...]] = {
     "eeg": ("fine_bands", "band_tangent", "rhythms"),
     "emg": ("ls9", "tdpsd"),
-    "ecg": ("beats",),
-    "wearable": (),
+    "ecg": ("beats", "minirocket"),
+    "wearable": ("minirocket",),
     "other": (),
 }
 TREES = ("trees", "boosting")  # encoders, fitted to the features of "combined"
@@ -58,6 +58,8 @@ TREES = ("trees", "boosting")  # encoders, fitted to the features of "combined"
 CONSTANTS: dict[str, Callable[[Recordings], tuple[float, ...] | None]] = {
     "rhythms": lambda recordings: stimulus_frequencies(recordings),
 }
+# MiniRocket sums over channels, which must have one unit: by window, or by training subjects if levels are informative.
+STANDARDIZATION: dict[str, dict[str, str]] = {"minirocket": {"wearable": "train", "other": "train"}}
 STIMULUS = re.compile(r"(\d+(?:\.\d+)?) ?hz", re.IGNORECASE)  # stimulus frequency in the name of a class
 HARMONICS = 3  # harmonics of each stimulus frequency
 RHYTHMS = range(6, 46)  # Hz, if class names contain no stimulus frequencies
@@ -94,6 +96,11 @@ class Candidates(NamedTuple):
     @property
     def settings(self) -> list[Setting]:
         return [*self.networks, *self.linear, *self.trees]
+
+
+def is_slow(setting: Setting) -> bool:
+    """Return whether a setting is a linear model that a run fits in a later stage."""
+    return setting.encoder == "linear" and representation_class(setting.family).is_slow
 
 
 def find_candidates(prepared: Preparation) -> Candidates:
@@ -230,16 +237,18 @@ def _representation_fields(name: str, recordings: Recordings) -> dict[str, Any] 
     required = {field: values[field] for field in representation.required_fields}
     if recordings.n_times < representation.min_samples or None in required.values():
         return None
-    return {"represent": name} | required
+    by_signal = STANDARDIZATION.get(name)
+    standardize = {} if by_signal is None else {"standardize": by_signal.get(find_signal(recordings), "trial")}
+    return {"represent": name} | standardize | required
 
 
 def _is_suitable(name: str, recordings: Recordings) -> bool:
-    """Return whether windows are long enough for a representation."""
-    fields = _representation_fields(name, recordings)
-    if fields is None or _window_seconds(recordings) < representation_class(name).min_seconds:
+    """Return whether windows are long enough for a representation and, if slow, at least as many as its features."""
+    fields, representation = _representation_fields(name, recordings), representation_class(name)
+    if fields is None or _window_seconds(recordings) < representation.min_seconds:
         return False
     try:
-        return _n_features(LINEAR | fields, recordings) > 0
+        return _n_features(LINEAR | fields, recordings) <= recordings.n_windows or not representation.is_slow
     except UserError:  # the sampling rate is too low for the frequencies of the representation
         return False
 

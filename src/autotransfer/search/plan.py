@@ -29,7 +29,7 @@ from ..runs.run import Run, Tell, check_unused
 from ..settings import Setting
 from ..training.train import check_jobs
 from ..words import clock, count
-from .candidates import TREES, Candidates, find_candidates, shortlist_key
+from .candidates import TREES, Candidates, find_candidates, is_slow, shortlist_key
 from .held_out import SHORTLIST_PER_METHOD
 
 PLAN = "plan.json"
@@ -247,6 +247,8 @@ def _add_stages(plan: Plan, candidates: Candidates) -> Plan:
         by_family.setdefault(setting.family, setting)
     first_linear = list(by_family.values())[:2]
     other_linear = [setting for setting in linear if setting not in first_linear]
+    slow_linear = [setting for setting in other_linear if is_slow(setting)]
+    other_linear = [setting for setting in other_linear if setting not in slow_linear]
     unpenalized = [setting for setting in networks if setting.penalty is None]  # the reference is the first
     user_networks = unpenalized[:1] if options.encoder != DEFAULT_ENCODER else []
     families = [setting.family for setting in unpenalized]
@@ -265,6 +267,7 @@ def _add_stages(plan: Plan, candidates: Candidates) -> Plan:
     for encoder in TREES if trees else ():
         fits = [setting for setting in trees if setting.encoder == encoder]
         stages.append(Stage.from_settings(ENCODERS[encoder].display_name or encoder, fits, [first]))
+    stages += [Stage.from_settings("slower linear models", slow_linear, [first])] if slow_linear else []
     stages += [network_stage(setting, first) for setting in main_networks]
     stages += [network_stage(setting, first) for setting in other_networks]
     stages += [network_stage(setting, seed) for seed in further for setting in repeated_networks]

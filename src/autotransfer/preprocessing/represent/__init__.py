@@ -20,6 +20,7 @@ from .base import Representation
 from .beats import Beats
 from .combined import Combined
 from .features import Features
+from .minirocket import MiniRocket
 from .rhythms import Rhythms
 from .statistics import Statistics
 from .tangent import Tangent
@@ -43,6 +44,7 @@ REPRESENTATIONS: dict[str, type[Representation]] = {
     "statistics": Statistics,
     "combined": Combined,
     "beats": Beats,
+    "minirocket": MiniRocket,
 }
 
 

@@ -35,6 +35,7 @@ class Representation(ABC):
     min_samples: ClassVar[int] = 4  # minimum window length in samples
     min_seconds: ClassVar[float] = 0.0  # minimum window length for which runs use the representation
     depends_on_fold: ClassVar[bool] = False  # whether `fit` computes statistics of training rows
+    is_slow: ClassVar[bool] = False  # whether runs use the representation in a later stage only
     has_sample_counts: ClassVar[bool] = False  # whether values are counts of samples, see `Preprocessing`
 
     @property
