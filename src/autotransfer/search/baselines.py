@@ -1,7 +1,7 @@
 """Score baselines on the folds of a run: simple models that take a few lines of code.
 
 Linear models of this package, in LINEAR_BASELINES, use their stored fits if they are candidates of the run. BASELINES
-has models of other libraries. To add a baseline, write a function that predicts the test windows of a fold.
+contains models of other libraries. To add a baseline, write a function that predicts the test windows of a fold.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Baseline(NamedTuple):
     """Simple model of another library, with which a run is compared."""
 
     predict: Callable[[Recordings, Fold], Floats]  # probabilities (n, C) of the test windows of a fold
-    adaptation: str = "none"  # use of unlabeled windows of a new subject
+    adaptation: str = "none"  # use of unlabeled windows of a new subject: "none", "online" or "transductive"
 
 
 class SkippedBaseline(Exception):
@@ -89,13 +89,13 @@ def baseline_scores(run: Run, *, fit_missing: bool = True) -> tuple[dict[str, Sc
 
 
 def library_baselines(run: Run) -> dict[str, Baseline]:
-    """Return the entries of BASELINES that use windows of a new subject only if the run does, too."""
+    """Return the entries of BASELINES that do not adapt, or that adapt in the same way as the run."""
     allowed = ("none", max_adaptation(run.options))
     return {name: baseline for name, baseline in BASELINES.items() if baseline.adaptation in allowed}
 
 
 def max_adaptation(options: RunOptions) -> str:
-    """Return the largest use of unlabeled windows of a new subject among the candidates of a run."""
+    """Return the strongest adaptation to a new subject that the candidates of a run may have."""
     requested = (options.adaptation, options.constants.get("standardize"), options.constants.get("align"))
     return next((adaptation for adaptation in ("transductive", "online") if adaptation in requested), "none")
 

@@ -38,10 +38,10 @@ UNPENALIZED_NETWORKS: dict[str, tuple[dict[str, Any], ...]] = {
 
 FAMILIES = ("linear", "trees", "networks")  # if `kinds` names families, only these families are trained
 LINEAR: dict[str, Any] = {"encoder": "linear", "standardize": "none"}
-SHRINKAGES = ("auto", 0.5)  # estimated from windows, and stronger, because subjects differ more than windows
+SHRINKAGES = ("auto", 0.5)  # estimated from windows, and larger, because subjects differ more than windows
 DELAYED_CHANNELS = 16  # approximate number of channels with delayed copies, if recordings have fewer channels
 DELAY = 0.02  # seconds between delayed copies
-MAX_FEATURES = 4000  # features of a linear model, which inverts their covariance matrix
+MAX_FEATURES = 4000  # of a linear model, because their covariance matrix is inverted
 
 # Linear models of every signal; each needs windows that are long enough.
 REPRESENTATIONS_OF_ALL = ("combined", "tdar", "bands")
@@ -152,7 +152,7 @@ def network_candidates(
 
 
 def _set_network(setting: Setting, network: dict[str, Any], eegnet: str) -> Setting:
-    """Return a setting of the grid with another network. eegnet: replacement of EEGNet."""
+    """Return a setting of the grid with another network. eegnet: encoder that replaces EEGNet."""
     encoder = eegnet if network["encoder"] == "eegnet" else network["encoder"]
     options = ENCODERS[encoder].__dataclass_fields__ if encoder in ENCODERS else {}
     other_options = {name for config in ENCODERS.values() for name in config.__dataclass_fields__} - set(options)
@@ -217,7 +217,7 @@ def find_representations(kinds: str | None, recordings: Recordings) -> list[dict
             choices = ", ".join(map(repr, (*FAMILIES, *SIGNAL_REPRESENTATIONS, *REPRESENTATIONS)))
             raise UserError(f"unknown kind {shown(kind)}; choose from {choices}, several with commas")
     fields = (_representation_fields(name, recordings) for name in names if name not in ("features", "tangent"))
-    return [one for one in fields if one is not None]
+    return [values for values in fields if values is not None]
 
 
 def _parse_kinds(kinds: str | None, recordings: Recordings) -> list[str]:

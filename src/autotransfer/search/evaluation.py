@@ -95,12 +95,12 @@ def _by_candidate(evidence: Evidence, names: Mapping[str, str]) -> Predictions:
 def scores_on_test(run: Run, entries: Sequence[Entry]) -> dict[str, Scores]:
     """Return mean test scores over seeds, by name of a setting and subject."""
     values: dict[str, dict[str, list[float]]] = {}
-    names, is_recorded = run.recordings.subjects, run.options.metric == BALANCED_ACCURACY
+    names, has_stored_scores = run.recordings.subjects, run.options.metric == BALANCED_ACCURACY
     for entry in entries:
         subjects = run.groups[entry.test]
         if entry.record is None:
             continue
-        if is_recorded:
+        if has_stored_scores:
             scores = {subject: entry.record.score_on(subject) for subject in subjects}
         elif entry.status == "done":
             scores = {s.subject: s.value for s in held_out_scores(run, [entry]) if s.subject in subjects}

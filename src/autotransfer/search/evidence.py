@@ -1,4 +1,4 @@
-"""Evidence from which a run selects: validation scores and predictions of held-out subjects, but no test scores."""
+"""Evidence from which models are selected: validation scores and predictions of held-out subjects, no test scores."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from .held_out import (
 )
 from .weights import Floats, balanced_sample_weight, combine_log_probs, fit_weights, shrunk_sharpness
 
-MAX_CANDIDATES = 12  # candidates of a delivered ensemble: a prediction waits for all of them
-MIN_SHARE = 0.01  # share of the sum of weights: candidates with smaller shares are left out
+MAX_CANDIDATES = 12  # candidates of a delivered ensemble; each of them adds time to a prediction
+MIN_SHARE = 0.01  # smallest share of a candidate in the sum of weights; other candidates are left out
 WINDOWS = 100  # windows per subject and fit from which weights are computed
 MAX_WINDOWS = 20_000  # windows of all subjects and fits from which weights are computed
 BLOCKS = 40  # largest number of blocks of subjects that are left out together
@@ -124,7 +124,7 @@ class ClassificationEvidence:
         return self.pools[subject]
 
     def best(self, indices: Sequence[int]) -> int:
-        """Return the index of the candidate with the best lower quartile, in ensembles among means near the best."""
+        """Return the index of the candidate with the best lower quartile; for ensembles, its mean is near the best."""
         scores = {k: self.candidate_validation_scores(k) for k in indices}
         means = {k: mean_score(values) for k, values in scores.items()}
         lowest_mean = -math.inf if self.rule == "published" else max(means.values()) - NEAR
@@ -318,7 +318,7 @@ def fit_bounded_weights(predictions: Floats, target: Floats) -> Floats:
     weights: Floats = nnls(predictions, target)[0]
     if weights.sum() <= 1:
         return weights
-    # The bound is active: a row that outweighs all other rows forces the sum to be 1.
+    # The bound is active, so a row that outweighs all other rows forces the sum to be 1.
     heavy = HEAVY * np.sqrt(np.square(predictions).sum())
     weights = nnls(np.vstack([predictions, np.full(len(weights), heavy)]), np.append(target, heavy))[0]
     return np.asarray(weights / weights.sum())

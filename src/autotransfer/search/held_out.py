@@ -18,7 +18,7 @@ from .weights import Floats
 
 FitKey = tuple[tuple[int, ...], int]  # held-out subjects of a fit, and one of these subjects
 Array = NDArray[np.float32]
-SHORTLIST_PER_METHOD = 3  # number of settings
+SHORTLIST_PER_METHOD = 3  # settings of each method on a shortlist
 NEAR = 0.005  # difference of balanced accuracy; smaller differences between settings are noise
 
 
@@ -70,7 +70,7 @@ def read_probabilities(run: Run, entry: Entry) -> dict[int, Array]:
 
 def score_subject(metric: Metric, y: NDArray[np.int64], probability: NDArray[np.floating]) -> float:
     """Score probabilities (n, C) of one subject with classes y (n,)."""
-    if metric is METRICS[BALANCED_ACCURACY]:  # scikit-learn takes much longer
+    if metric is METRICS[BALANCED_ACCURACY]:  # scikit-learn's function takes much longer
         return balanced_accuracy_of(probability.argmax(1), y, probability.shape[1])
     return metric.score(y, np.asarray(probability, dtype=np.float64))
 
@@ -92,17 +92,17 @@ def held_out_scores(run: Run, entries: Sequence[Entry], *, validation_only: bool
     The choice of the best epoch therefore does not bias the scores. Failed jobs have the lowest score.
     """
     metric, scores, rec = run.options.scoring, list[Score](), run.recordings
-    is_recorded = metric is METRICS[BALANCED_ACCURACY]
+    has_stored_scores = metric is METRICS[BALANCED_ACCURACY]
     y = {subject: rec.y.numpy()[rec.subject.numpy() == subject] for subject in range(rec.n_subjects)}
     for entry in entries:
         if entry.record is None:
             continue
         validation, test = run.groups[entry.validation], run.groups[entry.test]
         held_out, is_done = frozenset((*validation, *test)), entry.status == "done"
-        probabilities = read_probabilities(run, entry) if is_done and not is_recorded else {}
+        probabilities = read_probabilities(run, entry) if is_done and not has_stored_scores else {}
         for subject in (*validation, *(() if validation_only else test)):
             record, value = entry.record if subject in test else entry.record.swapped, metric.lowest
-            if is_recorded and record is None:
+            if has_stored_scores and record is None:
                 continue
             if subject in probabilities:
                 value = score_subject(metric, y[subject], probabilities[subject])

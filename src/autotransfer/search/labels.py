@@ -125,7 +125,7 @@ def score_trust(
 
 
 def best_trust(subjects: Sequence[TrustScores]) -> tuple[int, int]:
-    """Return the indices of the share and the sharpness with the lowest mean loss; without subjects, both are 1."""
+    """Return the indices of the share and the sharpness with the lowest mean loss; without subjects, of the value 1."""
     if not subjects:
         return SHARES.index(1.0), SHARPNESS.index(1.0)
     loss = np.mean([scores.loss for scores in subjects], axis=0)

@@ -2,7 +2,7 @@
 
 The rules of the online ensemble (training/centering.py), each with and without re-estimated class means
 (models/adaptation.py), and class means alone are compared with no adaptation. The selection for a subject does not use
-the subject. Adaptation is enabled by `is_helpful`, the criterion for everything that a subject's data can enable.
+the subject's scores. Adaptation is enabled only if `is_helpful` accepts the gains (training/intervals.py).
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ Floats = NDArray[np.float64]
 class AdaptationScores(NamedTuple):
     """Scores of S subjects by adaptation method, in each order of their windows."""
 
-    by_method: dict[str, Floats]  # (S, orders) by method, "none", or rule of the online ensemble
-    all_windows: dict[str, Floats]  # (S,) by rule, for all windows at once; empty without an online ensemble
+    by_method: dict[str, Floats]  # (S, orders) by "none", "class means" or rule of the online ensemble
+    all_windows: dict[str, Floats]  # (S,) by rule, with all windows at once; empty without an online ensemble
 
     @classmethod
     def stack(cls, subjects: Sequence[AdaptationScores]) -> AdaptationScores:
         """Concatenate the scores of several subjects."""
         fields = zip(*subjects, strict=True)
-        return cls(*({name: np.concatenate([t[name] for t in tables]) for name in tables[0]} for tables in fields))
+        return cls(*({name: np.concatenate([by_name[name] for by_name in t]) for name in t[0]} for t in fields))
 
     @property
     def n_subjects(self) -> int:
         return len(self.by_method[NO_ADAPTATION])
 
     def without(self, subject: int) -> AdaptationScores:
-        return AdaptationScores(*({name: np.delete(t, subject, 0) for name, t in table.items()} for table in self))
+        return AdaptationScores(*({name: np.delete(s, subject, 0) for name, s in scores.items()} for scores in self))
 
     def gains(self, method: str) -> Floats:
-        """Return the gains over zero-shot (S, orders)."""
+        """Return the gains (S, orders) of a method over no adaptation."""
         return self.by_method[method] - self.by_method[NO_ADAPTATION]
 
 
@@ -63,8 +63,8 @@ def score_methods(
 ) -> AdaptationScores:
     """Score one subject without adaptation and with class means that are re-estimated window by window.
 
-    latents: (P, n, D) by order of windows and by stack of members; log_p: (orders, n, C), not necessarily normalized;
-    y: (orders, n).
+    latents: (P, n, D) of P members, by order of windows and by stack; log_p: (orders, n, C), not normalized; y: classes
+    (orders, n).
     """
     x = torch.stack([ensemble.project(z) for z in latents], 1)  # (n, orders, P, R)
     adapted = Adaptation(*ensemble.effects_and_weights).adapt(x, log_p.transpose(0, 1)).transpose(0, 1)
@@ -87,13 +87,13 @@ def score_rules(
     centered = online.predict_transductive(windows, softmax(log_p.numpy()))
     at_once = np.stack([centered, online.re_estimate_class_means(windows, centered)])  # (2, L, n, C)
     by_order = _scores(in_orders.reshape(-1, *in_orders.shape[2:]), truth, metric)
-    of_all = _scores(at_once.reshape(-1, 1, *at_once.shape[2:]), y[None], metric)
+    with_all_windows = _scores(at_once.reshape(-1, 1, *at_once.shape[2:]), y[None], metric)
     by_rule = dict(zip(RULES, by_order[:, None], strict=True))
-    return AdaptationScores(scores.by_method | by_rule, dict(zip(RULES, of_all, strict=True)))
+    return AdaptationScores(scores.by_method | by_rule, dict(zip(RULES, with_all_windows, strict=True)))
 
 
 def add_unused_rules(scores: AdaptationScores) -> AdaptationScores:
-    """Add zero-shot scores for every rule to the scores of a subject for whom the online ensemble centers nothing."""
+    """Add every rule with the scores without adaptation, for a subject whose online ensemble centers no features."""
     zero_shot = scores.by_method[NO_ADAPTATION]
     by_rule = dict.fromkeys(RULES, zero_shot)
     return AdaptationScores(scores.by_method | by_rule, dict.fromkeys(RULES, zero_shot[:, 0]))
@@ -112,7 +112,7 @@ def select_without_each(scores: AdaptationScores, select: Callable[[AdaptationSc
 
 
 def best_method(scores: AdaptationScores, methods: Sequence[str] | None = None) -> str:
-    """Return the best method for these subjects. methods: compared in this order; default: all methods."""
+    """Compare methods in this order and return the best; default: the best rule of the online ensemble, class means."""
     best = NO_ADAPTATION
     if scores.n_subjects < MIN_SUBJECTS:
         return best
@@ -126,7 +126,7 @@ def best_method(scores: AdaptationScores, methods: Sequence[str] | None = None) 
 
 
 def delivered_method(scores: AdaptationScores, methods: Sequence[str] | None = None) -> str:
-    """Return the method for a new subject; "none" unless methods selected without each subject are helpful."""
+    """Return the method for a new subject; "none" unless the methods selected without each subject are helpful."""
     selected = select_without_each(scores, lambda others: best_method(others, methods))
     gains = [scores.gains(method)[subject].mean() for subject, method in enumerate(selected)]
     return best_method(scores, methods) if is_helpful(np.array(gains)) else NO_ADAPTATION
@@ -143,5 +143,5 @@ def best_transductive_rule(scores: AdaptationScores) -> str:
 
 
 def _largest(value: Callable[[str], float], scores: AdaptationScores) -> str:
-    """Return the rule with the largest value; the first one if there are no subjects."""
+    """Return the rule with the largest value, or the first rule if there are no subjects."""
     return max(RULES, key=value) if scores.n_subjects else next(iter(RULES))

@@ -198,7 +198,7 @@ def describe_fits(plan: Plan) -> str:
 
 
 def unread_options(options: RunOptions, plan: Plan) -> list[str]:
-    """Return a line about the user's options that have no effect, because the plan has no network."""
+    """Return a line with the user's options that have no effect because the plan has no network."""
     settings = [setting for stage in plan.stages for setting in stage.settings]
     if not settings or not all(setting.network.is_closed_form for setting in settings):
         return []

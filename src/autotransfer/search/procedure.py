@@ -41,7 +41,7 @@ from .replay import replay_subjects
 from .selection import OnlineWeights, find_online_weights, select
 
 MARGIN = 1.5  # ratio of the time that is reserved for the last result to its estimate
-REHEARSALS = 0.03  # largest share of the time spent for timing the steps of the last result
+REHEARSALS = 0.03  # largest share of the time of a run that is spent on timing the steps of the last result
 RECENT = 2  # number of stages whose gains predict the gain of the next stage
 MIN_GAIN = 0.002  # gain of the score that is worth another stage
 LEVEL = 0.9  # quantile at the upper end of the 80 % interval
@@ -205,7 +205,7 @@ class PlanRunner:
     def _deliver(self, *, is_last: bool = False) -> Choice:
         """Compute, write and return the result of all delivered stages. is_last: whether no stage follows."""
         start = time.monotonic()
-        with limit_threads(1):  # the matrices are small, and threads would wait for each other and for other programs
+        with limit_threads(1):  # matrices are small, and threads would wait for each other and for other programs
             choice, online = self._make_choice(is_last=is_last)
         with show_work("building models", progress=self.progress):
             save_delivered_model(self.run, choice, None if online is None else online.weights)
@@ -246,7 +246,7 @@ class PlanRunner:
         return find_online_weights(self.run, self._candidates(self.n_delivered), centered, subjects)
 
     def _make_choice(self, *, is_last: bool) -> tuple[Choice, OnlineWeights | None]:
-        """Select, evaluate and diagnose, and replay held-out subjects for the last result."""
+        """Return the evaluated selection and, for the last result, the weights of the online ensemble."""
         run, has_stages = self.run, self.run.options.has_stages
         check_same_data(run.database, run.options, run.recordings)  # a mapped file may have been written to
         with show_work("computing weights and scores", progress=self.progress):
@@ -302,7 +302,7 @@ class PlanRunner:
         return None if self._has_time(self.n_delivered, self.interim_seconds) else OUT_OF_TIME
 
     def _select(self, settings: Sequence[Setting], *, is_last: bool) -> tuple[Choice, Predictions]:
-        """Select from settings, evaluate and diagnose. Return the choice and the predictions of the delivered model."""
+        """Select a model from settings and evaluate it. Return the choice and predictions for held-out subjects."""
         run, name_of = self.run, self.run.options.name_of
         candidates = [NamedSetting(name_of(setting), setting) for setting in settings]
         paper_network = next((c for c in candidates if c.setting == run.options.reference), None)
@@ -330,7 +330,7 @@ class PlanRunner:
         return choice, delivered_predictions(selection, evidence)
 
     def _use_earlier_weights(self, selection: Selection, ensemble: EnsembleWeights) -> Selection:
-        """Set the nested weights of each subject to those after the last stage of a run without the subject."""
+        """Replace nested weights of each subject by the weights after the last stage of a run without the subject."""
         names, nested = list(map(str, self.run.recordings.subjects)), dict(ensemble.nested)
         for group in self.run.groups:
             subjects = {names[subject] for subject in group} & set(nested)

@@ -166,7 +166,7 @@ def held_out_model(
     run: Run, weights: Mapping[Setting, float], subject: int, online: Mapping[Setting, float] | None = None,
     cache: CandidateCache | None = None,
 ) -> Model | None:  # fmt: skip
-    """Return the ensemble of fits that were tested on the subject, and the online ensemble if it centers features.
+    """Return the model of fits that were tested on the subject, with the online ensemble if it centers features.
 
     Return None if a model needs all windows of a subject at once. online: weights of the online ensemble.
     """

@@ -55,7 +55,7 @@ def _find_uncensored(evidence: Evidence, indices: Sequence[int]) -> list[int]:
 
 
 def _fit_ensemble(evidence: Evidence, best: NamedSetting) -> EnsembleWeights:
-    """Return weights of the trained candidates. best: returned alone, with weight 0, if all weights are 0."""
+    """Return weights of the trained candidates. best: the only candidate, with weight 0, if all weights are 0."""
     candidates, trained = evidence.candidates, list(evidence.trained)
     uncensored = _find_uncensored(evidence, trained) or trained
 
@@ -68,7 +68,7 @@ def _fit_ensemble(evidence: Evidence, best: NamedSetting) -> EnsembleWeights:
         nested |= dict.fromkeys(names, by_name(remaining.weights(trained)))
         if uncensored != trained:
             nested_uncensored |= dict.fromkeys(names, by_name(remaining.weights(uncensored)))
-    weights = by_name(evidence.weights(trained)) or {best.name: 0.0}  # all 0: the mean training target is predicted
+    weights = by_name(evidence.weights(trained)) or {best.name: 0.0}  # 0: the mean training target is predicted
     total = sum(weights.values()) or 1.0
     weighted = [
         WeightedCandidate(c.name, c.setting.family, weights[c.name] / total, weights[c.name], ridge_penalty)

@@ -71,7 +71,7 @@ def shrunk_sharpness(log_p: Sequence[LogProbs], y: Sequence[NDArray[np.int64]]) 
     steps = np.array(gradients) / max(np.mean(curvatures), 1e-12)
     variance = (PRIOR_SUBJECTS * SPREAD**2 + ((steps - steps.mean()) ** 2).sum()) / (PRIOR_SUBJECTS + n - 1)
     m = float(np.log(common))
-    # Without a subject, m changes by its step / (n − 1). Near m its loss is quadratic.
+    # Without a subject, m changes by the subject's step / (n − 1). The subject's loss is quadratic near m.
     change = steps / max(n - 1, 1)
     loss_increase = np.array(gradients) * change + 0.5 * np.array(curvatures) * change**2
     if not is_helpful(np.array(gains) - loss_increase):
