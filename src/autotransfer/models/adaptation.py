@@ -1,15 +1,15 @@
 """Class means of a subject, re-estimated from unlabeled windows by an EM algorithm that all members share.
 
-The latents of each member have random effects of the subject (training/effects.py): in every class the mean is shifted.
-The classes of the windows are unknown, so the algorithm alternates between two steps:
+Random effects of the subject (training/effects.py) shift the mean of every class in the latents of each member. The
+classes of the windows are unknown, so the algorithm alternates between two steps:
 
-    expectation    the probability of each class for a window, by the ensemble with the correction so far
+    expectation    the probability of each class for a window, from the ensemble with the current correction
     maximization   the posterior of each member's effects, in which a window counts for each class with this probability
 
 The prior is the variance between training subjects. A window counts for less than one, because windows are correlated
 and predicted classes may be wrong. The correction of the log-probabilities is linear in the latents, and 0 before the
-first window. In an online session each window is predicted before it changes the correction; with all windows at once,
-the steps are repeated for all of them.
+first window. In an online session each window is predicted before it changes the correction. If all windows are given
+at once, the steps are repeated for all of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..training.effects import Effects, WindowSums
 
 CLASS_MEANS = "class means"  # name of the method in cards and reports
 NO_ADAPTATION = "none"
-ONLINE_DESIGN_EFFECT = 30.0  # windows that count as one in a session, whose first windows may be of one class
+ONLINE_DESIGN_EFFECT = 30.0  # windows that count as one in an online session, which may begin with one class
 DESIGN_EFFECT = 10.0  # windows that count as one if all windows are used at once
 N_ITERATIONS = 3  # more iterations amplify errors
 
@@ -31,7 +31,7 @@ State = dict[str, Tensor]  # sums over the subject's windows
 
 
 def concatenate_stacks(stacks: Sequence[Effects]) -> Effects:
-    """Return the effects of the members of all stacks, without projections; all must have R directions."""
+    """Return the effects of the members of all stacks, without projections. All stacks must have R directions."""
     _, *fields = zip(*stacks, strict=True)
     return Effects(torch.empty(0), *map(torch.cat, fields))
 
@@ -39,7 +39,7 @@ def concatenate_stacks(stacks: Sequence[Effects]) -> Effects:
 class Adaptation:
     """Adaptation of an ensemble to one subject.
 
-    effects and weights (P,) of the P members of each stack, all with R directions; see `Ensemble.effects_and_weights`.
+    effects, weights: for each stack, as `Ensemble.effects_and_weights` returns them.
     """
 
     def __init__(self, effects: Sequence[Effects], weights: Sequence[Tensor]) -> None:
@@ -48,7 +48,7 @@ class Adaptation:
         self.restore(dict(self.prior.zero_sums._asdict()))
 
     def restore(self, state: State) -> None:
-        """Continue from a state."""
+        """Restore the sums over the subject's windows."""
         self.state = state
         self._correction = self._correct(WindowSums(**state), ONLINE_DESIGN_EFFECT)
 
@@ -60,7 +60,7 @@ class Adaptation:
     def adapt(self, x: Tensor, log_p: Tensor) -> Tensor:
         """Correct log-probabilities (n, ..., C) of the next windows with projected latents (n, ..., P, R).
 
-        Each window is corrected with the state before it, then updates it. Results are up to a constant per window.
+        Each window is corrected before it updates the state. Results are log-probabilities up to a constant per window.
         """
         corrected = []
         for latents, log_p_window in zip(x, log_p, strict=True):
@@ -77,7 +77,7 @@ class Adaptation:
         return self._correct_all(x, log_p, self.estimate_classes(x, log_p))
 
     def estimate_classes(self, x: Tensor, log_p: Tensor) -> Tensor:
-        """Return the class probabilities (..., n, C) of the last maximization; arguments as in `adapt_to_all`."""
+        """Return the class probabilities (..., n, C) for the last maximization; arguments as in `adapt_to_all`."""
         p = log_p.softmax(-1)
         for _ in range(N_ITERATIONS - 1):
             p = self._correct_all(x, log_p, p).softmax(-1)
@@ -95,7 +95,7 @@ class Adaptation:
     def correct_by_labels(self, x: Tensor, y: Tensor, known: Tensor) -> Tensor:
         """Return the correction (n, C) of the log-probabilities of all windows by the labels of some of them.
 
-        x: projected latents (n, P, R); y: classes (n,); known: (n,), which windows are labeled
+        x: projected latents (n, P, R); y: classes (n,); known: (n,), whether a window is labeled
         """
         one_hot = torch.nn.functional.one_hot(y[known], self.prior.means.shape[1]).to(x.dtype)
         weight, bias = self.prior.correction(self.prior.posterior(self.sum_windows(x[known], one_hot)))

@@ -26,8 +26,8 @@ from .card import CandidateCard, ModelCard, OnlineCard
 from .ensemble import Ensemble
 from .model import Model
 
-SAMPLED_WINDOWS = 2000  # from which effects and centers are estimated
-LEAST_PER_CELL = 4  # windows of a subject and class
+SAMPLED_WINDOWS = 2000  # windows from which effects and centers are estimated
+LEAST_PER_CELL = 4  # sampled windows of each subject and class, if there are so many
 CandidateCache = dict[Setting, Candidate]
 
 
@@ -36,7 +36,7 @@ class CandidateFits(NamedTuple):
 
     setting: Setting
     states: Sequence[dict[str, Tensor]]  # encoder and classifier of each member, without a member axis
-    folds: Sequence[Fold]  # of each state; statistics of its training windows are part of the model
+    folds: Sequence[Fold]  # fold of each state; statistics of its training windows are part of the model
     weight: float = 1.0
 
 
@@ -47,7 +47,7 @@ def build_model(
     """Build a model from the fits of its candidates.
 
     Candidates with the weight 0 are left out, unless all weights are 0. target: the value of --target. cache:
-    candidates that were built from these fits before; new ones are added.
+    candidates that were built from these fits before; new candidates are added.
     """
     used = [fit for fit in fits if fit.weight != 0] or list(fits)
     candidates = [_cached_candidate(recordings, fit, encoders, cache) for fit in used]
@@ -71,15 +71,15 @@ def build_model(
 def add_online_ensemble(
     recordings: Recordings,
     model: Model,
-    shared_weights: Sequence[float],  # of the model's candidates in the online ensemble
-    fits: Sequence[CandidateFits],  # of its further candidates
+    shared_weights: Sequence[float],  # weights of the model's candidates in the online ensemble
+    fits: Sequence[CandidateFits],  # fits of its additional candidates
     *,
     session_rule: CenteringRule | None,
     transductive_rule: CenteringRule | None,
     encoders: Encoders | None = None,
     cache: CandidateCache | None = None,
 ) -> Model:
-    """Return the model with an online ensemble, which starts from the center of the training subjects."""
+    """Return the model with an online ensemble, which starts at the center of the training subjects."""
     candidates = []
     for fit in fits:
         if fit.setting.adaptation == "online":
@@ -114,7 +114,7 @@ def build_candidate(recordings: Recordings, fit: CandidateFits, encoders: Encode
     tensors |= {f"preprocessing.{name}": tensor for name, tensor in fitted.state_dict().items()}
     size = size_of_candidate(setting, recordings, tensors["classifier.bias"].shape[1])
     candidate = Candidate.restore(CandidateCard(setting.to_dict(), len(states)), size, tensors, encoders)
-    if recordings.targets is not None:  # for regression, subjects are not compared by classes
+    if recordings.targets is not None:  # subject effects and centers are for classification only
         return candidate
     candidate = replace(candidate, effects=fit_candidate_effects(candidate, recordings, folds))
     if any(isinstance(step, Center) and step.scope == "train" for step in setting.preprocessing.transforms):
@@ -127,7 +127,7 @@ def fit_candidate_centering(candidate: Candidate, recordings: Recordings, folds:
     """Fit the centers of the training subjects' logits for each member."""
     rows, members = _sample_rows(recordings), candidate.members
     logits = members.classifier(_compute_latents(candidate, recordings, rows))  # (members, n, C)
-    zero = torch.zeros(1, candidate.size.channels, candidate.size.times)  # the mean of a subject after centering
+    zero = torch.zeros(1, candidate.size.channels, candidate.size.times)  # mean of a subject after centering
     reference = members.classifier(members.net(zero))[:, 0]
     y, subjects = recordings.y[rows], recordings.subject[rows]
     centerings = []

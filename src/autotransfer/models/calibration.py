@@ -1,4 +1,4 @@
-"""Rules of calibration: which numbers of labels are used, with which weight, and which labels are valid."""
+"""Rules of calibration: the numbers of labels that are used, their weight, and checks of labels."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def explain_unused_labels(card: ModelCard, labels: int) -> str | None:
 
 
 def find_trust(card: ModelCard, labels: int) -> tuple[float, float]:
-    """Return the share of the correction and the factor of the weights for a number of labels per class."""
+    """Return share and sharpness, as in search/labels.py, for a number of labels per class."""
     share, sharpness = card.trust.get(str(_evaluated_count(labels)), (1.0, 1.0))
     return share, sharpness
 
 
 def _evaluated_count(labels: int) -> int:
-    """Return the largest evaluated number of labels that is not above this one."""
+    """Return the largest evaluated number of labels that is at most `labels`."""
     return max([number for number in LABELS if number <= labels], default=LABELS[0])
 
 
@@ -50,7 +50,7 @@ def encode_labels(classes: Sequence[Any], y: object, n_windows: int, names: obje
 def encode_with_unknown_classes(
     classes: Sequence[Any], y: object, probability: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return class indices of y (N,), and probabilities with a column of zeros for each class that the model lacks."""
+    """Return class indices of y (N,), and probabilities with a column of zeros for each class that is new in y."""
     indices, labels = encode(y, len(probability), "y")
     known = {value: index for index, value in enumerate(classes)}
     if labels and known.keys().isdisjoint(labels):

@@ -22,7 +22,7 @@ from .card import CandidateCard
 
 
 class Correction(NamedTuple):
-    """Correction for one subject, whose mean over members of weight · latents + bias is added to log-probabilities."""
+    """Correction for one subject: the mean over members of weight · latents + bias is added to log-probabilities."""
 
     weight: Tensor  # (P, D, C)
     bias: Tensor  # (P, C)
@@ -38,7 +38,7 @@ class Candidate:
     members: Members
     effects: Effects | None = None  # subject effects in the latents; None: not fitted
     centering: Centering | None = None  # centers of the training subjects' logits; None: not centered by subject
-    correction: Correction | None = None  # for one subject; None: the model serves every subject
+    correction: Correction | None = None  # for one subject; None: the model is not calibrated
 
     @classmethod
     def restore(
@@ -47,7 +47,7 @@ class Candidate:
         """Restore a candidate from the result of `tensors()`; raise if it is invalid. size: see `size_of_candidate`."""
         setting = Setting.from_dict(card.setting)
         preprocessing = setting.preprocessing.restore(select_prefix("preprocessing.", tensors))
-        dtype = torch.float64 if size.classes == 1 else torch.float32  # double for regression
+        dtype = torch.float64 if size.classes == 1 else torch.float32  # double for regression, with one output
         members = Members(setting, size, range(card.members), encoders=encoders, dtype=dtype)
         members.load_stacked(tensors)
         members.net.eval()
@@ -90,18 +90,18 @@ class Candidate:
 
 
 def size_of_candidate(setting: Setting, made_for: ModelInput, n_outputs: int) -> Size:
-    """Return the size of a candidate's windows after preprocessing, with its number of outputs."""
+    """Return the size of windows after preprocessing, with the number of outputs."""
     channels, times = setting.preprocessing.shape(len(made_for.signal.channels), made_for.n_times)
     return Size(channels, times, n_outputs, made_for.signal.sfreq)
 
 
 def _read_tuple(kind: type[Any], tensors: dict[str, Tensor]) -> Any:
-    """Read a named tuple from the tensors with its name as prefix; return None if there are none."""
+    """Read a named tuple from the tensors with its name as prefix; return None if there are no such tensors."""
     name = kind.__name__.lower()
     fields = select_prefix(f"{name}.", tensors)
     if fields and set(fields) != set(kind._fields):
         raise ValueError(f"{name} has the tensors {sorted(fields)}, not {sorted(kind._fields)}")
-    dtype = torch.float64 if kind is Centering else torch.float32  # sums over all windows of a subject need double
+    dtype = torch.float64 if kind is Centering else torch.float32  # for sums over all windows of a subject
     return kind(**{name: tensor.to(dtype) for name, tensor in fields.items()}) if fields else None
 
 

@@ -19,7 +19,7 @@ from ..tasks.classification import CLASSIFICATION
 from ..training.centering import CenteringRule
 from ..training.conformal import Intervals, Thresholds
 
-DIGEST = "digest"  # field that a saved card has in addition (see integrity.py)
+DIGEST = "digest"  # additional field of a saved card (see saving.py)
 UNTRIED = "untried"  # `adaptation_method` if the run had no time to evaluate adaptation and calibration
 MOST = 1e6  # largest weight; its product with the smallest logarithm is finite
 
@@ -40,10 +40,10 @@ class CandidateCard:
 class OnlineCard:
     """Card of the online ensemble."""
 
-    weights: list[float]  # (K + E,): of the model's candidates, then of its own
+    weights: list[float]  # (K + E,): of the model's K candidates, then of the E candidates below
     candidates: list[CandidateCard]  # (E,)
-    session_rule: CenteringRule | None  # None: it did not raise the scores of held-out subjects in online sessions
-    transductive_rule: CenteringRule | None  # None: nor with all windows of a subject at once
+    session_rule: CenteringRule | None  # None: no rule raised the scores of held-out subjects in online sessions
+    transductive_rule: CenteringRule | None  # None: no rule raised them with all windows of a subject at once
 
     def __post_init__(self) -> None:
         check_weights(self.weights)
@@ -79,7 +79,7 @@ class ModelCard:
     calibrates_with: list[int] | None = None  # labels per class that raised the scores of held-out subjects
     thresholds: Thresholds | None = None  # of prediction sets and abstention; None: too few held-out subjects
     intervals: Intervals | None = None  # of regression; None: too few held-out subjects
-    # By number of labels per class: share of the calibration's correction, and factor of the weights.
+    # By number of labels per class: share of the calibration's correction, and sharpness (see search/labels.py).
     trust: dict[str, Any] = field(default_factory=dict)
     online: OnlineCard | None = None  # None: there is no online ensemble
 
@@ -115,7 +115,7 @@ class ModelCard:
         return sum(candidate.members for candidate in self.candidates)
 
     def candidate_cards(self) -> dict[str, CandidateCard]:
-        """Return the cards of all candidates, including the online ensemble's, by the prefix of their tensors."""
+        """Return the cards of all candidates, also of the online ensemble, by the prefix of their tensors."""
         cards = {f"candidates.{k}.": card for k, card in enumerate(self.candidates)}
         online = [] if self.online is None else self.online.candidates
         return cards | {f"online.{k}.": card for k, card in enumerate(online)}
@@ -133,14 +133,14 @@ def card_from(values: Any) -> ModelCard:
     """Read a model card from JSON, with its digest or without; raise if a value is invalid."""
     if not isinstance(values, dict):
         raise UserError(f"the card of the model is {shown(values)}, not a JSON object; restore the model from a copy")
-    if "made_with" not in values:  # a field since version 0.2
+    if "made_with" not in values:  # version 0.2 added this field
         raise UserError("the model was saved by another version of autotransfer; make it again with a new run")
     card: ModelCard = schema.from_values(ModelCard, {k: v for k, v in values.items() if k != DIGEST})
     return card
 
 
 def as_array(classes: list[Any]) -> NDArray[Any]:
-    """Return classes as an array (classes,) with their values unchanged; of objects if NumPy would convert them."""
+    """Return classes as an array (classes,), which has the type object if NumPy would convert values otherwise."""
     array = np.array(classes) if len({type(value) for value in classes}) == 1 else None
     if array is not None and not (array.dtype.kind == "f" and isinstance(classes[0], int)):
         return array

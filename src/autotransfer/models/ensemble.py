@@ -51,7 +51,7 @@ class Ensemble:
             else RegressionCombination(self.stacks, ordered_weights, constant)
         )
         self.adaptation = strongest_adaptation(candidate.setting.adaptation for candidate in candidates)
-        # ids of transforms whose output several stacks use, so that it is computed once
+        # numbers of transforms whose output several stacks use, so that the output is computed once
         self.cache_ids = _number_repeated_keys([stack.preprocessing.cache_keys() for stack in self.stacks])
 
     def start_subject(self, start: int = 0) -> list[SubjectPreprocessing]:
@@ -94,8 +94,8 @@ class Ensemble:
         if subject is None or self.adaptation == "none":
             yield from self._latents_of_subject(X, self.start_subject(start))
             return
-        for one in subject.unique():  # type: ignore[no-untyped-call]  # torch's
-            rows = (subject == one).nonzero()[:, 0]
+        for index in subject.unique():  # type: ignore[no-untyped-call]  # torch's
+            rows = (subject == index).nonzero()[:, 0]
             for piece, latents in self._latents_of_subject(X[rows], self.start_subject(start)):
                 yield rows[piece], latents
 
@@ -115,7 +115,7 @@ class Ensemble:
     # ---- corrections for one subject ---------------------------------------------------------------------------------
 
     def correct(self, X: Tensor, fit: FitCorrection, share: float = 1.0) -> list[Candidate]:
-        """Return the candidates, in their order, with `share` times the correction that `fit` gives for raw windows."""
+        """Return the candidates with `share` times the correction that `fit` returns for raw windows."""
         corrected = {}
         indices = iter(self.stack_order)
         for stack, latents in zip(self.stacks, self.latents(X), strict=True):
@@ -146,7 +146,7 @@ class Ensemble:
         weights = torch.split(self.combination.member_weights.float(), [len(stack) for stack in self.stacks])
         effects = [effects for k in self.corrected_stacks if (effects := self.stacks[k].effects) is not None]
         directions = max(stack_effects.means.shape[-1] for stack_effects in effects)
-        return [one.pad(directions) for one in effects], [weights[k] for k in self.corrected_stacks]
+        return [stack_effects.pad(directions) for stack_effects in effects], [weights[k] for k in self.corrected_stacks]
 
     def project(self, latents: Sequence[Tensor]) -> Tensor:
         """Project latents (P, n, D) of each stack to (n, P of all corrected stacks, R)."""
@@ -160,10 +160,10 @@ class Combination(nn.Module):
     All steps after the logits are in double precision, because small probabilities would become 0 in single precision.
     """
 
-    mean: Tensor  # (K, P) averages the members of each candidate
+    mean: Tensor  # (K, P) matrix that averages the members of each candidate
     weights: Tensor  # (K,)
     member_weights: Tensor  # (P,) weights of the members' corrections
-    tiny: Tensor  # TINY as a buffer; exporters write constants in single precision, where it is 0
+    tiny: Tensor  # TINY as a buffer, because exporters write constants in single precision, where TINY is 0
 
     def __init__(self, stacks: Sequence[CandidateStack], weights: Sequence[float]) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ class Combination(nn.Module):
         self.register_buffer("tiny", torch.tensor(TINY, dtype=torch.float64))
 
     def _weigh_corrections(self, stacks: Sequence[CandidateStack]) -> Tensor:
-        """Return the weights (P,) of the members' corrections; uncorrected members leave theirs to others."""
+        """Return the weights (P,) of the members' corrections; weights of uncorrected members go to other members."""
         weights = self.weights @ self.mean
         is_corrected = [torch.full((len(stack),), stack.setting.network.is_corrected) for stack in stacks]
         corrected = weights * torch.cat(is_corrected)
@@ -263,7 +263,7 @@ class CandidateStack:
         return z
 
     def head(self, with_correction: bool) -> tuple[Tensor, Tensor]:
-        """Return weight (P, D, classes) and bias (P, 1, classes), with those of the correction on the last axis."""
+        """Return weight (P, D, classes) and bias (P, 1, classes), with the correction appended on the last axis."""
         if not with_correction:
             return self.weight, self.bias
         weight, bias = 0 * self.weight, 0 * self.bias
@@ -313,7 +313,7 @@ def _stacking_key(candidate: Candidate) -> object:
 
 def _concatenate_tuples(tuples: Sequence[Tensors | None]) -> Tensors | None:
     """Concatenate named tuples of tensors along the members' axis; return None if a candidate has none."""
-    present = [one for one in tuples if one is not None]
+    present = [group for group in tuples if group is not None]
     if len(present) < len(tuples):
         return None
     return type(present[0])(*map(torch.cat, zip(*present, strict=True)))
@@ -325,21 +325,21 @@ def _concatenate(state_dicts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def _group_equal_members(tensors: dict[str, Tensor], members: int) -> Tensor:
-    """Return group numbers (P,), from 0 on, which are equal for members with equal values in all tensors."""
+    """Return the group number (P,) of each member; members with equal values in all tensors share a group."""
     groups: dict[bytes, int] = {}
     rows = [b"".join(tensor[member].numpy().tobytes() for tensor in tensors.values()) for member in range(members)]
     return torch.tensor([groups.setdefault(row, len(groups)) for row in rows])
 
 
 def _number_repeated_keys(lists: Sequence[Sequence[object]]) -> list[list[int | None]]:
-    """Replace each key by a number, equal for equal keys, or by None if it occurs once."""
+    """Replace each key by a number, the same for equal keys, or by None if the key occurs once."""
     numbers: dict[object, int] = {}
     counts = Counter(key for keys in lists for key in keys)
     return [[numbers.setdefault(key, len(numbers)) if counts[key] > 1 else None for key in keys] for keys in lists]
 
 
 def check_candidates(candidates: Sequence[Candidate], check: Callable[[Candidate], object]) -> None:
-    """Run a check on each candidate; with several candidates, its error names the candidate."""
+    """Run a check on each candidate; if there are several candidates, an error names the candidate."""
     for candidate in candidates:
         try:
             check(candidate)

@@ -1,4 +1,4 @@
-"""Functions that save models and load them from folders and files, which are checked first."""
+"""Save models, and load them from folders and files after a check."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .hub import download
 from .model import Model
 from .saving import CARD, check_digest, check_shapes, read_folder, read_weights, split_file
 
-DATABASE = "run.sqlite"  # in the folder of a run
-MARK = "autotransfer_version"  # in every exported file, as plain text
+DATABASE = "run.sqlite"  # file in the folder of a run
+MARK = "autotransfer_version"  # text in every exported file, as a key of its metadata
 SOURCES = "the folder of a run or a model, or an exported safetensors file"
 
 
 def save_model(model: object, path: str | os.PathLike[str]) -> None:
-    """Save a model to a folder, from which `load_model` loads it; a model in it is replaced.
+    """Save a model to a folder, from which `load_model` loads it; a model in the folder is replaced.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def load_classifier(path: str | os.PathLike[str], encoders: Encoders | None = No
 
 
 def _explain_missing(path: Path, missing: Path) -> str:
-    """Return why there is no model in a folder: it does not exist, it is a run without a model, or not a model."""
+    """Return why there is no model: the folder does not exist, is a run without a model, or is something else."""
     home = missing.parent
     run = home.parent if home.name == "model" else home
     if not run.exists():

@@ -111,8 +111,8 @@ class Model:
         """Return windows (N, channels, times) as a float32 tensor; refuse windows that do not fit the model.
 
         channels: names of the channels of X, by which the model's channels are found; by default X has the model's
-        order. signal: what is known about X. subject: (N,) subject of each window, None for one. strict: whether an
-        unknown filter is an error. Warn if the windows differ from the training windows.
+        order. signal: what is known about X. subject: (N,), or None for one subject. strict: whether an unknown filter
+        is an error. Warn if the windows differ from the training windows.
         """
         windows, lines = self.check_input(X, channels, signal, strict=strict)
         lines += compare_with_training(windows, self.card.signal.channels, self.card.scale, subject)
@@ -134,14 +134,14 @@ class Model:
         return validate_windows(X, self.card, signal, strict=strict)
 
     def read(self, raw: Raw) -> Tensor:
-        """Return a reader's windows (N, channels, times), checked strictly; warn of the decisions of the reader."""
+        """Return windows (N, channels, times) of a file after a strict check; warn of the decisions of its reader."""
         for note in raw.notes:
             warnings.warn(note, stacklevel=3)
         signal = Signal.from_raw(replace(raw, X=as_window_array(raw.X)))
         return self.check(raw.X, signal=signal, subject=raw.subject, strict=True)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Save the model to a folder, from which `load_model` loads it; a model in it is replaced."""
+        """Save the model to a folder, from which `load_model` loads it; a model in the folder is replaced."""
         write_model(Path(folder), self.card, self.tensors())
 
     @cached_property
@@ -152,7 +152,7 @@ class Model:
     def online_ensemble(self, rule: CenteringRule | tuple[CenteringRule, ...] | None) -> OnlineEnsemble | None:
         """Return the online ensemble with one rule or with several.
 
-        None if there is no rule or no online ensemble, or if the model is calibrated for one subject.
+        Return None if there is no rule or no online ensemble, or if the model is calibrated for one subject.
         """
         if self.card.online is None or self.is_calibrated or rule is None:
             return None
@@ -160,7 +160,7 @@ class Model:
 
     @cached_property
     def session_ensemble(self) -> OnlineEnsemble | None:
-        """Return the online ensemble of sessions; None if sessions do not use it."""
+        """Return the ensemble of online sessions; None if sessions do not use an online ensemble."""
         return self.online_ensemble(None if self.card.online is None else self.card.online.session_rule)
 
     @cached_property
@@ -258,8 +258,8 @@ class Model:
         if online is None:
             return probability
         subject = torch.zeros(len(X), dtype=torch.int64) if subject is None else subject
-        for one in subject.unique():  # type: ignore[no-untyped-call]  # torch's
-            rows = (subject == one).nonzero()[:, 0]
+        for index in subject.unique():  # type: ignore[no-untyped-call]  # torch's
+            rows = (subject == index).nonzero()[:, 0]
             probability[rows] = softmax(online.predict_all(X[rows], probability[rows]))
         return probability
 
@@ -274,8 +274,8 @@ class Model:
     ) -> NDArray[Any]:
         """Return the likeliest class of each window (N,), or its predicted number for regression.
 
-        abstain: share of a subject's windows to leave unanswered, such as 0.2. Those with the lowest confidence get the
-        value `unanswered_`. The other parameters are those of `predict_proba`.
+        abstain: share of a subject's windows to leave unanswered, such as 0.2. Windows with the lowest confidence get
+        the value `unanswered_`. The other parameters are those of `predict_proba`.
         """
         if self.card.task.is_numeric and abstain is None and adapt is None:
             windows = self.check(X, channels, subject=subjects)
@@ -292,19 +292,19 @@ class Model:
     ) -> NDArray[np.bool_]:
         """Return whether each class is in the prediction set of each window: booleans (N, classes).
 
-        A set holds the true class of a new subject's window with about the probability `coverage`, in the mean over
+        A set contains the true class of a new subject's window with a probability of about `coverage`, in the mean over
         subjects. With `coverage_guarantee`, the probability is at least `coverage` for any distribution of subjects,
-        and sets are larger. A set always holds the likeliest class.
+        and sets are larger. A set always contains the likeliest class.
         """
         self._check_predicts_classes()
         least = least_probability(self.card.thresholds, coverage, is_guaranteed=coverage_guarantee)
         return make_sets(self.predict_proba(X, subjects), least)
 
     def predict_interval(self, X: object, coverage: float = 0.9, subjects: object = None) -> Floats:
-        """Return a prediction interval (N, 2) of each window for regression: its low and high end.
+        """Return the ends (N, 2) of a prediction interval for each window, for regression.
 
-        An interval holds the target of a new subject's window with about the probability `coverage`, in the mean over
-        subjects.
+        An interval contains the target of a new subject's window with a probability of about `coverage`, in the mean
+        over subjects.
         """
         if not self.card.task.is_numeric:
             raise UserError("the model is a classification model without intervals; use predict_set")
@@ -323,8 +323,8 @@ class Model:
     def score(self, X: object, y: object, subjects: object = None) -> float:
         """Return the balanced accuracy for classes y (N,), or R² for the targets of regression.
 
-        Balanced accuracy is the mean over classes of the share of correct predictions, so that chance is 1/C. `score`
-        of scikit-learn's classifiers is the accuracy, `np.mean(model.predict(X) == y)`.
+        Balanced accuracy is the mean over classes of the share of correct predictions, so that chance is 1/C. The
+        `score` of scikit-learn's classifiers is the accuracy, `np.mean(model.predict(X) == y)`.
         """
         task = self.card.task
         if task.is_numeric:
@@ -344,7 +344,7 @@ class Model:
         return sum(len(candidate.members) * candidate.members.latent_dim for candidate in self.candidates)
 
     def graph(self) -> Graph:
-        """Return a module of plain operations (see `Graph`); refuse online preprocessing, which has a state."""
+        """Return the model as a module for export (see `Graph`); raise if preprocessing is online and has a state."""
         check_candidates(self.candidates, lambda candidate: candidate.preprocessing.graph())
         return Graph(self.ensemble).eval()
 

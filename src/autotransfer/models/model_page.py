@@ -14,8 +14,8 @@ from ..words import printable
 from .card import ModelCard
 
 TAGS = ("autotransfer", "biosignals", "time-series", "subject-transfer", "domain-generalization")
-NAMES, LETTERS = 40, 200  # most names of a list, most letters of a name
-SENTENCE = 600  # most letters of a sentence from a card
+NAMES, LETTERS = 40, 200  # maximum number of names in a list, and of letters in a name
+SENTENCE = 600  # maximum number of letters in a sentence from a card
 UNMEASURED = "It was not evaluated on held-out subjects."
 LIMITS = (
     "Scores hold for subjects, devices and electrode positions like those of the training data. It is not a medical "
@@ -60,7 +60,7 @@ def _body(card: ModelCard) -> Iterable[str]:
 
 
 def _held_out(card: ModelCard) -> str:
-    """Return on which data the model was evaluated, from the unit that was held out."""
+    """Describe the data on which the model was evaluated."""
     hold_out = card.scores.get("hold_out", "subject")
     if hold_out == "subject":
         return "new subjects"
@@ -94,5 +94,5 @@ def _one_line(text: object, most: int = LETTERS) -> str:
 
 
 def _markdown(text: object, most: int = LETTERS) -> str:
-    """Return a text as Markdown in which no character has a meaning of its own."""
+    """Return a text as Markdown in which every character stands for itself."""
     return re.sub(r"([\\`*_{}\[\]()#+!|~-])", r"\\\1", escape(_one_line(text, most), quote=False))

@@ -1,9 +1,9 @@
 """Online ensemble, which adapts to a subject's unlabeled windows, one by one or all at once.
 
-Its further candidates are linear models fitted to windows that were centered by subject. For a new subject they start
-from the center of the training subjects, which each window moves (training/centering.py). Only the logits of centered
-members depend on earlier windows; all others are computed once, so that rules and orders can be compared. The class
-means of all members can be re-estimated on top of it (adaptation.py).
+Some of its candidates are linear models that were fitted to windows centered by subject. The center of a new subject is
+at first the center of the training subjects, and each window updates it (training/centering.py). Only the logits of
+these models depend on earlier windows. All other logits are computed once for all rules and orders of windows. Class
+means of all members can be re-estimated in addition (adaptation.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ZeroShotLogits(NamedTuple):
     """Outputs for n windows without adaptation to their subject."""
 
     fixed_log_p: Floats  # (n, C): weighted sum of the log-probabilities of candidates that are not centered
-    logits: Floats  # (n, P, C): of the P centered members
+    logits: Floats  # (n, P, C): logits of the P centered members
     latents: list[Tensor]  # (P, n, D) of each stack
 
 
@@ -38,8 +38,8 @@ class OnlineEnsemble:
         self, candidates: Sequence[Candidate], weights: Sequence[float],
         rule: CenteringRule | tuple[CenteringRule, ...],
     ) -> None:  # fmt: skip
-        used = [place for place, weight in enumerate(weights) if weight > 0]
-        self.ensemble = Ensemble([candidates[place] for place in used], [weights[place] for place in used])
+        used = [index for index, weight in enumerate(weights) if weight > 0]
+        self.ensemble = Ensemble([candidates[index] for index in used], [weights[index] for index in used])
         centering = [stack.centering for stack in self.ensemble.stacks if stack.centering is not None]
         if not centering:
             raise ValueError("no candidate of the online ensemble is centered")
@@ -72,7 +72,7 @@ class OnlineEnsemble:
     ) -> tuple[Floats, CenteringState]:
         """Return log-probabilities (n, C), up to constants, of a subject's next windows, and the new state.
 
-        class_means: the subject's class means, which the windows update; None: they are not re-estimated.
+        class_means: adaptation of the subject's class means, which the windows update; None: it is not used.
         """
         log_p, state = self._predict_in_order(windows, np.arange(len(windows.fixed_log_p)), state)
         if class_means is not None:
@@ -81,18 +81,18 @@ class OnlineEnsemble:
 
     @torch.inference_mode()
     def predict_in_orders(self, windows: ZeroShotLogits, orders: Sequence[np.ndarray]) -> Floats:
-        """Return log-probabilities (2, L, O, n, C) for a new subject, by each of L rules and in each of O orders (n,).
+        """Return log-probabilities (2, L, O, n, C) of a new subject, by each of L rules and in each of O orders (n,).
 
-        The first axis is without and with re-estimated class means.
+        The first axis contains the results without and with re-estimated class means.
         """
-        lanes, places = (len(self.centered.prior), len(orders)), np.stack(orders, 1)  # (n, O)
-        log_p, _ = self._predict_in_order(windows, places, self.centered.initial_state(*lanes))  # (n, L, O, C)
-        x = self.ensemble.project(windows.latents)[torch.from_numpy(places)]  # (n, O, P, R)
-        adapted = self.start_class_means().adapt(x[:, None].expand(-1, lanes[0], -1, -1, -1), torch.from_numpy(log_p))
-        return np.moveaxis(np.stack([log_p, adapted.numpy()]), 1, -2)
+        n_rules, indices = len(self.centered.prior), np.stack(orders, 1)  # (n, O)
+        log_p, _ = self._predict_in_order(windows, indices, self.centered.initial_state(n_rules, len(orders)))
+        x = self.ensemble.project(windows.latents)[torch.from_numpy(indices)]  # (n, O, P, R)
+        adapted = self.start_class_means().adapt(x[:, None].expand(-1, n_rules, -1, -1, -1), torch.from_numpy(log_p))
+        return np.moveaxis(np.stack([log_p, adapted.numpy()]), 1, -2)  # from (2, n, L, O, C)
 
     def predict_transductive(self, windows: ZeroShotLogits, probability: Floats) -> Floats:
-        """Return log-probabilities (..., n, C) by each rule, from all windows of a subject and the model's (n, C)."""
+        """Return log-probabilities (..., n, C) by each rule for all windows, from the model's probabilities (n, C)."""
         offset = self.centered.transductive_offset(self.centered.relative_logits(windows.logits), probability)
         return windows.fixed_log_p + self._pool(windows.logits - offset[..., None, :, :])
 
@@ -111,14 +111,14 @@ class OnlineEnsemble:
     def _predict_in_order(
         self, windows: ZeroShotLogits, orders: np.ndarray, state: CenteringState
     ) -> tuple[Floats, CenteringState]:
-        """Return log-probabilities (n, lanes..., C) in orders (n, ...), and the state after the last window."""
+        """Return log-probabilities (n, ..., C) in orders (n, ...), and the state after the last window."""
         u = self.centered.relative_logits(windows.logits)
         predictions = []
-        for place in orders:
+        for index in orders:
             offset = self.centered.offset(state)
-            log_p = windows.fixed_log_p[place] + self._pool(windows.logits[place] - offset)
+            log_p = windows.fixed_log_p[index] + self._pool(windows.logits[index] - offset)
             predictions.append(log_p)
-            state = self.centered.update(state, u[place], softmax(log_p))
+            state = self.centered.update(state, u[index], softmax(log_p))
         return np.stack(predictions), state
 
     def _pool(self, logits: Floats) -> Floats:
@@ -127,7 +127,7 @@ class OnlineEnsemble:
 
 
 def softmax(log_p: Floats) -> Floats:
-    """Return the softmax over classes (..., classes); SciPy's takes three times as long for one window."""
-    power: Floats = np.exp(log_p - log_p.max(-1, keepdims=True))
-    power /= power.sum(-1, keepdims=True)
-    return power
+    """Return the softmax over classes (..., classes). SciPy's softmax takes three times as long for one window."""
+    p: Floats = np.exp(log_p - log_p.max(-1, keepdims=True))
+    p /= p.sum(-1, keepdims=True)
+    return p

@@ -26,7 +26,7 @@ class TrainedOutcome(Outcome):
     encoders: Encoders | None = field(default=None, repr=False)
 
     def model(self) -> Model:
-        """Return the model of the kept weights, with the preprocessing that was fitted for them."""
+        """Return the model with the weights of the checkpoint and the preprocessing that was fitted for them."""
         if self.best_epoch == 0:
             raise UserError(f"{self.failure}; try a lower lr or strength")
         setting, fold = self.job.setting, self.job.fold
@@ -50,9 +50,9 @@ def train(
 ) -> list[TrainedOutcome]:
     """Train jobs, each a setting with a fold and a seed, and return their outcomes in the order of the jobs.
 
-    Jobs whose networks have equal shapes are stacked into populations, also if folds, seeds and censors differ. An
-    outcome does not depend on the other jobs of its population. Two jobs that differ only in the exchange of validation
-    and test subject are one fit.
+    Jobs whose networks have equal shapes are stacked into populations, even if folds, seeds and censors differ. An
+    outcome does not depend on the other jobs of its population. Two jobs are one fit if they differ only in the
+    exchange of the validation and the test subject.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def train(
     dtype : torch.dtype
         Type of weights and windows.
     progress : bool or None
-        Whether to show a progress bar; None: if standard error is a terminal.
+        Whether to show a progress bar; None: show it if standard error is a terminal.
     encoders : dict of callable, optional
         Factory of each user-defined encoder by name, as in `Setting(encoder=name)`: factory(n_channels, n_times)
         returns an nn.Module from windows (B, channels, times) to latent features (B, ...).

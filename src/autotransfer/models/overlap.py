@@ -15,20 +15,20 @@ from ..errors import UserError
 from ..recordings import Recordings
 from ..words import count, shorten
 
-SIZE = 5  # bytes of a digest: one of 10⁴ comparisons of 10⁴ windows with 10⁴ others finds a false match
+SIZE = 5  # bytes of a digest; 10⁴ windows match one of 10⁴ other windows falsely with a probability of 10⁻⁴
 MOST = 4000  # training windows with a digest, evenly spaced
 TRAINING, CALIBRATION = "windows", "calibration"
 
 
 def training_digests(recordings: Recordings) -> dict[str, str]:
-    """Return the card's digests of the training windows."""
+    """Return the digests of the training windows for the card."""
     n = len(recordings.y)
     rows = np.unique(np.linspace(0, n - 1, min(n, MOST)).round().astype(int))
     return {TRAINING: _pack(window_digests(recordings.X[rows]))}
 
 
 def add_calibration_digests(seen: dict[str, Any], X: Tensor) -> dict[str, str]:
-    """Return the card's digests with those of calibration windows X (n, channels, times) added."""
+    """Add the digests of calibration windows X (n, channels, times) to the digests of a card."""
     return seen | {CALIBRATION: _pack({*_unpack(seen, CALIBRATION), *window_digests(X)})}
 
 

@@ -1,4 +1,4 @@
-"""Folders of models: weights as safetensors, the card as JSON, and a page to read.
+"""Folders of models: weights as safetensors, the card as JSON, and a page as Markdown.
 
 Digests of card and weights detect damage and careless edits, such as classes in another order. They are not signatures,
 because they can be computed again after a deliberate change. Shapes are checked before memory is allocated.
@@ -61,7 +61,7 @@ def read_folder(folder: Path, read: Callable[[Path], T]) -> T:
     try:
         return read(folder / WEIGHTS)
     except UNREADABLE:
-        # Between card and weights of a new model, the next weights are the ones that fit the card.
+        # If writing stopped between card and weights, only the next weights fit the card.
         next_weights = folder / NEXT_WEIGHTS
         return read(next_weights if next_weights.exists() else folder / WEIGHTS)
 
@@ -92,7 +92,7 @@ def check_digest(values: Mapping[str, Any], weights: bytes) -> None:
 
 
 def _canonical_json(values: object) -> bytes:
-    """Return JSON that is equal for equal values, with sorted keys and without spaces."""
+    """Return values as JSON with sorted keys and without spaces, so that equal values give equal text."""
     return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -113,7 +113,7 @@ def read_weights(path: Path) -> bytes:
 
 
 def check_shapes(shapes: Shapes, card: ModelCard) -> None:
-    """Raise if the shapes of tensors differ from the card's. No memory is allocated for tensors."""
+    """Raise if the shapes of tensors do not fit the card. No memory is allocated for tensors."""
     for prefix, candidate in card.candidate_cards().items():
         expected = _expected_shapes(Setting.from_dict(candidate.setting), card)
         for name, shape in select_prefix(prefix, shapes).items():
@@ -125,7 +125,7 @@ def check_shapes(shapes: Shapes, card: ModelCard) -> None:
 
 
 def _expected_shapes(setting: Setting, card: ModelCard) -> Shapes:
-    """Return the shapes of a member's tensors; none for a user's module, which may allocate memory."""
+    """Return the shapes of a member's tensors; empty for a user's module, which may allocate memory."""
     if setting.encoder not in ENCODERS:
         return {}
     try:
