@@ -1,4 +1,4 @@
-"""Online centering: a new subject's offset in logits, estimated from windows without labels.
+"""Online centering: estimation of a new subject's offset in logits from unlabeled windows.
 
 A linear model whose training subjects were centered (`center="online"`) is linear in the window, so centering a new
 subject subtracts an offset δ from its logits. δ is 0 before the first window. Let u be the logits of a window minus the
@@ -11,7 +11,7 @@ logits at the center of the training subjects, and s the sum of u over n windows
 m is the weight of the prior in windows. n_c windows are predicted as class c, in which u has the mean μ_c over training
 subjects, so Σ_c n_c μ_c is the sum expected without an offset. With this term, windows of a single class are compared
 with the mean of that class, not with the mean of all classes. The term is not needed if all classes occur, and it is
-wrong if a large offset makes predictions wrong. Therefore r measures by the variance of u how many classes occur: r is
+wrong if a large offset makes predictions wrong. Therefore r measures how many classes occur, by the variance of u: r is
 0 for the variance within one class and 1 for the variance within training subjects. An offset does not change r.
 
 Forgetting multiplies all sums by 1 − forgetting at every window. Windows much further from the center than every
@@ -32,7 +32,7 @@ from ..errors import UserError, check_choice, check_types
 
 RULES = ("plain", "balanced", "cautious")
 MAX_PRIOR = 1e6
-MAX_DISTANCE = 2.0  # multiple of the largest distance in training beyond which windows do not change δ
+MAX_DISTANCE = 2.0  # windows beyond this multiple of the largest distance in training do not change δ
 TINY = 1e-12
 
 Floats = NDArray[np.float64]
@@ -68,7 +68,7 @@ CENTERING_RULES = tuple(map(CenteringRule, RULES))  # compared on held-out subje
 
 
 class Centering(NamedTuple):
-    """Statistics of the logits of P members with C classes, from which the mean over classes is subtracted."""
+    """Statistics of the logits of P members with C classes, after subtraction of the mean over classes."""
 
     reference: Tensor  # (P, C): logits at the center of the training subjects
     classes: Tensor  # (P, C, C): mean of u in windows of each class, with equal weights of subjects
@@ -108,7 +108,7 @@ def stack_centering(members: list[Centering]) -> Centering:
 
 
 class OnlineCentering:
-    """Estimator of the offset of a subject in the logits of P members. Callers keep the states of subjects.
+    """Estimator of the offset of a subject in the logits of P members. Callers store the state of each subject.
 
     rule: one rule, or a tuple of L rules, whose states have a leading axis of length L
     """
@@ -177,7 +177,7 @@ class OnlineCentering:
         return self.offset(state)
 
     def _squares(self, u: Floats) -> tuple[Floats, Floats]:
-        """Return |u|² (..., P) and weights (...): 0 if a window is too far from the center in most members, else 1."""
+        """Return |u|² (..., P) and weights (...): 0 if the window is too far from the center in most members, else 1."""
         square = np.square(u).sum(-1)
         return square, (2 * (square > self.limit**2).sum(-1) <= len(self.limit)).astype(np.float64)
 

@@ -1,4 +1,4 @@
-"""Trainer of linear models in closed form, by linear discriminant analysis with a shrunk covariance.
+"""Trainer of linear models, fitted in closed form by linear discriminant analysis with a shrunk covariance.
 
 Classes are modeled as equally likely, as in balanced accuracy, and normal with a common covariance:
 
@@ -31,7 +31,7 @@ ABSENT_LOGIT = -1e4  # logit of a class without training windows
 
 
 def make_population(jobs: Sequence[Job], windows: Windows, encoders: Encoders | None = None) -> Trainer:
-    """Return the untrained population of jobs with equal `packing.program_of`."""
+    """Return the untrained population of jobs that have the same `packing.program_of`."""
     trainer = ClosedFormTrainer if jobs[0].setting.network.is_closed_form else Trainer
     return trainer(jobs, windows, encoders)
 
@@ -57,7 +57,7 @@ class ClosedFormTrainer(Trainer):
             for fit in fits:
                 self._fit_members(*fit)
             return
-        # The number of OpenMP threads is a property of the thread that starts them.
+        # Each thread has its own limit of OpenMP threads, so every thread of the pool sets it.
         pool = ThreadPoolExecutor(count_cores(), initializer=threadpool_limits, initargs=(1, "openmp"))
         with limit_threads(1), pool:
             for finished in [pool.submit(self._fit_members, *fit) for fit in fits]:
@@ -94,7 +94,7 @@ class ClosedFormTrainer(Trainer):
 
     @property
     def samples_per_window(self) -> int:
-        """Return an upper bound on the number of values of a window before, during and after preprocessing."""
+        """Return the largest number of values of a window before, during and after preprocessing."""
         recordings = self.prepared.windows.recordings
         channels, times = self.jobs[0].setting.preprocessing.shape(recordings.n_channels, recordings.n_times)
         return max(channels * times, self.members.latent_dim, recordings.n_channels * recordings.n_times)
@@ -109,7 +109,7 @@ class ClassMoments:
         self.has_windows = count > 0  # (K,)
         self.means = total / count.clamp(min=1)[:, None]  # (K, D)
         self.rows = latents - self.means[y]
-        # n S = rowsᵀ rows has the nonzero eigenvalues of rows rowsᵀ, so the smaller of the two products suffices.
+        # n S = rowsᵀ rows has the nonzero eigenvalues of rows rowsᵀ, so the smaller of the two products is computed.
         self.by_rows = len(latents) < latents.shape[1]
         self.product = self.rows @ self.rows.T if self.by_rows else self.rows.T @ self.rows
         variance = self.product.diagonal().sum() / self.rows.numel()  # tr(S)/D
