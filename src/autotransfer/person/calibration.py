@@ -20,7 +20,7 @@ from ..training.effects import Effects
 
 
 def calibrate_model(model: Model, raw: Raw, X: Tensor) -> tuple[Model, dict[Any, int]]:
-    """Return the model calibrated with a reader's labeled windows X of one subject, and the number of each class."""
+    """Return the model calibrated with labeled windows X of one subject, and the number of windows of each class."""
     if raw.y is None:
         hint = raw.hints.get("y", "y must give one label per window")
         raise UserError(f"{raw.name!r} holds no y; to calibrate, {hint}")

@@ -2,8 +2,8 @@
 
 A window votes for its most probable class, unless that is the rest class or its probability is below the threshold. A
 class becomes active when n of the last m windows vote for it, and stays active until fewer than n of them do, so that a
-held gesture is one activation. During the refractory time after it no other class can become active, and the same class
-continues without a new activation.
+held gesture is one activation. During the refractory time after an activation no other class can become active, and the
+same class continues without a new activation.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ class EventDetector:
         self._active: int | None = None
         self._last: int | None = None  # last active class
         self._ended = -math.inf  # end of the last activation
-        self._time = -math.inf  # of the last window
+        self._time = -math.inf  # time of the last window
 
     def feed(self, probability: NDArray[np.float64], time: float, *, gap: bool = False) -> Activation | None:
         """Take the probabilities (n_classes,) of the next window; return an activation if a class becomes active.
 
-        time: of its last sample in seconds; a time that does not increase starts a new recording. gap: whether windows
-        are missing before it, so that earlier votes are dropped.
+        time: time of the last sample in seconds; if it does not increase, a new recording starts. gap: whether windows
+        are missing before this one, so that earlier votes are dropped.
         """
         p = _to_floats("probabilities of a window", probability)
         if p.shape != (len(self.classes),) or not np.isfinite(p).all() or p.min() < 0 or p.max() > 1 + 1e-6:
@@ -150,7 +150,7 @@ def _to_floats(name: str, values: object) -> NDArray[np.float64]:
 
 
 def _find_class(rest: object, classes: Sequence[Any]) -> int:
-    """Return the index of the class, or of one with the same text, because command lines contain only text."""
+    """Return the index of the rest class, or of a class with the same text, because command lines contain only text."""
     label = plain_value(rest)
     equal = [index for index, known in enumerate(classes) if type(known) is type(label) and known == label]
     same_text = [index for index, known in enumerate(classes) if str(known) == str(label)]
@@ -166,7 +166,7 @@ class EventScores:
     events: int = 0
     detected: int = 0
     false: int = 0  # activations that detect no event
-    seconds: float = 0.0  # of decoded signal
+    seconds: float = 0.0  # duration of decoded signal
     delays: tuple[float, ...] = ()  # s from onset to activation, of each detected event
 
     def __add__(self, other: Self) -> EventScores:
@@ -183,7 +183,7 @@ class EventScores:
         return 3600 * self.false / self.seconds if self.seconds > 0 else None
 
     def delay(self, share: float = 0.5) -> float | None:
-        """Return a quantile of the seconds to detection, by default the median; None if there are none."""
+        """Return a quantile of the seconds to detection, by default the median; None if no event was detected."""
         return float(np.quantile(self.delays, share)) if self.delays else None
 
     def as_dict(self) -> dict[str, float | int | None]:

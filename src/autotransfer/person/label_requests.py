@@ -1,12 +1,12 @@
-"""Expected gain of a label, by which an online session asks for labels.
+"""Expected gain of a label, which determines whether an online session asks for the label.
 
 For every class that a window may have, the posterior of the subject (training/effects.py) with this label added is
-computed in closed form, and with it the probabilities of the subject's recent windows v. The expected gain is the share
-of their probability that is expected to move to another class:
+computed in closed form, and from it the probabilities of the subject's recent windows v. The expected gain is the
+share of probability that is expected to move to another class:
 
     gain = Σ_c p(c | window) · mean over v of ½ Σ_k |p(k | v, labels and this one) − p(k | v, labels)|
 
-It is low if the class already has labels, if the model is confident, and if the window is far from all recent ones.
+The gain is low if the class already has labels, if the model is confident, or if the window is far from recent windows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..models.calibration import LABELS, explain_unused_labels, find_trust
 from ..training.effects import WindowSums
 from .labels import Labels
 
-N_RECENT = 48  # recent windows that the gain is computed on, and that can be labeled
+N_RECENT = 48  # recent windows, from which the gain is computed and which can be labeled
 N_LIKELY_CLASSES = 4  # classes considered for a window, the most probable ones
 MIN_GAIN = 0.02  # minimum expected gain for which a label is requested
 
@@ -38,7 +38,7 @@ class EncodedWindow:
 
 
 class RecentWindows:
-    """The recent windows of a subject. project: latents (P, n, D) of each stack -> (n, P, R)."""
+    """Recent windows of a subject. project: latents (P, n, D) of each stack -> (n, P, R)."""
 
     def __init__(self, project: Callable[[Sequence[Tensor]], Tensor]) -> None:
         self._project = project
@@ -59,13 +59,13 @@ class RecentWindows:
         return next((record for record in reversed(self._windows) if torch.equal(record.window, window)), None)
 
     def projected_latents(self, record: EncodedWindow) -> Tensor:
-        """Return projected latents (P, R), computed window by window so that rounding does not depend on others."""
+        """Return projected latents (P, R), computed by window, so that rounding does not depend on other windows."""
         if record.projected is None:
             record.projected = self._project(record.latents)[0]
         return record.projected
 
     def stack(self, more: EncodedWindow | None = None) -> tuple[Tensor, Tensor]:
-        """Return projected latents (n, P, R) and log-probabilities (n, C) of all windows and of one more."""
+        """Return projected latents (n, P, R) and log-probabilities (n, C) of all windows and of an additional one."""
         records = [*self._windows, *([] if more is None else [more])]
         return torch.stack([*map(self.projected_latents, records)]), torch.stack([record.log_p for record in records])
 
@@ -79,7 +79,7 @@ def expected_gain(labels: Labels, x: Tensor, log_p: Tensor, recent_x: Tensor, re
     helpful_numbers = [number for number in LABELS if explain_unused_labels(labels.card, number) is None]
     if not helpful_numbers:
         return 0.0
-    # The weight of many labels is used, because that of few can be small although each is one of many later.
+    # The trust in many labels is used: the trust in few labels can be small, but more labels may follow.
     share, sharpness = find_trust(labels.card, max(helpful_numbers))
     sums, counts = labels.evidence
 

@@ -18,7 +18,7 @@ State = dict[str, Tensor]
 class Labels:
     """Labeled windows of one subject, as sums, so that their order has no effect.
 
-    effects and weights (P,) of the P members of each stack, all with R directions.
+    effects, weights: for each stack, as `Ensemble.effects_and_weights` returns them.
     """
 
     def __init__(self, card: ModelCard, effects: Sequence[Effects], weights: Sequence[Tensor]) -> None:
@@ -33,7 +33,7 @@ class Labels:
         return self.evidence._asdict()
 
     def restore(self, state: State) -> None:
-        """Continue from a state with the names, shapes and types of `state`; ValueError if counts are not integers."""
+        """Restore the result of `state` with checked names, shapes and types; ValueError if counts are no integers."""
         if (state["counts"] != state["counts"].round()).any():
             raise ValueError("labels.counts are not numbers of windows")
         self.evidence = WindowSums(**state)
@@ -50,7 +50,7 @@ class Labels:
         self._correct()
 
     def _correct(self) -> None:
-        """Compute the correction of `calibrate` with these labels; none if so few did not raise held-out scores."""
+        """Compute the correction of `calibrate`, unless this number of labels did not raise held-out scores."""
         counts = self.evidence.counts
         least = int(counts[counts > 0].min()) if self.n_labels else 0
         self.has_effect = least > 0 and explain_unused_labels(self.card, least) is None

@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 
 
 def read_known_target(raw: Raw, column: str | None) -> Raw:
-    """Return windows with the target as y, None if it is unknown. column: name of the target, if the model has one."""
+    """Return windows with the target as y, or None if it is unknown. column: name of the target, if it has one."""
     try:
         raw, y = split_target(raw, column)
     except UserError:  # there is no such column or channel

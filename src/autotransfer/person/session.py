@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-N_CHECKED = 10  # first windows that are compared with the training data together, as a single one may be unusual
+N_CHECKED = 10  # number of first windows that are compared with the training data, because a single one may be unusual
 
 
 class Session:
@@ -81,7 +81,7 @@ class Session:
         self._ensemble = self.model.ensemble
         self._online: OnlineEnsemble | None = self.model.session_ensemble if adapt else None
         self.adapts = bool(adapt) and (self._online is not None or self._has_adaptation())
-        # what is known about the signals of the windows; None: the windows are arrays with the model's channels
+        # Signal of the windows; None: they are arrays with the model's channels.
         self.signal = None if channels is None else self.model.card.signal.with_channels(channels)
         self._warnings = set[str]()  # warnings about the signal that were shown
         self.reset()
@@ -109,7 +109,7 @@ class Session:
         self.n_windows = 0  # number of predicted windows
         self._unchecked: list[Tensor] | None = []  # first windows, until they are checked
         self._preprocessing = self._ensemble.start_subject()
-        self._adaptation: Adaptation | None = None  # of the online ensemble, if the session uses it
+        self._adaptation: Adaptation | None = None  # adaptation of the online ensemble, if the session uses it
         self._online_state: CenteringState = {}
         if self._online is not None:
             self._online_state = self._online.centered.initial_state()
@@ -118,7 +118,7 @@ class Session:
             self._adaptation = Adaptation(*self._ensemble.effects_and_weights)
         self._pending: list[Tensor] = []  # windows predicted by the online ensemble, not yet in `_recent`
         self._recent = RecentWindows(self._ensemble.project)
-        self._labels: Labels | None = None  # made with the first label, because some models do not accept labels
+        self._labels: Labels | None = None  # created with the first label, because some models do not accept labels
 
     def predict_proba(self, window: object) -> NDArray[np.float64]:
         """Return class probabilities (classes,) of the subject's next raw window (channels, times).
@@ -156,7 +156,7 @@ class Session:
         return latents, log_p
 
     def _check(self, window: object) -> tuple[Tensor, bool]:
-        """Return windows (n, channels, times) that the model accepts, and whether a single one was given."""
+        """Return windows (n, channels, times) that the model accepts, and whether a single window was given."""
         single = _n_axes(window) == 2
         if single:
             window = window[None] if isinstance(window, (np.ndarray, Tensor)) else [window]
@@ -190,8 +190,8 @@ class Session:
     def label(self, window: object, y: object) -> None:
         """Take labels y of one or n raw windows. Later windows are predicted as after `calibrate`.
 
-        A window that is one of the last 48 predicted ones is used with its latents from that time. Any other
-        window is processed as the next one. Labels take effect once every labeled class has a number of labels with
+        If a window is among the last 48 predicted windows, its latents from that time are used. Any other window
+        is processed as the next one. Labels take effect once every labeled class has a number of labels with
         which calibration raised held-out scores.
         """
         windows, single = self._check(window)
@@ -233,7 +233,7 @@ class Session:
         return self._labels
 
     def _adapt_from_posterior(self) -> None:
-        """Replace the prior of adaptation by the posterior given the labels; keep the state."""
+        """Use the posterior given the labels as the prior of adaptation; keep the state."""
         if self._labels is not None and self._adaptation is not None and self._online is None:
             state = self._adaptation.state
             self._adaptation = Adaptation(*self._labels.split_posterior())
@@ -272,7 +272,7 @@ class Session:
         return state | {f"online.{name}": torch.from_numpy(array) for name, array in self._online_state.items()}
 
     def _restore(self, state: dict[str, Tensor]) -> None:
-        """Restore the result of `_state`; ValueError if it does not fit."""
+        """Restore the result of `_state`; ValueError if the result does not fit the model."""
         if select_prefix("labels.", state):
             labels = self._get_labels()
             labels.restore(check_state(state, labels.state(), "labels."))
@@ -302,12 +302,12 @@ class Session:
         encoders: Encoders | None = None,
         channels: object = None,
     ) -> Self:
-        """Load a session that `save` wrote; refuse a model other than its own. Parameters: see `Session`."""
+        """Load a session that `save` wrote; raise if it belongs to another model. Parameters: see `Session`."""
         try:
             header, state = read_session(Path(path))
             session = cls(model, adapt=header["adapts"], encoders=encoders, channels=channels)
             if header["model"] != model_digest(session.model):
-                raise UserError(f"{path} belongs to another model; load it with the model it was saved with")
+                raise UserError(f"{path} belongs to another model; load it with that model")
             session._restore(state)
             session.n_windows = header["n_windows"]
         except UserError:
@@ -320,7 +320,7 @@ class Session:
 
 
 def _n_axes(window: object) -> int | None:
-    """Return the number of axes of an array, tensor or nested list; None for others, such as ragged lists."""
+    """Return the number of axes of an array, tensor or nested list; None for other objects, such as ragged lists."""
     if isinstance(window, (np.ndarray, Tensor)):
         return window.ndim
     try:
@@ -331,7 +331,7 @@ def _n_axes(window: object) -> int | None:
 
 def _model_and_classes(model: object, encoders: Encoders | None) -> tuple[Model, Array]:
     if hasattr(model, "get_params"):
-        from sklearn.utils.validation import check_is_fitted  # slow to import, and needed for estimators only
+        from sklearn.utils.validation import check_is_fitted  # slow to import, and only estimators need it
 
         check_is_fitted(model)
     if isinstance(model, (str, Path)):
@@ -345,7 +345,7 @@ def _model_and_classes(model: object, encoders: Encoders | None) -> tuple[Model,
     if isinstance(fitted, Model):
         if fitted.card.task.is_numeric:
             raise UserError("the model predicts numbers, and online sessions need classes; use its predict")
-        return fitted, model.classes_  # type: ignore[attr-defined]  # both have it
+        return fitted, model.classes_  # type: ignore[attr-defined]  # models and estimators have it
     raise UserError(
         f"model is {shown(model)}; give a fitted estimator, the result of at.load_model or the folder of a run"
     )

@@ -19,10 +19,10 @@ from ..preprocessing.transform import select_prefix
 from ..schema import parse_json
 
 State = dict[str, Tensor]
-NEVER_NEGATIVE = ("counts", "count", "squares", "classes")  # in the state of adaptation
-# Allowed types; torch cannot check every type for finite numbers.
+NEVER_NEGATIVE = ("counts", "count", "squares", "classes")  # tensors in the state of adaptation
+# Allowed types; torch cannot check all other types for finite numbers.
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32, torch.int64, torch.bool)
-MARK = "autotransfer_session"  # key of the header
+MARK = "autotransfer_session"  # key of the header in the metadata
 
 
 def write_session(path: Path, header: dict[str, Any], state: State) -> None:
@@ -34,7 +34,7 @@ def write_session(path: Path, header: dict[str, Any], state: State) -> None:
 
 
 def read_session(path: Path) -> tuple[dict[str, Any], State]:
-    """Read header and tensors; ValueError, TypeError, KeyError or SafetensorError if it is no online session."""
+    """Read header and tensors; ValueError, TypeError, KeyError or SafetensorError if the file is no session."""
     try:
         content = read_plain(path)
     except OSError as error:

@@ -177,7 +177,7 @@ class OnlineCentering:
         return self.offset(state)
 
     def _squares(self, u: Floats) -> tuple[Floats, Floats]:
-        """Return |u|² (..., P) and weights (...): 0 if the window is too far from the center in most members, else 1."""
+        """Return |u|² (..., P) and weights (...): 0 if the window is too far from the center in most members."""
         square = np.square(u).sum(-1)
         return square, (2 * (square > self.limit**2).sum(-1) <= len(self.limit)).astype(np.float64)
 

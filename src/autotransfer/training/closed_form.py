@@ -94,7 +94,7 @@ class ClosedFormTrainer(Trainer):
 
     @property
     def samples_per_window(self) -> int:
-        """Return the largest number of values of a window before, during and after preprocessing."""
+        """Return the largest number of values of a window: before and after preprocessing, and in the latents."""
         recordings = self.prepared.windows.recordings
         channels, times = self.jobs[0].setting.preprocessing.shape(recordings.n_channels, recordings.n_times)
         return max(channels * times, self.members.latent_dim, recordings.n_channels * recordings.n_times)
