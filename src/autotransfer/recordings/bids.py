@@ -54,9 +54,9 @@ def _select(folder: Path, options: dict[str, str]) -> list[tuple[Path, Labels]]:
     for name, value in options.items():
         if name not in ENTITIES:
             raise UserError(f"unknown entity {shown(name)} after the question mark; choose from {', '.join(ENTITIES)}")
-        wanted, there = set(value.split(",")), {found[name] for _, found in recordings if name in found}
-        if missing := sorted(wanted - there):
-            known = ", ".join(sorted(there)) or "none"
+        wanted, available = set(value.split(",")), {found[name] for _, found in recordings if name in found}
+        if missing := sorted(wanted - available):
+            known = ", ".join(sorted(available)) or "none"
             raise UserError(f"no recording in {str(folder)!r} has {name}={missing[0]}; there are {known}")
         recordings = [(path, found) for path, found in recordings if found.get(name) in wanted]
     kinds = sorted({found["kind"] for _, found in recordings})

@@ -28,8 +28,8 @@ def concatenate(blocks: Iterable[Raw], *, name: str, hints: Mapping[str, str] | 
     notes = list[str]()
     for field in ("unit", "filter"):
         if other := next((part for part in parts if getattr(part, field) != about[field]), None):
-            ways = [f"{part.name} {getattr(part, field) or 'none'}" for part in (parts[0], other)]
-            notes.append(f"the {field} differs between recordings ({', '.join(ways)}), so it counts as unknown")
+            values = [f"{part.name} {getattr(part, field) or 'none'}" for part in (parts[0], other)]
+            notes.append(f"the {field} differs between recordings ({', '.join(values)}), so it counts as unknown")
             about[field] = None
     return Raw(
         y=_join([part.y for part in parts]),

@@ -20,7 +20,7 @@ from .signal import channel_names
 from .statistics import signal_statistics
 from .windows import as_window_array
 
-MAX_SUBJECTS = 0.25  # share of subjects with the same dead channel from which the channel is left out, not the subjects
+MAX_SUBJECTS = 0.25  # if at least this share of subjects has a dead channel, the channel is left out, else the subjects
 
 
 def clean(raw: Raw) -> tuple[Raw, list[str]]:
@@ -34,15 +34,15 @@ def clean(raw: Raw) -> tuple[Raw, list[str]]:
 
 
 def _drop_windows(raw: Raw) -> tuple[Raw, list[str]]:
-    finite, alive = np.empty(len(raw.X), bool), np.empty(len(raw.X), bool)
+    is_finite, is_varying = np.empty(len(raw.X), bool), np.empty(len(raw.X), bool)
     for rows in window_chunks(raw.X):
         values = np.asarray(raw.X[rows])
-        finite[rows] = np.isfinite(values).all((1, 2))
-        alive[rows] = (values.max(-1) != values.min(-1)).any(1)
-    kept = np.flatnonzero(finite & alive)
+        is_finite[rows] = np.isfinite(values).all((1, 2))
+        is_varying[rows] = (values.max(-1) != values.min(-1)).any(1)
+    kept = np.flatnonzero(is_finite & is_varying)
     if not len(kept):
         raise UserError("no window is left to train on: all have lost values or are constant")
-    broken = {"with NaN or infinite values": ~finite, "in which every channel is constant": finite & ~alive}
+    broken = {"with NaN or infinite values": ~is_finite, "in which every channel is constant": is_finite & ~is_varying}
     notes = [f"{rows.sum()} of {len(rows)} windows {why}" for why, rows in broken.items() if rows.any()]
     return (select_windows(raw, kept), notes) if notes else (raw, [])
 
@@ -51,15 +51,15 @@ def _drop_dead_channels(raw: Raw) -> tuple[Raw, list[str]]:
     subject, subjects = encode_optional(raw.subject, len(raw.X), "subject", raw.subjects)
     dead = signal_statistics(raw.X, subject, len(subjects)).flat > FLAT  # (S, C)
     names, notes = raw.channels, []
-    gone = dead.mean(0) >= MAX_SUBJECTS if len(subjects) > 1 else dead.all(0)
-    if gone.all():
+    is_dropped = dead.mean(0) >= MAX_SUBJECTS if len(subjects) > 1 else dead.all(0)
+    if is_dropped.all():
         raise UserError("no channel is left to train on: all are constant in many subjects")
-    if gone.any():
-        listed = ", ".join(names[c] for c in np.flatnonzero(gone).tolist())
-        notes.append(f"channels {listed}, dead in {int(dead[:, gone].any(1).sum())} of {len(subjects)} subjects")
-        kept = np.flatnonzero(~gone).tolist()
+    if is_dropped.any():
+        listed = ", ".join(names[c] for c in np.flatnonzero(is_dropped).tolist())
+        notes.append(f"channels {listed}, dead in {int(dead[:, is_dropped].any(1).sum())} of {len(subjects)} subjects")
+        kept = np.flatnonzero(~is_dropped).tolist()
         raw = replace(raw, X=raw.X[:, kept], channels=tuple(names[c] for c in kept))
-    broken = np.flatnonzero(dead[:, ~gone].any(1)) if len(subjects) > 1 else np.empty(0, np.int64)
+    broken = np.flatnonzero(dead[:, ~is_dropped].any(1)) if len(subjects) > 1 else np.empty(0, np.int64)
     if len(broken):
         listed = ", ".join(str(subjects[s]) for s in broken.tolist())
         notes.append(f"{len(broken)} of {len(subjects)} subjects with a dead channel ({shown(listed, 200)})")

@@ -48,7 +48,7 @@ class Study(NamedTuple):
     classes: tuple[Label, ...]
     counts: Ints  # (subjects, classes)
     channels: tuple[str, ...]
-    unlabeled: int  # windows that are left out
+    unlabeled: int  # number of windows without a label, which are left out
 
     @classmethod
     def from_raw(cls, raw: Raw) -> Study:
@@ -102,7 +102,7 @@ def _name_concerns(study: Study) -> Iterator[str]:
 
 
 def _class_concerns(study: Study) -> Iterator[str]:
-    """Yield rare classes, subjects that cannot be scored, and confounded classes."""
+    """Yield lines about rare classes, subjects that cannot be scored, and confounded classes."""
     subject, subjects, label, session = study.subject, study.subjects, study.label, study.raw.session
     rare = np.flatnonzero((study.counts > 0).sum(0) <= min(HELD_OUT, len(subjects) - 1)).tolist()
     if rare:
@@ -137,7 +137,7 @@ def _code_sessions(subject: Ints, session: object) -> Ints:
 
 
 def _confounded(groups: Ints, label: Ints, within: Ints) -> str | None:
-    """Describe how well groups predict labels; None if not better than labels shuffled within the groups `within`."""
+    """Describe how well groups predict labels; None if labels shuffled within other groups are predicted as well."""
     unique_groups, group = np.unique(groups, return_inverse=True)
 
     def accuracy(y: Ints) -> float:
@@ -145,13 +145,13 @@ def _confounded(groups: Ints, label: Ints, within: Ints) -> str | None:
         np.add.at(counts, (group, y), 1)
         return float(counts.max(1).sum() / len(y))
 
-    draw = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     order = np.argsort(within, kind="stable")
     chance = []
     for _ in range(SHUFFLES):
-        mixed = np.empty_like(label)
-        mixed[order] = label[np.lexsort((draw.random(len(label)), within))]
-        chance.append(accuracy(mixed))
+        shuffled = np.empty_like(label)
+        shuffled[order] = label[np.lexsort((rng.random(len(label)), within))]
+        chance.append(accuracy(shuffled))
     share, expected = accuracy(label), float(np.mean(chance))
     if share <= max(chance) or share - expected < MIN_CONFOUNDING:
         return None
@@ -159,7 +159,7 @@ def _confounded(groups: Ints, label: Ints, within: Ints) -> str | None:
 
 
 def _copy_concerns(study: Study) -> Iterator[str]:
-    """Yield samples that two subjects, or two sessions of a subject, have in common."""
+    """Yield lines about samples that two subjects, or two sessions of a subject, have in common."""
     subject, subjects, session = study.subject, study.subjects, study.raw.session
     fingerprints = fingerprint_windows(study.X)
     between = find_shared_samples(fingerprints, subject)
@@ -189,7 +189,7 @@ def _copy_concerns(study: Study) -> Iterator[str]:
 
 
 def _signal_concerns(study: Study) -> Iterator[str]:
-    """Yield NaN, different units, flat channels and clipping."""
+    """Yield lines about NaN, different units, flat channels and clipping."""
     X, subject, subjects, names = study.X, study.subject, study.subjects, study.channels
     signals = signal_statistics(X, subject, len(subjects))
     bad = [names[c] for c in np.flatnonzero(signals.not_finite).tolist()]

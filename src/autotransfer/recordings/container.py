@@ -21,7 +21,7 @@ from .windows import as_window_array, axes_concern, float32_windows
 T = TypeVar("T")
 
 MIN_SUBJECTS = 3
-MOST_FRACTIONS = 20  # classes: more of them, with one that is no whole number, are measurements
+MOST_FRACTIONS = 20  # if y has more different numbers and some have a fraction, they are measurements, not classes
 MOST_CLASSES = 5  # names that one line lists
 
 
@@ -54,7 +54,7 @@ class Recordings:
     unit : str, optional
         Unit of the values, such as "V".
     signal : Signal, optional
-        What a reader knows about the signals; replaces sfreq, channels, filter and unit.
+        Properties of the signals; replaces sfreq, channels, filter and unit.
     """
 
     X: Tensor  # (N, channels, times) float32
@@ -67,9 +67,9 @@ class Recordings:
     subjects: tuple[Label, ...]
     name: str
 
-    # Attributes of each object, which are no arguments.
+    # Attributes of each object that are not arguments.
     derived: ClassVar[dict[Any, Any]]  # values computed from these recordings
-    units: ClassVar[Units | None] = None  # if `subject` counts parts of people (see folds.use_units)
+    units: ClassVar[Units | None] = None  # if `subject` contains parts of people (see folds.use_units)
     targets: ClassVar[Tensor | None] = None  # (N,) float64, if classes are bins of numbers (see targets.py)
     target: ClassVar[str] = "classes"  # what a run predicts, as in --target
 
@@ -218,7 +218,7 @@ class Recordings:
 
     @property
     def people(self) -> tuple[Label, ...]:
-        """Return the names of the people, also if `subject` counts parts of them."""
+        """Return the names of the people, even if `subject` contains parts of people."""
         return self.subjects if self.units is None else self.units.unique_people
 
     def __repr__(self) -> str:
@@ -227,7 +227,7 @@ class Recordings:
         return printable(f"<Recordings {self.name!r}: {self.shape_words()}; {self.target_words()}{sessions}>")
 
     def shape_words(self) -> str:
-        """Write the numbers of subjects and windows, and the shape, duration, rate and unit of a window."""
+        """Describe the numbers of subjects and windows, and the shape, duration, rate and unit of a window."""
         rate = (
             "unknown sampling rate" if self.sfreq is None else f"{self.n_times / self.sfreq:.3g} s at {self.sfreq:g} Hz"
         )
@@ -238,7 +238,7 @@ class Recordings:
         )
 
     def target_words(self) -> str:
-        """Write the names of at most five classes, or the range of the target."""
+        """List the names of at most five classes, or the range of the target."""
         if self.targets is not None:
             return f"target from {self.targets.min():g} to {self.targets.max():g}"
         names = [shorten(str(label), 20) for label in self.classes]
@@ -259,7 +259,7 @@ def check_enough(classes: tuple[Label, ...], subjects: tuple[Label, ...]) -> Non
 
 
 def measurement_in(classes: tuple[Label, ...]) -> float | None:
-    """Return a label that shows that labels are measurements; None if they may be classes."""
+    """Return a number with a fraction if labels are measurements; None if they may be classes."""
     fraction = next((label for label in classes if isinstance(label, float) and not label.is_integer()), None)
     return fraction if len(classes) > MOST_FRACTIONS else None
 

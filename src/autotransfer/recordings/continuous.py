@@ -1,4 +1,4 @@
-"""Recordings in the field's file formats: a file, or a folder of files of one format, each read by its own library.
+"""Recordings in common file formats: a file, or a folder of files of one format, each read by its own library.
 
 Continuous recordings are cut into windows; epochs are windows already.
 """
@@ -40,8 +40,8 @@ class Format(NamedTuple):
     """Reader of a file format; an exception of `open` becomes an error of one line."""
 
     open: Callable[[Path, Cutting, Options], Continuous | Raw]
-    options: tuple[str, ...] = ()  # that may follow the path
-    needs_pattern: bool = False  # in folders, because names follow no convention
+    options: tuple[str, ...] = ()  # options that may follow the path
+    needs_pattern: bool = False  # whether folders need a pattern, because names follow no convention
 
 
 def _fif(*kinds: str) -> list[str]:
@@ -126,7 +126,7 @@ def recordings_in(folder: Path) -> list[Path]:
 
 
 def _is_later_part(path: Path) -> bool:
-    """Return whether a file continues another one, by MNE's names for the parts of large files."""
+    """Return whether a file is a later part of a large file, by MNE's names for such parts."""
     first = {re.sub(r"-\d+(\.fif(\.gz)?)$", r"\1", path.name), re.sub(r"_split-\d+_", "_split-01_", path.name)}
     return any((path.parent / name).is_file() for name in first - {path.name})
 
@@ -136,7 +136,7 @@ def _check_names(folder: Path, paths: list[Path], cutting: Cutting) -> None:
     for path in paths:
         if (path.parent != folder and not path.name.startswith("sub-")) or get_format(path).needs_pattern:
             name = path.relative_to(folder).as_posix()
-            # A model that is to predict knows the length of its windows, and needs no classes.
+            # For predictions, the model determines the length of windows, and no classes are needed.
             cutting_hint = "; give --window SECONDS, and --events unless names of files have the class"
             raise UserError(
                 f"the name {shown(name, 200)} in {str(folder)!r} does not state the subject; say what names mean, "
@@ -158,7 +158,7 @@ def open_recording(path: Path, files: Files, cutting: Cutting) -> Continuous | R
 
 
 def state_signal(found: Continuous | Raw, cutting: Cutting, what: str) -> None:
-    """Note the rate, and the filter of windows, that the user states; refuse others than the file states."""
+    """Store the rate and the filter of windows that the user gives; raise if the file states others."""
     given: dict[str, object] = {"sfreq": cutting.sfreq}
     found.sfreq = agree_on_rate(found.sfreq, cutting.sfreq, what)
     if isinstance(found, Raw):

@@ -19,7 +19,7 @@ from torch import Tensor
 from .chunks import row_chunks
 from .raw import Array
 
-LENGTH = 16  # samples of a stretch; half a window if windows are shorter
+LENGTH = 16  # samples of a stretch, but at most half of a window
 KEPT = 8  # one of this many stretches of a long window is kept
 MIN_CHANGES = 4  # changes of value within a stretch, because resting and lost signals are equal in all subjects
 PRODUCTS = 128  # products of samples that describe a window
@@ -28,8 +28,8 @@ MOST_WINDOWS = 2000  # windows of a group that are whitened
 RANK = 1e-4  # share of the largest eigenvalue below which a mixture of channels is noise
 # With these limits no pair is found among 681 subjects of 30 data sets, but rounded, inverted and most re-referenced
 # copies are found.
-LEAST_CORRELATION = 0.8  # of a pair
-MOST_DISTANCE = 0.3  # of the correlation of a pair from 1, relative to other groups
+LEAST_CORRELATION = 0.8  # smallest correlation of a pair
+MOST_DISTANCE = 0.3  # largest distance of the correlation of a pair from 1, relative to other groups
 
 
 class SharedPair(NamedTuple):
@@ -37,14 +37,14 @@ class SharedPair(NamedTuple):
 
     first: int
     second: int
-    windows: int  # of the group that has fewer of them
-    share: float  # of that group's windows
+    windows: int  # number of windows with shared samples, in the group that has fewer such windows
+    share: float  # share of such windows in a group, the larger one of both groups
 
 
 def find_shared_samples(
     fingerprints: csr_array, group: NDArray[np.int64], within: NDArray[np.int64] | None = None
 ) -> list[SharedPair]:
-    """Return pairs of groups (N,) that share samples, the largest share first; only groups of one `within` (N,)."""
+    """Return pairs of groups (N,) that share samples, the largest share first; only groups in one of `within` (N,)."""
     n = len(group)
     membership = csr_array((np.ones(n, np.int64), (group, np.arange(n))))  # (groups, N)
     shares = fingerprints @ (membership @ fingerprints).T  # (N, groups) number of stretches of a window in a group
@@ -66,7 +66,7 @@ def find_shared_samples(
 
 
 def fingerprint_windows(X: Array | Tensor) -> csr_array:
-    """Return which fingerprints (N, K) the windows X (N, C, T) have, as positive integers."""
+    """Return a sparse matrix (N, K), which is positive if a window of X (N, C, T) has a fingerprint."""
     n_channels, n_times = int(X.shape[1]), int(X.shape[2])
     length = min(LENGTH, max(2, n_times // 2))
     odd = np.random.default_rng(0).integers(1, 2**63, n_channels + length, dtype=np.uint64) | np.uint64(1)

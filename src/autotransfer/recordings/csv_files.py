@@ -27,12 +27,12 @@ LABELS = (
     "gesture", "trigger", "stim", "stimulus", "condition",
 )  # fmt: skip
 TIME = re.compile(r"(t|times?|timestamps?|datetime|seconds)([\s_]*[\[(]?(s|ms|us|µs|ns|min|h)[\])]?)?", re.IGNORECASE)
-UNIT = re.compile(r"(?:^|[\s_\[(])(s|sec|seconds|ms|us|µs|ns|min|h)[\])]?$", re.IGNORECASE)  # at the end of a name
+UNIT = re.compile(r"(?:^|[\s_\[(])(s|sec|seconds|ms|us|µs|ns|min|h)[\])]?$", re.IGNORECASE)  # unit at the end of a name
 SECONDS = {
     "s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0,
 }  # fmt: skip
 SLOWEST, FASTEST = 10.0, 2e4  # Hz: if the rate is between them, times of unknown unit are taken as seconds
-AGREE_IN_UNIT = 0.05  # relative difference to the user's rate at which a unit of times is meant
+AGREE_IN_UNIT = 0.05  # a unit of times fits if the rate differs from the user's rate by less than this share
 MAX_JITTER = 0.5  # nine of ten steps differ from the median step by less than this share of it
 STEADY = 0.01  # steps of clocks and counters differ by less than this share of a step
 MAX_CHANGES = 0.05  # largest share of rows in which a column of labels changes

@@ -39,7 +39,7 @@ class Continuous(Stated):
     events: list[Event] = field(default_factory=list)
     bad: list[Event] = field(default_factory=list)  # stretches that windows must not overlap
     times: Array | None = None  # (n_times,) s, if samples can be missing between two others
-    breaks: tuple[int, ...] = ()  # samples before which others are missing, in order
+    breaks: tuple[int, ...] = ()  # samples that follow missing samples, in order
     filter: Filter = field(default_factory=Filter)
     notes: tuple[str, ...] = ()  # decisions of the reader
 
@@ -112,7 +112,7 @@ def parse_events(events: object) -> dict[str, str] | None:
 
 
 def _parse_text(text: str) -> dict[str, str]:
-    """Parse the text of the command line; JSON serves names with a comma or an equals sign."""
+    """Parse the text of the command line; JSON is for names with a comma or an equals sign."""
     if text.lstrip().startswith("{"):
         try:
             return dict(json.loads(text))
@@ -129,11 +129,11 @@ def _parse_text(text: str) -> dict[str, str]:
 
 def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None = None) -> Raw:
     """Return the windows of one recording, with the classes of events, or else `label`, as y."""
-    asked = replace(cutting.filter, is_causal=True) if cutting.filter else None
-    band, stated = combine(recording.filter, asked)
-    about = get_stated(recording) | {"filter": stated, "has_gaps": bool(recording.breaks), "notes": recording.notes}
+    requested = replace(cutting.filter, is_causal=True) if cutting.filter else None
+    band, resulting = combine(recording.filter, requested)
+    about = get_stated(recording) | {"filter": resulting, "has_gaps": bool(recording.breaks), "notes": recording.notes}
     about |= {"events": dict(Counter(event.name for event in recording.events)), "name": repr(path.name)}
-    if cutting.window is None and label is None and recording.events:  # the user must say which events, and how long
+    if cutting.window is None and label is None and recording.events:  # the user must give --events
         return Raw(X=np.empty((0, len(recording.channels), 0), np.float32), **about)
     length = _length(recording, cutting, path)
     if band is not None:
@@ -215,7 +215,7 @@ def _window_starts(begin: float, end: float, window: float, hop: float) -> Itera
 
 
 def _find_sample(recording: Continuous, seconds: float) -> int:
-    """Return the sample at a time, -1 if there is none."""
+    """Return the sample at a time; -1 if there is no such sample."""
     sfreq = recording.sfreq or 1.0
     if recording.times is None:
         return max(round(seconds * sfreq), -1)

@@ -18,7 +18,7 @@ from .optional import need
 EARLY_EVENTS = "annotations begin before the recording, and windows that would begin there are left out"
 Onsets = NDArray[np.float64]
 NO_RECORDS: Onsets = np.empty(0)
-BAD = ("bad", "edge")  # annotations that begin so mark unusable stretches, as in MNE
+BAD = ("bad", "edge")  # annotations whose names begin with these words mark unusable stretches, as in MNE
 
 
 def open_with_mne(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
@@ -89,7 +89,7 @@ def read_annotations(path: Path) -> tuple[list[Event], Onsets, tuple[str, ...]]:
     for record in records:
         lists = b"".join(record[starts[k] : starts[k + 1]].tobytes() for k in notes).split(b"\0")
         onsets.append(float(lists[0].partition(b"\x14")[0] or 0))  # the first time stamp belongs to the record
-        for time, *names in (one.split(b"\x14") for one in lists if one):
+        for time, *names in (part.split(b"\x14") for part in lists if part):
             onset, _, duration = time.partition(b"\x15")
             texts = [name.decode("utf-8", "replace").strip() for name in names if name]
             events += [Event(float(onset) - onsets[0], float(duration or 0), text) for text in texts]
@@ -99,7 +99,7 @@ def read_annotations(path: Path) -> tuple[list[Event], Onsets, tuple[str, ...]]:
 
 def _sample_times(onsets: Onsets, n_times: int, sfreq: float) -> tuple[Onsets, tuple[int, ...]]:
     """Return the seconds of all samples (n_times,) and the samples that follow a gap."""
-    n = n_times // len(onsets)  # samples of a record
+    n = n_times // len(onsets)  # samples per record
     late = np.diff(onsets) - n / sfreq
     if n_times % len(onsets) or late.min(initial=0) < -0.5 / sfreq:
         raise UserError("data records (EDF+D) are cut short or overlap in time; store the recording as EDF+C")

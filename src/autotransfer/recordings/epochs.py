@@ -39,8 +39,8 @@ def raw_from_epochs(
         blocks = [epochs_block(epochs, "the epochs", subject=subject, session=session, label=label)]
     else:
         parts = epochs.items() if isinstance(epochs, Mapping) else enumerate(epochs)
-        how = {"subject": subject, "session": session, "label": label}
-        blocks = [epochs_block(part, f"subject {shown(owner)}", owner=owner, **how) for owner, part in parts]
+        columns = {"subject": subject, "session": session, "label": label}
+        blocks = [epochs_block(part, f"subject {shown(owner)}", owner=owner, **columns) for owner, part in parts]
     return concatenate(blocks, name="epochs", hints=HINTS)
 
 
@@ -68,8 +68,8 @@ def epochs_block(
 
     def read_column(column: str, what: str) -> list[Label]:
         if column not in columns:
-            there = ", ".join(repr(str(other)) for other in columns) or "none"
-            raise UserError(f"the metadata of {name} has no column {column!r} for the {what}; there are {there}")
+            available = ", ".join(repr(str(other)) for other in columns) or "none"
+            raise UserError(f"the metadata of {name} has no column {column!r} for the {what}; there are {available}")
         return list(table[column].tolist())
 
     unique = [column for column in columns if columns.count(column) == 1]
@@ -109,7 +109,7 @@ def find_unit(info: Any, picks: list[int]) -> str | None:
 
 
 def find_filter(info: Any) -> Filter:
-    """Return the filter that MNE states; a lowpass at half of the sampling rate is none."""
+    """Return the filter that MNE states; a lowpass at half of the sampling rate is left out."""
     low, high = float(info["highpass"] or 0), float(info["lowpass"] or 0)
     return Filter(low if low > 0 else None, high if 0 < high < 0.499 * float(info["sfreq"]) else None)
 

@@ -1,8 +1,8 @@
 """Filters of recordings, which a model also applies to streams.
 
-Recordings that are cut here can be filtered here (`load(..., filter="5-45")`) by causal second-order sections, and a
-stream is filtered with the same sections. A filter of another program is stated in meta as {"filter": {"highpass": 5,
-"lowpass": 45, "notch": [50]}}. Then only its band is known, and it probably looked ahead.
+Continuous recordings can be filtered by causal second-order sections (`load(..., filter="5-45")`), and a stream is
+filtered with the same sections. A filter of another program is stated in meta as {"filter": {"highpass": 5,
+"lowpass": 45, "notch": [50]}}. Then only its band is known, and it was probably not causal.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Filter:
     highpass: float | None = None
     lowpass: float | None = None
     notch: tuple[float, ...] = ()
-    is_causal: bool = False  # whether these recordings were filtered here, so that streams can be filtered equally
+    is_causal: bool = False  # whether `CausalFilter` was applied, so that it can also be applied to streams
 
     def __bool__(self) -> bool:
         return self.band != (None, None, ())
@@ -48,7 +48,7 @@ class Filter:
     def from_dict(values: dict[str, Any]) -> Filter:
         """Return the filter from the result of `to_dict`."""
         parsed = parse_filter(values)
-        assert parsed is not None, "values are no None"
+        assert parsed is not None, "values are not None"
         return parsed
 
     def to_dict(self) -> dict[str, Any]:
@@ -115,9 +115,9 @@ def parse_filter(value: object, sfreq: float | None = None) -> Filter | None:
 
 
 def combine(stated: Filter | None, asked: Filter | None) -> tuple[Filter | None, Filter | None]:
-    """Return the filter to apply to signals with a stated filter, None if they have it already, and that of the result.
+    """Return the filter to apply to signals with a stated filter, None if not needed, and the filter of the result.
 
-    A stated filter with a wider band, as of a device, leaves the band of the filter that is applied.
+    If the stated filter has a wider band, as in many devices, the result has the band of the filter that is applied.
     """
     if not asked or (stated is not None and stated.band == asked.band):
         return None, stated
@@ -151,7 +151,7 @@ class CausalFilter:
         self.reset()
 
     def reset(self) -> None:
-        """Begin a new recording, in the state of a signal that always had the value of the next sample."""
+        """Begin a new recording, as if the signal had always had the value of the next sample."""
         self.state: NDArray[np.float64] | None = None
 
     def feed(self, values: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -16,7 +16,7 @@ from ..errors import UserError, shown
 from .raw import Array, Label, Raw
 
 RESERVED = ("X", "y", "subject", "session", "scale", "channels", "sfreq", "meta")  # names with another meaning
-MOST_LETTERS = 100  # of the name of a column
+MOST_LETTERS = 100  # maximum length of the name of a column
 KINDS = "biufUS"  # NumPy's kinds of numbers and text
 Value = str | int | float | None
 
@@ -155,9 +155,9 @@ def as_list(values: object, what: str, n_windows: int | None = None) -> list[Lab
     shape = getattr(values, "shape", None)
     if isinstance(shape, tuple) and len(shape) != 1:
         raise UserError(f"{what} has the shape {tuple(shape)}; give a list or an array with one axis")
-    if isinstance(values, np.ndarray) and values.dtype.kind == "S":  # as C programs and HDF5 write text
+    if isinstance(values, np.ndarray) and values.dtype.kind == "S":  # C programs and HDF5 write text so
         values = np.char.decode(values, "utf-8", errors="replace")
-    to_list = getattr(values, "tolist", None)  # far faster than iteration
+    to_list = getattr(values, "tolist", None)  # much faster than iteration
     plain = [_plain(value) for value in (to_list() if callable(to_list) else values)]
     if n_windows is not None:
         check_length(len(plain), n_windows, what)

@@ -57,10 +57,10 @@ def raw_from_moabb(dataset: Any, paradigm: Any = None, subjects: object = None) 
         raise UserError(
             f"{type(chosen).__name__} makes several copies of the signal; choose a paradigm with one filter"
         )
-    there = list(dataset.subject_list)
-    wanted = there if subjects is None else list(dict.fromkeys(as_list(subjects, "subjects")))
-    if strange := [subject for subject in wanted if subject not in there]:
-        raise UserError(f"{name} has no subject {shown(strange[0])}; there are {shown(there)}")
+    available = list(dataset.subject_list)
+    wanted = available if subjects is None else list(dict.fromkeys(as_list(subjects, "subjects")))
+    if strange := [subject for subject in wanted if subject not in available]:
+        raise UserError(f"{name} has no subject {shown(strange[0])}; there are {shown(available)}")
     # MNE resamples 3 s to 384 or 385 samples at 128 Hz.
     return concatenate(_blocks(dataset, name, chosen, wanted), name=name, slack=1)
 

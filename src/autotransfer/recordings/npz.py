@@ -1,4 +1,4 @@
-"""The file layout of AutoTransfer: an .npz, or a folder of .npy files, whose X may be larger than memory.
+"""The file format of AutoTransfer: an .npz, or a folder of .npy files, whose X may be larger than memory.
 
 X (N, channels, times), y (N,), subject (N,); optional session (N,), scale (multiplied onto X) and meta (JSON text:
 sfreq, channels, classes, subjects, name, filter, unit, reference). channels (channels,) and sfreq may also be arrays.
@@ -115,8 +115,8 @@ def _raw(path: Path, arrays: dict[str, Array]) -> Raw:
     meta = _parse_meta(str(as_list(arrays["meta"].reshape(-1), "meta")[0]), path) if "meta" in arrays else {}
     for name in ("channels", "sfreq"):
         if (array := arrays.get(name)) is not None:
-            one = array.item() if array.size == 1 else array.tolist()
-            stated = as_list(array, name) if name == "channels" else check_sfreq(one)
+            value = array.item() if array.size == 1 else array.tolist()
+            stated = as_list(array, name) if name == "channels" else check_sfreq(value)
             if meta.setdefault(name, stated) != stated:
                 raise UserError(
                     f"{name} of {str(path)!r} is {shown(stated)}, and meta says {shown(meta[name])}; leave one out"
@@ -149,7 +149,7 @@ def _scale(X: Array, scale: Array, path: Path) -> Array:
 
 
 def _parse_meta(text: str, path: Path) -> dict[str, Any]:
-    """Return the known entries, which are validated later."""
+    """Return the known entries of meta, whose values are validated later."""
     where = f"meta of {str(path)!r}"
     try:
         meta = json.loads(text)

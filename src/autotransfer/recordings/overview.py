@@ -1,4 +1,4 @@
-"""Overview: what recordings hold, in one line or, before anything is trained, with everything that looks wrong."""
+"""Overview of recordings in one line, or in a table with probable mistakes before training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .signal import Signal, list_names
 from .windows import axes_concern
 
 MOST_SUBJECTS = 40  # rows of the table
-MOST_LETTERS = 80  # of a list of names
+MOST_LETTERS = 80  # maximum length of a list of names
 MEASUREMENTS = "y holds measurements, not classes; to predict them: autotransfer run --target continuous"
 
 

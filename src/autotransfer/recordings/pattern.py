@@ -27,7 +27,7 @@ class Files(NamedTuple):
 
     files: list[tuple[Path, Labels]]
     name: str  # of the file or folder
-    options: dict[str, str]  # what follows the path after a question mark, as in x.xdf?stream=EEG
+    options: dict[str, str]  # options after the path and a question mark, as in x.xdf?stream=EEG
     is_bids: bool = False
 
 
@@ -43,7 +43,7 @@ def match_files(folder: Path, pattern: str) -> list[tuple[Path, Labels]]:
 
 
 def compile_pattern(pattern: str) -> Callable[[str], Labels | None]:
-    """Return a function from a path with / to its labels, None if it does not match."""
+    """Return a function that maps a path with / to its labels, or to None if the path does not match."""
     groups: dict[str, str] = {}  # of the regular expression, by name in braces
     parts = []
     for token in TOKEN.finditer(pattern):
@@ -88,7 +88,7 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 
 def parse_options(text: str) -> dict[str, str]:
-    """Return the options in ?name=value&name=value, the end of a source."""
+    """Return the options in ?name=value&name=value at the end of a source."""
     pairs = [part.partition("=") for part in text.removeprefix("?").split("&")] if text else []
     if not all(name and value for name, _, value in pairs):
         raise UserError(f"{shown(text)} after a path is not ?name=value")

@@ -12,13 +12,13 @@ from ..errors import UserError
 
 Array = np.ndarray[Any, Any]
 Label = Any  # str, int or float
-LARGEST = 1e15  # Training sums squares in float32, which ends at 3e38; no unit of a biosignal comes near this.
+LARGEST = 1e15  # Training sums squares in float32, which ends at 3e38; biosignals are smaller in every unit.
 SMALLEST_RANGE = 1e-18  # float32 loses squares of smaller values; magnetic fields in tesla are above 1e-15.
 
 
 @dataclass(eq=False, kw_only=True)
 class Stated:
-    """What a reader knows about signals, before it is validated as a `Signal`; None means unknown."""
+    """Properties of signals that a reader states, before validation as a `Signal`; None means unknown."""
 
     channels: Any = None
     sfreq: Any = None  # Hz
@@ -41,7 +41,7 @@ class Raw(Stated):
     classes: Any = None  # names that integers in y index
     subjects: Any = None  # names that integers in subject index
     name: str = "recordings"
-    hints: Mapping[str, str] = field(default_factory=dict)  # by "y", "subject" or "window": what to do if it is missing
+    hints: Mapping[str, str] = field(default_factory=dict)  # remedy if "y", "subject" or "window" is missing
     notes: tuple[str, ...] = ()  # decisions of the reader, such as which columns are no channels
     start: float | None = None  # s, first sample of windows relative to their event
     events: dict[str, int] = field(default_factory=dict)  # count of each event of a continuous recording
@@ -60,5 +60,5 @@ def get_stated(source: object) -> dict[str, Any]:
     return {entry.name: getattr(source, entry.name) for entry in fields(Stated)}
 
 
-# The fields that Recordings have besides `signal`.
+# Fields of Recordings in addition to `signal`.
 STORED = ("X", "y", "subject", "session", "columns", "classes", "subjects", "name")

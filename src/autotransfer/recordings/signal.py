@@ -1,4 +1,4 @@
-"""Signal: what is known about recorded signals, from the reader of a file to the card of a model.
+"""Signal: known properties of recorded signals, from the reader of a file to the card of a model.
 
 `Signal.check` is the only comparison of the signals that a model was trained on with the signals that it is given.
 """
@@ -33,7 +33,7 @@ class Match(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Signal:
-    """What is known about recorded signals; None means unknown."""
+    """Known properties of recorded signals; None means unknown."""
 
     channels: tuple[str, ...]
     sfreq: float | None = None  # Hz
@@ -50,7 +50,7 @@ class Signal:
 
     @classmethod
     def from_raw(cls, raw: Raw) -> Self:
-        """Validate what a reader found out about the signals."""
+        """Validate the properties of signals that a reader states."""
         sfreq, filtered = check_sfreq(raw.sfreq), parse_filter(raw.filter)
         known = {"sfreq": sfreq, "filter": parse_filter(filtered, sfreq), "unit": raw.unit, "reference": raw.reference}
         for name in ("unit", "reference"):
@@ -62,12 +62,12 @@ class Signal:
 
     @cached_property
     def is_named(self) -> bool:
-        """Whether channels have other names than the default ones."""
+        """Return whether channels have other names than the default names."""
         return self.channels != default_names(len(self.channels))
 
     @cached_property
     def without_filter(self) -> Signal:
-        """The signal with an unknown filter, as arrays have it."""
+        """Return the signal with an unknown filter, because arrays do not state a filter."""
         return replace(self, filter=None)
 
     def with_channels(self, names: object) -> Signal:
@@ -196,7 +196,7 @@ def check_rate(sfreq: float | None, expected: float | None, what: str = "model")
 
 
 def agree_on_rate(stored: object, given: object, what: str) -> float | None:
-    """Return the rate in Hz that the data state, or the user's; refuse two different ones."""
+    """Return the rate in Hz that the data or the user state; raise if they state different rates."""
     rate, wanted = check_sfreq(stored), check_sfreq(given)
     if rate is not None and wanted is not None and abs(rate - wanted) > TOLERANCE * rate:
         raise UserError(f"{shown(what, 400)} is sampled at {rate:g} Hz, not at {wanted:g} Hz; leave sfreq out")
@@ -204,7 +204,7 @@ def agree_on_rate(stored: object, given: object, what: str) -> float | None:
 
 
 def common_unit(units: Sequence[str]) -> str | None:
-    """Return the unit that all channels of a stream or a file state; None if there is none."""
+    """Return the unit that all channels of a stream or a file state; None if there is no such unit."""
     stated = {_simplify(unit) for unit in units}
     return next(iter(stated)) or None if len(stated) == 1 else None
 

@@ -82,7 +82,7 @@ READERS: dict[str, Callable[[str], Raw]] = {
     "moabb:": read_moabb,
 }
 
-BIDS = "bids:"  # before a folder, to choose a part of it
+BIDS = "bids:"  # prefix of a BIDS folder, after which options can select a part of it
 MAX_PATH = 400  # letters of a path in a message
 NAME_WIDTH = 18  # letters of a name in `list_sets`
 
@@ -123,7 +123,7 @@ def load(
         Format of CSV files: ',', ';' or 'tab'; '.' or ','; name of the column of times.
     filter : str or dict, optional
         Causal filter, applied before cutting: '5-45,notch:50', or {'highpass': 5, 'lowpass': 45, 'notch': [50]}. For
-        windows, the filter that they have.
+        windows, the filter that was applied to them.
     clean : bool
         Whether to leave out clearly broken data, with a warning that lists them.
 
@@ -232,7 +232,7 @@ class WholeRecording:
 
 
 def read_whole(source: str, cutting: Cutting | None = None) -> list[WholeRecording]:
-    """Return the recordings of a file or folder; `cutting` says how files are named and written."""
+    """Return the recordings of a file or folder; `cutting` describes the names and the format of files."""
     cutting = cutting or Cutting()
     if not is_continuous(source):
         raise UserError(
@@ -289,7 +289,7 @@ def _split_source(source: str) -> tuple[str, Path, str]:
 
 
 def list_sets() -> Iterator[str]:
-    """Yield lines on what can be loaded by name: description and origin of each set."""
+    """Yield lines with the name, description and origin of each set that can be loaded by name."""
     entries: dict[str, tuple[str, ...]] = {name: (known.description, known.origin) for name, known in SETS.items()}
     entries["moabb:NAME"] = (
         "any MOABB dataset, with the default paradigm for its type; others: Recordings.from_moabb",

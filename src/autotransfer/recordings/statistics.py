@@ -73,7 +73,7 @@ def typical_scale(X: Array | Tensor) -> float | None:
 
 
 def find_extremes(X: Array | Tensor, subject: Ints, signals: Signals) -> tuple[Floats, Floats, Floats]:
-    """Return the share of samples (S, C) at the ends of the device's range, the share of an isolated value, and it.
+    """Return shares (S, C) of samples at the ends of the device's range and at an isolated value, and this value.
 
     An isolated value, such as -9999 for lost samples, occurs several times far outside all other values.
     """
@@ -93,6 +93,6 @@ def find_extremes(X: Array | Tensor, subject: Ints, signals: Signals) -> tuple[F
             np.add.at(about[side], owner, moving * np.count_nonzero(distance < near[owner][..., None], axis=-1))
     others = high - low - gap.sum(0)  # range of all other values
     is_isolated = (count >= MIN_REPEATS) & (others > 0) & (gap > ISOLATION * others)
-    piled = np.where(~is_isolated & (ends > CLIPPING_RATIO * np.maximum(about - ends, 1)), ends, 0.0)
+    clipped = np.where(~is_isolated & (ends > CLIPPING_RATIO * np.maximum(about - ends, 1)), ends, 0.0)
     samples = np.bincount(subject, minlength=len(low))[:, None] * X.shape[2]
-    return piled.sum(0) / samples, (is_isolated * count).sum(0) / samples, np.where(is_isolated[0], high, low)
+    return clipped.sum(0) / samples, (is_isolated * count).sum(0) / samples, np.where(is_isolated[0], high, low)

@@ -66,14 +66,14 @@ def split_target(raw: Raw, name: str | None = None) -> tuple[Raw, Floats | None]
             raise UserError(f"{shown(name)} is the only channel, and nothing is left to predict it from")
         means = np.asarray(X[:, channel], dtype=np.float64).mean(-1)
         return replace(raw, X=X[:, rest], channels=[channels[c] for c in rest]), means
-    there = ", ".join(map(shown, [*columns, *channels]))
-    raise UserError(f"there is no column and no channel {shown(name)} for the target; there are {there[:400]}")
+    available = ", ".join(map(shown, [*columns, *channels]))
+    raise UserError(f"there is no column and no channel {shown(name)} for the target; there are {available[:400]}")
 
 
 def parse_targets(y: object, n_windows: int, what: str = "y") -> Floats:
     """Return floats (N,) from numbers or from text, NaN if missing."""
     dtype = getattr(y, "dtype", None)
-    if getattr(dtype, "kind", None) in ("m", "M"):  # which would become counts of a unit
+    if getattr(dtype, "kind", None) in ("m", "M"):  # NumPy would convert them to counts of a unit
         raise UserError(f"{what} holds times ({dtype}); give numbers, such as the seconds since a start")
     values = as_list(y, what, n_windows)
     return np.array([_parse_number(value, n, what) for n, value in enumerate(values)], dtype=np.float64)

@@ -1,9 +1,9 @@
-"""Time stamps: which samples are missing, and when events happened.
+"""Time stamps: detection of missing samples, and times of events.
 
-Each sample should come 1 / rate after the one before. Jitter moves stamps ahead, and back afterwards. Lost samples
-move them ahead for good. The largest jump back therefore measures the jitter, and a stamp that is later than the jitter
-explains follows a loss. Losses shorter than the jitter are not detected. A stamp that is NaN, infinite or beyond LATEST
-counts as a lost sample.
+Each sample should come 1 / rate after the previous sample. Jitter moves a stamp ahead, but not the stamps after it. A
+loss of samples moves all later stamps ahead. The largest jump back therefore measures the jitter, and if a stamp is
+later than the jitter explains, samples were lost before it. Losses shorter than the jitter are not detected. A stamp
+that is NaN, infinite or beyond LATEST counts as a lost sample.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ AGREE = 5e-3  # relative difference above which a measured rate replaces the sta
 BURST = 3  # samples that may share a stamp
 MOST_IN_BURSTS = 0.1  # share of samples that may be in longer bursts
 PIECE = 256  # samples of a file that are processed together
-BACK = -1
-UNTIMED = -2
+BACK = -1  # in place of a number of missing samples: the time goes back
+UNTIMED = -2  # in place of a number of missing samples: the stamp is no time
 
 
 def measure_rate(stamps: Floats) -> float | None:
-    """Return the rate in Hz that time stamps (n,) show, whatever samples are missing; None if there are too few."""
+    """Measure the rate in Hz by time stamps (n,), even if samples are missing; None if there are too few stamps."""
     stamps = stamps[has_time(stamps)]
     steps = np.diff(stamps)
     if len(steps) < MIN_STEPS:
@@ -55,15 +55,15 @@ def measure_rate(stamps: Floats) -> float | None:
 
 
 class Rate(NamedTuple):
-    """A sampling rate, and where it comes from."""
+    """A sampling rate and its source."""
 
     sfreq: float  # Hz
     source: str  # stated or measured
-    notes: tuple[str, ...] = ()  # what the user is told
+    notes: tuple[str, ...] = ()  # messages to the user
 
 
 def choose_rate(stated: float, measured: float | None, who: str) -> Rate:
-    """Return the rate that is stated in Hz, or the one that time stamps show if it differs. who: begins the note."""
+    """Return the stated rate in Hz, or the measured rate if it differs. who: first words of the note."""
     if measured is None or abs(measured - stated) <= AGREE * stated:
         return Rate(stated, "stated")
     note = f"{who} {stated:g} Hz, but the time stamps show {measured:g} Hz, which is used"
@@ -86,13 +86,13 @@ def check_bursts(stamps: Floats, what: str) -> None:
 
 
 def round_rate(rate: float) -> float:
-    """Return the rate in Hz that is meant: a round one if it is near, so that files of one device have one rate."""
+    """Return the nearest round rate in Hz if it is close, so that files of one device have the same rate."""
     near = (whole for whole in (round(rate), round(rate, 1), round(4 * rate) / 4) if whole > 0)
     return float(f"{next((whole for whole in near if abs(whole - rate) <= ROUND * rate), rate):.6g}")
 
 
 def has_time(times: Floats) -> NDArray[np.bool_]:
-    """Return which stamps (n,) are times."""
+    """Return whether stamps (n,) are valid times."""
     usable: NDArray[np.bool_] = np.abs(times) <= LATEST  # False for NaN
     return usable
 

@@ -87,7 +87,7 @@ def is_epochs(X: object) -> bool:
 
 
 def _numeric_array(X: object) -> Array:
-    if hasattr(X, "toarray") and hasattr(X, "nnz"):  # of SciPy; NumPy would make one object of it
+    if hasattr(X, "toarray") and hasattr(X, "nnz"):  # a SciPy matrix, which NumPy would convert to one object
         raise UserError(f"X is a sparse matrix; give a dense array {AXES}")
     if masked := _masked(X):
         raise UserError(f"X masks {masked} values; drop or interpolate them")
