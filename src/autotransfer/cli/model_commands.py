@@ -32,7 +32,7 @@ def predict(
         Path | None, Option(help="CSV file for the scores and the confusion matrix of every subject.")
     ] = None,
     coverage: Annotated[
-        Number, Option(help="Add sets or intervals that contain the true value with a probability, such as .9.")
+        Number, Option(help="Add sets or intervals that contain the true value with this probability, such as .9.")
     ] = None,
     abstain: Annotated[
         Number, Option(help="Share of windows to leave without a prediction, such as .2 (column `answered`).")
