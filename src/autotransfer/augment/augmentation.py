@@ -26,7 +26,7 @@ class TrainingBatch(NamedTuple):
 class Augmentation(ABC):
     """Augmentation with its hyperparameters, a frozen dataclass.
 
-    In `Setting`, the keyword of the first field is the name of the augmentation. Other fields are keywords themselves.
+    In `Setting`, the keyword of the first field is the name of the augmentation. Other fields have their own keywords.
     """
 
     needs_signals: ClassVar[bool] = False  # whether windows must be signals, not features made by `represent`

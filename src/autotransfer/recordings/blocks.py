@@ -12,7 +12,7 @@ from .raw import Array, Label, Raw, get_stated
 
 
 def concatenate(blocks: Iterable[Raw], *, name: str, hints: Mapping[str, str] | None = None, slack: int = 0) -> Raw:
-    """Concatenate blocks and release their X. Windows may differ by `slack` samples and are cropped to the shortest."""
+    """Concatenate blocks and release their X. Windows that differ by at most `slack` samples are cropped."""
     parts: list[Raw] = []
     for block in blocks:
         if len(block.X) == 0:
@@ -24,13 +24,13 @@ def concatenate(blocks: Iterable[Raw], *, name: str, hints: Mapping[str, str] | 
         raise UserError(f"{name!r} holds no recordings")
     tables = [part.columns or {} for part in parts]
     common = [column for column in tables[0] if all(column in table for table in tables)]
-    about = get_stated(parts[0]) | {"has_gaps": any(part.has_gaps for part in parts) or parts[0].has_gaps}
+    properties = get_stated(parts[0]) | {"has_gaps": any(part.has_gaps for part in parts) or parts[0].has_gaps}
     notes = list[str]()
     for field in ("unit", "filter"):
-        if other := next((part for part in parts if getattr(part, field) != about[field]), None):
+        if other := next((part for part in parts if getattr(part, field) != properties[field]), None):
             values = [f"{part.name} {getattr(part, field) or 'none'}" for part in (parts[0], other)]
             notes.append(f"the {field} differs between recordings ({', '.join(values)}), so it counts as unknown")
-            about[field] = None
+            properties[field] = None
     return Raw(
         y=_join([part.y for part in parts]),
         subject=_join([part.subject for part in parts]),
@@ -40,7 +40,7 @@ def concatenate(blocks: Iterable[Raw], *, name: str, hints: Mapping[str, str] | 
         hints=hints or {},
         notes=tuple(notes),
         X=_join_windows(parts),
-        **about,
+        **properties,
     )
 
 
@@ -52,7 +52,7 @@ def _match(block: Raw, first: Raw, slack: int) -> None:
     for one, other in ((first, block), (block, first)):
         if extra := [name for name in one.channels if name not in other.channels]:
             raise UserError(
-                f"{one.name} has the channel {shown(extra[0])}, {other.name} has not; keep equal channels in all"
+                f"{one.name} has the channel {shown(extra[0])}, {other.name} has not; leave this channel out"
             )
     for what, words, remedy in (
         ("sfreq", "sampled at {} Hz", "resample all of them to the same rate"),

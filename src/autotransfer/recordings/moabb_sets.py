@@ -59,8 +59,8 @@ def raw_from_moabb(dataset: Any, paradigm: Any = None, subjects: object = None) 
         )
     available = list(dataset.subject_list)
     wanted = available if subjects is None else list(dict.fromkeys(as_list(subjects, "subjects")))
-    if strange := [subject for subject in wanted if subject not in available]:
-        raise UserError(f"{name} has no subject {shown(strange[0])}; there are {shown(available)}")
+    if unknown := [subject for subject in wanted if subject not in available]:
+        raise UserError(f"{name} has no subject {shown(unknown[0])}; there are {shown(available)}")
     # MNE resamples 3 s to 384 or 385 samples at 128 Hz.
     return concatenate(_blocks(dataset, name, chosen, wanted), name=name, slack=1)
 
@@ -93,5 +93,5 @@ def _default_paradigm(dataset: Any) -> Any:
     options: dict[str, Any] = {}
     if name in ("MotorImagery", "SSVEP", "CVEP"):  # avoids a warning that all events are used
         options = {"events": list(dataset.event_id), "n_classes": len(dataset.event_id)}
-    with one_line_errors(f"the paradigm {name} cannot be made with {shown(options)}", "give one"):
+    with one_line_errors(f"the paradigm {name} cannot be made with {shown(options)}", "give a paradigm"):
         return getattr(paradigms, name)(**options)

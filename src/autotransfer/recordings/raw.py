@@ -26,7 +26,7 @@ class Stated:
     unit: Any = None  # of the values, such as V
     reference: Any = None  # such as average
     has_gaps: bool | None = None  # whether samples are missing in the recordings
-    sources: dict[str, str] = field(default_factory=dict)  # of sfreq and filter (see signal.py)
+    sources: dict[str, str] = field(default_factory=dict)  # source of sfreq and filter (see signal.py)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -38,8 +38,8 @@ class Raw(Stated):
     subject: Any = None  # (N,)
     session: Any = None  # (N,)
     columns: Any = None  # name -> (N,): further values of each window
-    classes: Any = None  # names that integers in y index
-    subjects: Any = None  # names that integers in subject index
+    classes: Any = None  # names for integers in y
+    subjects: Any = None  # names for integers in subject
     name: str = "recordings"
     hints: Mapping[str, str] = field(default_factory=dict)  # remedy if "y", "subject" or "window" is missing
     notes: tuple[str, ...] = ()  # decisions of the reader, such as which columns are no channels

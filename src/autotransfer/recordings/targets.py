@@ -29,7 +29,7 @@ def recordings_with_targets(raw: Raw, column: str | None = None) -> Recordings:
     """Validate windows with the target in y, a column or a channel; warn of windows without a number."""
     raw, values = split_target(raw, column)
     if values is None:
-        hint = raw.hints.get("y", "y must give one number per window, or --target continuous:NAME name a channel")
+        hint = raw.hints.get("y", "y must give one number per window, or --target continuous:NAME must name a channel")
         raise UserError(f"{raw.name!r} holds no y; to train, {hint}")
     known = np.isfinite(values)
     if not known.any():

@@ -273,7 +273,7 @@ class RunDatabase:
         try:
             return [(json.loads(setting), str(json.loads(record)["failure"])) for setting, record in rows]
         except (ValueError, LookupError, TypeError) as error:
-            raise DamagedDatabase(self.path, f"a failed job has no {error}") from None
+            raise DamagedDatabase(self.path, f"a failed job cannot be read: {error}") from None
 
     def statuses(self) -> dict[str, str]:
         return dict(self._query("SELECT key, status FROM jobs"))
@@ -364,14 +364,14 @@ def check_entries(database: RunDatabase, entries: Sequence[Entry], n_groups: int
 
 
 def _is_valid(entry: Entry, n_groups: int) -> bool:
-    record, is_alone = entry.record, entry.validation == n_groups  # no validation group, see Run.folds
+    record, has_no_validation = entry.record, entry.validation == n_groups  # see Run.folds
     return (
         all(isinstance(n, int) and 0 <= n < 2**63 for n in (*entry.held_out, entry.seed, entry.starts))
         and entry.validation != entry.test
-        and (is_alone or entry.validation < n_groups)
+        and (has_no_validation or entry.validation < n_groups)
         and entry.test < n_groups
         and entry.key == entry_key(entry.setting, *entry.held_out, entry.seed)
         and entry.status in STATUSES
         and (record is not None) == (entry.status in FINISHED)
-        and (record is None or is_alone or record.swapped is not None)
+        and (record is None or has_no_validation or record.swapped is not None)
     )

@@ -58,7 +58,7 @@ TREES = ("trees", "boosting")  # encoders, fitted to the features of "combined"
 CONSTANTS: dict[str, Callable[[Recordings], tuple[float, ...] | None]] = {
     "rhythms": lambda recordings: stimulus_frequencies(recordings),
 }
-# MiniRocket sums over channels, which must have one unit: by window, or by training subjects if levels are informative.
+# MiniRocket sums over channels, so they are standardized by window, or by training subjects if levels are informative.
 STANDARDIZATION: dict[str, dict[str, str]] = {"minirocket": {"wearable": "train", "other": "train"}}
 STIMULUS = re.compile(r"(\d+(?:\.\d+)?) ?hz", re.IGNORECASE)  # stimulus frequency in the name of a class
 HARMONICS = 3  # harmonics of each stimulus frequency
@@ -243,7 +243,7 @@ def _representation_fields(name: str, recordings: Recordings) -> dict[str, Any] 
 
 
 def _is_suitable(name: str, recordings: Recordings) -> bool:
-    """Return whether windows are long enough for a representation and, if slow, at least as many as its features."""
+    """Return whether windows are long enough and, for a slow representation, as many as its features or more."""
     fields, representation = _representation_fields(name, recordings), representation_class(name)
     if fields is None or _window_seconds(recordings) < representation.min_seconds:
         return False

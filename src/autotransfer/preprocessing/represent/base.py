@@ -25,7 +25,7 @@ LOG_FLOOR = float(np.finfo(np.float32).tiny ** 0.5)  # smallest value of which a
 
 @dataclass(frozen=True)
 class Representation(ABC):
-    """Function of windows (..., C, T) with features (..., R, S); fields not in `required_fields` are None."""
+    """Function from windows (..., C, T) to features (..., R, S); fields not in `required_fields` are None."""
 
     sfreq: float | None = None  # Hz
     constants: tuple[float, ...] | None = None  # numbers whose meaning the subclass defines
@@ -40,7 +40,7 @@ class Representation(ABC):
 
     @property
     def rate(self) -> float:
-        """Return sfreq if `required_fields` names it."""
+        """Return sfreq, which `required_fields` must name."""
         assert self.sfreq is not None, "required_fields has sfreq"
         return self.sfreq
 
@@ -111,7 +111,7 @@ def apply_in_chunks(x: Tensor, function: Callable[[Tensor], Tensor], values_per_
 
 def segment_means(x: Tensor, n_segments: int = N_SEGMENTS) -> Tensor:
     """Return the means (..., S) of S = min(n_segments, T) consecutive segments of signals (..., T)."""
-    times = int(x.shape[-1])  # other sizes are not read, because an exported graph has any number of windows
+    times = int(x.shape[-1])  # sizes of other axes are not read, because an exported graph takes any number of windows
     n_segments = min(n_segments, times)
     length, n_longer = divmod(times, n_segments)
     end = n_longer * (length + 1)
