@@ -47,7 +47,7 @@ class Candidate:
         """Restore a candidate from the result of `tensors()`; raise if it is invalid. size: see `size_of_candidate`."""
         setting = Setting.from_dict(card.setting)
         preprocessing = setting.preprocessing.restore(select_prefix("preprocessing.", tensors))
-        dtype = torch.float64 if size.classes == 1 else torch.float32  # double for regression, with one output
+        dtype = torch.float64 if size.classes == 1 else torch.float32  # double precision for regression
         members = Members(setting, size, range(card.members), encoders=encoders, dtype=dtype)
         members.load_stacked(tensors)
         members.net.eval()

@@ -23,14 +23,14 @@ class Chunk(NamedTuple):
     times: NDArray[np.float64]  # (n,) seconds on the clock of the source
     values: NDArray[np.float32]  # (n, channels)
     starts_recording: bool = False  # whether a recording starts here, which no window and no filter crosses
-    continues_session: bool = False  # whether a recording that starts here is of the previous one's session
+    continues_session: bool = False  # whether such a recording belongs to the session of the previous one
 
 
 class Window(NamedTuple):
     """A window that was cut from a stream."""
 
-    time: float  # of the last sample
-    number: int  # counted from 0, with missed windows
+    time: float  # time of the last sample
+    number: int  # index from 0, which also counts missed windows
     values: NDArray[np.float32]  # (channels, times)
     is_first: bool  # whether it is the first window of a recording session or after a restart
 
@@ -38,7 +38,7 @@ class Window(NamedTuple):
 class Gap(NamedTuple):
     """A gap in a stream: samples that were lost, are not numbers or have no time."""
 
-    time: float  # of the first sample after the gap
+    time: float  # time of the first sample after the gap
     samples: int  # number of unusable samples
     windows: int  # number of missed windows
 
@@ -57,7 +57,7 @@ class Cutter:
 
     def __init__(self, n_times: int, hop: int, sfreq: float, causal: CausalFilter) -> None:
         self.n_times, self.hop, self.causal, self.gaps = n_times, hop, causal, GapDetector(sfreq)
-        self.number = 0  # of the next window
+        self.number = 0  # number of the next window
         self.first_chunks: list[Chunk] = []  # first samples, from which jitter is learned
         self.has_learned_jitter = False
         self._begin()
@@ -66,9 +66,9 @@ class Cutter:
         """Start a new recording."""
         self.values = np.empty((self.causal.n_channels, 0), np.float32)
         self.times = np.empty(0)
-        self.end = 0  # number of samples, including lost ones
+        self.end = 0  # number of samples, including lost samples
         self.start = 0  # start of the next window
-        self.lost = 0  # unusable samples since the last usable one
+        self.lost = 0  # number of unusable samples after the last usable sample
         self.is_first = True
         self.causal.reset()
 

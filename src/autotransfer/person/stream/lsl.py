@@ -1,4 +1,4 @@
-"""Lab Streaming Layer: a source of samples, found by name on the network that LSLAPICFG allows, and a sink."""
+"""Lab Streaming Layer: a source of samples, found by name, and a sink. LSLAPICFG names its configuration file."""
 
 from __future__ import annotations
 

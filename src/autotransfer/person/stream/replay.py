@@ -124,14 +124,14 @@ def replay(
     threshold: float = 0.5,
     debounce: str = "1/1",
     refractory: float = 0.0,
-    **options: Any,  # of Stream
+    **options: Any,  # options of Stream
 ) -> ReplayReport:
-    """Decode recordings as streams, the recordings of a subject in order with a session that `begin` opens."""
+    """Decode recordings as streams. All recordings of a subject share one session, which `begin` opens."""
     scores: dict[str, EventScores] = {}
     activations: dict[str, list[list[Activation]]] = {}
     sessions: dict[str, Session] = {}
-    digests: list[bytes] = []  # of decoded windows
-    window_subjects: list[str] = []  # of decoded windows
+    digests: list[bytes] = []  # digests of decoded windows
+    window_subjects: list[str] = []  # subjects of decoded windows
     for recording in recordings:
         subject = recording.subject
         if subject not in sessions:

@@ -1,4 +1,4 @@
-"""Decoding of a stream: samples in, decisions out. Problems are reported once and counted."""
+"""Decoding of a stream of samples into decisions. Problems are reported once and counted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .sink import Sink
 from .source import Source, match_signal
 
 Tell = Callable[[str], None]
-SILENCE_SECONDS = 2.0  # time without samples that is reported
+SILENCE_SECONDS = 2.0  # time without samples after which a pause is reported
 MAX_HOP = 1e6  # s
 MAX_REPORTED_GAPS = 5  # later gaps are only counted
 
@@ -34,16 +34,16 @@ MAX_REPORTED_GAPS = 5  # later gaps are only counted
 class StreamSummary:
     """Counts of events in a stream."""
 
-    windows: int = 0  # decoded
-    missed: int = 0  # not decoded, because samples in them were lost
-    activations: int = 0  # of classes, if events are detected
+    windows: int = 0  # number of decoded windows
+    missed: int = 0  # number of windows that were not decoded, because samples in them were lost
+    activations: int = 0  # activations of classes, if events are detected
     gaps: int = 0
-    lost: int = 0  # samples
+    lost: int = 0  # number of lost samples
     restarts: int = 0  # times that time stamps went back
     silences: int = 0  # pauses of the stream, including a final one
     samples: int = 0
     untimed: int = 0  # samples with an invalid time stamp, which count as lost
-    jitter: float = 0.0  # of time stamps, seconds
+    jitter: float = 0.0  # jitter of time stamps in seconds
     delays: list[float] = field(default_factory=list)  # seconds from the end of recent windows to their decisions
 
     def __str__(self) -> str:
@@ -64,7 +64,7 @@ class StreamSummary:
         return "; ".join(parts)
 
 
-N_DELAYS = 10_000
+N_DELAYS = 10_000  # largest number of stored delays
 
 
 def check_hop(hop: float | None) -> None:
@@ -90,10 +90,10 @@ class Stream:
     ) -> None:
         card = session.model.card
         self.session, self.source, self.tell, self.on_window = session, source, tell, on_window
-        asked = parse_filter(filtered, source.signal.sfreq or card.signal.sfreq)
-        self.filter, combined = combine(source.signal.filter, asked)
+        requested = parse_filter(filtered, source.signal.sfreq or card.signal.sfreq)
+        self.filter, combined = combine(source.signal.filter, requested)
         self.channels, self.notes = match_signal(source, session.model, combined, by_position=by_position)
-        session.signal = card.signal  # of windows that are cut from the matched samples
+        session.signal = card.signal  # signal of windows that are cut from the matched samples
         assert source.signal.sfreq is not None, "match_signal sets it"
         self.sfreq = source.signal.sfreq
         self.window = card.n_times / self.sfreq
@@ -136,7 +136,7 @@ class Stream:
     def run(self, sink: Sink, seconds: float | None = None) -> StreamSummary:
         """Decode until the source ends, `seconds` have passed, or Ctrl-C.
 
-        The time of a file is that of its time stamps, from its first sample; windows must end before `seconds`.
+        For a file, `seconds` is counted from the time stamp of the first sample, and windows must end before.
         """
         begun = last_sample = time.monotonic()
         first: float | None = None
@@ -157,9 +157,9 @@ class Stream:
                     usable = has_time(chunk.times)
                     first = float(chunk.times[usable][0]) if first is None and usable.any() else first
                     if seconds is not None and first is not None and not self.source.is_live:
-                        late = np.flatnonzero(usable & (chunk.times >= first + seconds - 0.5 / self.sfreq))
-                        has_ended = len(late) > 0
-                        kept = slice(late[0] if has_ended else None)
+                        after = np.flatnonzero(usable & (chunk.times >= first + seconds - 0.5 / self.sfreq))
+                        has_ended = len(after) > 0
+                        kept = slice(after[0] if has_ended else None)
                         chunk = chunk._replace(times=chunk.times[kept], values=chunk.values[kept])
                         usable = usable[kept]
                     self.summary.samples += len(usable)
@@ -216,10 +216,10 @@ class Stream:
 
 
 def choose_filter(text: str, notch: Sequence[float], trained: Filter | None, source: Source | None) -> Filter | None:
-    """Return the filter of a command line with notches in Hz: text, or `auto`, the filter of the training recordings.
+    """Return the filter to apply to a stream, with notches in Hz; None: no filter is applied.
 
-    Stored samples with an unknown filter get no automatic one. source: None for continuous recordings, which are not
-    filtered. Result None: samples are not filtered here, but may be filtered already.
+    text: the filter, or `auto` for the filter of the training recordings, which is not applied to stored samples whose
+    filter is unknown. source: None for continuous recordings, which have not been filtered.
     """
     is_known = source is None or source.is_live or source.signal.filter is not None
     band = replace(trained, is_causal=bool(trained)) if is_known and trained is not None else None

@@ -54,7 +54,7 @@ class CsvSink:
     """Sink that writes a CSV row per decision at once, because a stream can run for hours and be interrupted."""
 
     def __init__(self, file: TextIO, classes: Sequence[str], events: bool = False) -> None:
-        names = [printable(name) for name in classes] if file is sys.stdout else classes  # a terminal obeys escapes
+        names = [printable(name) for name in classes] if file is sys.stdout else classes  # no escape sequences
         self.file, self.events, self.classes = file, events, [escape_formula(name) for name in names]
         self.cells = dict(zip(classes, self.classes, strict=True))
         self.rows = csv.writer(file)

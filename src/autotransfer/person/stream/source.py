@@ -45,7 +45,7 @@ def match_signal(
 ) -> tuple[list[int], list[str]]:
     """Return the indices of the model's channels in the source, and notes for the user; raise if it does not fit.
 
-    A source without a rate gets the model's. filtered: filter of the samples when windows are cut, None if unknown.
+    A source without a rate gets the rate of the model. filtered: filter of the samples of windows, None if unknown.
     """
     own, rate, notes = model.card.signal, source.signal.sfreq, list[str]()
     if rate is None:
@@ -114,7 +114,7 @@ class NpzSource(StoredSource):
         n_windows, _, n_times = self.X.shape
         self.stored_times = n_times if n_windows > 1 else None
         session = [None] * n_windows if raw.session is None else as_list(raw.session, "session")
-        # (n_windows,) whether a window is of the previous one's session
+        # (n_windows,) whether a window belongs to the session of the previous window
         self.continues_session = [False, *(before == after for before, after in pairwise(session))]
         self.signal = Signal.from_raw(replace(raw, X=self.X))
 

@@ -2,7 +2,7 @@
 
 MiniRocket (Dempster et al. 2021) has 84 kernels of nine weights, six of −1 and three of 2. A kernel is applied to the
 sum of a few channels, with several dilations. Thresholds are quantiles of the convolved training windows; no labels are
-used. Unlike in the paper, windows are padded with zeros, and channels and quantiles are equal in every fit.
+used. Unlike in the paper, windows are padded with zeros, and all fits use the same channels and quantiles.
 
 MiniRocket is slow, because it is computed for each fold, whereas other representations are computed once.
 """
@@ -98,7 +98,7 @@ class MiniRocketGraph(nn.Module):
 
 def shares_above(responses: Tensor, thresholds: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Return the shares (n, 1, D · 84 · 3) of samples of responses (n, D · 84, T) above thresholds (D · 84, 3)."""
-    # float32 represents counts of samples exactly and halves the memory traffic of float64.
+    # float32 represents counts of samples exactly and needs half of the memory of float64.
     is_above = responses[..., None, :] > thresholds[..., None].to(responses.device)
     return (is_above.to(dtype).sum(-1) / responses.shape[-1]).flatten(-2)[..., None, :]
 
