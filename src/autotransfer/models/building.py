@@ -27,7 +27,7 @@ from .ensemble import Ensemble
 from .model import Model
 
 SAMPLED_WINDOWS = 2000  # windows from which effects and centers are estimated
-LEAST_PER_CELL = 4  # sampled windows of each subject and class, if there are so many
+LEAST_PER_CELL = 4  # smallest number of sampled windows of a subject and class, unless there are fewer
 CandidateCache = dict[Setting, Candidate]
 
 

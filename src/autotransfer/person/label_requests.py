@@ -23,7 +23,7 @@ from ..training.effects import WindowSums
 from .labels import Labels
 
 N_RECENT = 48  # recent windows, from which the gain is computed and which can be labeled
-N_LIKELY_CLASSES = 4  # classes considered for a window, the most probable ones
+N_LIKELY_CLASSES = 4  # number of most probable classes that are considered for a window
 MIN_GAIN = 0.02  # minimum expected gain for which a label is requested
 
 

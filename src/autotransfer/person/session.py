@@ -1,4 +1,4 @@
-"""Online session: one subject's windows are predicted in order, each from itself and earlier ones."""
+"""Online session: one subject's windows are predicted in order, each from this and earlier windows."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def model_digest(model: Model) -> str:
 
 
 def check_state(state: State, expected: State, prefix: str) -> State:
-    """Return the tensors with a prefix; ValueError if names, shapes or dtypes differ from the expected ones."""
+    """Return the tensors with a prefix; ValueError if names, shapes or dtypes differ from `expected`."""
     tensors = select_prefix(prefix, state)
     for name, like in expected.items():
         tensor = tensors.get(name, torch.empty(0))

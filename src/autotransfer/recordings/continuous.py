@@ -1,4 +1,4 @@
-"""Recordings in common file formats: a file, or a folder of files of one format, each read by its own library.
+"""Recordings in common file formats: a file, or a folder of files of one format.
 
 Continuous recordings are cut into windows; epochs are windows already.
 """

@@ -183,7 +183,7 @@ def _find_roles(table: Table, cutting: Cutting, options: dict[str, str]) -> None
 
 
 def _read_columns(table: Table) -> dict[int, Any]:
-    """Return the columns that have a role by their index, labels as text (n,) and the others as numbers (n,)."""
+    """Return the columns that have a role by their index, labels as text (n,) and other columns as numbers (n,)."""
     import pandas as pd
 
     missing: dict[Any, tuple[str, ...]] = {n: MISSING for n in range(len(table.names)) if n != table.label}
@@ -224,7 +224,7 @@ def _check_channels(table: Table, columns: dict[int, Any]) -> None:
 
 
 def _is_ramp(values: Floats) -> bool:
-    """Return whether values rise in equal steps, as those of clocks and counters do."""
+    """Return whether values rise in equal steps, as times and counters do."""
     steps = np.diff(values)
     middle = float(np.median(steps)) if len(steps) else 0.0
     return middle > 0 and bool(np.mean(np.abs(steps - middle) <= STEADY * middle) >= 0.95)

@@ -96,7 +96,7 @@ def epochs_block(
 
 
 def data_channels(info: Any) -> list[int]:
-    """Return the indices of MNE's data channels, also bad ones, or of all but triggers if there are none (EMG)."""
+    """Return the indices of MNE's data channels, also bad channels, or without them (EMG) of all but triggers."""
     kinds = dict.fromkeys(("meg", "eeg", "csd", "seeg", "ecog", "dbs", "fnirs"), True)
     brain: list[int] = need("mne", PURPOSE, "mne").pick_types(info, **kinds, exclude=[]).tolist()
     return brain or [index for index, kind in enumerate(info.get_channel_types()) if kind != "stim"]

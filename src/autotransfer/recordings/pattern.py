@@ -75,7 +75,7 @@ def parse_name(stem: str) -> Labels:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Yield files in and below a folder, in order, except hidden ones; refuse links that lead out of it."""
+    """Yield files in and below a folder, in order, except hidden files; refuse links to other folders."""
     root = folder.resolve()
     for parent, folders, files in os.walk(folder):  # follows no link to a folder
         folders[:] = sorted(name for name in folders if not name.startswith("."))

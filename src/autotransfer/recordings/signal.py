@@ -76,7 +76,7 @@ class Signal:
         return replace(self, channels=channel_names(listed, len(listed)), filter=None)
 
     def check(self, data: Signal, *, remedy: str | None = None, by_position: bool = False) -> Match:
-        """Compare the signals of a model with those of data; raise if the data do not fit.
+        """Compare the signals of a model with the signals of data; raise if the data do not fit.
 
         remedy: how the user can state the filter of the data, so that a filter that only the model states is an error;
         None: it is a warning. by_position: whether to ignore names of channels.
@@ -168,7 +168,7 @@ def default_names(n_channels: int) -> tuple[str, ...]:
 
 
 def channel_names(channels: object, n_channels: int) -> tuple[str, ...]:
-    """Return the names of channels; raise unless each channel has its own."""
+    """Return the names of channels; raise unless all channels have different names."""
     names = [str(name) for name in (default_names(n_channels) if channels is None else as_list(channels, "channels"))]
     if len(names) != n_channels:
         raise UserError(f"channels holds {len(names)} names but X has {n_channels} channels; give one name per channel")

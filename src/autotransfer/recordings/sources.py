@@ -142,14 +142,14 @@ def load(
 def load_with_targets(
     source: str | os.PathLike[str], column: str | None = None, *, clean: bool = False, **options: Any
 ) -> Recordings:
-    """Load recordings with a number for each window, from y, a column or a channel; options are those of `load`."""
+    """Load recordings with a number for each window, from y, a column or a channel; options: see `load`."""
     return _load(source, Cutting(**options), lambda raw: recordings_with_targets(raw, column), clean=clean)
 
 
 def _load(
     source: str | os.PathLike[str], cutting: Cutting, validate: Callable[[Raw], Recordings], *, clean: bool
 ) -> Recordings:
-    """Read and validate a source; warn of decisions of its reader and of what is left out."""
+    """Read and validate a source; warn of decisions of its reader and of omitted data."""
     raw = read(source, cutting)
     notes = [*raw.notes, *[UNKNOWN_RATE] * (raw.sfreq is None)]
     if clean:

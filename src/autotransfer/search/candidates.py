@@ -203,7 +203,7 @@ def tree_candidates(adaptation: str, recordings: Recordings) -> list[Setting]:
 
 
 def find_representations(kinds: str | None, recordings: Recordings) -> list[dict[str, Any]]:
-    """Return the representations of all signals and of the named ones, as fields of settings.
+    """Return the representations for all signals and for `kinds`, as fields of settings.
 
     kinds: signals and representations, separated by commas; by default, the signal of the recordings
     """

@@ -59,7 +59,7 @@ class ClassificationEvidence:
     rule: str = "average"  # option of the run
     max_windows: int = WINDOWS  # windows per subject and fit from which weights are computed
     pools: dict[int, Array] = field(default_factory=dict, repr=False, compare=False)  # cache of `pool`
-    incomplete: frozenset[int] = frozenset()  # subjects of whom some fits are left out
+    incomplete: frozenset[int] = frozenset()  # subjects for which some fits are left out
 
     @classmethod
     def from_run(cls, run: Run, candidates: Sequence[NamedSetting], entries: Sequence[Entry]) -> ClassificationEvidence:
@@ -197,7 +197,7 @@ class RegressionEvidence:
     predictions: Floats  # (K, S, N)
     errors: Floats  # (K, S, subjects) mean squared errors
     scorable: frozenset[int]  # subjects who can have a score
-    remaining: tuple[int, ...]  # subjects from whom ridge penalties and weights are computed
+    remaining: tuple[int, ...]  # subjects from which ridge penalties and weights are computed
     units: Units | None = None  # parts of subjects, if parts are held out
     rule = "least squares"
     pools: dict[int, Floats] = field(default_factory=dict, repr=False, compare=False)

@@ -35,7 +35,7 @@ SHARPNESS = (0.1, 0.15, 0.2, 0.3, 0.45, 0.7, 1.0, 1.4)  # factors of the correct
 
 
 def window_groups(recordings: Recordings, rows: Rows) -> Rows:
-    """Return group indices (n,) of the windows of one subject; a window without a group is a group of its own."""
+    """Return group indices (n,) of the windows of one subject; a window without a group forms a group."""
     column = recordings.columns.get(GROUP)
     indices = np.arange(len(rows))
     if column is None or column.is_continuous:

@@ -238,7 +238,7 @@ class ClassSums(NamedTuple):
         return cls(*(sum(tensors[1:], tensors[0]) for tensors in zip(*sums, strict=True)))
 
     def predict_log_proba(self, latents: Tensor) -> Tensor:
-        """Return log-probabilities (m, K) of latents (m, D), equal to those of `training.closed_form`."""
+        """Return log-probabilities (m, K) of latents (m, D), with the same model as `training.closed_form`."""
         n, dim = self.counts.sum(), latents.shape[1]
         center = self.totals.sum(0) / n
         variance = self.products.diagonal() / n - center.square()
@@ -267,7 +267,7 @@ def _alternate_classes(rows: Rows, y: Rows, seed: int) -> Rows:
 
 
 def _pilot_settings(recordings: Recordings) -> list[Setting]:
-    """Return linear models of several families: the first ones with few features, otherwise the smallest one."""
+    """Return linear models of the first families with few features, otherwise the model with fewest features."""
     settings = linear_candidates("zero-shot", recordings)
     # Transforms up to these representations do not depend on training subjects.
     linear = [s for s in settings if s.encoder == "linear" and s.preprocessing.n_until_representation]
