@@ -97,18 +97,31 @@ def followed(gains: dict[tuple[str, str], float]) -> online_adaptation.Adaptatio
     return online_adaptation.AdaptationScores(scores, {})
 
 
-def test_a_later_method_must_be_better_on_average_and_worse_in_no_order() -> None:
+def delivered(people: list[online_adaptation.AdaptationScores], methods: list[str] | None = None) -> str:
+    stacked = online_adaptation.AdaptationScores.stack(people)
+    return online_adaptation.delivered_method(stacked, methods or METHODS)
+
+
+def test_the_method_with_the_largest_gain_in_its_worst_order_is_selected() -> None:
     gains = {(FIRST, order): 0.1 for order in ORDERS} | {(SECOND, order): 0.3 for order in ORDERS}
     assert chosen([followed(gains)] * 3) == SECOND
     gains[SECOND, "one-sided"] = 0.09  # however much is gained in the other orders
     assert chosen([followed(gains)] * 3) == FIRST
     gains[FIRST, "balanced"] = -0.01
     assert chosen([followed(gains)] * 3) == SECOND
-    gains[SECOND, "recorded"] = -0.01
-    assert chosen([followed(gains)] * 3) == "none"
-    lost = {key: -1.1 * gain for key, gain in gains.items()}
-    assert chosen([followed(gains), followed(lost)]) == "none"
-    assert chosen([followed({(SECOND, order): 0.1 for order in ORDERS})]) == "none", "one alone shows nothing"
+
+
+def test_a_method_is_delivered_if_the_gains_of_held_out_subjects_exceed_one_standard_error() -> None:
+    def people(values: list[float], method: str = SECOND) -> list[online_adaptation.AdaptationScores]:
+        return [followed({(method, order): value for order in ORDERS}) for value in values]
+
+    assert delivered(people([0.1] * 3)) == SECOND
+    assert delivered(people([0.1])) == "none", "one subject shows nothing"
+    assert delivered(people([0.1, 0.02, 0.06, 0.0])) == SECOND
+    assert delivered(people([0.1, -0.09, 0.06, -0.05])) == "none"
+    assert delivered(people([-0.1] * 4)) == "none"
+    one_each = [followed({(method, order): 0.2 for order in ORDERS}) for method in METHODS]
+    assert delivered(one_each) == "none", "the method that is selected without a subject does not help the subject"
 
 
 def test_no_subject_selects_its_adaptation_method() -> None:
@@ -187,34 +200,17 @@ def test_the_bound_of_a_mean_is_that_of_a_t_test() -> None:
     np.testing.assert_allclose(lower_bound(values), expected)
 
 
-def test_a_method_stays_until_another_is_clearly_better() -> None:
-    """Each gains clearly by itself; what decides is how the two differ, subject by subject."""
-
-    def people(small: list[float], large: list[float]) -> list[online_adaptation.AdaptationScores]:
-        methods = {FIRST: small, SECOND: large}
-        return [
-            followed({(name, order): gains[n] for name, gains in methods.items() for order in ORDERS})
-            for n in range(len(small))
-        ]
-
-    steady, mixed = [0.07] * 8, [0.2, 0.15, 0.1, 0.1, 0.15, -0.1, 0.2, -0.05]
-    assert np.mean(mixed) > 1.3 * np.mean(steady)
-    assert chosen(people(steady, mixed)) == FIRST
-    assert chosen(people(steady, mixed), [SECOND]) == SECOND  # better than nothing
-    assert chosen(people(mixed, [gain + 0.01 for gain in mixed])) == SECOND
-
-
 def test_orders_are_tested_together_and_none_may_lose() -> None:
     """In each order another subject gains nothing, so that no single order is clear."""
     gains = np.where(np.eye(4), -0.06, 0.06)
     people = [followed({(SECOND, order): gain for order, gain in zip(ORDERS, own, strict=True)}) for own in gains]
     assert all(lower_bound(gains) < 0)
-    assert chosen(people) == SECOND
+    assert delivered(people, [SECOND]) == SECOND
     *most, last = ORDERS
     clear = {(SECOND, order): 0.3 for order in most}
     people = [followed(clear | {(SECOND, last): value}) for value in (0.2, 0.2, -0.3, 0.2)]
-    assert chosen(people) == SECOND
-    assert chosen([*people, followed(clear | {(SECOND, last): -0.4})]) == "none"
+    assert delivered(people, [SECOND]) == SECOND
+    assert delivered([*people, followed(clear | {(SECOND, last): -0.4})], [SECOND]) == "none"
 
 
 def test_harm_is_the_share_of_subjects_that_lose() -> None:

@@ -112,36 +112,38 @@ def select_without_each(scores: AdaptationScores, select: Callable[[AdaptationSc
 
 
 def best_method(scores: AdaptationScores, methods: Sequence[str] | None = None) -> str:
-    """Compare methods in this order and return the best; default: the best rule of the online ensemble, class means."""
-    best = NO_ADAPTATION
-    if scores.n_subjects < MIN_SUBJECTS:
-        return best
+    """Return the method with the largest mean gain in its worst order of windows.
+
+    methods: default: class means and, if there is an online ensemble, its rules
+    """
     if methods is None:
-        methods = [*([best_rule(scores)] if scores.all_windows else []), CLASS_MEANS]
-    for method in methods:
-        gains = scores.by_method[method] - scores.by_method[best]  # (S, orders)
-        if is_helpful(gains.mean(1)) and gains.mean(0).min() > -ROUNDING:
-            best = method
-    return best
+        methods = [CLASS_MEANS, *(RULES if scores.all_windows else ())]
+    return _largest(methods, lambda method: scores.gains(method).mean(0).min(), scores)
 
 
 def delivered_method(scores: AdaptationScores, methods: Sequence[str] | None = None) -> str:
-    """Return the method for a new subject; "none" unless the methods selected without each subject are helpful."""
+    """Return the method for a new subject; "none" unless the methods selected without each subject are helpful.
+
+    They must not lower the mean score in any order either.
+    """
+    if scores.n_subjects < MIN_SUBJECTS:
+        return NO_ADAPTATION
     selected = select_without_each(scores, lambda others: best_method(others, methods))
-    gains = [scores.gains(method)[subject].mean() for subject, method in enumerate(selected)]
-    return best_method(scores, methods) if is_helpful(np.array(gains)) else NO_ADAPTATION
+    gains = np.array([scores.gains(method)[subject] for subject, method in enumerate(selected)])  # (S, orders)
+    is_enabled = is_helpful(gains.mean(1)) and gains.mean(0).min() > -ROUNDING
+    return best_method(scores, methods) if is_enabled else NO_ADAPTATION
 
 
 def best_rule(scores: AdaptationScores) -> str:
     """Return the rule of the online ensemble with the largest mean gain in its worst order of windows."""
-    return _largest(lambda rule: scores.gains(rule).mean(0).min(), scores)
+    return best_method(scores, list(RULES))
 
 
 def best_transductive_rule(scores: AdaptationScores) -> str:
     """Return the rule of the online ensemble with the largest mean score for all windows at once."""
-    return _largest(lambda rule: scores.all_windows[rule].mean(), scores)
+    return _largest(list(RULES), lambda rule: scores.all_windows[rule].mean(), scores)
 
 
-def _largest(value: Callable[[str], float], scores: AdaptationScores) -> str:
-    """Return the rule with the largest value, or the first rule if there are no subjects."""
-    return max(RULES, key=value) if scores.n_subjects else next(iter(RULES))
+def _largest(methods: Sequence[str], value: Callable[[str], float], scores: AdaptationScores) -> str:
+    """Return the method with the largest value, or the first method if there are no subjects."""
+    return max(methods, key=value) if scores.n_subjects else methods[0]
