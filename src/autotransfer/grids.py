@@ -13,7 +13,7 @@ from .files import read_plain
 from .settings import Setting
 
 PUBLISHED = ("adversary", "began", "mmd", "pairwise_mmd", "mige")  # methods of the paper
-BALANCED_BATCHES = ("balanced", "people")  # values of `batches` for conditional penalties, and for other penalties
+BALANCED_BATCHES = ("balanced", "people")  # `batches` of conditional penalties, and of other penalties
 
 
 def _paper() -> list[Setting]:

@@ -52,7 +52,7 @@ class Job:
         if not isinstance(self.setting, Setting):
             raise UserError(f"setting of a job is {shown(self.setting)}; give at.Setting(...)")
         if not isinstance(self.fold, Fold):
-            raise UserError(f"fold of a job is {shown(self.fold)}; give one of at.leave_one_subject_out(recordings)")
+            raise UserError(f"fold of a job is {shown(self.fold)}; give a fold of at.leave_one_subject_out(recordings)")
         object.__setattr__(self, "seed", check_seed(self.seed))
 
     @cached_property
@@ -86,7 +86,7 @@ class Record:
     seconds: float  # training time of the population, divided among its members
     population: int  # number of members of the population at the start
     failure: str | None = None  # reason if training failed
-    # scores by position of the test subject if there are several; test_score is then computed on all their windows
+    # if there are several test subjects: scores by position of the subject; test_score is then for all their windows
     test_scores: dict[str, float] = field(default_factory=dict)
     swapped: Record | None = field(default=None, repr=False)
 

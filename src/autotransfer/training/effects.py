@@ -62,7 +62,7 @@ class Effects(NamedTuple):
         return z.to(self.projection) @ self.projection
 
     def sum_windows(self, x: Tensor, weight: Tensor) -> WindowSums:
-        """Return weighted sums of projected latents x (P, n, R). weight: (n, C), of each window for each class."""
+        """Return weighted sums of projected latents x (P, n, R). weight (n, C): of a window in a class."""
         return WindowSums(weight.T.to(x) @ x, weight.sum(0).to(x))
 
     @property
