@@ -1,11 +1,10 @@
-"""Score the first interim result of default runs, with online sessions and calibration of every subject.
+"""Score the linear models of default runs, with online sessions and calibration of every subject.
 
     python -m benchmarks.first_stage DATA.npz... --runs FOLDER --out docs/results/first_stage.csv
         [--online docs/results/online.csv]
 
-Each run has default options and no time limit, and stops after its first interim result (linear models). All scores are
-nested: models, weights and decisions come from the other subjects. Labeled and scored windows share no group if the
-recordings have groups. A row of the CSV is the score of one subject in one case:
+Each run has the linear models of a default run and no time limit. All scores are nested: models, weights and decisions
+come from the other subjects. Labeled and scored windows share no group if the recordings have groups. A row of the CSV is the score of one subject in one case:
 
     zero_shot           zero-shot model, all windows
     BASELINE            baseline of the run, all windows
@@ -21,14 +20,14 @@ recordings have groups. A row of the CSV is the score of one subject in one case
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import pandas as pd
 import torch
 
 import autotransfer as at
-from autotransfer.runs.choice import Choice, Scores, read_choice
+from autotransfer.runs.choice import Choice, Scores
 from autotransfer.runs.options import build_options
 from autotransfer.search.plan import start_run
 from autotransfer.search.procedure import perform_plan
@@ -50,22 +49,12 @@ COMPARED = {  # case, and the case that it is compared with
 }
 
 
-class FirstStageFinished(Exception):
-    """Exception that ends a run after its first interim result."""
-
-
-def run_first_stage(source: str, folder: Path) -> Choice:
-    """Return the choice of a default run after its first stage, with the replay of all subjects."""
-
-    def stop(*_: object) -> None:
-        raise FirstStageFinished
-
-    fixed = {"source": source, "adaptation": "zero-shot", "time": "none"}
+def run_linear_models(source: str, folder: Path) -> Choice:
+    """Return the choice of a run of linear models, with the replay of all subjects."""
+    fixed = {"source": source, "adaptation": "zero-shot", "kinds": "linear", "time": "none"}
     run = start_run(folder, build_options(fixed), tell=print)
     with closing(run.database):
-        with suppress(FirstStageFinished):
-            perform_plan(run, print, progress=False, on_result=stop)
-        return read_choice(folder)
+        return perform_plan(run, print, progress=False)
 
 
 def build_rows(choice: Choice) -> Iterator[tuple[str, str, float]]:
@@ -134,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for source in options.files:
         name = at.load(source).name
         if name not in known:
-            choice = run_first_stage(source, options.runs / name)
+            choice = run_linear_models(source, options.runs / name)
             if options.online is not None and choice.replay is not None:
                 add_rows(options.online, name, choice.replay)
             append_rows(options.out, [(name, *row) for row in build_rows(choice)], COLUMNS)
