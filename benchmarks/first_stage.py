@@ -4,7 +4,8 @@
         [--online docs/results/online.csv]
 
 Each run has the linear models of a default run and no time limit. All scores are nested: models, weights and decisions
-come from the other subjects. Labeled and scored windows share no group if the recordings have groups. A row of the CSV is the score of one subject in one case:
+come from the other subjects. Labeled and scored windows share no group if the recordings have groups. A row of the CSV
+is the score of one subject in one case:
 
     zero_shot           zero-shot model, all windows
     BASELINE            baseline of the run, all windows
