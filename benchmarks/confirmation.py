@@ -178,7 +178,7 @@ def describe_runs(folder: Path) -> str:
         f"{sum(map(len, c.ours.values()))} subjects"
         for c in read_confirmations(folder)
     ]
-    return f"Two versions ran once each on data sets that had not been used before: {' and '.join(runs)}."
+    return f"Two versions were evaluated once each, on data sets that had not been used before: {' and '.join(runs)}."
 
 
 def describe_signals(folder: Path) -> str:
@@ -216,13 +216,14 @@ def readme(folder: Path) -> str:
     rates = {c.version: harm_rates(c.online_gain("recorded"))[0] for c in read_confirmations(folder)}
     losing = join_words([f"{share(rate)} of subjects with version {version}" for version, rate in rates.items()])
     lines = [
-        f"{describe_runs(folder)} Numbers are mean differences with 95 % intervals over data sets and then subjects.",
+        f"{describe_runs(folder)} Numbers are mean differences with 95 % bootstrap intervals over data sets and the "
+        "subjects in them.",
         "",
         f"- Without any data of the new subject, the difference to the best baseline of the same run is "
         f"{mean_over_both(run)}. The score is higher on {format_sets_ahead(run)} data sets.",
-        f"- The difference to the best of all baselines of each data set, selected on these scores, is "
-        f"{mean_over_both(every)}. A baseline scores higher on {len(ahead)} data sets: "
-        f"{'; '.join(ahead)}. Some use later code of AutoTransfer.",
+        f"- The difference to the best of all baselines, including other software and later code of AutoTransfer, "
+        f"selected on these scores, is {mean_over_both(every)}. A baseline scores higher on "
+        f"{len(ahead)} data sets: {'; '.join(ahead)}.",
         f"- An online session without labels adds {mean_over_both(online)} on {len(online)} data "
         f"sets. It lowers the score by more than {score(HARM)} in {losing}.",
         f"- Five labeled windows per class add {mean_over_both(labels)} on {len(labels)} data sets.",

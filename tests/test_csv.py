@@ -109,7 +109,7 @@ REFUSED = {  # header, rows, options, what the message names
     "times of day": ("time,a,b", lines([f"10:00:{n / 64:09.6f}" for n in STEPS]), {}, r"\?channels=NAME"),
     "a rate that the times contradict": ("time_ms,a,b", lines(5 * STEPS), {"sfreq": 100}, "200 Hz if milli"),
     "thousands after points": ("a;b", [f"{a:,.0f};{b:,.0f}".replace(",", ".") for a, b in THOUSANDS], {}, "--decimal"),
-    "thousands after commas": ("a;b", [f"{a:,.0f};{b:,.0f}" for a, b in THOUSANDS], {}, "thousands no separator"),
+    "thousands after commas": ("a;b", [f"{a:,.0f};{b:,.0f}" for a, b in THOUSANDS], {}, "separators of thousands"),
     "thousands and decimal commas": ("a;b", [f"{a:,.2f};{b:,.2f}".translate(str.maketrans(",.", ".,"))
                                              for a, b in THOUSANDS], {"decimal": ","}, "no number"),
     # ambiguous otherwise
@@ -162,7 +162,9 @@ def test_options_settle_ambiguous_files(tmp_path: Path) -> None:
 def test_columns_are_described_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "ann.csv").write_text("\n".join(["Time_ms,label,frame,a,b", *lines(5 * STEPS, STATES, STEPS)]))
     source = f"{tmp_path / 'ann.csv'}?channels=a,b"
-    told = "columns: channels 'a, b'; time 'Time_ms' in ms; labels 'label'; left out 'frame'; rate 200 Hz by the time"
+    told = (
+        "columns: channels 'a, b'; time 'Time_ms' in ms; labels 'label'; left out 'frame'; rate 200 Hz from the times"
+    )
     result = call("inspect", source, "--window", 0.05, "--events", "fist,open")
     assert result.out.count(told) == 1, result
     assert_one_line(call("inspect", source, "--decimal", ";"), 2, "unknown decimal mark ';'")

@@ -229,7 +229,7 @@ def test_channels_and_rate_may_be_arrays(tmp_path: Path, meta: dict[str, Any]) -
         ({"meta": np.array('{"sfreq": 1' + "0" * 400 + "}")}, "sfreq is 1000"),
         ({"meta": np.array('{"channels": "ab"}')}, "channels is 'ab'"),
         ({"meta": np.array('{"classes": {"0": "a"}}')}, "names for y"),
-        ({"meta": np.array('{"classes": ["a"]}')}, "y holds 1, for which the 1 names"),
+        ({"meta": np.array('{"classes": ["a"]}')}, "y holds 1, which is neither one of the 1 names"),
         ({"meta": np.array('{"name": 3}')}, "name in meta .* is 3"),
         ({"scale": np.ones(3)}, r"scale of .* has the shape \(3,\)"),
         ({"scale": np.array(np.nan)}, r"scale of .* is \[nan\]"),

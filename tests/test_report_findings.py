@@ -86,7 +86,7 @@ def test_the_terminal_prints_at_most_seven_lines_and_the_report() -> None:
     assert best.name in lines[1]
     assert signed(best.difference) in lines[1]
     pair = compare_paired(replayed.calibrated["5"], replayed.before_calibration["5"])
-    assert f"from {score(pair.second.mean)} to {score(pair.first.mean)} on the windows without a label" in lines[4]
+    assert f"from {score(pair.second.mean)} to {score(pair.first.mean)} on the remaining windows" in lines[4]
     assert f"{signed(pair.mean)} (95 % interval {range_words(pair.interval)})" in lines[4]
     assert len(result_lines(of(finished()))) <= 7
 

@@ -1,4 +1,4 @@
-"""Grids: lists of settings that a run tries. The strengths of a penalty are attributes of its method."""
+"""Grids: lists of settings that a run compares. Each class in CENSORS lists the strengths of its penalty."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from .files import read_plain
 from .settings import Setting
 
 PUBLISHED = ("adversary", "began", "mmd", "pairwise_mmd", "mige")  # methods of the paper
-BALANCED_BATCHES = ("balanced", "people")  # `batches` of conditional penalties, and of other penalties
+# Values of `Setting.batches` for penalties: "balanced" for conditional penalties, "people" for other penalties.
+BALANCED_BATCHES = ("balanced", "people")
 
 
 def _paper() -> list[Setting]:
-    """Return the settings of the paper; a run adds networks without a penalty with BALANCED_BATCHES."""
+    """Return the settings of the paper. A run also adds settings without a penalty for all BALANCED_BATCHES."""
     return [
         Setting(),
         *(
@@ -31,12 +32,12 @@ def _paper() -> list[Setting]:
 
 
 def _core() -> list[Setting]:
-    """Return the network without a penalty, and each penalty with its `core_strengths`."""
+    """Return a setting without a penalty, and settings of all `core_strengths`."""
     return [Setting(), *_penalties({method: cls.core_strengths for method, cls in CENSORS.items()})]
 
 
 def _quick() -> list[Setting]:
-    """Return networks without a penalty with each value of `batches`, and each penalty with its `quick_strengths`."""
+    """Return settings without a penalty for each value of `batches`, and settings of all `quick_strengths`."""
     uncensored = [Setting(), *(Setting(batches=batches) for batches in BALANCED_BATCHES)]
     return uncensored + _penalties({method: cls.quick_strengths for method, cls in CENSORS.items()})
 

@@ -34,9 +34,7 @@ def predict(
     coverage: Annotated[
         Number, Option(help="Add sets or intervals that contain the true value with this probability, such as .9.")
     ] = None,
-    abstain: Annotated[
-        Number, Option(help="Share of windows to leave without a prediction, such as .2 (column `answered`).")
-    ] = None,
+    abstain: Annotated[Number, Option(help="Share of windows to leave without a prediction, such as .2.")] = None,
     adapt: Annotated[str, Option(help="all: use all unlabeled windows of each subject; none: do not adapt.")] = "none",
     encoder: EncoderFactory = "eegnet",
     quiet: Quiet = False,

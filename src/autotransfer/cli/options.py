@@ -23,7 +23,7 @@ Source = Annotated[
     str,
     Argument(
         metavar="DATA",
-        help="A .npz, .fif, .edf, .bdf, .gdf, .xdf, .csv or .hea file, a folder, or a data set.",
+        help="A .npz, .fif, .edf, .bdf, .gdf, .xdf, .csv or .hea file, a folder, or a data set's name.",
     ),
 ]
 Folder = Annotated[Path, Argument(metavar="RUN", help="Folder of a run.")]
@@ -60,7 +60,7 @@ CUTTING_OPTIONS: dict[str, Any] = {  # reading and cutting of continuous recordi
         Number, _cutting_option("Seconds from an event, or from the start of a recording, to the first window.")
     ],
     "events": Annotated[
-        Text, _cutting_option("Classes by event, such as T1=left,T2=right,T0=; T0 has no class, but ends T1 and T2.")
+        Text, _cutting_option("Events and their classes, such as T1=left,T2=right,T0= (event without a class).")
     ],
     "pattern": Annotated[Text, _cutting_option("Pattern of file names, such as '{subject}/{session}_{class}_*.csv'.")],
     "sfreq": Annotated[Number, _cutting_option("Sampling rate in Hz, for files that do not contain it (.csv).")],
@@ -69,7 +69,7 @@ CUTTING_OPTIONS: dict[str, Any] = {  # reading and cutting of continuous recordi
     "time_column": TimeColumn,
     "filter": Annotated[
         Text,
-        _cutting_option("Filter in Hz, such as 5-45,notch:50; for windows, the filter that was applied to them."),
+        _cutting_option("Filter to apply, in Hz: 5-45,notch:50. For data already cut: the filter that was applied."),
     ],
 }
 

@@ -55,7 +55,7 @@ def run(
     out: Annotated[Path | None, Option(help="Folder for the run; not needed with --dry-run.")] = None,
     time: Annotated[Text, Option(help="Time limit, such as 30m (default) or 2h; none: train all candidates.")] = None,
     adaptation: Annotated[
-        Text, Option(help="Unlabeled windows to use: zero-shot (none, default), online (earlier), transductive (all).")
+        Text, Option(help="Unlabeled windows used: none (zero-shot, default), earlier (online) or all (transductive).")
     ] = None,
     encoder: Annotated[Text, Option(help="Encoder: eegnet (default), shallow, or function MODULE:NAME.")] = None,
     target: Annotated[Text, Option(help="Target: classes (default), or continuous[:NAME] for regression.")] = None,
@@ -76,7 +76,7 @@ def run(
         Text, _search("Model families: linear,trees,networks (default: all); emg adds features for EMG.")
     ] = None,
     hold_out: Annotated[Text, _search("Held-out unit: subject (default), session, or a column of the data.")] = None,
-    folds: Annotated[Text, _search("Number of folds; all: one per subject (default; 10 above 20 subjects).")] = None,
+    folds: Annotated[Text, _search("Folds; all: one per subject; default: all, or 10 for over 20 subjects.")] = None,
     seeds: Annotated[int | None, _search("Number of random seeds of each network; default: 3.")] = None,
     seed: Annotated[int | None, _search("First random seed; default: 0.")] = None,
     networks: Annotated[Text, _hidden("Networks among the candidates: all, main, one, none.")] = None,
@@ -88,7 +88,7 @@ def run(
     max_epochs: Annotated[int | None, Option("--epochs", help="Short for --set max_epochs=N.", hidden=True)] = None,
     plan: Annotated[Path | None, _hidden("File RUN/plan.json of an earlier run, whose stages are repeated.")] = None,
     clean: Annotated[
-        bool, Option("--clean", help="Leave out broken windows, dead channels and duplicate recordings.")
+        bool, Option("--clean", help="Leave out invalid or constant windows, dead channels and duplicate recordings.")
     ] = False,
     device: OnDevice = None,
     cluster: OnCluster = None,
@@ -98,7 +98,7 @@ def run(
 ) -> None:
     """Train models, evaluate them on held-out subjects, and write model and report to OUT.
 
-    The first result takes about a minute. Later stages usually improve it.
+    The first result takes about a minute. Slower models are then added, and usually improve it.
     """
     options = {
         "source": data, "time": time, "adaptation": adaptation, "encoder": encoder, "target": target, "metric": metric,

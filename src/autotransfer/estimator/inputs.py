@@ -71,7 +71,7 @@ def _check_type(labels: NDArray[Any]) -> None:
         try:
             sorted(set(labels))
         except TypeError:
-            raise UserError(f"y holds {shown(labels.tolist())}; give numbers alone or text alone") from None
+            raise UserError(f"y holds {shown(labels.tolist())}; give numbers or text, not both") from None
 
 
 def _merge_columns(user_columns: object, raw: Raw, n_windows: int) -> tuple[list[Any] | None, dict[str, list[Any]]]:

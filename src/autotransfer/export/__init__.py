@@ -56,7 +56,7 @@ def export_model(
     """Export a model to one file; `source` is the model, or the folder of a run or of a saved model.
 
     The file is compared with `predict_proba` on 1,000 random windows. Models that align or adapt online can only be
-    exported as safetensors, because graphs have no state of a subject.
+    exported as safetensors, because the graph of the other formats cannot store statistics of a subject.
 
     Parameters
     ----------
@@ -72,24 +72,24 @@ def export_model(
     Returns
     -------
     ExportedFile
-        Path, size, and largest difference from `predict_proba`.
+        Path, format and size of the file, and its largest difference from `predict_proba`.
 
     Examples
     --------
     >>> at.export_model("run", "onnx")
     """
-    report = (lambda _: None) if tell is None else tell
+    print_step = (lambda _: None) if tell is None else tell
     check_choice("format", format, FORMATS)
     writer = FORMATS[format]
     model, target = _open_source(source, out, writer.suffix, encoders)
     if format != "safetensors":
         model.graph()  # raises UserError if the model cannot be a graph
     check_target(target, format)
-    report(f"writing the {format} file")
+    print_step(f"writing the {format} file")
     content = writer.write(model)
     difference = None
     if format != "onnx" or find_spec(writer.runtime) is not None:
-        report(f"checking the file on {sum(BATCHES):,} windows against predict_proba")
+        print_step(f"checking the file on {sum(BATCHES):,} windows against predict_proba")
         difference = _check_content(model, content, format, encoders)
     try:
         write_atomically(target, content)
@@ -113,14 +113,14 @@ def _open_source(
 
 
 def _check_content(model: Model, content: bytes, format: str, encoders: Encoders | None) -> float:
-    """Return the largest difference between file and model; raise UserError if it is not a rounding error."""
+    """Return the largest difference between the predictions of file and model; raise if it exceeds the tolerance."""
     other_formats = " or ".join(name for name in FORMATS if name != format)
     with convert_errors(model, f"{FORMATS[format].runtime} cannot run the {format} file", other_formats):
         difference = largest_difference(model, FORMATS[format].open(content, encoders))
     if not difference <= tolerance(model):
         raise UserError(
-            f"the {format} file differs from predict_proba by {difference:.1e}, more than {tolerance(model):g}; it was "
-            f"not written; use the format {other_formats}"
+            f"the {format} file differs from predict_proba by {difference:.1e}, more than {tolerance(model):g}; the "
+            f"file was not written; use the format {other_formats}"
         )
     return difference
 

@@ -25,7 +25,8 @@ from .candidate import Candidate, Correction
 STEP = 64  # windows per forward pass
 TINY = 1e-300  # lower bound of probabilities, so that logarithms are finite
 Floats = NDArray[np.float64]
-# Effects of P members, projected latents (P, n, R) -> posterior effects, weight and bias of a correction
+# Maps the effects of P members, and latents (P, n, R) projected to R directions, to the posterior effects and to the
+# weight and bias of a correction.
 FitCorrection = Callable[[Effects, Tensor], tuple[Effects, Tensor, Tensor]]
 Tensors = TypeVar("Tensors", Effects, Correction, Centering)
 
@@ -51,11 +52,14 @@ class Ensemble:
             else RegressionCombination(self.stacks, ordered_weights, constant)
         )
         self.adaptation = strongest_adaptation(candidate.setting.adaptation for candidate in candidates)
-        # numbers of transforms whose output several stacks use, so that the output is computed once
+        # A transform that several stacks use has an id, by which its output is cached.
         self.cache_ids = _number_repeated_keys([stack.preprocessing.cache_keys() for stack in self.stacks])
 
     def start_subject(self, start: int = 0) -> list[SubjectPreprocessing]:
-        """Return the state of each stack for a new subject whose windows have passed the first `start` transforms."""
+        """Return the state of each stack for a new subject.
+
+        start: number of transforms that were already applied to the subject's windows.
+        """
         return [stack.preprocessing.start_subject(start) for stack in self.stacks]
 
     @torch.inference_mode()
@@ -103,19 +107,22 @@ class Ensemble:
         self, X: Tensor, states: Sequence[SubjectPreprocessing]
     ) -> Iterator[tuple[slice, list[Tensor]]]:
         """Yield rows of one subject's next windows and the latents of each stack (P, n, D) for them."""
-        at_once = [state.feed(X.to(torch.float32)) if state.needs_all_windows else None for state in states]
+        preprocessed = [state.feed(X.to(torch.float32)) if state.needs_all_windows else None for state in states]
         for begin in range(0, len(X), STEP):
             rows = slice(begin, begin + STEP)
             windows, cache = X[rows].to(torch.float32), dict[object, Batch]()
             latents = []
-            for stack, state, ids, ready in zip(self.stacks, states, self.cache_ids, at_once, strict=True):
-                latents.append(stack.latents(state.feed(windows, ids, cache) if ready is None else ready[:, rows]))
+            for stack, state, ids, x in zip(self.stacks, states, self.cache_ids, preprocessed, strict=True):
+                latents.append(stack.latents(state.feed(windows, ids, cache) if x is None else x[:, rows]))
             yield rows, latents
 
     # ---- corrections for one subject ---------------------------------------------------------------------------------
 
     def correct(self, X: Tensor, fit: FitCorrection, share: float = 1.0) -> list[Candidate]:
-        """Return the candidates with `share` times the correction that `fit` returns for raw windows."""
+        """Fit a correction to raw windows of a subject, and return copies of the candidates with this correction.
+
+        share: factor by which the correction is multiplied.
+        """
         corrected = {}
         indices = iter(self.stack_order)
         for stack, latents in zip(self.stacks, self.latents(X), strict=True):
@@ -142,7 +149,7 @@ class Ensemble:
 
     @cached_property
     def effects_and_weights(self) -> tuple[list[Effects], list[Tensor]]:
-        """Return the effects of each corrected stack, padded to R directions, and its members' weights (P,)."""
+        """Return effects and member weights (P,) of each corrected stack; all effects are padded to R directions."""
         weights = torch.split(self.combination.member_weights.float(), [len(stack) for stack in self.stacks])
         effects = [effects for k in self.corrected_stacks if (effects := self.stacks[k].effects) is not None]
         directions = max(stack_effects.means.shape[-1] for stack_effects in effects)
@@ -155,7 +162,7 @@ class Ensemble:
 
 
 class Combination(nn.Module):
-    """Module from latents of all stacks to log-probabilities of the ensemble, up to a constant per window.
+    """Module that maps latents of all stacks to log-probabilities of the ensemble, up to a constant per window.
 
     All steps after the logits are in double precision, because small probabilities would become 0 in single precision.
     """
@@ -180,7 +187,7 @@ class Combination(nn.Module):
         self.register_buffer("tiny", torch.tensor(TINY, dtype=torch.float64))
 
     def _weigh_corrections(self, stacks: Sequence[CandidateStack]) -> Tensor:
-        """Return the weights (P,) of the members' corrections; weights of uncorrected members go to other members."""
+        """Return the weights (P,) of the members' corrections: 0 if not corrected, with an unchanged sum."""
         weights = self.weights @ self.mean
         is_corrected = [torch.full((len(stack),), stack.setting.network.is_corrected) for stack in stacks]
         corrected = weights * torch.cat(is_corrected)
@@ -192,8 +199,8 @@ class Combination(nn.Module):
         if not self.is_corrected:
             return self.pool(logits, self.mean, self.weights)
         logits, corrections = logits.chunk(2, -1)
-        added = (self.member_weights[:, None, None] * corrections).sum(0)
-        return self.pool(logits, self.mean, self.weights) + added
+        correction = (self.member_weights[:, None, None] * corrections).sum(0)
+        return self.pool(logits, self.mean, self.weights) + correction
 
     def logits(self, latents: Sequence[Tensor]) -> Tensor:
         """Map latents of each stack (P, n, D) to logits (members of all stacks, n, classes or 2 · classes)."""
@@ -209,7 +216,7 @@ class Combination(nn.Module):
 
 
 class RegressionCombination(Combination):
-    """Module from latents of all stacks to constant + Σ weight · (prediction of a candidate − constant), (n, 1)."""
+    """Module that maps latents to predictions (n, 1): constant + Σ weight · (prediction of a candidate − constant)."""
 
     constant: Tensor  # ()
 
@@ -256,7 +263,7 @@ class CandidateStack:
         return sum(len(candidate.members) for candidate in self.candidates)
 
     def latents(self, x: Tensor) -> Tensor:
-        """Map preprocessed windows (groups or 1, n, C, T) to latents (P, n, D)."""
+        """Map preprocessed windows (groups or 1, n, channels, times) to latents (P, n, D)."""
         if x.shape[0] > 1:
             x = x.index_select(0, self.group)
         z: Tensor = self.encoder(x if self.is_folded or x.shape[0] > 1 else x[0])
@@ -273,7 +280,7 @@ class CandidateStack:
 
 
 class Graph(nn.Module):
-    """Module from raw windows (N, channels, times) float32 of one subject, N ≥ 1, to the output of `predict_proba`."""
+    """Module that maps raw windows (N, channels, times) float32 of one subject to the output of `predict_proba`."""
 
     def __init__(self, ensemble: Ensemble) -> None:
         super().__init__()
@@ -286,7 +293,7 @@ class Graph(nn.Module):
 
 
 class StackGraph(nn.Module):
-    """Module from raw windows (N, channels, times) to the latents (P, N, D) of a stack."""
+    """Module that maps raw windows (N, channels, times) to the latents (P, N, D) of a stack."""
 
     group: Tensor  # (P,) index of each member's preprocessed windows
 
@@ -332,7 +339,7 @@ def _group_equal_members(tensors: dict[str, Tensor], members: int) -> Tensor:
 
 
 def _number_repeated_keys(lists: Sequence[Sequence[object]]) -> list[list[int | None]]:
-    """Replace each key by a number, the same for equal keys, or by None if the key occurs once."""
+    """Replace keys that occur more than once by a number for each distinct key, and other keys by None."""
     numbers: dict[object, int] = {}
     counts = Counter(key for keys in lists for key in keys)
     return [[numbers.setdefault(key, len(numbers)) if counts[key] > 1 else None for key in keys] for keys in lists]

@@ -1,9 +1,9 @@
 """Online ensemble, which adapts to a subject's unlabeled windows, one by one or all at once.
 
 Some of its candidates are linear models that were fitted to windows centered by subject. The center of a new subject is
-at first the center of the training subjects, and each window updates it (training/centering.py). Only the logits of
-these models depend on earlier windows. All other logits are computed once for all rules and orders of windows. Class
-means of all members can be re-estimated in addition (adaptation.py).
+at first the center of the training subjects. Each window updates it by a `CenteringRule` (training/centering.py). Only
+the logits of these models depend on the rule and on earlier windows. All other logits are computed once. Class means of
+all members can be re-estimated in addition (adaptation.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ALL = "all"  # value of `adapt`: use all windows of a subject
 
 
 class ZeroShotLogits(NamedTuple):
-    """Outputs for n windows without adaptation to their subject."""
+    """Logits, and quantities computed from them, for n windows without adaptation to their subject."""
 
     fixed_log_p: Floats  # (n, C): weighted sum of the log-probabilities of candidates that are not centered
     logits: Floats  # (n, P, C): logits of the P centered members
@@ -32,7 +32,10 @@ class ZeroShotLogits(NamedTuple):
 
 
 class OnlineEnsemble:
-    """Ensemble of K candidates, of which some are centered by one rule, or by each of several rules (L,)."""
+    """Ensemble of K candidates, of which some are centered.
+
+    rule: the rule by which the center is updated, or a tuple of L rules, for each of which predictions are returned.
+    """
 
     def __init__(
         self, candidates: Sequence[Candidate], weights: Sequence[float],
@@ -49,7 +52,10 @@ class OnlineEnsemble:
         is_centered = torch.cat([torch.full((len(stack),), stack.centering is not None) for stack in stacks])  # (P,)
         has_centered = (combination.mean[:, is_centered] > 0).any(1)  # (K,)
         self._is_centered = is_centered
-        self._fixed = combination.mean[~has_centered][:, ~is_centered], combination.weights[~has_centered]
+        self._fixed_mean_and_weights = (
+            combination.mean[~has_centered][:, ~is_centered],
+            combination.weights[~has_centered],
+        )
         self.mean = combination.mean[has_centered][:, is_centered].numpy()
         self.weights = combination.weights[has_centered].numpy()
 
@@ -58,7 +64,7 @@ class OnlineEnsemble:
         """Return the outputs for raw windows (n, channels, times) of one subject without adaptation."""
         latents = self.ensemble.latents(X)
         logits = self.ensemble.combination.logits(latents)  # (P of all, n, C)
-        fixed_log_p = self.ensemble.combination.pool(logits[~self._is_centered], *self._fixed)
+        fixed_log_p = self.ensemble.combination.pool(logits[~self._is_centered], *self._fixed_mean_and_weights)
         centered = logits[self._is_centered].transpose(0, 1).contiguous().numpy()
         return ZeroShotLogits(fixed_log_p.numpy(), centered, latents)
 
@@ -72,7 +78,7 @@ class OnlineEnsemble:
     ) -> tuple[Floats, CenteringState]:
         """Return log-probabilities (n, C), up to constants, of a subject's next windows, and the new state.
 
-        class_means: adaptation of the subject's class means, which the windows update; None: it is not used.
+        class_means: adaptation of the subject's class means, which is updated with these windows; None: no adaptation.
         """
         log_p, state = self._predict_in_order(windows, np.arange(len(windows.fixed_log_p)), state)
         if class_means is not None:
@@ -81,9 +87,10 @@ class OnlineEnsemble:
 
     @torch.inference_mode()
     def predict_in_orders(self, windows: ZeroShotLogits, orders: Sequence[np.ndarray]) -> Floats:
-        """Return log-probabilities (2, L, O, n, C) of a new subject, by each of L rules and in each of O orders (n,).
+        """Return log-probabilities (2, L, O, n, C) of a new subject's windows.
 
-        The first axis contains the results without and with re-estimated class means.
+        Axes are: without and with re-estimated class means, rules, orders of the windows, windows, classes. orders: O
+        arrays of window indices (n,).
         """
         n_rules, indices = len(self.centered.prior), np.stack(orders, 1)  # (n, O)
         log_p, _ = self._predict_in_order(windows, indices, self.centered.initial_state(n_rules, len(orders)))
@@ -92,7 +99,10 @@ class OnlineEnsemble:
         return np.moveaxis(np.stack([log_p, adapted.numpy()]), 1, -2)  # from (2, n, L, O, C)
 
     def predict_transductive(self, windows: ZeroShotLogits, probability: Floats) -> Floats:
-        """Return log-probabilities (..., n, C) by each rule for all windows, from the model's probabilities (n, C)."""
+        """Return log-probabilities (..., n, C) by each rule, with the center estimated from all windows.
+
+        probability: probabilities (n, C) of the model without adaptation, which replace the unknown labels.
+        """
         offset = self.centered.transductive_offset(self.centered.relative_logits(windows.logits), probability)
         return windows.fixed_log_p + self._pool(windows.logits - offset[..., None, :, :])
 
@@ -112,13 +122,13 @@ class OnlineEnsemble:
         self, windows: ZeroShotLogits, orders: np.ndarray, state: CenteringState
     ) -> tuple[Floats, CenteringState]:
         """Return log-probabilities (n, ..., C) in orders (n, ...), and the state after the last window."""
-        u = self.centered.relative_logits(windows.logits)
+        relative_logits = self.centered.relative_logits(windows.logits)
         predictions = []
         for index in orders:
             offset = self.centered.offset(state)
             log_p = windows.fixed_log_p[index] + self._pool(windows.logits[index] - offset)
             predictions.append(log_p)
-            state = self.centered.update(state, u[index], softmax(log_p))
+            state = self.centered.update(state, relative_logits[index], softmax(log_p))
         return np.stack(predictions), state
 
     def _pool(self, logits: Floats) -> Floats:

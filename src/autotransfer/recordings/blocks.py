@@ -49,25 +49,25 @@ def _match(block: Raw, first: Raw, slack: int) -> None:
     if sorted(block.channels) == sorted(first.channels):
         block.X = block.X[:, [block.channels.index(name) for name in first.channels]]
         block.channels = first.channels
-    for one, other in ((first, block), (block, first)):
-        if extra := [name for name in one.channels if name not in other.channels]:
+    for larger, smaller in ((first, block), (block, first)):
+        if extra := [name for name in larger.channels if name not in smaller.channels]:
             raise UserError(
-                f"{one.name} has the channel {shown(extra[0])}, {other.name} has not; leave this channel out"
+                f"{larger.name} has the channel {shown(extra[0])}, {smaller.name} does not have it; leave it out"
             )
     for what, words, remedy in (
-        ("sfreq", "sampled at {} Hz", "resample all of them to the same rate"),
-        ("start", "cut from {} s", "cut the same windows from all of them"),
+        ("sfreq", "a sampling rate of {} Hz", "resample all of them to the same rate"),
+        ("start", "windows that start {} s after their event", "cut the same windows from all of them"),
     ):
         values = np.array([getattr(block, what), getattr(first, what)], dtype=np.float64)  # NaN for None
         if not np.isclose(values[0], values[1], atol=1e-9, rtol=1e-6, equal_nan=True):
-            texts = [words.format("an unknown number of" if np.isnan(n) else f"{n:g}") for n in values]
-            raise UserError(f"{block.name} is {texts[0]}, {first.name} is {texts[1]}; {remedy}")
+            texts = [words.format("unknown" if np.isnan(n) else f"{n:g}") for n in values]
+            raise UserError(f"{block.name} has {texts[0]}, {first.name} has {texts[1]}; {remedy}")
     if None not in (block.unit, first.unit) and block.unit != first.unit:
         raise UserError(f"{block.name} has the unit {shown(block.unit)}, {first.name} {shown(first.unit)}; convert one")
     if abs(block.X.shape[2] - first.X.shape[2]) > slack:
         raise UserError(
             f"{block.name} has windows of {block.X.shape[2]} samples, {first.name} of {first.X.shape[2]}; "
-            "cut windows of one length, --window SECONDS"
+            "cut windows of one length with --window SECONDS"
         )
 
 

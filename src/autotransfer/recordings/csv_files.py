@@ -1,7 +1,7 @@
 """Reader of CSV files with a row for each sample and a column for each channel.
 
-Names of columns and options determine which column holds times, labels or a channel; a note lists the result. A file
-that can be read in two ways is refused, and the error names the option to give.
+Each column has a role: times, labels, or a channel. Its name or an option determines the role. If a
+file can be read in two ways, an error names the option that decides.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ LABELS = (
     "gesture", "trigger", "stim", "stimulus", "condition",
 )  # fmt: skip
 TIME = re.compile(r"(t|times?|timestamps?|datetime|seconds)([\s_]*[\[(]?(s|ms|us|µs|ns|min|h)[\])]?)?", re.IGNORECASE)
-UNIT = re.compile(r"(?:^|[\s_\[(])(s|sec|seconds|ms|us|µs|ns|min|h)[\])]?$", re.IGNORECASE)  # unit at the end of a name
+UNIT = re.compile(r"(?:^|[\s_\[(])(s|sec|seconds|ms|us|µs|ns|min|h)[\])]?$", re.IGNORECASE)  # at the end of a name
 SECONDS = {
     "s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0,
 }  # fmt: skip
 SLOWEST, FASTEST = 10.0, 2e4  # Hz: if the rate is between them, times of unknown unit are taken as seconds
-AGREE_IN_UNIT = 0.05  # a unit of times fits if the rate differs from the user's rate by less than this share
-MAX_JITTER = 0.5  # nine of ten steps differ from the median step by less than this share of it
-STEADY = 0.01  # steps of clocks and counters differ by less than this share of a step
+AGREE_IN_UNIT = 0.05  # largest relative difference between --sfreq and the rate by a unit of times
+MAX_JITTER = 0.5  # limit for the deviation of 90 % of time steps from the median step, relative to it
+STEADY = 0.01  # limit for the relative deviation of steps in a column of times or a counter
 MAX_CHANGES = 0.05  # largest share of rows in which a column of labels changes
-DECIMALS = re.compile(r"\.(?!\d{3}(?!\d))|\b0+\.|\d{4}\.")  # points that cannot separate thousands
+DECIMALS = re.compile(r"\.(?!\d{3}(?!\d))|\b0+\.|\d{4}\.")  # a point that must be a decimal mark, as in 0.5
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None")
 OPTIONS = ("label", "channels")
 LISTING = "list the channels with ?channels=NAME,NAME after the path"
@@ -134,6 +134,7 @@ def _read_table(path: Path, cutting: Cutting) -> Table:
         )
     if not values.strip():
         raise UserError(f"{where} holds no samples; leave it out")
+    # In a file with values such as 1.234 and 12, points may separate thousands.
     small = rf"(?:^|{re.escape(sep)})[ +-]*\d{{1,3}}\s*(?:$|{re.escape(sep)})"
     if cutting.decimal is None and "." in values and not DECIMALS.search(values) and re.search(small, values, re.M):
         raise UserError(
@@ -203,7 +204,7 @@ def _read_columns(table: Table) -> dict[int, Any]:
             cell = next((text for text in values.dropna().astype(str) if not _is_number(text)), values.iloc[0])
             raise UserError(
                 f"{table.path} has {shown(cell)} in the column {shown(name)}, which is no number; give --decimal , for "
-                f"decimal commas, thousands no separator, ?label={name} for labels, or {LISTING}"
+                f"decimal commas, ?label={name} for labels, or {LISTING}; remove separators of thousands"
             )
         columns[n] = values.to_numpy(np.float64)
     return columns
@@ -256,8 +257,8 @@ def _find_rate(stamps: Floats, name: str, sfreq: float | None, where: str) -> tu
         unit = stated or 1.0
         return round_rate(1 / (period * unit)), unit
     raise UserError(
-        f"times of {where} in {shown(name)} are {period:.4g} apart, {1 / period:.4g} Hz if they are seconds, "
-        f"{1e3 / period:.4g} Hz if milliseconds; give the rate, --sfreq HZ, or the unit in the name, {name}_ms"
+        f"times of {where} in {shown(name)} have steps of {period:.4g}: {1 / period:.4g} Hz if the unit is seconds, "
+        f"{1e3 / period:.4g} Hz if milliseconds; give the rate, --sfreq HZ, or add the unit to the name of the column"
     )
 
 
@@ -271,5 +272,5 @@ def _describe_roles(table: Table, sfreq: float | None, unit: float | None, cutti
         parts.append(f"labels {table.list_names([table.label])}")
     if ignored := [n for n in range(len(table.names)) if n not in (*table.channels, table.time, table.label)]:
         parts.append(f"left out {table.list_names(ignored)}")
-    source = "" if sfreq is None else " by the time" if cutting.sfreq is None else " by --sfreq"
+    source = "" if sfreq is None else " from the times" if cutting.sfreq is None else " from --sfreq"
     return f"columns: {'; '.join(parts)}; rate {'unknown' if sfreq is None else f'{sfreq:g} Hz'}{source}"

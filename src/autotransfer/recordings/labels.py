@@ -16,7 +16,7 @@ from ..errors import UserError, shown
 from .raw import Array, Label, Raw
 
 RESERVED = ("X", "y", "subject", "session", "scale", "channels", "sfreq", "meta")  # names with another meaning
-MOST_LETTERS = 100  # maximum length of the name of a column
+MAX_NAME_LENGTH = 100  # of a column, in characters
 KINDS = "biufUS"  # NumPy's kinds of numbers and text
 Value = str | int | float | None
 
@@ -43,7 +43,7 @@ def is_column_name(name: object) -> bool:
     return (
         isinstance(name, str)
         and name not in RESERVED
-        and 0 < len(name) <= MOST_LETTERS
+        and 0 < len(name) <= MAX_NAME_LENGTH
         and name.isprintable()
         and name == name.strip()
         and not name.startswith(".")
@@ -52,7 +52,7 @@ def is_column_name(name: object) -> bool:
 
 
 def plain_values(values: Iterable[Any]) -> list[Value] | None:
-    """Return values with None for missing values; None unless all known values are numbers, or all are text."""
+    """Return a list with None for missing values; return None if numbers and text are mixed or no value is known."""
     plain: list[Value] = []
     for value in map(_plain, values):
         missing = is_empty(value) or (isinstance(value, float) and math.isinf(value))
@@ -64,7 +64,7 @@ def plain_values(values: Iterable[Any]) -> list[Value] | None:
 
 
 def plain_columns(columns: Mapping[Any, Iterable[Any]]) -> dict[str, list[Value]]:
-    """Return the entries of a table that can be columns."""
+    """Return the entries of a table whose names and values `encode_columns` accepts."""
     named = {name: values for name, values in columns.items() if is_column_name(name)}
     return {name: plain for name, values in named.items() if (plain := plain_values(values)) is not None}
 
@@ -78,7 +78,7 @@ def is_empty(value: Any) -> bool:
 
 
 def encode(values: object, n_windows: int, what: str, names: object = None) -> tuple[Tensor, tuple[Label, ...]]:
-    """Return the index (N,) of each value in a list of K labels, and these labels.
+    """Return integer codes (N,) of the values, and the labels (K,) that the codes index.
 
     Labels are sorted, or in the order of first appearance if numbers and text are mixed. `names` orders and names
     labels: values are names, or indices into them. Names that do not occur are dropped.
@@ -101,7 +101,7 @@ def encode(values: object, n_windows: int, what: str, names: object = None) -> t
 
 
 def label_names(values: object, n_windows: int, what: str, names: object = None) -> list[Label]:
-    """Return labels (N,), with indices replaced by the names that they stand for."""
+    """Return the label of each window (N,); values that are indices into `names` are replaced by these names."""
     codes, known = encode(values, n_windows, what, names)
     return [known[code] for code in codes.tolist()]
 
@@ -126,13 +126,13 @@ def encode_columns(columns: object, n_windows: int) -> dict[str, Column]:
     for name, values in items():
         if not is_column_name(name):
             raise UserError(
-                f"a column is called {shown(name)}; give it a short printable name without / and \\ that no "
-                "argument or array of Recordings has"
+                f"a column is called {shown(name)}; give it another name of at most {MAX_NAME_LENGTH} characters, "
+                f"without / and \\; reserved names are {', '.join(RESERVED)}"
             )
         given = as_list(values, f"the column {shown(name)}", n_windows)
         if (plain := plain_values(given)) is None:
             what = f"the column {shown(name)} holds {shown(given)}"
-            raise UserError(f"{what}; give numbers alone or text alone, at least one of them")
+            raise UserError(f"{what}; give numbers or text, not both, and at least one known value")
         known = {value for value in plain if value is not None}
         if any(isinstance(value, float) for value in known):
             encoded[name] = Column(np.array([np.nan if value is None else float(value) for value in plain]))
@@ -155,7 +155,7 @@ def as_list(values: object, what: str, n_windows: int | None = None) -> list[Lab
     shape = getattr(values, "shape", None)
     if isinstance(shape, tuple) and len(shape) != 1:
         raise UserError(f"{what} has the shape {tuple(shape)}; give a list or an array with one axis")
-    if isinstance(values, np.ndarray) and values.dtype.kind == "S":  # C programs and HDF5 write text so
+    if isinstance(values, np.ndarray) and values.dtype.kind == "S":  # text written by C programs or HDF5
         values = np.char.decode(values, "utf-8", errors="replace")
     to_list = getattr(values, "tolist", None)  # much faster than iteration
     plain = [_plain(value) for value in (to_list() if callable(to_list) else values)]
@@ -185,19 +185,19 @@ def _order_by_names(unique: list[Label], names: object, what: str) -> tuple[list
         return ordered, tuple(ordered)
     if stray:
         raise UserError(
-            f"{what} holds {shown(stray[0])}, for which the {n} names given have no entry; "
-            f"name every label: {what} counts from 0 into the names, or holds the names themselves"
+            f"{what} holds {shown(stray[0])}, which is neither one of the {n} names nor an index from 0 to "
+            f"{n - 1}; give a name for every label"
         )
     if are_names and (other := [label for label in unique if known[int(label)] != label]):
         raise UserError(
             f"{what} holds {shown(other[0])}, which is one of the names {shown(known)} and also the index of "
-            f"{shown(known[int(other[0])])}; give names as text, or none"
+            f"{shown(known[int(other[0])])}; give names that are text, or no names"
         )
     return sorted(unique), tuple(known[int(label)] for label in sorted(unique))
 
 
 def check_distinct(values: list[Label], what: str, *, allow_blank: bool = False) -> None:
-    """Raise unless values are numbers or text that differ, also when they are written as text."""
+    """Raise UserError unless values are numbers or text without duplicates; 1 and "1" count as duplicates."""
     known: set[Label] = set()
     for value in values:
         if not isinstance(value, (str, int, float)) or (is_empty(value) and not (allow_blank and value == value)):
@@ -218,7 +218,7 @@ def without_unlabeled(raw: Raw) -> tuple[Raw, int]:
 
 
 def find_unlabeled(raw: Raw) -> NDArray[np.bool_]:
-    """Return which windows (N,) have no label: None, NaN, blank text, or -1 if y counts into names of classes."""
+    """Return whether each window (N,) has no label: None, NaN, blank text, or -1 if y has indices of class names."""
     n = int(raw.X.shape[0])
     if raw.y is None:
         return np.zeros(n, dtype=bool)

@@ -117,7 +117,7 @@ def describe_labels(choice: Choice) -> str | None:
             fewer = f" (for the {pair.n} of {n_subjects} subjects with enough windows)" * (pair.n < n_subjects)
             labels = n if gains else f"{count(int(n), 'labeled window')} per class"
             gains.append(f"with {labels} {signed(pair.mean)}{fewer}")
-    return f"Labels: {'; '.join(gains)}. These are gains on the windows without a label."
+    return f"Labels: {'; '.join(gains)}. These are gains on windows that were not used for calibration."
 
 
 def describe_session(replay: ReplayResult) -> str:

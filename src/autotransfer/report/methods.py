@@ -42,7 +42,7 @@ def methods_paragraph(summary: Summary) -> str:
 
 
 def _describe_classification(summary: Summary, choice: Choice) -> dict[str, str]:
-    """Return the sentences on target, split, candidates and model of a classification."""
+    """Return the texts for the template's fields target, split, candidates and model, for classification."""
     classes = summary.data.classes
     class_names = ", ".join(classes[:MOST_CLASSES]) + (", …" if len(classes) > MOST_CLASSES else "")
     networks = (fit for fit in summary.fits if fit.stage == "folds" and not fit.setting.network.is_closed_form)
@@ -60,12 +60,12 @@ def _describe_classification(summary: Summary, choice: Choice) -> dict[str, str]
             "a weighted mean of the log-probabilities of the candidates, divided by a temperature "
             f"({score(choice.ensemble.temperature)}). The weights minimize the class-balanced log-loss on held-out "
             "subjects. For the score of each subject, weights and temperature were estimated again without the fits "
-            f"that held that subject out (nested). Weights of the delivered model: {_list_weights(choice.ensemble)}."
+            f"that held that subject out (nested). Weights of the final model: {_list_weights(choice.ensemble)}."
         )
     return {
         "target": f"{count(len(classes), 'class', 'classes')} ({class_names})",
-        "split": f"{count(summary.folds, 'fold')}. Each fold tests on one part, validates on another and trains on the "
-        "rest.",
+        "split": f"{count(summary.folds, 'fold')}. Each fold tests on one part of the subjects, validates on another "
+        "part and trains on the rest.",
         "candidates": f"{len(choice.shortlist)} settings were trained on every fold ({_list_families(choice)}). "
         f"{training[0].upper()}{training[1:]}.",
         "model": model,
@@ -73,18 +73,19 @@ def _describe_classification(summary: Summary, choice: Choice) -> dict[str, str]
 
 
 def _describe_regression(summary: Summary, choice: Choice) -> dict[str, str]:
-    """Return the sentences on target, split, candidates and model of a regression."""
+    """Return the texts for the template's fields target, split, candidates and model, for regression."""
     column = summary.options.target_column
     weights = "the mean target alone" if choice.ensemble is None else _list_weights(choice.ensemble)
     return {
         "target": "a continuous target" + (f" ({column})" if column else ""),
-        "split": f"{count(summary.folds, 'group')} of subjects were held out in turn; the other subjects trained.",
+        "split": f"{count(summary.folds, 'group')} of subjects were held out in turn, and models were fitted to "
+        "the others.",
         "candidates": f"ridge regressions on {count(len(choice.shortlist), 'representation')} "
         f"({_list_families(choice)}), with {len(STRENGTHS)} strengths from {STRENGTHS[0]:g} to {STRENGTHS[-1]:g}.",
         "model": "the mean target of the training subjects plus a weighted sum of the deviations that the candidates "
         "predict. Weights are at least 0, sum to at most 1, and minimize squared errors on held-out subjects. For the "
         "score of each subject, strengths and weights were estimated again without that subject. Weights of the "
-        f"delivered model: {weights}.",
+        f"final model: {weights}.",
     }
 
 

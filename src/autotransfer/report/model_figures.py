@@ -142,7 +142,7 @@ def draw_labels(summary: Summary) -> Figure | None:
     return Figure(
         key="labels",
         title="Gain from a few labels",
-        caption=f"Mean {summary.metric} over held-out subjects on the windows without a label. "
+        caption=f"Mean {summary.metric} over held-out subjects on windows that were not used for calibration. "
         f"{describe_losses(replay)}",
         data=data,
         layout=plot.scores_layout(x_axis, summary.metric, [row[2] for row in rows], summary.chance),

@@ -64,13 +64,13 @@ def _gain_lines(choice: Choice) -> list[str]:
         is_used = choice.adaptation == "transductive"
         return [f"Unlabeled windows: {'all are used before the first prediction' if is_used else 'not tested'}"]
     sessions = "adapt" if replay.session_method != NO_ADAPTATION else "do not adapt"
-    lines = [f"Unlabeled windows: {signed(replay.gain)} if the model adapts to them; online sessions {sessions}"]
+    lines = [f"Unlabeled windows: gain {signed(replay.gain)} by online adaptation; online sessions {sessions}"]
     number, pair = _gain_from_labels(replay)
     if pair is not None:
         n_subjects = len(next(iter(replay.zero_shot.values())))
         limits = "" if pair.interval is None else f" (95 % interval {range_words(pair.interval)})"
         fewer = f"; {pair.n} of {n_subjects} subjects have enough windows" * (pair.n < n_subjects)
-        change = f"from {score(pair.second.mean)} to {score(pair.first.mean)} on the windows without a label"
+        change = f"from {score(pair.second.mean)} to {score(pair.first.mean)} on the remaining windows"
         values = f"{signed(pair.mean)}{limits}, {change}{fewer}"
         lines.append(f"{number} label{'s' * (number != 'One')} per class: {values}")
     return lines

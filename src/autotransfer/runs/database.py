@@ -1,4 +1,4 @@
-"""Run database: an SQLite file with the jobs, results and facts of a run."""
+"""Run database: an SQLite file with the jobs, their results, and other values of a run by name (facts)."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ VERSION = 4  # version of these tables, stored as SQLite's user_version
 T = TypeVar("T")
 FINISHED = ("done", "failed")
 STATUSES = ("waiting", "running", *FINISHED)
-STAGES = {"search": "stage one", "folds": "stage two", "sessions": "models for sessions"}
-UNDELIVERED = "undelivered"  # stage of hidden jobs, for which there was no time; `resume` can train hidden jobs
+STAGES = {"search": "the search of settings", "folds": "fits on all folds", "sessions": "fits for online sessions"}
+# Stage of hidden jobs, whose own stage was not completed in time. Results ignore them, and `resume` continues them.
+UNDELIVERED = "undelivered"
 REMEDY = "restore the run's folder from a copy, or start a new run"
 LOCK_TIMEOUT = 30.0  # seconds to wait for another program that has locked the file
 CACHED_RECORDS = 1000  # number of records in the cache; a record of 500 epochs has about 200 kB
@@ -131,7 +132,8 @@ class RunDatabase:
         refuse_links(path.parent)
         if not create and path.stat().st_size == 0:  # an empty file is a new database for SQLite
             raise DamagedDatabase(path, "it is empty")
-        # SQLite creates an index file even for reading, unless the database is declared immutable.
+        # SQLite creates an index file even for reading, unless the database is declared immutable. It is declared
+        # immutable if the folder cannot be written to and there is no log with changes.
         is_archived = not is_writable(path.parent) and not wal_files(path)[0].exists()
         mode = "immutable=1" if is_archived else "mode=ro"
         address = f"file:{quote(str(path.absolute()))}?{mode}" if read_only else path
@@ -161,7 +163,7 @@ class RunDatabase:
         self.connection.close()
 
     def flush_log(self) -> None:
-        """Move all changes from the log into the database file; raise if the disk fails, which `close` does not do."""
+        """Move all changes from the log into the database file; unlike `close`, raise an error if this fails."""
         self._query("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def check(self) -> None:
@@ -227,7 +229,7 @@ class RunDatabase:
                 self._n_added += 1
 
     def hide(self, keys: Sequence[str]) -> None:
-        """Hide jobs of a stage that was not completed. `add` makes hidden jobs visible again."""
+        """Exclude jobs of an incomplete stage from `entries` and `counts`. `add` makes hidden jobs visible again."""
         with self.transaction() as connection:
             connection.executemany("UPDATE jobs SET stage = ? WHERE key = ?", [(UNDELIVERED, key) for key in keys])
 
@@ -282,7 +284,7 @@ class RunDatabase:
         return dict(self._query("SELECT status, count(*) FROM jobs WHERE stage != ? GROUP BY status", (UNDELIVERED,)))
 
     def fit_versions(self) -> dict[str, str]:
-        """Return the package versions of most fits, and differences of other fits by the key "other versions"."""
+        """Return the package versions of most fits; the value of "other versions" lists what differs in other fits."""
         stored = self.require_fact("versions", list[dict[str, str]])
         fits = dict(self._query("SELECT versions, count(*) FROM jobs WHERE status = 'done' GROUP BY versions"))
         main = max(range(len(stored)), key=lambda k: fits.get(k, 0))
@@ -298,8 +300,7 @@ class RunDatabase:
         """Return the names of stages with unfinished jobs."""
         query = "SELECT stage, sum(status NOT IN ('done', 'failed')) FROM jobs GROUP BY stage ORDER BY min(number)"
         stages = dict(self._query(query))
-        words = STAGES if "search" in stages else STAGES | {"folds": "every fold"}
-        return ", ".join(words.get(str(stage), str(stage)) for stage, n in stages.items() if n)
+        return ", ".join(STAGES.get(str(stage), str(stage)) for stage, n in stages.items() if n)
 
     def begin(self, keys: Sequence[str]) -> None:
         """Mark jobs as started from their first epoch."""
@@ -353,7 +354,10 @@ def entry_key(setting: Setting, first: int, second: int, seed: int) -> str:
 
 
 def check_entries(database: RunDatabase, entries: Sequence[Entry], n_groups: int) -> None:
-    """Raise unless jobs are valid for n_groups held-out groups, and populations consist of known jobs."""
+    """Raise UserError if a job has invalid values, or if a population has a job that is not in the database.
+
+    n_groups: number of groups of subjects, each of which is held out once.
+    """
     for entry in entries:
         if not _is_valid(entry, n_groups):
             raise UserError(f"{database.path} has a damaged job (key {str(entry.key)[:60]!r}); {REMEDY}")
@@ -364,7 +368,7 @@ def check_entries(database: RunDatabase, entries: Sequence[Entry], n_groups: int
 
 
 def _is_valid(entry: Entry, n_groups: int) -> bool:
-    record, has_no_validation = entry.record, entry.validation == n_groups  # see Run.folds
+    record, has_no_validation = entry.record, entry.validation == n_groups  # regression has no validation group
     return (
         all(isinstance(n, int) and 0 <= n < 2**63 for n in (*entry.held_out, entry.seed, entry.starts))
         and entry.validation != entry.test

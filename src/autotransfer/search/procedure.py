@@ -287,8 +287,8 @@ class PlanRunner:
         if not is_last:
             stage = self.stage_scores[-1]
             held_out = "subjects" if run.data.units is None else f"{run.options.hold_out}s"
-            result = f"{score(stage.score)} on held-out {held_out}"
-            self.tell(f"interim result after {clock(stage.seconds)}: {result}; predict can use it")
+            result = f"score {score(stage.score)} on held-out {held_out}"
+            self.tell(f"interim result after {clock(stage.seconds)}: {result}; autotransfer predict can use this model")
 
     def _end_reason(self, *, is_last: bool) -> str | None:
         """Return why no other stage follows; None if a stage may follow."""

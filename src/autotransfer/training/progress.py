@@ -115,8 +115,8 @@ class Progress:
 
     @property
     def note(self) -> str:
-        """Return finished fits and their mean score so far, such as '8 of 120 fits done, mean score .612'."""
-        mean = f", mean score {score(sum(self.scores) / len(self.scores))}" if self.scores else ""
+        """Return finished fits and their mean score so far, such as '8 of 120 fits done, mean score per fit .612'."""
+        mean = f", mean score per fit {score(sum(self.scores) / len(self.scores))}" if self.scores else ""
         return fits_words(self.succeeded, self.members, self.failed) + mean
 
     def advance(self, epochs: int) -> None:

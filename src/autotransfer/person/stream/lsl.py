@@ -1,4 +1,7 @@
-"""Lab Streaming Layer: a source of samples, found by name, and a sink. LSLAPICFG names its configuration file."""
+"""Lab Streaming Layer (LSL): a source that reads a stream of samples, and a sink that sends decisions.
+
+The environment variable LSLAPICFG contains the path of the configuration file of LSL.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +30,10 @@ def import_lsl() -> Any:
 
 
 class LslSource:
-    """Source that reads a stream found by its name; a stream that stops is searched again until it is back."""
+    """Source that reads the stream of a given name, and connects again if the stream was interrupted."""
 
     is_live = True
-    stored_times: int | None = None
+    stored_times: int | None = None  # the signal is continuous
 
     def __init__(self, stream: str, timeout: float = CONNECT_SECONDS) -> None:
         self.stream, self.name, self.lsl = stream, f"the stream {stream!r}", import_lsl()
@@ -73,6 +76,7 @@ class LslSource:
         return inlet
 
     def chunks(self) -> Iterator[Chunk | None]:
+        """Yield samples as they arrive, and None if no samples arrived within PULL_SECONDS."""
         last_sample = time.monotonic()
         while True:
             chunk = self._pull()
