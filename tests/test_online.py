@@ -285,8 +285,8 @@ def best_of_four(scores: AdaptationScores) -> str:
 def test_the_online_ensemble_is_used_unless_it_harms_or_another_method_is_better() -> None:
     """Every subject gains .02 by class means in every order."""
     assert best_of_four(person(0.2, 0.1)) == "online balanced, prior 8"
-    assert best_of_four(person(0.2, 0.01)) == CLASS_MEANS  # .02 is better in the worst order
-    assert best_of_four(person(0.2, -0.01)) == CLASS_MEANS
+    assert best_of_four(person(0.2, 0.01)) == "online balanced, prior 8"  # .02 is better in one order only
+    assert best_of_four(person(0.2, -0.7)) == CLASS_MEANS
     assert best_of_four(person(0.015, 0.015)) == CLASS_MEANS
     found = told({name: person(0.2, 0.1) for name in "abcd"})
     assert found["session_rule"] == online_adaptation.RULES["online balanced, prior 8"]
@@ -294,7 +294,7 @@ def test_the_online_ensemble_is_used_unless_it_harms_or_another_method_is_better
     guessed = told({name: person(0.2, 0.1) for name in "abcd"}, is_guessing=True)
     assert (guessed["session_rule"], guessed["transductive_rule"], guessed["adaptation_method"]) == (None, None, "none")
     assert found["online"]["one-sided"]["a"] == pytest.approx(0.6)
-    assert told({name: person(0.2, -0.01) for name in "abcd"})["session_rule"] is None
+    assert told({name: person(0.2, -0.7) for name in "abcd"})["session_rule"] is None
     assert "online" not in told({"a": zero_shot_person()})
 
 

@@ -7,7 +7,7 @@ the subject's scores. Adaptation is enabled only if `is_helpful` accepts the gai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from ..models.model import Model
 from ..models.online import softmax
 from ..tasks import Metric
 from ..training.centering import CENTERING_RULES
-from ..training.intervals import MIN_SUBJECTS, ROUNDING, is_helpful
+from ..training.intervals import MIN_SUBJECTS, is_helpful, lower_bound
 from .labels import window_score
 
 RULES = {
@@ -112,38 +112,35 @@ def select_without_each(scores: AdaptationScores, select: Callable[[AdaptationSc
 
 
 def best_method(scores: AdaptationScores, methods: Sequence[str] | None = None) -> str:
-    """Return the method with the largest mean gain in its worst order of windows.
+    """Return the method whose mean gain over subjects and orders of windows has the largest lower bound.
 
     methods: default: class means and, if there is an online ensemble, its rules
     """
     if methods is None:
         methods = [CLASS_MEANS, *(RULES if scores.all_windows else ())]
-    return _largest(methods, lambda method: scores.gains(method).mean(0).min(), scores)
+    return _largest({method: scores.gains(method).mean(1) for method in methods})
 
 
 def delivered_method(scores: AdaptationScores, methods: Sequence[str] | None = None) -> str:
-    """Return the method for a new subject; "none" unless the methods selected without each subject are helpful.
-
-    They must not lower the mean score in any order either.
-    """
-    if scores.n_subjects < MIN_SUBJECTS:
-        return NO_ADAPTATION
+    """Return the method for a new subject; "none" unless the methods selected without each subject are helpful."""
     selected = select_without_each(scores, lambda others: best_method(others, methods))
-    gains = np.array([scores.gains(method)[subject] for subject, method in enumerate(selected)])  # (S, orders)
-    is_enabled = is_helpful(gains.mean(1)) and gains.mean(0).min() > -ROUNDING
-    return best_method(scores, methods) if is_enabled else NO_ADAPTATION
+    gains = [scores.gains(method)[subject].mean() for subject, method in enumerate(selected)]
+    return best_method(scores, methods) if is_helpful(np.array(gains)) else NO_ADAPTATION
 
 
 def best_rule(scores: AdaptationScores) -> str:
-    """Return the rule of the online ensemble with the largest mean gain in its worst order of windows."""
+    """Return the best rule of the online ensemble for windows in order (see `best_method`)."""
     return best_method(scores, list(RULES))
 
 
 def best_transductive_rule(scores: AdaptationScores) -> str:
-    """Return the rule of the online ensemble with the largest mean score for all windows at once."""
-    return _largest(list(RULES), lambda rule: scores.all_windows[rule].mean(), scores)
+    """Return the rule of the online ensemble whose mean score for all windows at once has the largest lower bound."""
+    zero_shot = scores.by_method[NO_ADAPTATION][:, 0]
+    return _largest({rule: scores.all_windows[rule] - zero_shot for rule in RULES})
 
 
-def _largest(methods: Sequence[str], value: Callable[[str], float], scores: AdaptationScores) -> str:
-    """Return the method with the largest value, or the first method if there are no subjects."""
-    return max(methods, key=value) if scores.n_subjects else methods[0]
+def _largest(gains: Mapping[str, Floats]) -> str:
+    """Return the method with the largest lower bound of its mean gain (S,), or the first one if there is no bound."""
+    if len(next(iter(gains.values()))) < MIN_SUBJECTS:
+        return next(iter(gains))
+    return max(gains, key=lambda method: float(lower_bound(gains[method])))
