@@ -166,7 +166,7 @@ def test_parts_that_rule_classes_out_stay_finite_in_a_file() -> None:
     np.testing.assert_allclose(predicted, model.predict_proba(OWN[:2]), rtol=0, atol=1e-5)
 
 
-QUICK = {"tdar"}  # whose file was not finite once, as that of tdpsd
+QUICK = {"tdar", "combined"}  # whose files were not finite once
 
 
 @pytest.mark.parametrize(

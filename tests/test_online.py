@@ -231,6 +231,15 @@ def test_transductive_predictions_do_not_depend_on_the_order(model: Model) -> No
     assert np.abs(found - model.predict_proba(X)).max() > 0.05
 
 
+def test_a_subject_may_have_one_window(model: Model) -> None:
+    one = model.predict_proba(OWN[:1], adapt="all")
+    together = model.predict_proba(
+        torch.cat([OWN[:1], REC.X[REC.subject == 0]])[:9], ["new"] + 8 * ["other"], adapt="all"
+    )
+    assert one.shape == (1, 2)
+    np.testing.assert_allclose(together[:1], one, atol=1e-6)
+
+
 # ---- held-out subjects decide
 # ------------------------------------------------------------------------------------------
 
@@ -264,7 +273,7 @@ def test_an_online_replay_equals_a_session(model: Model, rule: str) -> None:
 
 def told(people: dict[str, AdaptationScores], *, is_guessing: bool = False) -> dict[str, Any]:
     """Return the results of a replay on adaptation."""
-    return replay.adaptation_results(people, dict, is_guessing=is_guessing)
+    return replay.adaptation_results(people, dict, lambda _: is_guessing)
 
 
 def person(gain: float, worst: float, name: str = "online balanced, prior 8") -> AdaptationScores:

@@ -133,7 +133,7 @@ def test_no_subject_selects_its_adaptation_method() -> None:
     """One subject loses by what the others gain by, and gets it all the same."""
     every = {name: followed({(SECOND, order): 0.2 for order in ORDERS}) for name in "abc"}
     every["d"] = followed({(SECOND, order): -0.4 for order in ORDERS})
-    found = replay.adaptation_results(every, dict, is_guessing=False)
+    found = replay.adaptation_results(every, dict, lambda _: False)
     assert found["adapted"]["recorded"]["d"] == pytest.approx(0.1)
     assert found["adapted"]["recorded"]["a"] == found["zero_shot"]["recorded"]["a"] == 0.5  # d spoils it for them
     assert found["methods"][CLASS_MEANS]["balanced"]["a"] == pytest.approx(0.7)
@@ -222,6 +222,14 @@ def test_harm_is_the_share_of_subjects_that_lose() -> None:
     )  # fmt: skip
     assert played.harm == (0.25, 4)
     assert played.harm_by_labels == {"1": (0.0, 4)}
+
+
+def test_the_score_of_a_subject_does_not_decide_whether_the_subject_is_adapted_to() -> None:
+    every = {name: followed({(SECOND, order): 0.2 for order in ORDERS}) for name in "abcd"}
+    found = replay.adaptation_results(every, dict, lambda name: name in (None, "a"))  # chance level without a
+    assert found["adapted"]["recorded"]["a"] == found["zero_shot"]["recorded"]["a"]
+    assert found["adapted"]["recorded"]["b"] == pytest.approx(0.7)
+    assert found["adaptation_method"] == "none"
 
 
 @pytest.mark.slow

@@ -259,7 +259,7 @@ class Model:
             return probability
         subject = torch.zeros(len(X), dtype=torch.int64) if subject is None else subject
         for index in subject.unique():  # type: ignore[no-untyped-call]  # torch's
-            rows = (subject == index).nonzero()[:, 0]
+            rows = (subject == index).nonzero()[:, 0].numpy()  # NumPy takes a tensor of one element for a number
             probability[rows] = softmax(online.predict_all(X[rows], probability[rows]))
         return probability
 

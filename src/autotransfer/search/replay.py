@@ -27,7 +27,7 @@ from ..settings import Setting
 from ..tasks import Metric
 from ..tasks.classification import BALANCED_ACCURACY, METRICS
 from ..training.centering import CenteringRule
-from ..training.intervals import is_helpful
+from ..training.intervals import is_helpful, mean_interval
 from .evaluation import Predictions
 from .labels import (
     SHARES,
@@ -103,7 +103,7 @@ def replay_subjects(
     before, after = tables.get("before_calibration", {}), tables.get("calibrated", {})
     return ReplayResult(
         **label_tables,
-        **adaptation_results(adaptation, run.average_units, is_guessing=selection.is_guessing),
+        **adaptation_results(adaptation, run.average_units, lambda name: is_guessing_without(selection, name)),
         calibrates_with=[] if selection.is_guessing else helpful_label_numbers(before, after),
         trust={str(labels): [SHARES[k], SHARPNESS[n]] for labels, (k, n) in fill_label_numbers(best).items()},
     )
@@ -119,12 +119,13 @@ def fill_label_numbers(values: Mapping[str, T]) -> dict[int, T]:
 
 
 def adaptation_results(
-    subjects: Mapping[str, AdaptationScores], average_units: Callable[[Scores], Scores], *, is_guessing: bool
-) -> dict[str, Any]:
+    subjects: Mapping[str, AdaptationScores], average_units: Callable[[Scores], Scores],
+    is_guessing: Callable[[str | None], bool],
+) -> dict[str, Any]:  # fmt: skip
     """Return the fields of `ReplayResult` about adaptation.
 
     average_units: averages scores over units of a subject. is_guessing: whether the model is not clearly better than
-    chance, so that no adaptation is enabled.
+    chance on the subjects without this one, or on all subjects (None); then no adaptation is enabled.
     """
     stacked = AdaptationScores.stack(list(subjects.values()))
 
@@ -135,12 +136,12 @@ def adaptation_results(
             order: average_units({name: float(s[k]) for name, s in scores.items()}) for k, order in enumerate(ORDERS)
         }
 
-    if is_guessing:
-        methods, method, latent_method = [NO_ADAPTATION] * len(subjects), NO_ADAPTATION, NO_ADAPTATION
-    else:
-        methods, method = select_without_each(stacked, delivered_method), delivered_method(stacked)
+    selected = select_without_each(stacked, delivered_method)
+    methods = [NO_ADAPTATION if is_guessing(name) else m for name, m in zip(subjects, selected, strict=True)]
+    method, latent_method = NO_ADAPTATION, NO_ADAPTATION
+    if not is_guessing(None):
         # Models without the online ensemble need a method that is not one of its rules.
-        latent_method = delivered_method(stacked, [CLASS_MEANS])
+        method, latent_method = delivered_method(stacked), delivered_method(stacked, [CLASS_MEANS])
     results: dict[str, Any] = {
         "zero_shot": by_order([NO_ADAPTATION] * len(subjects)),
         "adapted": by_order(methods),
@@ -153,13 +154,22 @@ def adaptation_results(
     pairs = enumerate(zip(subjects, rules, strict=True))
     at_once = {name: float(stacked.all_windows[rule][k]) for k, (name, rule) in pairs}
     gains = [at_once[name] - stacked.by_method[NO_ADAPTATION][k, 0] for k, name in enumerate(subjects)]
-    is_used = is_helpful(np.array(gains)) and not is_guessing
+    is_used = is_helpful(np.array(gains)) and not is_guessing(None)
     return results | {
         "online": by_order(select_without_each(stacked, best_rule)),
         "all_windows": average_units(at_once),
         "session_rule": RULES.get(method),
         "transductive_rule": RULES[best_transductive_rule(stacked)] if is_used else None,
     }
+
+
+def is_guessing_without(choice: Choice, subject: str | None) -> bool:
+    """Return whether the model is not clearly better than chance on the subjects without this one; None: on all."""
+    if subject is None or subject not in choice.nested_test_scores or choice.chance is None:
+        return choice.is_guessing
+    others = [score for name, score in choice.nested_test_scores.items() if name != subject]
+    interval = mean_interval(others, METRICS[choice.metric].limits)
+    return interval is None or interval[0] <= choice.chance
 
 
 def held_out_model(

@@ -87,7 +87,8 @@ def describe_intervals(signal: Tensor) -> Tensor:
     mean = torch.where(total > 0, total / count, float(times))  # the length of the window if there is no interval
     deviation = torch.where(is_interval, interval / mean - 1, 0.0)
     change = torch.where(is_interval[..., 1:], deviation[..., 1:] - deviation[..., :-1], 0.0)
-    variance = deviation.square().sum(-1, keepdim=True) / count + MIN_VARIANCE
+    # A sum with MIN_VARIANCE would not be bounded in ONNX files, because the exporter leaves out so small a number.
+    variance = (deviation.square().sum(-1, keepdim=True) / count).clamp(min=MIN_VARIANCE)
     shortest = torch.where(is_interval, interval, float(times)).amin(-1, keepdim=True)
     features = [
         is_crossing.to(signal.dtype).mean(-1, keepdim=True), log(mean / times), variance.sqrt(),
