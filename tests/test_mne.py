@@ -117,14 +117,14 @@ def test_a_window_that_starts_between_two_samples_keeps_all_of_them() -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"channels": {"C3": "eeg", "Pz": "eeg"}}, "subject 'a' has the channel 'Cz', subject 'b' has not; "),
-        ({"channels": {**CHANNELS, "Pz": "eeg"}}, "subject 'b' has the channel 'Pz', subject 'a' has not; "),
+        ({"channels": {"C3": "eeg", "Pz": "eeg"}}, "subject 'a' has the channel 'Cz', subject 'b' does not have it; "),
+        ({"channels": {**CHANNELS, "Pz": "eeg"}}, "subject 'b' has the channel 'Pz', subject 'a' does not have it; "),
         (
             {"sfreq": 50.0, "tmin": -0.04},
-            "subject 'b' is sampled at 50 Hz, subject 'a' is sampled at 100 Hz; ",
+            "subject 'b' has a sampling rate of 50 Hz, subject 'a' has a sampling rate of 100 Hz; ",
         ),
         ({"n_times": 17}, "subject 'b' has windows of 17 samples, subject 'a' of 16; "),
-        ({"tmin": 0.0}, "subject 'b' is cut from 0 s, subject 'a' is cut from -0.05 s; "),
+        ({"tmin": 0.0}, "subject 'b' has windows that start 0 s after their event, subject 'a' has windows that start -0.05 s"),
     ],
 )
 def test_subjects_with_different_recordings_are_refused(changes: dict[str, Any], text: str) -> None:

@@ -94,7 +94,7 @@ def test_subjects_with_different_channels_are_refused() -> None:
         return generate(subject)
 
     dataset._get_single_subject_data = other
-    text = r"subject 2 of FakeDataset is sampled at 256 Hz, subject 1 .* 128 Hz; resample"
+    text = r"subject 2 of FakeDataset has a sampling rate of 256 Hz, subject 1 .* 128 Hz; resample"
     refused(lambda: at.Recordings.from_moabb(dataset), text)
     rec = at.Recordings.from_moabb(dataset, paradigms.MotorImagery(n_classes=3, resample=80))
     assert (rec.sfreq, rec.n_times) == (80.0, 240)  # of 241 and 240 samples, as MNE makes them, the shorter

@@ -132,12 +132,12 @@ def test_names_give_the_order_of_labels_that_are_names() -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"y": Y + 1, "classes": ["a", "b"]}, r"y holds 2, for which the 2 names given"),
+        ({"y": Y + 1, "classes": ["a", "b"]}, r"y holds 2, which is neither one of the 2 names"),
         (
             {"y": Y + 1, "classes": [1, 2, 3]},
             r"y holds 1, which is one of the names .* index of 2",
         ),
-        ({"classes": [1, 0]}, r"y holds 0, which is one of the names .* index of 1; give names as text"),
+        ({"classes": [1, 0]}, r"y holds 0, which is one of the names .* index of 1; give names that are text"),
         ({"classes": ["a", "a"]}, r"names for y hold 'a' twice"),
         ({"y": [None, float("nan")] * 6}, r"no window has a label"),
         ({"subject": ["a", "b", np.nan] * 4}, r"subject\[2\] is nan"),

@@ -168,7 +168,7 @@ def is_guessing_without(choice: Choice, subject: str | None) -> bool:
     if subject is None or subject not in choice.nested_test_scores or choice.chance is None:
         return choice.is_guessing
     others = [score for name, score in choice.nested_test_scores.items() if name != subject]
-    interval = mean_interval(others, METRICS[choice.metric].limits)
+    interval = mean_interval(others, choice.task.metric(choice.metric).limits)
     return interval is None or interval[0] <= choice.chance
 
 
