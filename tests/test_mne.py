@@ -124,7 +124,10 @@ def test_a_window_that_starts_between_two_samples_keeps_all_of_them() -> None:
             "subject 'b' has a sampling rate of 50 Hz, subject 'a' has a sampling rate of 100 Hz; ",
         ),
         ({"n_times": 17}, "subject 'b' has windows of 17 samples, subject 'a' of 16; "),
-        ({"tmin": 0.0}, "subject 'b' has windows that start 0 s after their event, subject 'a' has windows that start -0.05 s"),
+        (
+            {"tmin": 0.0},
+            "subject 'b' has windows that start 0 s after their event, subject 'a' has windows that start -0.05 s",
+        ),
     ],
 )
 def test_subjects_with_different_recordings_are_refused(changes: dict[str, Any], text: str) -> None:

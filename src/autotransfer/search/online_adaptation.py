@@ -1,8 +1,8 @@
 """Select how the model adapts to unlabeled windows, from replayed windows of held-out subjects.
 
-The rules of the online ensemble (training/centering.py), each with and without re-estimated class means
-(models/adaptation.py), and class means alone are compared with no adaptation. The selection for a subject does not use
-the subject's scores. Adaptation is enabled only if `is_helpful` accepts the gains (training/intervals.py).
+The rules of the online ensemble (training/centering.py) are compared, each with and without re-estimated class means
+(models/adaptation.py). Without an online ensemble, class means are the only method. The selection for a subject does
+not use the subject's scores. Adaptation is enabled only if `is_helpful` accepts the gains (training/intervals.py).
 """
 
 from __future__ import annotations
@@ -112,13 +112,13 @@ def select_without_each(scores: AdaptationScores, select: Callable[[AdaptationSc
 
 
 def best_method(scores: AdaptationScores, methods: Sequence[str] | None = None) -> str:
-    """Return the method whose mean gain over subjects and orders of windows has the largest lower bound.
+    """Return the method whose mean gain has the largest lower bound in its worst order of windows.
 
-    methods: default: class means and, if there is an online ensemble, its rules
+    methods: default: the rules of the online ensemble, or class means if there is no online ensemble
     """
     if methods is None:
-        methods = [CLASS_MEANS, *(RULES if scores.all_windows else ())]
-    return _largest({method: scores.gains(method).mean(1) for method in methods})
+        methods = list(RULES) if scores.all_windows else [CLASS_MEANS]
+    return _largest({method: scores.gains(method) for method in methods})
 
 
 def delivered_method(scores: AdaptationScores, methods: Sequence[str] | None = None) -> str:
@@ -136,11 +136,11 @@ def best_rule(scores: AdaptationScores) -> str:
 def best_transductive_rule(scores: AdaptationScores) -> str:
     """Return the rule of the online ensemble whose mean score for all windows at once has the largest lower bound."""
     zero_shot = scores.by_method[NO_ADAPTATION][:, 0]
-    return _largest({rule: scores.all_windows[rule] - zero_shot for rule in RULES})
+    return _largest({rule: (scores.all_windows[rule] - zero_shot)[:, None] for rule in RULES})
 
 
 def _largest(gains: Mapping[str, Floats]) -> str:
-    """Return the method with the largest lower bound of its mean gain (S,), or the first one if there is no bound."""
+    """Return the method with the largest lower bound of its gains (S, orders), or the first if there is no bound."""
     if len(next(iter(gains.values()))) < MIN_SUBJECTS:
         return next(iter(gains))
-    return max(gains, key=lambda method: float(lower_bound(gains[method])))
+    return max(gains, key=lambda method: float(lower_bound(gains[method]).min()))
