@@ -187,6 +187,11 @@ def test_flat_channels_and_silence_are_the_same_in_a_file(name: str) -> None:
         np.testing.assert_allclose(predict(some), model.predict_proba(some), rtol=0, atol=1e-5)
 
 
+def test_a_torch_file_holds_features_of_a_single_channel() -> None:
+    model = part(represented_by("combined"))  # whose speed is one channel, without pairs of channels
+    check(model, FORMATS["torch"].write(model), "torch")
+
+
 def for_one_person(model: Model) -> Model:
     """It follows subjects, and has been calibrated for one."""
     plain = known_people(model)

@@ -125,4 +125,5 @@ def _shape_constants(channels: int, times: int, device: torch.device) -> ShapeCo
         np.linspace(-1, 1, times), np.floor(position).astype(np.int64), position - np.floor(position),
         np.stack([frequency, frequency**2]), rows * channels + columns,
     )  # fmt: skip
-    return ShapeConstants(*(torch.from_numpy(array).to(device) for array in arrays))
+    # Copies are contiguous. The strides of an empty NumPy array may be 0, which `torch.export.save` does not accept.
+    return ShapeConstants(*(torch.tensor(array, device=device) for array in arrays))
