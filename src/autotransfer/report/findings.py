@@ -100,9 +100,10 @@ def describe_unlabeled(choice: Choice) -> str | None:
     subjects = f"{n_subjects} held-out subjects"
     if choice.hold_out != SUBJECT:
         subjects = f"{n_subjects} subjects, each {held_out} held out"
+    at_once = f", {signed(replay.transductive_gain)} with all windows of a subject at once" * bool(replay.all_windows)
     return (
         f"Unlabeled windows: {signed(replay.gain)} in an online session (mean over {subjects}, whose "
-        f"windows are replayed in {count(len(replay.zero_shot), 'order')}). {describe_session(replay)}"
+        f"windows are replayed in {count(len(replay.zero_shot), 'order')}){at_once}. {describe_session(replay)}"
     )
 
 

@@ -64,7 +64,14 @@ def _gain_lines(choice: Choice) -> list[str]:
         is_used = choice.adaptation == "transductive"
         return [f"Unlabeled windows: {'all are used before the first prediction' if is_used else 'not tested'}"]
     sessions = "adapt" if replay.session_method != NO_ADAPTATION else "do not adapt"
-    lines = [f"Unlabeled windows: gain {signed(replay.gain)} by online adaptation; online sessions {sessions}"]
+    lines = [f"Unlabeled windows: gain {signed(replay.gain)} in online sessions, which {sessions}"]
+    if replay.all_windows:
+        use = (
+            "with predict --adapt all"
+            if replay.transductive_rule is not None
+            else "with all at once, which is not used"
+        )
+        lines = [f"{lines[0]}; {signed(replay.transductive_gain)} {use}"]
     number, pair = _gain_from_labels(replay)
     if pair is not None:
         n_subjects = len(next(iter(replay.zero_shot.values())))
@@ -114,6 +121,8 @@ def _advise(choice: Choice, folder: Path | str) -> str:
         return f"Check labels and channels with autotransfer inspect, then {remedy or 'record more subjects'}."
     if remedy:
         return f"The time limit ended the run: {remedy}."
+    if choice.replay is not None and choice.replay.transductive_rule is not None:
+        return f"Unlabeled windows help: predict with autotransfer predict {folder} DATA --adapt all."
     if choice.replay is not None and choice.replay.session_method != NO_ADAPTATION:
         return f"Unlabeled windows help: predict with autotransfer stream {folder} --adapt."
     if choice.best_baseline is not None and choice.best_baseline.comparison in ("too few", "worse"):

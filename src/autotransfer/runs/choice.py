@@ -169,6 +169,13 @@ class ReplayResult:
         return sum(self.gains.values()) / (len(self.gains) or 1)
 
     @property
+    def transductive_gain(self) -> float:
+        """Return the mean gain over subjects if all windows of a subject are used at once."""
+        zero_shot = self.zero_shot["recorded"]
+        gains = [score - zero_shot[name] for name, score in self.all_windows.items()]
+        return sum(gains) / (len(gains) or 1)
+
+    @property
     def harm(self) -> tuple[float, int]:
         """Return the share of subjects harmed by online adaptation, and the number of subjects."""
         return _compute_harm(list(self.gains.values()))
