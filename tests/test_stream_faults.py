@@ -281,7 +281,7 @@ def test_no_decoded_window_spans_lost_samples(histories: int, campaign: Callable
     campaign("streams", Streams.n_faults)
 
 
-@pytest.mark.parametrize("histories", [5, pytest.param(40, marks=pytest.mark.faults)])
+@pytest.mark.parametrize("histories", [40, pytest.param(120, marks=pytest.mark.faults)])
 def test_a_session_in_any_order_equals_a_plain_one(histories: int, campaign: Callable[..., None]) -> None:
     Sessions.n_faults = 0
     run_state_machine_as_test(Sessions, settings=settings(max_examples=histories, stateful_step_count=8, **QUICK))
