@@ -19,7 +19,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from autotransfer.training.intervals import mean_interval
+from autotransfer.training.intervals import is_better_than_guessing, mean_interval
 
 Floats = NDArray[np.float64]
 
@@ -46,3 +46,20 @@ def test_the_interval_in_use_covers_the_mean(shape: str) -> None:
         assert high.max() < 1
         expected = stats.t.interval(0.95, n - 1, x.mean(1), stats.sem(x, axis=1))
         np.testing.assert_allclose(np.transpose([mean_interval(study) for study in x]), expected)
+
+
+@pytest.mark.parametrize("n", [5, 8, 12, 20])
+def test_random_labels_are_rarely_better_than_guessing(n: int) -> None:
+    """The score of a subject is the similarity of its class difference to the sum of the other differences."""
+    claims, independent = 0, 0
+    for differences in np.random.default_rng(n).normal(size=(STUDIES, n, 10)):
+        scores = (differences * (differences.sum(0) - differences)).sum(1)
+        claims += is_better_than_guessing(scores)
+        independent += mean_interval(scores)[0] > 0
+    assert claims <= 0.045 * STUDIES  # 0.025 for normal scores
+    assert independent >= 0.05 * STUDIES
+
+
+def test_a_single_subject_is_not_better_than_guessing() -> None:
+    assert not is_better_than_guessing([0.4])
+    assert is_better_than_guessing([0.4, 0.4])

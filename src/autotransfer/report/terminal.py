@@ -97,7 +97,7 @@ def _conclude(choice: Choice) -> str:
     if is_useless(choice):
         return f"The model is useless: {USELESS}"
     if choice.is_guessing:
-        return f"No better than {choice.task.guess}: the 95 % interval of the score reaches {choice.task.chance_name}."
+        return f"No better than {choice.task.guess}: with random labels, models often score as high."
     best = choice.best_baseline
     if best is None:
         return f"The model is better than {choice.task.guess}."

@@ -21,7 +21,14 @@ from ..tasks import Task, task_of
 from ..tasks.classification import BALANCED_ACCURACY, CLASSIFICATION
 from ..training.centering import CenteringRule
 from ..training.conformal import REPORTED_COVERAGE, Intervals, Thresholds
-from ..training.intervals import UNLIMITED, NextSubject, check_at_least, mean_interval, next_subject
+from ..training.intervals import (
+    UNLIMITED,
+    NextSubject,
+    check_at_least,
+    is_better_than_guessing,
+    mean_interval,
+    next_subject,
+)
 from .headline import BestBaseline, best_baseline, headline
 
 Scores = dict[str, float]  # by subject or by the name of a setting
@@ -397,11 +404,15 @@ class Choice(Diagnosis, Evaluation, Selection):
     @property
     def is_guessing(self) -> bool:
         """Return whether the model is not clearly better than guessing."""
-        if self.guessing:
-            gains = [value - self.guessing[s] for s, value in self.estimate.items() if s in self.guessing]
-            limits = mean_interval(gains)
-            return limits is None or limits[0] <= 0
-        return self.chance is not None and self.interval is not None and self.interval[0] <= self.chance
+        return self.is_guessing_without(None)
+
+    def is_guessing_without(self, subject: str | None) -> bool:
+        """Return whether the model is not clearly better than guessing on the subjects without this one."""
+        if self.chance is None:
+            return False
+        guesses = self.guessing or dict.fromkeys(self.estimate, self.chance)
+        gains = [score - guesses[name] for name, score in self.estimate.items() if name != subject and name in guesses]
+        return not is_better_than_guessing(gains)
 
 
 def write_choice(folder: Path, choice: Choice) -> None:

@@ -27,7 +27,7 @@ from ..settings import Setting
 from ..tasks import Metric
 from ..tasks.classification import BALANCED_ACCURACY, METRICS
 from ..training.centering import CenteringRule
-from ..training.intervals import is_helpful, mean_interval
+from ..training.intervals import is_helpful
 from .evaluation import Predictions
 from .labels import (
     SHARES,
@@ -103,7 +103,7 @@ def replay_subjects(
     before, after = tables.get("before_calibration", {}), tables.get("calibrated", {})
     return ReplayResult(
         **label_tables,
-        **adaptation_results(adaptation, run.average_units, lambda name: is_guessing_without(selection, name)),
+        **adaptation_results(adaptation, run.average_units, selection.is_guessing_without),
         calibrates_with=[] if selection.is_guessing else helpful_label_numbers(before, after),
         trust={str(labels): [SHARES[k], SHARPNESS[n]] for labels, (k, n) in fill_label_numbers(best).items()},
     )
@@ -161,15 +161,6 @@ def adaptation_results(
         "session_rule": RULES.get(method),
         "transductive_rule": RULES[best_transductive_rule(stacked)] if is_used else None,
     }
-
-
-def is_guessing_without(choice: Choice, subject: str | None) -> bool:
-    """Return whether the model is not clearly better than chance on the subjects without this one; None: on all."""
-    if subject is None or subject not in choice.nested_test_scores or choice.chance is None:
-        return choice.is_guessing
-    others = [score for name, score in choice.nested_test_scores.items() if name != subject]
-    interval = mean_interval(others, choice.task.metric(choice.metric).limits)
-    return interval is None or interval[0] <= choice.chance
 
 
 def held_out_model(

@@ -124,6 +124,20 @@ def is_helpful(gains: Floats) -> bool:
     return len(gains) >= MIN_SUBJECTS and float(lower_bound(gains)) > ROUNDING
 
 
+def is_better_than_guessing(gains: ArrayLike) -> bool:
+    """Return whether the mean gain over guessing (S,) is above zero with 95 % confidence.
+
+    The standard error is multiplied by √2. Each pair of subjects enters two scores, because the model of one subject
+    was trained on the labels of the other one. If classes cannot be predicted, the variance of the mean is therefore
+    twice the variance of a mean of independent scores.
+    """
+    values = np.asarray(gains, dtype=float)
+    if (n := len(values)) < MIN_SUBJECTS:
+        return False
+    error = math.sqrt(2 / n) * float(values.std(ddof=1))
+    return float(values.mean()) - float(stdtrit(n - 1, 0.975)) * error > ROUNDING
+
+
 def lower_bound(values: Floats) -> Floats:
     """Return the lower bound at LEVEL of the mean over subjects (S, ...) -> (...)."""
     error = values.std(0, ddof=1) / np.sqrt(len(values))
