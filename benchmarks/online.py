@@ -7,9 +7,7 @@ row is the balanced accuracy of one subject in one order by one method:
 
     zero_shot     delivered model
     session       online session of the delivered model
-    online        ensemble for online sessions, also if the run does not deliver it
     all_windows   transductive ensemble
-    METHOD        each adaptation method
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ COLUMNS = ("dataset", "subject", "order", "method", "score")
 
 
 def build_rows(dataset: str, replay: ReplayResult) -> Iterator[tuple[object, ...]]:
-    tables = {"zero_shot": replay.zero_shot, "session": replay.adapted, "online": replay.online, **replay.methods}
+    tables = {"zero_shot": replay.zero_shot, "session": replay.adapted}
     for method, orders in tables.items():
         for order, scores in orders.items():
             for subject, value in scores.items():

@@ -30,7 +30,6 @@ from autotransfer.runs.choice import (
 from autotransfer.runs.data_facts import Data
 from autotransfer.runs.results import FinishedFit
 from autotransfer.search.diagnosis import score_prediction_sets
-from autotransfer.training.centering import CenteringRule
 from tiny import described
 
 HOSTILE = (
@@ -257,9 +256,8 @@ def played(scores: dict[str, float]) -> ReplayResult:
         zero_shot=dict.fromkeys(orders, scores), adapted={name: more(gain) for name, gain in orders.items()},
         before_calibration=dict.fromkeys(labels, scores), calibrated={k: more(gain) for k, gain in labels.items()},
         personal={k: {s: v * gain for s, v in scores.items()} for k, gain in labels.items()},
-        methods={"class means": {name: more(gain) for name, gain in orders.items()}}, adaptation_method="class means",
-        calibrates_with=[1, 2, 5, 10], online={name: more(gain) for name, gain in orders.items()},
-        all_windows=more(0.2), transductive_rule=CenteringRule(),
+        calibrates_with=[1, 2, 5, 10], all_windows=more(0.2), session_method="class means",
+        transductive_method="centering and class means",
     )  # fmt: skip
 
 

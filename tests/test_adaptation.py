@@ -7,7 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from autotransfer.models.adaptation import DESIGN_EFFECT, N_ITERATIONS, ONLINE_DESIGN_EFFECT, Adaptation
+from autotransfer.models.adaptation import (
+    DESIGN_EFFECT,
+    N_ITERATIONS,
+    ONLINE_DESIGN_EFFECT,
+    UPDATE_INTERVAL,
+    Adaptation,
+)
 from autotransfer.training.effects import Effects, WindowSums
 
 P, C, R = 2, 3, 4
@@ -50,10 +56,11 @@ def correct(x: Tensor, windows: list[tuple[Tensor, Tensor]], design_effect: floa
 
 
 def test_windows_in_order_are_corrected_by_the_windows_before_them() -> None:
-    x, log_p, _ = make_windows(8, shift=1.0)
+    x, log_p, _ = make_windows(3 * UPDATE_INTERVAL - 2, shift=1.0)
     before: list[tuple[Tensor, Tensor]] = []
-    for window, own_log_p, corrected in zip(x, log_p, start().adapt(x, log_p), strict=True):
-        expected = own_log_p + correct(window, before, ONLINE_DESIGN_EFFECT)
+    for k, (window, own_log_p, corrected) in enumerate(zip(x, log_p, start().adapt(x, log_p), strict=True)):
+        n_used = k // UPDATE_INTERVAL * UPDATE_INTERVAL
+        expected = own_log_p + correct(window, before[:n_used], ONLINE_DESIGN_EFFECT)
         torch.testing.assert_close(corrected, expected, rtol=1e-4, atol=1e-4)
         before.append((window, expected.softmax(-1)))
 
@@ -69,9 +76,9 @@ def test_all_windows_are_corrected_by_an_em_algorithm() -> None:
 
 
 def test_one_by_one_equals_together_and_lanes_are_independent() -> None:
-    x, log_p, _ = make_windows(12, shift=0.5)
+    x, log_p, _ = make_windows(22, shift=0.5)
     together, one_by_one = start().adapt(x, log_p), start()
-    for k in range(12):
+    for k in range(len(x)):
         torch.testing.assert_close(one_by_one.adapt(x[k : k + 1], log_p[k : k + 1])[0], together[k])
     lanes = start().adapt(torch.stack([x, x.flip(0)], 1), torch.stack([log_p, log_p.flip(0)], 1))
     torch.testing.assert_close(lanes[:, 0], together)
@@ -79,12 +86,12 @@ def test_one_by_one_equals_together_and_lanes_are_independent() -> None:
 
 
 def test_a_restored_state_continues() -> None:
-    x, log_p, _ = make_windows(20, shift=0.5)
+    x, log_p, _ = make_windows(28, shift=0.5)
     whole, first, second = start(), start(), start()
     expected = whole.adapt(x, log_p)
-    first.adapt(x[:11], log_p[:11])
+    first.adapt(x[:13], log_p[:13])
     second.restore(first.state)
-    torch.testing.assert_close(second.adapt(x[11:], log_p[11:]), expected[11:])
+    torch.testing.assert_close(second.adapt(x[13:], log_p[13:]), expected[13:])
 
 
 @pytest.mark.parametrize("all_windows", [True, False])

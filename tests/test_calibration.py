@@ -161,7 +161,10 @@ def without_effects(model: Model) -> Model:
 
 @both
 def test_a_method_that_did_not_help_held_out_subjects_is_not_used(kind: str) -> None:
-    clf = with_model(KINDS[kind](), with_card(KINDS[kind]().model_, calibrates_with=[5, 10], adaptation_method="none"))
+    clf = with_model(
+        KINDS[kind](),
+        with_card(KINDS[kind]().model_, calibrates_with=[5, 10], session_method="none", transductive_method="none"),
+    )
     with pytest.warns(UserWarning, match=r"2 labeled windows per class did not raise"):
         same = clf.calibrate(X[FEW], Y[FEW])
     assert same.model_ is clf.model_
@@ -222,7 +225,7 @@ def test_a_session_equals_batch_prediction(kind: str) -> None:
 @pytest.mark.parametrize(("kind", "of"), [("single", "everybody"), ("mixture", "the person")])
 def test_an_adapting_session(kind: str, of: str, tmp_path: Path) -> None:
     clf = KINDS[kind]() if of == "everybody" else calibrated_clf(kind)
-    clf = with_model(clf, with_card(clf.model_, adaptation_method=CLASS_MEANS))
+    clf = with_model(clf, with_card(clf.model_, session_method=CLASS_MEANS))
     session = at.Session(clf, adapt=True)
     assert session.adapts
     one_by_one = [session.predict_proba(window) for window in X[REST[:20]]]
@@ -247,7 +250,7 @@ def test_an_adapting_session(kind: str, of: str, tmp_path: Path) -> None:
 
 
 def test_a_model_that_is_adapted_predicts_as_the_em_algorithm() -> None:
-    clf = with_model(mixed(), with_card(mixed().model_, adaptation_method=CLASS_MEANS))
+    clf = with_model(mixed(), with_card(mixed().model_, session_method=CLASS_MEANS))
     ensemble = clf.model_.ensemble
     latents, log_p = ensemble.predict_with_latents(REC.X[REST], ensemble.start_subject())
     adapted = Adaptation(*ensemble.effects_and_weights).adapt_to_all(ensemble.project(latents), log_p)

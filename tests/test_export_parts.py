@@ -112,7 +112,7 @@ def known_people(model: Model) -> Model:
         drawn = {name: torch.randn(shape, generator=draw) / shape[1] ** 0.5 for name, shape in size.items()}
         drawn["shift"] = drawn["shift"].abs() + 0.1
         parts.append(replace(one, effects=Effects(**drawn, interaction=drawn["shift"] / 2)))
-    return Model(replace(model.card, adaptation_method="class means", calibrates_with=[5]), parts)
+    return Model(replace(model.card, session_method="class means", calibrates_with=[5]), parts)
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.folds import Fold
-from autotransfer.models.adaptation import CLASS_MEANS
+from autotransfer.models.adaptation import CENTERED_CLASS_MEANS, CENTERING, CLASS_MEANS, METHODS, NO_ADAPTATION
 from autotransfer.models.building import CandidateFits, add_online_ensemble, build_model
 from autotransfer.models.loading import load_model
 from autotransfer.models.model import Model
@@ -22,14 +23,7 @@ from autotransfer.search.online_adaptation import AdaptationScores
 from autotransfer.search.plan import Stage, make_plan
 from autotransfer.search.replay import ORDERS
 from autotransfer.settings import Setting
-from autotransfer.training.centering import (
-    CENTERING_RULES,
-    MAX_DISTANCE,
-    Centering,
-    CenteringRule,
-    OnlineCentering,
-    fit_centering,
-)
+from autotransfer.training.centering import MAX_DISTANCE, PRIOR_WINDOWS, Centering, OnlineCentering, fit_centering
 from ensembles import alone
 from tiny import described
 
@@ -44,8 +38,8 @@ CENTERED = [Setting(**LINEAR, represent=name, center="online") for name in ("fea
 EXPONENTS = (0.3, 0.5, 0.4)
 
 
-def made(rule: CenteringRule, *, session: bool = True, all_windows: bool = True) -> Model:
-    """A zero-shot part, and an average for sessions of it and of two that are centered."""
+def made(method: str = CENTERING) -> Model:
+    """Return a model of one zero-shot candidate, with an online ensemble of it and two centered candidates."""
     outcomes = at.train(REC, [at.Job(one, FOLD, 0) for one in (PLAIN, *CENTERED)], "cpu", progress=False)
     states = [{k: t for k, t in own.final_state.items() if not k.startswith("censor.")} for own in outcomes]
     first, *others = (
@@ -53,13 +47,13 @@ def made(rule: CenteringRule, *, session: bool = True, all_windows: bool = True)
         for setting, state, weight in zip((PLAIN, *CENTERED), states, EXPONENTS, strict=True)
     )
     model = build_model(REC, [first._replace(weight=0.8)], scores={})
-    used = {"session_rule": rule if session else None, "transductive_rule": rule if all_windows else None}
-    return add_online_ensemble(REC, model, EXPONENTS[:1], others, **used)
+    model.card = replace(model.card, session_method=method, transductive_method=method)
+    return add_online_ensemble(REC, model, EXPONENTS[:1], others)
 
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return made(CenteringRule("balanced", 4.0))
+    return made()
 
 
 # ---- the offset ------------------------------------------------------------------------------------------------------
@@ -91,98 +85,76 @@ def simple(n_classes: int = 3) -> Centering:
                     torch.tensor([9.0]).double())  # fmt: skip
 
 
-def shown(
-    labels: list[int], shift: np.ndarray, rule: CenteringRule, sure: float = 1.0
-) -> tuple[np.ndarray, np.ndarray]:
+def shown(labels: list[int], shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The offset after windows of these classes, which lie at their corners plus a shift; and the shift's part in u."""
     centering = simple()
-    centered = OnlineCentering(centering, rule)
+    centered = OnlineCentering(centering)
     known, noise = centered.initial_state(), np.random.default_rng(0)
     for label in labels:
         u = centering.classes.numpy()[:, label] + shift + 0.1 * noise.standard_normal(3)
-        u -= u.mean(-1, keepdims=True)
-        p = np.full(3, (1 - sure) / 3) + sure * np.eye(3)[label]
-        known = centered.update(known, u, p)
+        known = centered.update(known, u - u.mean(-1, keepdims=True), np.eye(3)[label])
     return centered.offset(known)[0], shift - shift.mean()
 
 
-@pytest.mark.parametrize("rule", CENTERING_RULES, ids=lambda rule: rule.name)
-def test_a_new_subject_starts_at_the_training_subjects(rule: CenteringRule) -> None:
-    centered = OnlineCentering(simple(), rule)
+def test_a_new_subject_starts_at_the_training_subjects() -> None:
+    centered = OnlineCentering(simple())
     assert np.array_equal(centered.offset(centered.initial_state()), np.zeros((1, 3)))
 
 
-def test_the_plain_rule_is_a_mean_with_a_prior() -> None:
-    centered, u = (
-        OnlineCentering(simple(), CenteringRule("plain", 8.0)),
-        np.random.default_rng(0).normal(size=(20, 1, 3)),
-    )
-    known = centered.initial_state()
-    for own in u:
-        known = centered.update(known, own, np.ones(3) / 3)
-    np.testing.assert_allclose(centered.offset(known), u.sum(0) / 28)
-    fading = OnlineCentering(simple(), CenteringRule("plain", 8.0, 0.5))
-    known = fading.initial_state()
-    for own in u:
-        known = fading.update(known, own, np.ones(3) / 3)
-    power = 0.5 ** np.arange(19, -1, -1)
-    np.testing.assert_allclose(fading.offset(known), np.tensordot(power, u, 1) / (8 + power.sum()))
+def test_a_shift_is_learned_from_windows_of_all_classes() -> None:
+    found, shift = shown([0, 1, 2] * 60, np.array([1.5, 0.0, -1.0]))
+    np.testing.assert_allclose(found, shift * 180 / (180 + PRIOR_WINDOWS), atol=0.02)
 
 
-@pytest.mark.parametrize("kind", ["plain", "balanced", "cautious"])
-def test_a_shift_is_learned_from_windows_of_all_classes(kind: str) -> None:
-    found, shift = shown([0, 1, 2] * 60, np.array([1.5, 0.0, -1.0]), CenteringRule(kind, 2.0))
-    np.testing.assert_allclose(found, shift, atol=0.1)
-
-
-def test_one_class_alone_moves_little_if_predictions_are_trusted() -> None:
-    """A subject like the training subjects shows one class alone; a shifted subject does, and the shift is learned."""
-    nothing, shift = np.zeros(3), np.array([1.0, 0.0, -1.0])
+def test_one_class_alone_moves_little() -> None:
+    """A subject like the training subjects shows one class alone; so does a shifted subject."""
     far = np.linalg.norm(simple().classes[0, 0])
-    assert np.linalg.norm(shown([0] * 200, nothing, CenteringRule("plain", 2.0))[0]) > 0.9 * far
-    for kind in ("balanced", "cautious"):
-        assert np.linalg.norm(shown([0] * 200, nothing, CenteringRule(kind, 2.0))[0]) < 0.1 * far
-    found, moved = shown([0] * 200, shift, CenteringRule("balanced", 2.0))
-    np.testing.assert_allclose(found, moved, atol=0.1)
-    assert np.linalg.norm(shown([0] * 200, shift, CenteringRule("cautious", 2.0))[0]) < 0.2, "it waits for more classes"
+    assert np.linalg.norm(shown([0] * 200, np.zeros(3))[0]) < 0.1 * far
+    assert np.linalg.norm(shown([0] * 200, np.array([1.0, 0.0, -1.0]))[0]) < 0.2, "it waits for more classes"
 
 
 def test_a_window_unlike_any_other_is_not_learned_from() -> None:
-    centered = OnlineCentering(simple(), CenteringRule())
+    centered = OnlineCentering(simple())
     known = centered.update(centered.initial_state(), np.array([[1.0, 0.0, -1.0]]), np.ones(3) / 3)
     wild = np.array([[1.0, 0.0, -1.0]]) * (MAX_DISTANCE * 9.0)
     after = centered.update(known, wild, np.ones(3) / 3)
     assert all(np.array_equal(after[name], own) for name, own in known.items())
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [({"kind": "best"}, "unknown kind 'best'"), ({"prior_windows": 0.0}, "prior_windows is 0.0"),
-     ({"forgetting": 1.0}, "forgetting is 1.0")],
-)  # fmt: skip
-def test_rules_that_make_no_sense_are_refused(values: dict[str, object], words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        CenteringRule(**values)  # type: ignore[arg-type]
-
-
 # ---- a subject and the model
 # ------------------------------------------------------------------------------------------
 
 
-def test_the_offset_is_what_centering_the_windows_would_do() -> None:
-    """By hand: representations less the running mean with a prior, through the same classifiers."""
-    model = made(CenteringRule("plain", 4.0))
+def test_an_online_session_equals_a_loop_over_windows() -> None:
+    """By hand: the logits of each centered candidate minus δ of the earlier windows, as training/centering.py says."""
+    model = made()
     found = at.Session(model, adapt=True).predict_proba(OWN)
-    assert model.session_ensemble is not None
-    total = 0.3 * np.log(alone(model)[0].predict_proba(OWN))
-    for part, weight in zip(model.online_candidates, EXPONENTS[1:], strict=True):
-        prior = part.preprocessing.start_subject().feed(OWN)[0].double()  # already less the training subjects' center
-        seen = torch.cat([torch.zeros_like(prior[:1]), prior.cumsum(0)[:-1]])
-        mean = seen / (4 + torch.arange(len(prior), dtype=torch.float64))[:, None, None]
-        logits = part.members.classifier(part.members.net((prior - mean).float()))
-        total += weight * logits.double().log_softmax(-1)[0].detach().numpy()
-    expected = np.exp(total - total.max(1, keepdims=True))
-    np.testing.assert_allclose(found, expected / expected.sum(1, keepdims=True), atol=2e-5)
+    fixed = 0.3 * np.log(alone(model)[0].predict_proba(OWN))
+    logits, parameters = [], []
+    for candidate in model.online_candidates:
+        windows = candidate.preprocessing.start_subject().feed(OWN)[0]  # already less the training subjects' center
+        members = candidate.members
+        logits.append(members.classifier(members.net(windows))[0].detach().double().numpy())
+        assert candidate.centering is not None
+        parameters.append([tensor[0].double().numpy() for tensor in candidate.centering])
+    offsets = [np.zeros(REC.n_classes)] * len(logits)
+    windows, expected = [[] for _ in logits], []
+    p: list[np.ndarray] = []
+    for n, log_p in enumerate(fixed.copy()):
+        for own, weight, offset in zip(logits, EXPONENTS[1:], offsets, strict=True):
+            shifted = own[n] - offset
+            log_p += weight * (shifted - np.log(np.exp(shifted).sum()))
+        p.append(np.exp(log_p) / np.exp(log_p).sum())
+        expected.append(p[-1])
+        for k, (own, (reference, classes, within, between, _)) in enumerate(zip(logits, parameters, strict=True)):
+            windows[k].append(own[n] - own[n].mean() - reference)
+            u, counts = np.array(windows[k]), np.sum(p, 0)
+            variance = np.square(u).sum(1).mean() - np.square(u.mean(0)).sum()
+            r = np.clip((variance - within) / between, 0, 1)
+            deviation = u.sum(0) - (1 - r) * sum(count * mean for count, mean in zip(counts, classes, strict=True))
+            offsets[k] = r * deviation / (PRIOR_WINDOWS + r * len(u))
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+    assert np.abs(found - at.Session(model).predict_proba(OWN)).max() > 0.05
 
 
 def test_windows_in_any_pieces_and_from_disk_are_one_stream(model: Model, tmp_path: Path) -> None:
@@ -244,31 +216,28 @@ def test_a_subject_may_have_one_window(model: Model) -> None:
 # ------------------------------------------------------------------------------------------
 
 
-def test_rules_evaluated_together_equal_single_rules(model: Model) -> None:
-    online, orders = model.online_ensemble(CENTERING_RULES), list(replay.window_orders(Y).values())
-    said = online.predict_zero_shot(OWN)
-    for with_class_means, by_rule in enumerate(online.predict_in_orders(said, orders)):
-        for rule, by_order in zip(CENTERING_RULES, by_rule, strict=True):
-            alone = model.online_ensemble(rule)
-            for order, found in zip(orders, by_order, strict=True):
-                in_order = type(said)(said.fixed_log_p[order], said.logits[order], [z[:, order] for z in said.latents])
-                class_means = alone.start_class_means() if with_class_means else None
-                expected, _ = alone.predict_next(in_order, alone.centered.initial_state(), class_means)
-                np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+def test_methods_evaluated_together_equal_single_methods(model: Model) -> None:
+    both, orders = model.online_ensemble(CENTERED_CLASS_MEANS), list(replay.window_orders(Y).values())
+    said = both.predict_zero_shot(OWN)
+    for with_class_means, by_order in enumerate(both.predict_in_orders(said, orders)):
+        for order, found in zip(orders, by_order, strict=True):
+            in_order = type(said)(said.fixed_log_p[order], said.logits[order], [z[:, order] for z in said.latents])
+            class_means = both.start_class_means() if with_class_means else None
+            expected, _ = both.predict_next(in_order, both.centered.initial_state(), class_means)
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("rule", ["online balanced, prior 8", "online cautious, prior 8, class means"])
-def test_an_online_replay_equals_a_session(model: Model, rule: str) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_a_replay_equals_a_session_and_a_prediction(model: Model, method: str) -> None:
     _, _, found = replay.replay_subject(model, REC, ROWS)
-    own = made(online_adaptation.RULES[rule])
+    own = made(method)
     for place, order in enumerate(replay.window_orders(Y).values()):
         said = at.Session(own, adapt=True).predict_proba(OWN[order])
         score = np.mean([np.mean(said.argmax(1)[Y[order] == c] == c) for c in range(REC.n_classes)])
-        assert found.by_method[rule][0, place] == pytest.approx(score)
+        assert found.in_order[method][0, place] == pytest.approx(score)
     right = own.predict_proba(OWN, adapt="all").argmax(1) == Y
-    assert found.all_windows[rule].item() == pytest.approx(
-        np.mean([right[c == Y].mean() for c in range(REC.n_classes)])
-    )
+    expected = np.mean([right[c == Y].mean() for c in range(REC.n_classes)])
+    assert found.all_windows[method].item() == pytest.approx(expected)
 
 
 def told(people: dict[str, AdaptationScores], *, is_guessing: bool = False) -> dict[str, Any]:
@@ -276,42 +245,45 @@ def told(people: dict[str, AdaptationScores], *, is_guessing: bool = False) -> d
     return replay.adaptation_results(people, dict, lambda _: is_guessing)
 
 
-def person(gain: float, worst: float, name: str = "online balanced, prior 8") -> AdaptationScores:
-    """A subject who gains by one rule, in one order something else."""
-    rules = {rule: np.full((1, len(ORDERS)), 0.4) for rule in online_adaptation.RULES}
-    rules[name][:] = 0.5 + gain
-    rules[name][:, 2] = 0.5 + worst
-    scores = {method: np.full((1, len(ORDERS)), 0.5) for method in ("none", CLASS_MEANS)}
-    scores[CLASS_MEANS] += 0.02
-    return AdaptationScores(scores | rules, {rule: by_order[:, 0] for rule, by_order in rules.items()})
+def person(gain: float, worst: float) -> AdaptationScores:
+    """Return the scores of a subject who gains from centering, in one order something else."""
+    gains = {NO_ADAPTATION: 0.0, CLASS_MEANS: 0.02, CENTERING: gain, CENTERED_CLASS_MEANS: -0.1}
+    scores = {method: np.full((1, len(ORDERS)), 0.5 + own) for method, own in gains.items()}
+    scores[CENTERING][:, 2] = 0.5 + worst
+    return AdaptationScores(scores, {method: scores[method][:, 0] for method in METHODS})
+
+
+def zero_shot_person() -> AdaptationScores:
+    """Return the scores of a subject without whom no centered candidate has a weight."""
+    both = person(0.2, 0.1)
+    in_order = {method: both.in_order[method] for method in (NO_ADAPTATION, CLASS_MEANS)}
+    return AdaptationScores(in_order, {CLASS_MEANS: both.all_windows[CLASS_MEANS]})
 
 
 def best_of_four(scores: AdaptationScores) -> str:
     """Return the method that is delivered if four subjects have these scores."""
-    return online_adaptation.delivered_method(AdaptationScores.stack([scores] * 4))
+    return online_adaptation.delivered_method(AdaptationScores.stack([scores] * 4).session_gains)
 
 
-def test_the_online_ensemble_is_used_unless_it_harms_or_another_method_is_better() -> None:
-    """Class means alone are compared only if there is no online ensemble."""
-    assert best_of_four(person(0.2, 0.1)) == "online balanced, prior 8"
-    assert best_of_four(person(0.015, 0.015)) == "online balanced, prior 8"
-    assert best_of_four(person(0.2, -0.7)) == "none"
+def test_the_method_with_the_largest_mean_gain_is_used() -> None:
+    assert best_of_four(person(0.2, 0.1)) == CENTERING
+    assert best_of_four(person(0.2, -0.7)) == CLASS_MEANS
     assert best_of_four(zero_shot_person()) == CLASS_MEANS
     found = told({name: person(0.2, 0.1) for name in "abcd"})
-    assert found["session_rule"] == online_adaptation.RULES["online balanced, prior 8"]
-    assert found["transductive_rule"] == found["session_rule"]
+    assert found["session_method"] == found["transductive_method"] == CENTERING
+    assert found["adapted"]["one-sided"]["a"] == pytest.approx(0.6)
     guessed = told({name: person(0.2, 0.1) for name in "abcd"}, is_guessing=True)
-    assert (guessed["session_rule"], guessed["transductive_rule"], guessed["adaptation_method"]) == (None, None, "none")
-    assert found["online"]["one-sided"]["a"] == pytest.approx(0.6)
-    assert told({name: person(0.2, -0.7) for name in "abcd"})["session_rule"] is None
-    assert "online" not in told({"a": zero_shot_person()})
+    assert guessed["session_method"] == guessed["transductive_method"] == NO_ADAPTATION
+    assert guessed["adapted"]["one-sided"]["a"] == 0.5
+    by_itself = zero_shot_person()._replace(all_windows={})
+    assert "all_windows" not in told({"a": by_itself, "b": by_itself})
 
 
-def test_no_subject_selects_its_own_rule() -> None:
+def test_no_subject_selects_its_own_method() -> None:
     """One subject loses by what the others gain by, and is shown with it."""
-    every = {name: person(0.2, 0.2) for name in "abc"} | {"d": person(-0.3, -0.3)}
-    assert told(every)["online"]["recorded"]["d"] == pytest.approx(0.2)
+    every = {name: person(0.2, 0.2) for name in "abcefgh"} | {"d": person(-0.3, -0.3)}
     assert told(every)["adapted"]["recorded"]["d"] == pytest.approx(0.2)
+    assert told(every)["all_windows"]["d"] == pytest.approx(0.2)
 
 
 def test_linear_models_of_sessions_are_those_of_the_run_centered() -> None:
@@ -326,19 +298,11 @@ def test_linear_models_of_sessions_are_those_of_the_run_centered() -> None:
     assert stage("online").online_fits == []
 
 
-def zero_shot_person() -> AdaptationScores:
-    """A subject whose average for sessions centers nothing."""
-    return person(0.2, 0.1)._replace(all_windows={})
-
-
-def test_a_subject_without_the_online_ensemble_is_zero_shot() -> None:
-    still = online_adaptation.add_unused_rules(zero_shot_person())
-    like = person(0.2, 0.1)
-    assert still.by_method.keys() == like.by_method.keys()
-    assert still.all_windows.keys() == like.all_windows.keys()
-    assert all((still.gains(rule) == 0).all() for rule in online_adaptation.RULES)
-    assert all(still.all_windows[rule].item() == still.by_method["none"][0, 0] for rule in online_adaptation.RULES)
-    everybody = AdaptationScores.stack([*[like] * 8, still])
-    assert online_adaptation.delivered_method(everybody) == "online balanced, prior 8"
-    found = told({"a": like, "b": like, "c": still})
-    assert found["online"]["recorded"]["c"] == 0.5
+def test_a_subject_without_the_online_ensemble_is_not_centered() -> None:
+    still, like = zero_shot_person(), person(0.2, 0.1)
+    stacked = AdaptationScores.stack([*[like] * 8, still])
+    assert set(stacked.session_gains) == set(stacked.transductive_gains) == set(METHODS)
+    for gains in (stacked.session_gains, stacked.transductive_gains):
+        assert gains[CENTERING][-1] == 0
+        assert gains[CENTERED_CLASS_MEANS][-1] == pytest.approx(0.02)
+    assert online_adaptation.delivered_method(stacked.session_gains) == CENTERING

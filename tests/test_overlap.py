@@ -16,8 +16,8 @@ import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.folds import Fold
+from autotransfer.models.adaptation import UNTRIED
 from autotransfer.models.building import CandidateFits, build_model
-from autotransfer.models.card import UNTRIED
 from autotransfer.models.model import Model
 from autotransfer.models.overlap import MOST, SIZE, describe_overlap, training_digests, window_digests
 from autotransfer.person.calibration import calibrate_model, find_calibration_warnings
@@ -76,7 +76,7 @@ def test_subjects_of_the_training_set_are_named(model: Model) -> None:
 def test_untried_calibration_warns(model: Model) -> None:
     new, untried = raw_of(np.flatnonzero(NEW)), copy(model)
     assert of_training(model, new) == []
-    untried.card = replace(model.card, adaptation_method=UNTRIED)
+    untried.card = replace(model.card, session_method=UNTRIED)
     assert "not tried on held-out subjects" in of_training(untried, new)[0]
 
 

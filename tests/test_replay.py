@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from scipy import stats
 
 import autotransfer as at
 from autotransfer.folds import Fold
-from autotransfer.models.adaptation import CLASS_MEANS
+from autotransfer.models.adaptation import CENTERING, CLASS_MEANS
 from autotransfer.models.building import CandidateFits, build_model
 from autotransfer.models.calibration import LABELS
 from autotransfer.models.model import Model
@@ -58,12 +58,12 @@ def test_a_replay_equals_a_session(model: Model) -> None:
     orders = {"recorded": ROWS, "balanced": ROWS[drawn], "one-sided": ROWS[np.argsort(y[ROWS], kind="stable")]}
     orders["one class first"] = ROWS[replay.window_orders(y[ROWS])["one class first"]]
     for place, order in enumerate(orders.values()):
-        model.card = replace(model.card, adaptation_method=CLASS_MEANS)
+        model.card = replace(model.card, session_method=CLASS_MEANS)
         for adapt, method in ((True, CLASS_MEANS), (False, "none")):
             said = at.Session(model, adapt=adapt).predict_proba(hard.X[order])
             score = balanced_accuracy_of(said.argmax(1), y[order], REC.n_classes)
-            assert played_back.by_method[method][0][place] == pytest.approx(score, abs=0.03), (place, adapt)
-    assert np.abs(played_back.gains(CLASS_MEANS)).max() > 0.03  # a difference that the tolerance does not hide
+            assert played_back.in_order[method][0][place] == pytest.approx(score), (place, adapt)
+    assert np.abs(played_back.in_order[CLASS_MEANS] - played_back.in_order["none"]).min() > 0.01
 
 
 def test_labels_in_a_replay_equal_calibrate(model: Model) -> None:
@@ -82,62 +82,46 @@ def test_labels_in_a_replay_equal_calibrate(model: Model) -> None:
             assert whole == balanced_accuracy_of(said.argmax(1), y[rest], REC.n_classes)
 
 
-def chosen(people: list[online_adaptation.AdaptationScores], among: list[str] | None = None) -> str:
-    return online_adaptation.best_method(online_adaptation.AdaptationScores.stack(people), among or METHODS)
+FIRST, SECOND = METHODS = [CENTERING, CLASS_MEANS]
 
 
-FIRST, SECOND = METHODS = ["self-training", CLASS_MEANS]
+def make_gains(first: list[float], second: list[float]) -> online_adaptation.Gains:
+    return {FIRST: np.array(first), SECOND: np.array(second)}
 
 
-def followed(gains: dict[tuple[str, str], float]) -> online_adaptation.AdaptationScores:
-    """A subject who gains by way and order, and nothing otherwise."""
-    scores = {method: np.full((1, len(ORDERS)), 0.5) for method in ("none", *METHODS)}
-    for (way, order), gain in gains.items():
-        scores[way][0, ORDERS.index(order)] += gain
-    return online_adaptation.AdaptationScores(scores, {})
-
-
-def delivered(people: list[online_adaptation.AdaptationScores], methods: list[str] | None = None) -> str:
-    stacked = online_adaptation.AdaptationScores.stack(people)
-    return online_adaptation.delivered_method(stacked, methods or METHODS)
-
-
-def test_the_method_with_the_largest_bound_in_its_worst_order_is_selected() -> None:
-    def people(first: list[float], second: list[float]) -> list[online_adaptation.AdaptationScores]:
-        pairs = [{FIRST: a, SECOND: b} for a, b in zip(first, second, strict=True)]
-        return [followed({(name, order): g for name, g in gains.items() for order in ORDERS}) for gains in pairs]
-
+def test_the_method_with_the_largest_bound_is_selected() -> None:
     steady, mixed = [0.07] * 8, [0.2, 0.15, 0.1, 0.1, 0.15, -0.1, 0.2, -0.05]
     assert np.mean(mixed) == np.mean(steady) + 0.02375
-    assert chosen(people(steady, mixed)) == FIRST
-    assert chosen(people(mixed, steady)) == SECOND
-    assert chosen(people(mixed, [gain + 0.01 for gain in mixed])) == SECOND
-    orders = {(FIRST, order): 0.1 for order in ORDERS} | {(SECOND, order): 0.15 for order in ORDERS}
-    assert chosen([followed(orders)] * 3) == SECOND
-    assert chosen([followed(orders | {(SECOND, "one-sided"): 0.09})] * 3) == FIRST, "the worst order counts"
+    assert online_adaptation.best_method(make_gains(steady, mixed)) == FIRST
+    assert online_adaptation.best_method(make_gains(mixed, steady)) == SECOND
+    assert online_adaptation.best_method(make_gains(mixed, [gain + 0.01 for gain in mixed])) == SECOND
 
 
 def test_a_method_is_delivered_if_the_gains_of_held_out_subjects_exceed_one_standard_error() -> None:
-    def people(values: list[float], method: str = SECOND) -> list[online_adaptation.AdaptationScores]:
-        return [followed({(method, order): value for order in ORDERS}) for value in values]
+    def delivered(values: list[float]) -> str:
+        return online_adaptation.delivered_method(make_gains([0.0] * len(values), values))
 
-    assert delivered(people([0.1] * 3)) == SECOND
-    assert delivered(people([0.1])) == "none", "one subject shows nothing"
-    assert delivered(people([0.1, 0.02, 0.06, 0.0])) == SECOND
-    assert delivered(people([0.1, -0.09, 0.06, -0.05])) == "none"
-    assert delivered(people([-0.1] * 4)) == "none"
-    one_each = [followed({(method, order): 0.2 for order in ORDERS}) for method in METHODS]
-    assert delivered(one_each) == "none", "the method that is selected without a subject does not help the subject"
+    assert delivered([0.1] * 3) == SECOND
+    assert delivered([0.1]) == "none", "one subject shows nothing"
+    assert delivered([0.1, 0.02, 0.06, 0.0]) == SECOND
+    assert delivered([0.1, -0.09, 0.06, -0.05]) == "none"
+    assert delivered([-0.1] * 4) == "none"
+    one_each = make_gains([0.2, 0.0], [0.0, 0.2])
+    assert online_adaptation.delivered_method(one_each) == "none", "the method selected without a subject does not help"
+
+
+def followed(gain: float) -> online_adaptation.AdaptationScores:
+    """Return the scores of a subject who gains from class means in every order."""
+    scores = {method: np.full((1, len(ORDERS)), 0.5 + own) for method, own in (("none", 0), (SECOND, gain))}
+    return online_adaptation.AdaptationScores(scores, {})
 
 
 def test_no_subject_selects_its_adaptation_method() -> None:
-    """One subject loses by what the others gain by, and gets it all the same."""
-    every = {name: followed({(SECOND, order): 0.2 for order in ORDERS}) for name in "abc"}
-    every["d"] = followed({(SECOND, order): -0.4 for order in ORDERS})
+    """One subject loses what the others gain, and is adapted to; the others are not, because of this subject."""
+    every = {name: followed(0.2) for name in "abc"} | {"d": followed(-0.4)}
     found = replay.adaptation_results(every, dict, lambda _: False)
     assert found["adapted"]["recorded"]["d"] == pytest.approx(0.1)
-    assert found["adapted"]["recorded"]["a"] == found["zero_shot"]["recorded"]["a"] == 0.5  # d spoils it for them
-    assert found["methods"][CLASS_MEANS]["balanced"]["a"] == pytest.approx(0.7)
+    assert found["adapted"]["recorded"]["a"] == found["zero_shot"]["recorded"]["a"] == 0.5
 
 
 @pytest.mark.filterwarnings("ignore:held-out people did not gain by adapt")  # they may, or not
@@ -162,12 +146,12 @@ def test_a_run_delivers_methods_that_helped_its_subjects(tmp_path: Path, monkeyp
     assert choice.replay is not None
     card = json.loads((tmp_path / "run" / "model" / "model.json").read_text())
     told = choice.replay
-    assert card["adaptation_method"] == told.adaptation_method
+    assert card["session_method"] == told.session_method
+    assert card["transductive_method"] == told.transductive_method
     assert card["calibrates_with"] == told.calibrates_with
-    assert told.online.keys() == told.zero_shot.keys() == set(ORDERS)
-    assert set(told.all_windows) == set(told.online["recorded"]) == set(told.zero_shot["recorded"])
-    for rule in ("session_rule", "transductive_rule"):
-        assert card["online"][rule] == (None if getattr(told, rule) is None else asdict(getattr(told, rule)))
+    assert (card["online"] is not None) == told.uses_online_ensemble
+    assert told.adapted.keys() == told.zero_shot.keys() == set(ORDERS)
+    assert set(told.all_windows) == set(told.adapted["recorded"]) == set(told.zero_shot["recorded"])
     own = REC.X[REC.subject == NEW].numpy()
     assert auto.predict_proba(own, adapt="all").shape == auto.predict_proba(own).shape
     assert auto.model_.adaptation == "none"
@@ -206,19 +190,11 @@ def test_the_bound_of_a_mean_is_that_of_a_t_test() -> None:
     np.testing.assert_allclose(lower_bound(values), expected)
 
 
-def test_orders_are_tested_together() -> None:
-    """In each order another subject gains nothing, so that no single order is clear."""
-    gains = np.where(np.eye(4), -0.06, 0.06)
-    people = [followed({(SECOND, order): gain for order, gain in zip(ORDERS, own, strict=True)}) for own in gains]
-    assert all(lower_bound(gains) < 0)
-    assert delivered(people, [SECOND]) == SECOND
-
-
 def test_harm_is_the_share_of_subjects_that_lose() -> None:
     values = {"a": 0.5, "b": 0.6, "c": 0.7, "d": 0.8}
     lower = values | {"a": 0.4, "b": 0.585}
     played = ReplayResult(
-        zero_shot={"recorded": values}, adapted={"recorded": lower}, methods={}, adaptation_method="none",
+        zero_shot={"recorded": values}, adapted={"recorded": lower},
         before_calibration={"1": values}, calibrated={"1": values}, personal={}, calibrates_with=[],
     )  # fmt: skip
     assert played.harm == (0.25, 4)
@@ -226,11 +202,11 @@ def test_harm_is_the_share_of_subjects_that_lose() -> None:
 
 
 def test_the_score_of_a_subject_does_not_decide_whether_the_subject_is_adapted_to() -> None:
-    every = {name: followed({(SECOND, order): 0.2 for order in ORDERS}) for name in "abcd"}
+    every = {name: followed(0.2) for name in "abcd"}
     found = replay.adaptation_results(every, dict, lambda name: name in (None, "a"))  # chance level without a
     assert found["adapted"]["recorded"]["a"] == found["zero_shot"]["recorded"]["a"]
     assert found["adapted"]["recorded"]["b"] == pytest.approx(0.7)
-    assert found["adaptation_method"] == "none"
+    assert found["session_method"] == "none"
 
 
 @pytest.mark.slow
@@ -248,5 +224,5 @@ def test_noise_enables_nothing(tmp_path: Path) -> None:
         auto.fit(rec.X.numpy(), y, subjects=subject)
         found = read_choice(folder).replay
         assert found is not None
-        enabled += [seed] * bool(found.calibrates_with or found.session_method != "none" or found.transductive_rule)
+        enabled += [seed] * bool(found.calibrates_with or {found.session_method, found.transductive_method} != {"none"})
     assert len(enabled) <= 1

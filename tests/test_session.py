@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.models.card import UNTRIED
+from autotransfer.models.adaptation import UNTRIED
 from autotransfer.models.model import Model
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.training.members import Members, size_of
@@ -246,7 +246,7 @@ def test_untried_adaptation_warns() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fitted = at.Session(clf, adapt=True).model  # an estimator tries no adaptation, and its users expect none
-    fitted.card = replace(fitted.card, adaptation_method=UNTRIED)
+    fitted.card = replace(fitted.card, session_method=UNTRIED)
     with pytest.warns(UserWarning, match="not tried on held-out subjects"):
         assert at.Session(fitted, adapt=True).adapts
     with pytest.raises(UserError, match=r"no time to evaluate.*--time"):

@@ -8,8 +8,8 @@ classes of the windows are unknown, so the algorithm alternates between two step
 
 The prior is the variance between training subjects. A window counts for less than one, because windows are correlated
 and predicted classes may be wrong. The correction of the log-probabilities is linear in the latents, and 0 before the
-first window. In an online session each window is predicted before it changes the correction. If all windows are given
-at once, the steps are repeated for all of them.
+first window. In an online session each window is predicted before it is added to the sums, from which the correction is
+computed after every tenth window. If all windows are given at once, the steps are repeated for all of them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,15 @@ from torch import Tensor
 
 from ..training.effects import Effects, WindowSums
 
-CLASS_MEANS = "class means"  # name of the method in cards and reports
 NO_ADAPTATION = "none"
+UNTRIED = "untried"  # method of a model whose run had no time to evaluate adaptation
+CLASS_MEANS = "class means"  # of the delivered ensemble
+CENTERING = "centering"  # of the online ensemble (online.py)
+CENTERED_CLASS_MEANS = "centering and class means"  # of the online ensemble
+METHODS = (CLASS_MEANS, CENTERING, CENTERED_CLASS_MEANS)
 ONLINE_DESIGN_EFFECT = 30.0  # windows that count as one in an online session, which may begin with one class
 DESIGN_EFFECT = 10.0  # windows that count as one if all windows are used at once
+UPDATE_INTERVAL = 10  # windows of an online session after which the correction is computed from the new sums
 N_ITERATIONS = 3  # more iterations amplify errors
 
 State = dict[str, Tensor]  # sums over the subject's windows
@@ -36,6 +41,11 @@ def concatenate_stacks(stacks: Sequence[Effects]) -> Effects:
     return Effects(torch.empty(0), *map(torch.cat, fields))
 
 
+def may_adapt_class_means(method: str | None) -> bool:
+    """Return whether class means are adapted by a method of a model card: yes, or the run did not evaluate it."""
+    return method not in (NO_ADAPTATION, CENTERING)
+
+
 class Adaptation:
     """Adaptation of an ensemble to one subject.
 
@@ -45,12 +55,19 @@ class Adaptation:
     def __init__(self, effects: Sequence[Effects], weights: Sequence[Tensor]) -> None:
         self.prior = concatenate_stacks(effects)
         self.weights = torch.cat(list(weights))
-        self.restore(dict(self.prior.zero_sums._asdict()))
+        sums, counts = self.prior.zero_sums
+        self.restore({"sums": sums, "counts": counts, "used_sums": sums, "used_counts": counts})
 
     def restore(self, state: State) -> None:
-        """Restore the sums over the subject's windows."""
+        """Restore the sums over the subject's windows, and the sums that the correction is computed from."""
         self.state = state
-        self._correction = self._correct(WindowSums(**state), ONLINE_DESIGN_EFFECT)
+        self._correction = self._correct(WindowSums(state["used_sums"], state["used_counts"]), ONLINE_DESIGN_EFFECT)
+
+    @property
+    def n_windows(self) -> int:
+        """Return the number of windows so far; each has the weight 1."""
+        counts = self.state["counts"]
+        return round(float(counts.view(-1, counts.shape[-1])[0].sum()))
 
     def _correct(self, sums: WindowSums, design_effect: float) -> tuple[Tensor, Tensor]:
         """Return weights (..., P · R, C) and bias (..., C) of the correction for weighted sums of windows."""
@@ -60,17 +77,22 @@ class Adaptation:
     def adapt(self, x: Tensor, log_p: Tensor) -> Tensor:
         """Correct log-probabilities (n, ..., C) of the next windows with projected latents (n, ..., P, R).
 
-        Each window is corrected before it updates the state. Results are log-probabilities up to a constant per window.
+        Each window is corrected before it is added to the sums. Results are up to a constant per window.
         """
         corrected = []
-        for latents, log_p_window in zip(x, log_p, strict=True):
+        while len(x):
+            n = min(UPDATE_INTERVAL - self.n_windows % UPDATE_INTERVAL, len(x))
             weight, bias = self._correction
-            adapted = log_p_window + ((latents.flatten(-2)[..., None, :] @ weight)[..., 0, :] + bias)
-            corrected.append(adapted)
-            p = adapted.softmax(-1).to(latents.dtype)
-            sums = self.state["sums"] + p[..., None, :, None] * latents[..., None, :]
-            self.restore({"sums": sums, "counts": self.state["counts"] + p})
-        return torch.stack(corrected)
+            latents = x[:n]
+            log_p_windows = log_p[:n] + ((latents.flatten(-2)[..., None, :] @ weight)[..., 0, :] + bias)
+            corrected.append(log_p_windows)
+            p = log_p_windows.softmax(-1).to(x.dtype)
+            sums = self.state["sums"] + torch.einsum("n...c,n...pr->...pcr", p, latents)
+            self.state |= {"sums": sums, "counts": self.state["counts"] + p.sum(0)}
+            if self.n_windows % UPDATE_INTERVAL == 0:
+                self.restore(self.state | {"used_sums": sums, "used_counts": self.state["counts"]})
+            x, log_p = x[n:], log_p[n:]
+        return torch.cat(corrected)
 
     def adapt_to_all(self, x: Tensor, log_p: Tensor) -> Tensor:
         """Correct log-probabilities (..., n, C) of all windows of a subject, with projected latents (n, P, R)."""

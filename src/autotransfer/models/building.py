@@ -18,7 +18,7 @@ from ..recordings.statistics import typical_scale
 from ..settings import Setting
 from ..tasks import task_of
 from ..tasks.classification import CLASSIFICATION
-from ..training.centering import Centering, CenteringRule, fit_centering, stack_centering
+from ..training.centering import Centering, fit_centering, stack_centering
 from ..training.effects import Effects, fit_effects, stack_effects
 from ..training.representation import find_representation
 from .candidate import Candidate, size_of_candidate
@@ -73,9 +73,6 @@ def add_online_ensemble(
     model: Model,
     shared_weights: Sequence[float],  # weights of the model's candidates in the online ensemble
     fits: Sequence[CandidateFits],  # fits of its additional candidates
-    *,
-    session_rule: CenteringRule | None,
-    transductive_rule: CenteringRule | None,
     encoders: Encoders | None = None,
     cache: CandidateCache | None = None,
 ) -> Model:
@@ -88,8 +85,6 @@ def add_online_ensemble(
     card = OnlineCard(
         weights=[*map(float, shared_weights), *(fit.weight for fit in fits)],
         candidates=[candidate.card for candidate in candidates],
-        session_rule=session_rule,
-        transductive_rule=transductive_rule,
     )
     return Model(replace(model.card, online=card), model.candidates, candidates)
 

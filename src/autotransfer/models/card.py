@@ -11,16 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import schema
-from ..errors import UserError, check_positive, shown
+from ..errors import UserError, check_choice, check_positive, shown
 from ..recordings.labels import as_list, check_distinct
 from ..recordings.signal import Signal
 from ..tasks import Task, task_of
 from ..tasks.classification import CLASSIFICATION
-from ..training.centering import CenteringRule
 from ..training.conformal import Intervals, Thresholds
+from .adaptation import METHODS, NO_ADAPTATION, UNTRIED
 
 DIGEST = "digest"  # additional field of a saved card (see saving.py)
-UNTRIED = "untried"  # `adaptation_method` if the run had no time to evaluate adaptation and calibration
 MOST = 1e6  # largest weight; its product with the smallest logarithm is finite
 
 
@@ -42,8 +41,6 @@ class OnlineCard:
 
     weights: list[float]  # (K + E,): of the model's K candidates, then of the E candidates below
     candidates: list[CandidateCard]  # (E,)
-    session_rule: CenteringRule | None  # None: no rule raised the scores of held-out subjects in online sessions
-    transductive_rule: CenteringRule | None  # None: no rule raised them with all windows of a subject at once
 
     def __post_init__(self) -> None:
         check_weights(self.weights)
@@ -73,9 +70,10 @@ class ModelCard:
     scale: float | None = None  # typical deviation of a training window, in the unit of the recordings
     seen: dict[str, Any] = field(default_factory=dict)  # digests of training and calibration windows (see overlap.py)
     made_with: dict[str, Any] = field(default_factory=dict)  # versions, and whether compiled kernels were used
-    # Adaptation method of online sessions: "none" if it did not raise the scores of held-out subjects, UNTRIED if the
-    # run had no time to evaluate it, None if the model is not from a run.
-    adaptation_method: str | None = None
+    # Adaptation methods in online sessions, and with all windows of a subject at once: "none" if no method raised the
+    # scores of held-out subjects, UNTRIED if the run had no time to evaluate them, None if the model is not from a run.
+    session_method: str | None = None
+    transductive_method: str | None = None
     calibrates_with: list[int] | None = None  # labels per class that raised the scores of held-out subjects
     thresholds: Thresholds | None = None  # of prediction sets and abstention; None: too few held-out subjects
     intervals: Intervals | None = None  # of regression; None: too few held-out subjects
@@ -85,6 +83,8 @@ class ModelCard:
 
     def __post_init__(self) -> None:
         check_positive(self, "n_times", "scale")
+        for name in ("session_method", "transductive_method"):
+            check_choice(name, getattr(self, name), (None, NO_ADAPTATION, UNTRIED, *METHODS))
         check_trust(self.trust)
         check_weights(self.weights)
         check_distinct(as_list(self.classes, "the classes"), "the classes of the model")

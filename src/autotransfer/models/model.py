@@ -25,7 +25,6 @@ from ..recordings.signal import Signal
 from ..recordings.targets import parse_targets
 from ..recordings.windows import as_window_array, encode_subjects, is_epochs, validate_windows
 from ..settings import Setting
-from ..training.centering import CENTERING_RULES, CenteringRule
 from ..training.conformal import (
     decide_classes,
     interval_radius,
@@ -37,9 +36,10 @@ from ..training.conformal import (
 )
 from ..training.effects import Effects
 from ..words import printable
+from .adaptation import CENTERED_CLASS_MEANS, CENTERING, NO_ADAPTATION, UNTRIED, Adaptation
 from .calibration import check_effects, encode_labels, encode_with_unknown_classes, explain_unused_labels, find_trust
 from .candidate import Candidate, size_of_candidate
-from .card import UNTRIED, ModelCard, as_array
+from .card import ModelCard, as_array
 from .ensemble import Ensemble, FitCorrection, Floats, Graph, check_candidates
 from .hub import push_to_hub
 from .online import ALL, OnlineEnsemble, softmax
@@ -80,7 +80,7 @@ class Model:
             candidates.append(Candidate.restore(own, size, select_prefix(prefix, tensors), encoders))
         model = cls(card, candidates[: len(card.candidates)], candidates[len(card.candidates) :])
         if card.online is not None:
-            model.online_ensemble(CENTERING_RULES)  # raises if it is invalid
+            model.online_ensemble(CENTERED_CLASS_MEANS)  # raises if it is invalid
         return model
 
     def __getstate__(self) -> dict[str, Any]:
@@ -149,24 +149,25 @@ class Model:
         """Return the ensemble of the candidates."""
         return Ensemble(self.candidates, self.card.weights, self.card.constant if self.card.task.is_numeric else None)
 
-    def online_ensemble(self, rule: CenteringRule | tuple[CenteringRule, ...] | None) -> OnlineEnsemble | None:
-        """Return the online ensemble with one rule or with several.
+    def online_ensemble(self, method: str | None) -> OnlineEnsemble | None:
+        """Return the online ensemble for an adaptation method.
 
-        Return None if there is no rule or no online ensemble, or if the model is calibrated for one subject.
+        Return None if the method does not use it, if there is none, or if the model is calibrated for one subject.
         """
-        if self.card.online is None or self.is_calibrated or rule is None:
+        if self.card.online is None or self.is_calibrated or method not in (CENTERING, CENTERED_CLASS_MEANS):
             return None
-        return OnlineEnsemble([*self.candidates, *self.online_candidates], self.card.online.weights, rule)
+        candidates = [*self.candidates, *self.online_candidates]
+        return OnlineEnsemble(candidates, self.card.online.weights, has_class_means=method == CENTERED_CLASS_MEANS)
 
     @cached_property
     def session_ensemble(self) -> OnlineEnsemble | None:
         """Return the ensemble of online sessions; None if sessions do not use an online ensemble."""
-        return self.online_ensemble(None if self.card.online is None else self.card.online.session_rule)
+        return self.online_ensemble(self.card.session_method)
 
     @cached_property
     def transductive_ensemble(self) -> OnlineEnsemble | None:
         """Return the online ensemble for all windows of a subject; None if it is not used."""
-        return self.online_ensemble(None if self.card.online is None else self.card.online.transductive_rule)
+        return self.online_ensemble(self.card.transductive_method)
 
     @property
     def is_calibrated(self) -> bool:
@@ -235,8 +236,8 @@ class Model:
         subjects : array of shape (N,), optional
             Subject of each window, which is used by models that adapt; by default all windows belong to one subject.
         adapt : "all", optional
-            Adapt the online ensemble to all unlabeled windows of each subject. If this did not raise the scores of
-            held-out subjects, nothing changes, with a warning.
+            Adapt to all unlabeled windows of each subject. If this did not raise the scores of held-out subjects,
+            nothing changes, with a warning.
         channels : list of str, optional
             Names of the channels of X; by default X has the model's channels in the model's order.
 
@@ -253,14 +254,17 @@ class Model:
         """Return probabilities (N, classes), or predicted numbers (N,), of checked windows; subject: indices (N,)."""
         if self.card.task.is_numeric:
             return self.ensemble.predict(X, subject).numpy()[:, 0]
-        online = None if adapt is None else self._online_for_all_windows(adapt)
+        is_adapted = adapt is not None and self._adapts_to_all_windows(adapt)
         probability = softmax(self.ensemble.predict(X, subject).numpy())
-        if online is None:
+        if not is_adapted:
             return probability
+        online = self.transductive_ensemble
         subject = torch.zeros(len(X), dtype=torch.int64) if subject is None else subject
         for index in subject.unique():  # type: ignore[no-untyped-call]  # torch's
             rows = (subject == index).nonzero()[:, 0].numpy()  # NumPy takes a tensor of one element for a number
-            probability[rows] = softmax(online.predict_all(X[rows], probability[rows]))
+            windows = X[rows]
+            log_p = self._adapt_to_all(windows) if online is None else online.predict_all(windows, probability[rows])
+            probability[rows] = softmax(log_p)
         return probability
 
     def predict(
@@ -352,20 +356,25 @@ class Model:
         """Upload the model to the repository USER/NAME of Hugging Face's hub; see `models.hub.push_to_hub`."""
         return push_to_hub(self, repository, **options)
 
-    def _online_for_all_windows(self, adapt: str) -> OnlineEnsemble | None:
-        """Return the online ensemble; None, with a warning, if it did not raise the scores of held-out subjects."""
+    @torch.inference_mode()
+    def _adapt_to_all(self, X: Tensor) -> Floats:
+        """Return log-probabilities (n, classes) of all windows of a subject, corrected by re-estimated class means."""
+        ensemble = self.ensemble
+        latents, log_p = ensemble.predict_with_latents(X, ensemble.start_subject())
+        return Adaptation(*ensemble.effects_and_weights).adapt_to_all(ensemble.project(latents), log_p).numpy()
+
+    def _adapts_to_all_windows(self, adapt: str) -> bool:
+        """Return whether predictions use all windows of a subject; warn if this did not raise held-out scores."""
         check_choice("adapt", adapt, (None, ALL))
-        card = self.card
-        is_unknown = card.online is None and (card.adaptation_method in (None, UNTRIED) or self.adaptation != "none")
-        if is_unknown or self.is_calibrated:
+        method = self.card.transductive_method
+        if method in (None, UNTRIED) or self.is_calibrated or self.adaptation != "none":
             raise UserError(
-                "the model has no online ensemble for --adapt all (adapt='all'), because it is calibrated, adapts by "
-                "itself, or its run had no time to evaluate one; leave the option out, or run longer with --time"
+                "the model cannot use --adapt all (adapt='all'), because it is calibrated, adapts by itself, or its "
+                "run had no time to evaluate it; leave the option out, or run longer with --time"
             )
-        if self.transductive_ensemble is not None:
-            return self.transductive_ensemble
-        warnings.warn(
-            "--adapt all (adapt='all') did not raise the scores of held-out subjects; the model is not changed",
-            stacklevel=4,
-        )
-        return None
+        if method == NO_ADAPTATION:
+            warnings.warn(
+                "--adapt all (adapt='all') did not raise the scores of held-out subjects; the model is not changed",
+                stacklevel=4,
+            )
+        return method != NO_ADAPTATION

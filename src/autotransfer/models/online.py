@@ -1,8 +1,8 @@
 """Online ensemble, which adapts to a subject's unlabeled windows, one by one or all at once.
 
 Some of its candidates are linear models that were fitted to windows centered by subject. The center of a new subject is
-at first the center of the training subjects. Each window updates it by a `CenteringRule` (training/centering.py). Only
-the logits of these models depend on the rule and on earlier windows. All other logits are computed once. Class means of
+at first the center of the training subjects. Each window updates it (training/centering.py). Only the logits of these
+models depend on earlier windows. All other logits are computed once. Class means of
 all members can be re-estimated in addition (adaptation.py).
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..training.centering import CenteringRule, CenteringState, OnlineCentering, stack_centering
+from ..training.centering import CenteringState, OnlineCentering, stack_centering
 from .adaptation import Adaptation
 from .candidate import Candidate
 from .ensemble import TINY, Ensemble, Floats
@@ -34,20 +34,19 @@ class ZeroShotLogits(NamedTuple):
 class OnlineEnsemble:
     """Ensemble of K candidates, of which some are centered.
 
-    rule: the rule by which the center is updated, or a tuple of L rules, for each of which predictions are returned.
+    has_class_means: whether class means are re-estimated in addition.
     """
 
     def __init__(
-        self, candidates: Sequence[Candidate], weights: Sequence[float],
-        rule: CenteringRule | tuple[CenteringRule, ...],
-    ) -> None:  # fmt: skip
+        self, candidates: Sequence[Candidate], weights: Sequence[float], *, has_class_means: bool = False
+    ) -> None:
         used = [index for index, weight in enumerate(weights) if weight > 0]
         self.ensemble = Ensemble([candidates[index] for index in used], [weights[index] for index in used])
         centering = [stack.centering for stack in self.ensemble.stacks if stack.centering is not None]
         if not centering:
             raise ValueError("no candidate of the online ensemble is centered")
-        self.has_class_means = isinstance(rule, CenteringRule) and rule.class_means
-        self.centered = OnlineCentering(stack_centering(centering), rule)
+        self.has_class_means = has_class_means
+        self.centered = OnlineCentering(stack_centering(centering))
         combination, stacks = self.ensemble.combination, self.ensemble.stacks
         is_centered = torch.cat([torch.full((len(stack),), stack.centering is not None) for stack in stacks])  # (P,)
         has_centered = (combination.mean[:, is_centered] > 0).any(1)  # (K,)
@@ -87,24 +86,23 @@ class OnlineEnsemble:
 
     @torch.inference_mode()
     def predict_in_orders(self, windows: ZeroShotLogits, orders: Sequence[np.ndarray]) -> Floats:
-        """Return log-probabilities (2, L, O, n, C) of a new subject's windows.
+        """Return log-probabilities (2, O, n, C) of a new subject's windows, without and with re-estimated class means.
 
-        Axes are: without and with re-estimated class means, rules, orders of the windows, windows, classes. orders: O
-        arrays of window indices (n,).
+        orders: O arrays of window indices (n,).
         """
-        n_rules, indices = len(self.centered.prior), np.stack(orders, 1)  # (n, O)
-        log_p, _ = self._predict_in_order(windows, indices, self.centered.initial_state(n_rules, len(orders)))
+        indices = np.stack(orders, 1)  # (n, O)
+        log_p, _ = self._predict_in_order(windows, indices, self.centered.initial_state(len(orders)))
         x = self.ensemble.project(windows.latents)[torch.from_numpy(indices)]  # (n, O, P, R)
-        adapted = self.start_class_means().adapt(x[:, None].expand(-1, n_rules, -1, -1, -1), torch.from_numpy(log_p))
-        return np.moveaxis(np.stack([log_p, adapted.numpy()]), 1, -2)  # from (2, n, L, O, C)
+        adapted = self.start_class_means().adapt(x, torch.from_numpy(log_p))
+        return np.stack([log_p, adapted.numpy()]).swapaxes(1, 2)
 
     def predict_transductive(self, windows: ZeroShotLogits, probability: Floats) -> Floats:
-        """Return log-probabilities (..., n, C) by each rule, with the center estimated from all windows.
+        """Return log-probabilities (n, C) with the center estimated from all windows.
 
         probability: probabilities (n, C) of the model without adaptation, which replace the unknown labels.
         """
         offset = self.centered.transductive_offset(self.centered.relative_logits(windows.logits), probability)
-        return windows.fixed_log_p + self._pool(windows.logits - offset[..., None, :, :])
+        return windows.fixed_log_p + self._pool(windows.logits - offset)
 
     def predict_all(self, X: Tensor, probability: Floats) -> Floats:
         """Return log-probabilities (n, C) of all raw windows X of a subject from the model's probabilities (n, C)."""
@@ -114,7 +112,7 @@ class OnlineEnsemble:
 
     @torch.inference_mode()
     def re_estimate_class_means(self, windows: ZeroShotLogits, log_p: Floats) -> Floats:
-        """Return log-probabilities (..., n, C) of all windows of a subject, corrected by re-estimated class means."""
+        """Return log-probabilities (n, C) of all windows of a subject, corrected by re-estimated class means."""
         x = self.ensemble.project(windows.latents)
         return self.start_class_means().adapt_to_all(x, torch.from_numpy(log_p)).numpy()
 

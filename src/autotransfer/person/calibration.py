@@ -8,10 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
-from ..errors import UserError, shown
-from ..models.adaptation import CLASS_MEANS, DESIGN_EFFECT, NO_ADAPTATION, Adaptation
+from ..errors import UserError
+from ..models.adaptation import DESIGN_EFFECT, UNTRIED, Adaptation, may_adapt_class_means
 from ..models.calibration import check_effects, check_single_subject, encode_labels
-from ..models.card import UNTRIED, ModelCard
 from ..models.model import Model
 from ..models.overlap import describe_training_overlap, window_digests
 from ..recordings import Raw
@@ -34,7 +33,7 @@ def find_calibration_warnings(model: Model, raw: Raw, X: Tensor) -> list[str]:
     """Return warnings if windows X were used in training, or if labels were not tried on held-out subjects."""
     names = None if raw.subject is None else label_names(raw.subject, len(X), "subject", raw.subjects)
     lines = describe_training_overlap(model.card.seen, window_digests(X), names)
-    if model.card.adaptation_method == UNTRIED and model.card.calibrates_with is None:
+    if model.card.session_method == UNTRIED and model.card.calibrates_with is None:
         lines.append("labels were not tried on held-out subjects, so their benefit is unknown; a longer run tries them")
     return lines
 
@@ -45,7 +44,7 @@ def adapt_model(model: Model, X: Tensor) -> Model:
     It is returned unchanged, with a warning, if adaptation did not raise held-out scores.
     """
     check_effects(model.candidates)
-    if not should_adapt(model.card):
+    if not may_adapt_class_means(model.card.transductive_method):
         warnings.warn("adaptation did not raise held-out scores; the model is returned unchanged", stacklevel=3)
         return model
     ensemble = model.ensemble
@@ -58,13 +57,3 @@ def adapt_model(model: Model, X: Tensor) -> Model:
         return posterior, *effects.correction(posterior)
 
     return model.correct(X, fit)
-
-
-def should_adapt(card: ModelCard) -> bool:
-    """Return whether re-estimated class means raised held-out scores, or were not tried."""
-    method = card.adaptation_method
-    if method not in (None, UNTRIED, CLASS_MEANS, NO_ADAPTATION):
-        raise UserError(
-            f"the adaptation method of the model is {shown(method)}, not {CLASS_MEANS!r}; create the model again"
-        )
-    return method != NO_ADAPTATION

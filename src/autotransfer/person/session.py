@@ -14,9 +14,8 @@ from torch import Tensor
 
 from ..errors import UserError, one_line, shown
 from ..model.encoders import Encoders
-from ..models.adaptation import Adaptation
+from ..models.adaptation import UNTRIED, Adaptation, may_adapt_class_means
 from ..models.calibration import check_effects, encode_labels
-from ..models.card import UNTRIED
 from ..models.ensemble import check_candidates
 from ..models.loading import load_classifier
 from ..models.model import Model
@@ -28,7 +27,6 @@ from ..runs.lock import refuse_links
 from ..training.centering import CenteringState
 from ..training.conformal import decide_classes
 from ..words import count
-from .calibration import should_adapt
 from .label_requests import MIN_GAIN, N_RECENT, EncodedWindow, RecentWindows, expected_gain
 from .labels import Labels
 from .session_file import check_state, model_digest, read_session, write_session
@@ -93,10 +91,10 @@ class Session:
     def _has_adaptation(self) -> bool:
         """Return whether the model should adapt, and warn if it should not or if adaptation was not evaluated."""
         check_effects(self.model.candidates)
-        has_adaptation = should_adapt(self.model.card)
+        has_adaptation = may_adapt_class_means(self.model.card.session_method)
         if not has_adaptation:
             warnings.warn("adaptation did not raise held-out scores; the session does not adapt", stacklevel=3)
-        elif self.model.card.adaptation_method == UNTRIED:
+        elif self.model.card.session_method == UNTRIED:
             warnings.warn(
                 "adaptation was not tried on held-out subjects, so its benefit is unknown; a run with more time tries "
                 "it",

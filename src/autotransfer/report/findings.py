@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from ..folds import SESSION, SUBJECT
-from ..models.adaptation import CLASS_MEANS, NO_ADAPTATION
+from ..models.adaptation import NO_ADAPTATION
 from ..runs.choice import HARM, Choice, EnsembleWeights, ReplayResult
 from ..runs.headline import BASELINE_LETTERS, MOST_NAMES, mean, short_name
 from ..tasks import label_of
@@ -125,9 +125,7 @@ def describe_session(replay: ReplayResult) -> str:
     """Return whether an online session of the delivered model adapts to unlabeled windows, and how."""
     if replay.session_method == NO_ADAPTATION:
         return "Online sessions do not adapt to unlabeled windows."
-    method = replay.session_method
-    method = "re-estimated class means" if method == CLASS_MEANS else method
-    return f"Online sessions adapt to unlabeled windows ({method})."
+    return f"Online sessions adapt to unlabeled windows ({replay.session_method})."
 
 
 def describe_losses(replay: ReplayResult) -> str:

@@ -68,7 +68,7 @@ def _gain_lines(choice: Choice) -> list[str]:
     if replay.all_windows:
         use = (
             "with predict --adapt all"
-            if replay.transductive_rule is not None
+            if replay.transductive_method != NO_ADAPTATION
             else "with all at once, which is not used"
         )
         lines = [f"{lines[0]}; {signed(replay.transductive_gain)} {use}"]
@@ -121,7 +121,7 @@ def _advise(choice: Choice, folder: Path | str) -> str:
         return f"Check labels and channels with autotransfer inspect, then {remedy or 'record more subjects'}."
     if remedy:
         return f"The time limit ended the run: {remedy}."
-    if choice.replay is not None and choice.replay.transductive_rule is not None:
+    if choice.replay is not None and choice.replay.transductive_method != NO_ADAPTATION:
         return f"Unlabeled windows help: predict with autotransfer predict {folder} DATA --adapt all."
     if choice.replay is not None and choice.replay.session_method != NO_ADAPTATION:
         return f"Unlabeled windows help: predict with autotransfer stream {folder} --adapt."

@@ -14,12 +14,12 @@ from typing import Any
 from .. import schema
 from ..errors import UserError
 from ..files import write_atomically
+from ..models.adaptation import CLASS_MEANS, NO_ADAPTATION
 from ..models.card import check_trust
 from ..preprocessing import TRANSFORMS
 from ..settings import Setting
 from ..tasks import Task, task_of
 from ..tasks.classification import BALANCED_ACCURACY, CLASSIFICATION
-from ..training.centering import CenteringRule
 from ..training.conformal import REPORTED_COVERAGE, Intervals, Thresholds
 from ..training.intervals import (
     UNLIMITED,
@@ -144,23 +144,19 @@ class ReplayResult:
 
     zero_shot: dict[str, Scores]  # by order of windows (recorded, balanced, …): scores without adaptation
     adapted: dict[str, Scores]  # by order: scores with the method that is selected on the other subjects
-    methods: dict[str, dict[str, Scores]]  # by adaptation method and order
     before_calibration: dict[str, Scores]  # by number of labels per class: the delivered model on unlabeled windows
     calibrated: dict[str, Scores]  # by number of labels per class: the calibrated model on these windows
     personal: dict[str, Scores]  # by number of labels per class: a classifier trained on the labels alone
-    adaptation_method: str  # selected on all subjects; "none" if the mean gain is not positive
     calibrates_with: list[int]  # numbers of labels per class with which calibration does not lower scores
     trust: dict[str, list[float]] = field(default_factory=dict)  # share and sharpness by number of labels per class
-    # The remaining fields describe the online ensemble, if there is one.
-    online: dict[str, Scores] = field(default_factory=dict)  # by order, with the rule selected on other subjects
-    all_windows: Scores = field(default_factory=dict)  # scores with all windows of a subject at once
-    session_rule: CenteringRule | None = None  # of online sessions of the delivered model; None: they do not use it
-    transductive_rule: CenteringRule | None = None  # of adapt="all"; None: it is disabled
+    all_windows: Scores = field(default_factory=dict)  # with all windows at once, by the method of other subjects
+    session_method: str = NO_ADAPTATION  # method of online sessions of the delivered model
+    transductive_method: str = NO_ADAPTATION  # method of the delivered model for all windows of a subject at once
 
     @property
-    def session_method(self) -> str:
-        """Return the method by which a session of the delivered model adapts; "none" if it does not adapt."""
-        return self.adaptation_method if self.session_rule is None else self.session_rule.name
+    def uses_online_ensemble(self) -> bool:
+        """Return whether a method of the delivered model uses the online ensemble."""
+        return not {self.session_method, self.transductive_method} <= {NO_ADAPTATION, CLASS_MEANS}
 
     @property
     def gains(self) -> dict[str, float]:
@@ -198,7 +194,7 @@ class ReplayResult:
 
     def __post_init__(self) -> None:
         check_trust(self.trust)
-        without_labels = (self.zero_shot, self.adapted, *self.methods.values(), self.online, {"all": self.all_windows})
+        without_labels = (self.zero_shot, self.adapted, {"all": self.all_windows})
         for tables in (*without_labels, self.before_calibration, self.calibrated, self.personal):
             _check_scores(tables.values())
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from ..errors import UserError
 from ..folds import Fold
 from ..jobs import Job
+from ..models.adaptation import UNTRIED
 from ..models.building import CandidateFits, add_online_ensemble, build_model
-from ..models.card import UNTRIED
 from ..models.overlap import training_digests
 from ..runs.choice import Choice
 from ..runs.database import Entry
@@ -42,21 +42,19 @@ def save_delivered_model(run: Run, choice: Choice, online: Mapping[Setting, floa
         model.card, seen=training_digests(rec), made_with=run.database.fit_versions(),
         thresholds=None if choice.prediction_sets is None else choice.prediction_sets.thresholds,
         intervals=None if choice.intervals is None else choice.intervals.intervals,
-        adaptation_method=None if choice.task.is_numeric else UNTRIED,
     )  # fmt: skip
+    if not choice.task.is_numeric:
+        methods = (UNTRIED, UNTRIED) if replay is None else (replay.session_method, replay.transductive_method)
+        model.card = replace(model.card, session_method=methods[0], transductive_method=methods[1])
     if replay is not None:
         n_labels = replay.calibrates_with if replay.calibrated else None  # None: no subject had enough windows
-        method = replay.adaptation_method
-        model.card = replace(model.card, adaptation_method=method, calibrates_with=n_labels, trust=replay.trust)
-    if online is not None and replay is not None and replay.online:
+        model.card = replace(model.card, calibrates_with=n_labels, trust=replay.trust)
+    if online is not None and replay is not None and replay.uses_online_ensemble:
         shared_weights = [online.get(setting, 0.0) for setting in weights]
         new_weights = {setting: weight for setting, weight in online.items() if setting not in weights}
         if new_weights:
             added = [CandidateFits(s, *_find_fits(run, s, max_fits), weight) for s, weight in new_weights.items()]
-            model = add_online_ensemble(
-                rec, model, shared_weights, added, session_rule=replay.session_rule,
-                transductive_rule=replay.transductive_rule, encoders=run.encoders,
-            )  # fmt: skip
+            model = add_online_ensemble(rec, model, shared_weights, added, run.encoders)
     model.save(run.folder / "model")
 
 

@@ -1,14 +1,13 @@
 """Select how the model adapts to unlabeled windows, from replayed windows of held-out subjects.
 
-The rules of the online ensemble (training/centering.py) are compared, each with and without re-estimated class means
-(models/adaptation.py). Without an online ensemble, class means are the only method. The selection for a subject does
-not use the subject's scores. Adaptation is enabled only if `is_helpful` accepts the gains (training/intervals.py).
+Three methods are compared: re-estimated class means (models/adaptation.py), centering by the online ensemble
+(models/online.py), and both. Without an online ensemble, class means are the only method. The selection for a subject
+does not use the subject's scores. A method is enabled only if `is_helpful` accepts the gains (training/intervals.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,87 +15,93 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..models.adaptation import CLASS_MEANS, NO_ADAPTATION, Adaptation
+from ..models.adaptation import CENTERED_CLASS_MEANS, CENTERING, CLASS_MEANS, NO_ADAPTATION, Adaptation
 from ..models.ensemble import Ensemble
 from ..models.model import Model
 from ..models.online import softmax
 from ..tasks import Metric
-from ..training.centering import CENTERING_RULES
 from ..training.intervals import MIN_SUBJECTS, is_helpful, lower_bound
 from .labels import window_score
 
-RULES = {
-    rule.name: rule
-    for class_means in (False, True)
-    for rule in (replace(r, class_means=class_means) for r in CENTERING_RULES)
-}
-
 Floats = NDArray[np.float64]
+Gains = dict[str, Floats]  # (S,) by method
 
 
 class AdaptationScores(NamedTuple):
-    """Scores of S subjects by adaptation method, in each order of their windows."""
+    """Scores of S subjects by adaptation method, in each order of their windows and with all windows at once."""
 
-    by_method: dict[str, Floats]  # (S, orders) by "none", "class means" or rule of the online ensemble
-    all_windows: dict[str, Floats]  # (S,) by rule, with all windows at once; empty without an online ensemble
+    in_order: dict[str, Floats]  # (S, orders), also without adaptation
+    all_windows: dict[str, Floats]  # (S,); empty if the model adapts by itself
 
     @classmethod
     def stack(cls, subjects: Sequence[AdaptationScores]) -> AdaptationScores:
-        """Concatenate the scores of several subjects."""
+        """Concatenate the scores of several subjects.
+
+        If the online ensemble was not fitted without a subject, centering does not change the subject's scores.
+        """
+        methods = {method for subject in subjects for method in subject.in_order}
+        subjects = [subject if set(subject.in_order) == methods else subject._add_centering() for subject in subjects]
         fields = zip(*subjects, strict=True)
         return cls(*({name: np.concatenate([by_name[name] for by_name in t]) for name in t[0]} for t in fields))
 
+    def _add_centering(self) -> AdaptationScores:
+        """Add the methods of the online ensemble with the scores of the methods without centering."""
+        without = {CENTERING: NO_ADAPTATION, CENTERED_CLASS_MEANS: CLASS_MEANS}
+        in_order = self.in_order | {method: self.in_order[other] for method, other in without.items()}
+        zero_shot = {NO_ADAPTATION: in_order[NO_ADAPTATION][:, 0]}
+        at_once = {method: (zero_shot | self.all_windows)[other] for method, other in without.items()}
+        return AdaptationScores(in_order, self.all_windows | at_once if self.all_windows else {})
+
     @property
-    def n_subjects(self) -> int:
-        return len(self.by_method[NO_ADAPTATION])
+    def session_gains(self) -> Gains:
+        """Return the mean gains over orders of windows."""
+        zero_shot = self.in_order[NO_ADAPTATION]
+        return {m: (scores - zero_shot).mean(1) for m, scores in self.in_order.items() if m != NO_ADAPTATION}
 
-    def without(self, subject: int) -> AdaptationScores:
-        return AdaptationScores(*({name: np.delete(s, subject, 0) for name, s in scores.items()} for scores in self))
-
-    def gains(self, method: str) -> Floats:
-        """Return the gains (S, orders) of a method over no adaptation."""
-        return self.by_method[method] - self.by_method[NO_ADAPTATION]
+    @property
+    def transductive_gains(self) -> Gains:
+        """Return the gains with all windows of a subject at once."""
+        return {m: scores - self.in_order[NO_ADAPTATION][:, 0] for m, scores in self.all_windows.items()}
 
 
-def score_methods(
+def score_class_means(
     ensemble: Ensemble, latents: Sequence[Sequence[Tensor]], log_p: Tensor, y: Tensor, metric: Metric
 ) -> AdaptationScores:
-    """Score one subject without adaptation and with class means that are re-estimated window by window.
+    """Score one subject without adaptation and with re-estimated class means.
 
     latents: (P, n, D) of P members, by order of windows and by stack; log_p: (orders, n, C), not normalized; y: classes
-    (orders, n).
+    (orders, n). The first order is the recorded one.
     """
     x = torch.stack([ensemble.project(z) for z in latents], 1)  # (n, orders, P, R)
-    adapted = Adaptation(*ensemble.effects_and_weights).adapt(x, log_p.transpose(0, 1)).transpose(0, 1)
+    effects = ensemble.effects_and_weights
+    adapted = Adaptation(*effects).adapt(x, log_p.transpose(0, 1)).transpose(0, 1)
     scores = _scores(torch.stack([log_p, adapted]).numpy(), y.numpy(), metric)
-    return AdaptationScores(dict(zip((NO_ADAPTATION, CLASS_MEANS), scores[:, None], strict=True)), {})
+    all_windows = {}
+    if ensemble.adaptation == "none":
+        at_once = Adaptation(*effects).adapt_to_all(x[:, 0], log_p[0])
+        all_windows = {CLASS_MEANS: _scores(at_once[None, None].numpy(), y[:1].numpy(), metric)[0]}
+    return AdaptationScores(dict(zip((NO_ADAPTATION, CLASS_MEANS), scores[:, None], strict=True)), all_windows)
 
 
-def score_rules(
+def score_centering(
     scores: AdaptationScores, model: Model, X: Tensor, log_p: Tensor, y: NDArray[np.int64],
     orders: Sequence[NDArray[np.int64]], metric: Metric,
 ) -> AdaptationScores:  # fmt: skip
-    """Add the scores of every rule of the online ensemble to the scores of a subject.
+    """Add the scores of the methods of the online ensemble to the scores of a subject.
 
     X (n, channels, times): raw windows of classes y (n,); log_p (n, C): log-probabilities of the delivered model.
     """
-    online = model.online_ensemble(CENTERING_RULES)
+    online, methods = model.online_ensemble(CENTERED_CLASS_MEANS), (CENTERING, CENTERED_CLASS_MEANS)
     assert online is not None, "checked by the caller"
     windows, truth = online.predict_zero_shot(X), y[np.stack(orders)]  # (orders, n)
-    in_orders = online.predict_in_orders(windows, orders)  # (2, L, orders, n, C)
+    in_orders = _scores(online.predict_in_orders(windows, orders), truth, metric)  # (2, orders)
     centered = online.predict_transductive(windows, softmax(log_p.numpy()))
-    at_once = np.stack([centered, online.re_estimate_class_means(windows, centered)])  # (2, L, n, C)
-    by_order = _scores(in_orders.reshape(-1, *in_orders.shape[2:]), truth, metric)
-    with_all_windows = _scores(at_once.reshape(-1, 1, *at_once.shape[2:]), y[None], metric)
-    by_rule = dict(zip(RULES, by_order[:, None], strict=True))
-    return AdaptationScores(scores.by_method | by_rule, dict(zip(RULES, with_all_windows, strict=True)))
-
-
-def add_unused_rules(scores: AdaptationScores) -> AdaptationScores:
-    """Add every rule with the scores without adaptation, for a subject whose online ensemble centers no features."""
-    zero_shot = scores.by_method[NO_ADAPTATION]
-    by_rule = dict.fromkeys(RULES, zero_shot)
-    return AdaptationScores(scores.by_method | by_rule, dict.fromkeys(RULES, zero_shot[:, 0]))
+    at_once = np.stack([centered, online.re_estimate_class_means(windows, centered)])  # (2, n, C)
+    all_windows = _scores(at_once[:, None], y[None], metric)  # (2, 1)
+    return AdaptationScores(
+        scores.in_order | dict(zip(methods, in_orders[:, None], strict=True)),
+        scores.all_windows | dict(zip(methods, all_windows, strict=True)),
+    )
 
 
 def _scores(log_p: NDArray[np.floating], y: NDArray[np.int64], metric: Metric) -> Floats:
@@ -106,41 +111,21 @@ def _scores(log_p: NDArray[np.floating], y: NDArray[np.int64], metric: Metric) -
     )
 
 
-def select_without_each(scores: AdaptationScores, select: Callable[[AdaptationScores], str]) -> list[str]:
-    """Return the method that is selected for each subject from the scores of the other subjects."""
-    return [select(scores.without(subject)) for subject in range(scores.n_subjects)]
+def select_without_each(gains: Gains, select: Callable[[Gains], str]) -> list[str]:
+    """Return the method that is selected for each subject from the gains of the other subjects."""
+    n_subjects = len(next(iter(gains.values())))
+    return [select({method: np.delete(g, s) for method, g in gains.items()}) for s in range(n_subjects)]
 
 
-def best_method(scores: AdaptationScores, methods: Sequence[str] | None = None) -> str:
-    """Return the method whose mean gain has the largest lower bound in its worst order of windows.
-
-    methods: default: the rules of the online ensemble, or class means if there is no online ensemble
-    """
-    if methods is None:
-        methods = list(RULES) if scores.all_windows else [CLASS_MEANS]
-    return _largest({method: scores.gains(method) for method in methods})
-
-
-def delivered_method(scores: AdaptationScores, methods: Sequence[str] | None = None) -> str:
-    """Return the method for a new subject; "none" unless the methods selected without each subject are helpful."""
-    selected = select_without_each(scores, lambda others: best_method(others, methods))
-    gains = [scores.gains(method)[subject].mean() for subject, method in enumerate(selected)]
-    return best_method(scores, methods) if is_helpful(np.array(gains)) else NO_ADAPTATION
-
-
-def best_rule(scores: AdaptationScores) -> str:
-    """Return the best rule of the online ensemble for windows in order (see `best_method`)."""
-    return best_method(scores, list(RULES))
-
-
-def best_transductive_rule(scores: AdaptationScores) -> str:
-    """Return the rule of the online ensemble whose mean score for all windows at once has the largest lower bound."""
-    zero_shot = scores.by_method[NO_ADAPTATION][:, 0]
-    return _largest({rule: (scores.all_windows[rule] - zero_shot)[:, None] for rule in RULES})
-
-
-def _largest(gains: Mapping[str, Floats]) -> str:
-    """Return the method with the largest lower bound of its gains (S, orders), or the first if there is no bound."""
+def best_method(gains: Gains) -> str:
+    """Return the method with the largest lower bound of its mean gain, or the first if there is no bound."""
     if len(next(iter(gains.values()))) < MIN_SUBJECTS:
         return next(iter(gains))
-    return max(gains, key=lambda method: float(lower_bound(gains[method]).min()))
+    return max(gains, key=lambda method: float(lower_bound(gains[method])))
+
+
+def delivered_method(gains: Gains) -> str:
+    """Return the method for a new subject; "none" unless the methods selected without each subject are helpful."""
+    selected = select_without_each(gains, best_method)
+    nested = np.array([gains[method][subject] for subject, method in enumerate(selected)])
+    return best_method(gains) if is_helpful(nested) else NO_ADAPTATION

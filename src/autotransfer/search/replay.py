@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..models.adaptation import CLASS_MEANS, NO_ADAPTATION, Adaptation
+from ..models.adaptation import NO_ADAPTATION, Adaptation
 from ..models.building import CandidateCache, CandidateFits, add_online_ensemble, build_model
 from ..models.calibration import LABELS
 from ..models.ensemble import Ensemble
@@ -26,7 +26,6 @@ from ..runs.run import Run
 from ..settings import Setting
 from ..tasks import Metric
 from ..tasks.classification import BALANCED_ACCURACY, METRICS
-from ..training.centering import CenteringRule
 from ..training.intervals import is_helpful
 from .evaluation import Predictions
 from .labels import (
@@ -43,14 +42,11 @@ from .labels import (
 )
 from .models import states_and_folds
 from .online_adaptation import (
-    RULES,
     AdaptationScores,
-    add_unused_rules,
-    best_rule,
-    best_transductive_rule,
+    best_method,
     delivered_method,
-    score_methods,
-    score_rules,
+    score_centering,
+    score_class_means,
     select_without_each,
 )
 from .selection import OnlineWeights
@@ -89,8 +85,6 @@ def replay_subjects(
             trust.setdefault(labels, {})[name] = trust_score
     if not adaptation:
         return None
-    if any(subject_scores.all_windows for subject_scores in adaptation.values()):
-        adaptation = {name: s if s.all_windows else add_unused_rules(s) for name, s in adaptation.items()}
     for labels, by_subject in trust.items():
         for name, trust_score in by_subject.items():  # trust in labels is selected on the other subjects
             share, _ = best_trust([other for subject, other in by_subject.items() if subject != name])
@@ -128,38 +122,27 @@ def adaptation_results(
     chance on the subjects without this one, or on all subjects (None); then no adaptation is enabled.
     """
     stacked = AdaptationScores.stack(list(subjects.values()))
+    selected = select_without_each(stacked.session_gains, delivered_method)
+    methods = [NO_ADAPTATION if is_guessing(name) else m for name, m in zip(subjects, selected, strict=True)]
 
     def by_order(methods: Sequence[str]) -> dict[str, Scores]:
         """Return scores by order of windows. methods: method of each subject."""
-        scores = {name: subjects[name].by_method[method][0] for name, method in zip(subjects, methods, strict=True)}
-        return {
-            order: average_units({name: float(s[k]) for name, s in scores.items()}) for k, order in enumerate(ORDERS)
-        }
+        scores = np.stack([stacked.in_order[method][k] for k, method in enumerate(methods)])  # (S, orders)
+        tables = (dict(zip(subjects, column, strict=True)) for column in scores.T.tolist())
+        return {order: average_units(table) for order, table in zip(ORDERS, tables, strict=True)}
 
-    selected = select_without_each(stacked, delivered_method)
-    methods = [NO_ADAPTATION if is_guessing(name) else m for name, m in zip(subjects, selected, strict=True)]
-    method, latent_method = NO_ADAPTATION, NO_ADAPTATION
-    if not is_guessing(None):
-        # Models without the online ensemble need a method that is not one of its rules.
-        method, latent_method = delivered_method(stacked), delivered_method(stacked, [CLASS_MEANS])
     results: dict[str, Any] = {
         "zero_shot": by_order([NO_ADAPTATION] * len(subjects)),
         "adapted": by_order(methods),
-        "methods": {CLASS_MEANS: by_order([CLASS_MEANS] * len(subjects))},
-        "adaptation_method": latent_method,
+        "session_method": NO_ADAPTATION if is_guessing(None) else delivered_method(stacked.session_gains),
     }
     if not stacked.all_windows:
         return results
-    rules = select_without_each(stacked, best_transductive_rule)
-    pairs = enumerate(zip(subjects, rules, strict=True))
-    at_once = {name: float(stacked.all_windows[rule][k]) for k, (name, rule) in pairs}
-    gains = [at_once[name] - stacked.by_method[NO_ADAPTATION][k, 0] for k, name in enumerate(subjects)]
-    is_used = is_helpful(np.array(gains)) and not is_guessing(None)
+    gains = stacked.transductive_gains
+    pairs = enumerate(zip(subjects, select_without_each(gains, best_method), strict=True))
     return results | {
-        "online": by_order(select_without_each(stacked, best_rule)),
-        "all_windows": average_units(at_once),
-        "session_rule": RULES.get(method),
-        "transductive_rule": RULES[best_transductive_rule(stacked)] if is_used else None,
+        "all_windows": average_units({name: float(stacked.all_windows[method][k]) for k, (name, method) in pairs}),
+        "transductive_method": NO_ADAPTATION if is_guessing(None) else delivered_method(gains),
     }
 
 
@@ -182,9 +165,8 @@ def held_out_model(
     if not any(candidate.setting.adaptation == "online" for candidate in added):
         return model
     return add_online_ensemble(
-        run.recordings, model, [online.get(setting, 0.0) for setting in shared], added, session_rule=CenteringRule(),
-        transductive_rule=CenteringRule(), encoders=run.encoders, cache=cache,
-    )  # fmt: skip
+        run.recordings, model, [online.get(setting, 0.0) for setting in shared], added, run.encoders, cache
+    )
 
 
 def _tested_fits(run: Run, weights: Mapping[Setting, float], subject: int) -> list[CandidateFits]:
@@ -231,10 +213,10 @@ def replay_subject(
     else:  # an online model decodes a window by the windows before it
         decoded = [recorded, *(decode(order) for name, order in orders.items() if name != "recorded")]
     log_probs, truth = torch.stack([d.log_p for d in decoded]), torch.from_numpy(y[np.stack(list(orders.values()))])
-    adaptation = score_methods(ensemble, [d.latents for d in decoded], log_probs, truth, metric)
+    adaptation = score_class_means(ensemble, [d.latents for d in decoded], log_probs, truth, metric)
     if model.card.online is not None and model.adaptation == "none":
         windows = (recordings.X[rows], recorded.log_p, y)
-        adaptation = score_rules(adaptation, model, *windows, list(orders.values()), metric)
+        adaptation = score_centering(adaptation, model, *windows, list(orders.values()), metric)
     return scores, trust, adaptation
 
 

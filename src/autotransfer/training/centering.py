@@ -4,9 +4,7 @@ A linear model whose training subjects were centered (`center="online"`) is line
 subject subtracts an offset δ from its logits. δ is 0 before the first window. Let u be the logits of a window minus the
 logits at the center of the training subjects, and s the sum of u over n windows:
 
-    plain      δ = s / (m + n)
-    balanced   δ = (s − (1 − r) Σ_c n_c μ_c) / (m + n)
-    cautious   δ = r (s − (1 − r) Σ_c n_c μ_c) / (m + r n)
+    δ = r (s − (1 − r) Σ_c n_c μ_c) / (m + r n)
 
 m is the weight of the prior in windows. n_c windows are predicted as class c, in which u has the mean μ_c over training
 subjects, so Σ_c n_c μ_c is the sum expected without an offset. With this term, windows of a single class are compared
@@ -14,57 +12,24 @@ with the mean of that class, not with the mean of all classes. The term is not n
 wrong if a large offset makes predictions wrong. Therefore r measures how many classes occur, by the variance of u: r is
 0 for the variance within one class and 1 for the variance within training subjects. An offset does not change r.
 
-Forgetting multiplies all sums by 1 − forgetting at every window. Windows much further from the center than every
-training window are predicted but do not change δ.
+Windows much further from the center than every training window are predicted but do not change δ.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import UserError, check_choice, check_types
-
-RULES = ("plain", "balanced", "cautious")
-MAX_PRIOR = 1e6
+PRIOR_WINDOWS = 8.0  # m
 MAX_DISTANCE = 2.0  # windows beyond this multiple of the largest distance in training do not change δ
 TINY = 1e-12
 
 Floats = NDArray[np.float64]
 CenteringState = dict[str, Floats]  # sums over the windows of one subject, or of several subjects on leading axes
-
-
-@dataclass(frozen=True)
-class CenteringRule:
-    """Rule by which windows update the offset, selected on held-out subjects (search/online_adaptation.py)."""
-
-    kind: str = "balanced"  # one of RULES
-    prior_windows: float = 8.0  # m
-    forgetting: float = 0.0  # share by which sums decrease at every window
-    class_means: bool = False  # whether class means are re-estimated as well (models/adaptation.py)
-
-    def __post_init__(self) -> None:
-        check_types(self)
-        check_choice("kind", self.kind, RULES)
-        if not 0 < self.prior_windows <= MAX_PRIOR:
-            raise UserError(f"prior_windows is {self.prior_windows}; it must be above 0 and at most {MAX_PRIOR:g}")
-        if not 0 <= self.forgetting < 1:
-            raise UserError(f"forgetting is {self.forgetting}; it must be at least 0 and below 1")
-
-    @property
-    def name(self) -> str:
-        """Return the rule's name in reports."""
-        forgetting = f", forgetting {self.forgetting:g}" if self.forgetting else ""
-        class_means = ", class means" if self.class_means else ""
-        return f"online {self.kind}, prior {self.prior_windows:g}{forgetting}{class_means}"
-
-
-CENTERING_RULES = tuple(map(CenteringRule, RULES))  # compared on held-out subjects, also with class means
 
 
 class Centering(NamedTuple):
@@ -108,27 +73,13 @@ def stack_centering(members: list[Centering]) -> Centering:
 
 
 class OnlineCentering:
-    """Estimator of the offset of a subject in the logits of P members. Callers store the state of each subject.
+    """Estimator of the offset of a subject in the logits of P members. Callers store the state of each subject."""
 
-    rule: one rule, or a tuple of L rules, whose states have a leading axis of length L
-    """
-
-    def __init__(self, centering: Centering, rule: CenteringRule | tuple[CenteringRule, ...]) -> None:
+    def __init__(self, centering: Centering) -> None:
         self.reference, self.classes, self.within, self.between, farthest = (
             np.asarray(tensor.numpy(), dtype=np.float64) for tensor in centering
         )
         self.limit = MAX_DISTANCE * farthest
-        rules = rule if isinstance(rule, tuple) else (rule,)
-        leading = (-1,) if isinstance(rule, tuple) else ()
-
-        def per_rule(values: list[float]) -> Any:
-            """Return one value per rule as an array () or (L,)."""
-            return np.array(values).reshape(leading)
-
-        self.prior = per_rule([rule.prior_windows for rule in rules])
-        self.retention = per_rule([1 - rule.forgetting for rule in rules])
-        self.is_balanced = per_rule([float(rule.kind != "plain") for rule in rules])
-        self.is_cautious = per_rule([float(rule.kind == "cautious") for rule in rules])
 
     def initial_state(self, *leading: int) -> CenteringState:
         """Return the state of a new subject, or of several new subjects on leading axes."""
@@ -150,38 +101,26 @@ class OnlineCentering:
         count = np.maximum(n, TINY)
         variance = state["squares"] / count - np.square(total / count[..., None]).sum(-1)  # (..., P)
         r = np.clip((variance - self.within) / np.maximum(self.between, TINY), 0.0, 1.0)
-        rule = (self.prior, self.is_balanced, self.is_cautious)
-        prior, is_balanced, is_cautious = (_append_axes(values, r.ndim) for values in rule)
         expected = np.einsum("...c,pcd->...pd", counts, self.classes)
-        deviation = total - (is_balanced * (1 - r))[..., None] * expected
-        share = 1 - is_cautious * (1 - r)
-        return np.asarray((share / (prior + share * n))[..., None] * deviation)
+        deviation = total - (1 - r)[..., None] * expected
+        return np.asarray((r / (PRIOR_WINDOWS + r * n))[..., None] * deviation)
 
     def update(self, state: CenteringState, u: Floats, p: Floats) -> CenteringState:
         """Return the state after one more window with u (..., P, C) and class probabilities p (..., C)."""
         square, weight = self._squares(u)
-        retention = 1 - weight * (1 - _append_axes(self.retention, p.ndim - 1))
         return {
-            "total": retention[..., None, None] * state["total"] + weight[..., None, None] * u,
-            "squares": retention[..., None] * state["squares"] + weight[..., None] * square,
-            "counts": retention[..., None] * state["counts"] + weight[..., None] * p,
+            "total": state["total"] + weight[..., None, None] * u,
+            "squares": state["squares"] + weight[..., None] * square,
+            "counts": state["counts"] + weight[..., None] * p,
         }
 
     def transductive_offset(self, u: Floats, p: Floats) -> Floats:
-        """Return δ (P, C), or (L, P, C) for L rules, from u (n, P, C) and p (n, C) of all windows of a subject."""
+        """Return δ (P, C) from u (n, P, C) and p (n, C) of all windows of a subject."""
         square, weight = self._squares(u)
         windows = {"total": u, "squares": square, "counts": p}
-        state = {name: np.tensordot(weight, values, 1) for name, values in windows.items()}
-        if self.prior.ndim:  # several rules
-            state = {name: total[None] for name, total in state.items()}
-        return self.offset(state)
+        return self.offset({name: np.tensordot(weight, values, 1) for name, values in windows.items()})
 
     def _squares(self, u: Floats) -> tuple[Floats, Floats]:
         """Return |u|² (..., P) and weights (...): 0 if the window is too far from the center in most members."""
         square = np.square(u).sum(-1)
         return square, (2 * (square > self.limit**2).sum(-1) <= len(self.limit)).astype(np.float64)
-
-
-def _append_axes(values: Any, ndim: int) -> Any:
-    """Return values () or (L,) with trailing axes appended up to `ndim` axes."""
-    return values.reshape(values.shape + (1,) * (ndim - values.ndim))
