@@ -261,7 +261,7 @@ def test_a_stage_cut_by_time_is_completed_by_resume(tmp_path: Path, whole: Path)
     again.database.close()
 
 
-@pytest.mark.parametrize("limit", [80, 110])
+@pytest.mark.parametrize("limit", [65, 80])
 @pytest.mark.parametrize("slow_from", ["first result", "last result"])
 def test_the_limit_is_kept_if_everything_takes_half_as_long_again_as_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, slow_from: str

@@ -14,7 +14,7 @@ from ..errors import UserError
 from ..folds import Fold
 from ..jobs import Job
 from ..models.adaptation import UNTRIED
-from ..models.building import CandidateFits, add_online_ensemble, build_model
+from ..models.building import CandidateCache, CandidateFits, add_online_ensemble, build_model
 from ..models.overlap import training_digests
 from ..runs.choice import Choice
 from ..runs.database import Entry
@@ -27,8 +27,14 @@ MAX_NETWORKS = 24  # fits of networks in an ensemble; on 13 data sets, 14 fits s
 State = dict[str, Tensor]
 
 
-def save_delivered_model(run: Run, choice: Choice, online: Mapping[Setting, float] | None = None) -> None:
-    """Build the delivered model and save it in RUN/model. online: weights of the online ensemble."""
+def save_delivered_model(
+    run: Run, choice: Choice, cache: CandidateCache, online: Mapping[Setting, float] | None = None
+) -> None:
+    """Build the delivered model and save it in RUN/model.
+
+    cache: linear models and trees of earlier interim results, which need not be fitted again; new ones are added.
+    online: weights of the online ensemble.
+    """
     rec, replay, weights, max_fits = run.recordings, choice.replay, choice.delivered, None
     if choice.task.is_numeric and choice.ensemble is not None:
         fits = [(choice.settings[c.name], c.strength or 1.0, c.weight) for c in choice.ensemble.candidates]
@@ -36,8 +42,16 @@ def save_delivered_model(run: Run, choice: Choice, online: Mapping[Setting, floa
     else:
         n_networks = sum(not setting.network.is_closed_form for setting in weights)
         max_fits = None if choice.ensemble is None else fits_per_network(n_networks)
-        candidates = [CandidateFits(s, *_find_fits(run, s, max_fits), weight) for s, weight in weights.items()]
-    model = build_model(rec, candidates, scores=card_scores(choice), encoders=run.encoders, target=choice.target)
+        candidates = [
+            CandidateFits(s, *(([], []) if s in cache else _find_fits(run, s, max_fits)), weight)
+            for s, weight in weights.items()
+        ]
+    built = dict(cache)
+    model = build_model(
+        rec, candidates, scores=card_scores(choice), encoders=run.encoders, target=choice.target, cache=built
+    )
+    if not choice.task.is_numeric:  # a ridge regression changes with its strength, and networks with more seeds
+        cache |= {setting: candidate for setting, candidate in built.items() if setting.network.is_closed_form}
     model.card = replace(
         model.card, seen=training_digests(rec), made_with=run.database.fit_versions(),
         thresholds=None if choice.prediction_sets is None else choice.prediction_sets.thresholds,

@@ -19,6 +19,7 @@ from scipy.special import stdtrit
 from ..csv_tables import csv_text
 from ..files import write_atomically
 from ..machine import count_cores, limit_threads
+from ..models.building import CandidateCache
 from ..runs.choice import Choice, EnsembleWeights, NamedSetting, Scores, Selection, StageScore, write_choice
 from ..runs.database import FINISHED, Entry
 from ..runs.executor import LocalExecutor, TimeLimitReached
@@ -106,6 +107,7 @@ class PlanRunner:
         self.result_seconds = load_fact("result_seconds", float) or 0.0  # estimate for the last result
         self.last_to_interim = 1.0  # ratio of the estimate to the seconds of an interim result
         self.rehearsal_seconds = 0.0
+        self.linear_candidates: CandidateCache = {}  # of delivered models
         self.selected: tuple[Choice, Predictions] | None = None  # result of `_select` after the last completed stage
         run.database.store_facts(plan=plan)
 
@@ -208,7 +210,7 @@ class PlanRunner:
         with limit_threads(1):  # matrices are small, and threads would wait for each other and for other programs
             choice, online = self._make_choice(is_last=is_last)
         with show_work("building models", progress=self.progress):
-            save_delivered_model(self.run, choice, None if online is None else online.weights)
+            save_delivered_model(self.run, choice, self.linear_candidates, None if online is None else online.weights)
         if self.run.options.has_stages and not is_last:  # predict can use the model from now on
             self.stage_scores[-1] = replace(self.stage_scores[-1], seconds=self.seconds_spent)
             choice = replace(choice, stages=self.stage_scores)
