@@ -118,7 +118,7 @@ class PlanRunner:
     def seconds_left(self, number: int) -> float:
         """Return the seconds until the last result must be computed, if the result contains this stage."""
         n_before, n_after = (len(self._candidates(n)) for n in (self.n_delivered, number + 1))
-        growth = (1 + n_after / max(n_before, 1)) / 2  # half of the time does not depend on the number of candidates
+        growth = math.sqrt(n_after / max(n_before, 1))  # part of the time does not depend on the number of candidates
         reserved = MARGIN * growth * self.result_seconds
         if not all(setting.network.is_closed_form for setting in self._candidates(number + 1)):
             reserved += PROBE_SECONDS  # the last report measures the leakage of networks
@@ -223,20 +223,23 @@ class PlanRunner:
     def _estimate_last_result(self) -> None:
         """Estimate the seconds of the last result from the seconds of an interim result, which has fewer steps.
 
-        The additional steps are timed on one subject, unless such rehearsals have already taken too much time.
+        The additional steps are timed on the subjects of one group, which are held out together, unless such rehearsals
+        have already taken too much time.
         """
         if self.rehearsal_seconds <= REHEARSALS * self.seconds_spent and self.selected is not None:
             start = time.monotonic()
             choice, predictions = self.selected
-            n_subjects, n_windows = len(predictions), {subject: len(p) for subject, p in predictions.items()}
-            subject = min(n_windows, key=lambda s: abs(n_windows[s] - fmean(n_windows.values())))
+            groups = [held_out for group in self.run.groups if (held_out := [s for s in group if s in predictions])]
+            n_windows = [sum(len(predictions[subject]) for subject in group) for group in groups]
+            group = groups[min(range(len(groups)), key=lambda k: abs(n_windows[k] - fmean(n_windows)))]
             with limit_threads(1), show_work("timing the last result", progress=self.progress):
-                online = self._find_online_weights([subject])
+                online = self._find_online_weights(group)
                 fit_end = time.monotonic()
-                replay_subjects(self.run, choice, {subject: predictions[subject]}, online)
+                replay_subjects(self.run, choice, {subject: predictions[subject] for subject in group}, online)
             end = time.monotonic()
-            # The last result fits weights on all subjects and without each subject; the rehearsal fits weights twice.
-            other_seconds = (fit_end - start) * (n_subjects + 1) / 2 + (end - fit_end) * n_subjects
+            # Weights are fitted on all subjects and without each subject.
+            n_fits, n_timed_fits = len(predictions) + 1, len(group) + 1
+            other_seconds = (fit_end - start) * n_fits / n_timed_fits + (end - fit_end) * len(groups)
             self.last_to_interim = 1 + other_seconds / self.interim_seconds
             self.rehearsal_seconds += end - start
         self.result_seconds = self.interim_seconds * self.last_to_interim
