@@ -11,9 +11,7 @@ from ..errors import UserError, shown
 from ..models.model import Model
 from ..recordings import Recordings
 from ..runs.options import CUTTING, RunOptions, build_options
-from ..runs.preparation import check_packages
 from ..settings import Setting
-from ..training.packing import resolve_device
 from .inputs import resolve_encoder, resolve_seed
 from .run_estimator import DATA_FILE, RunEstimator
 from .window_classifier import WindowClassifier
@@ -103,14 +101,11 @@ class AutoTransferClassifier(RunEstimator, WindowClassifier):
     def scoring(self) -> str | None:  # type: ignore[override]  # a parameter of CensoredClassifier
         return self.metric
 
-    def _check_options(self) -> None:
-        options = self._resolve_options()
+    def _train(self, recordings: Recordings) -> Model:
+        options, encoders = self._resolve_options(), resolve_encoder(self.encoder)[1]
         if options.task.is_numeric:
             raise UserError(f"target is {options.target!r}, which is regression; use AutoTransferRegressor")
-
-    def _train(self, recordings: Recordings) -> Model:
-        verbose = bool(self._other_options().get("verbose"))
-        return self._perform_run(recordings, self._resolve_options(), resolve_encoder(self.encoder)[1], verbose=verbose)
+        return self._perform_run(recordings, options, encoders, verbose=bool(self._other_options().get("verbose")))
 
     def _other_options(self) -> Mapping[str, Any]:
         if not isinstance(self.options, Mapping | None):
@@ -133,7 +128,4 @@ class AutoTransferClassifier(RunEstimator, WindowClassifier):
                 raise UserError(f"options has {name!r}, which applies to files only; give it to at.load")
             if name != "verbose":
                 values[name] = value
-        options = build_options(values)
-        resolve_device(options.device)
-        check_packages(options)
-        return options
+        return build_options(values)

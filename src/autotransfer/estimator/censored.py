@@ -25,7 +25,6 @@ from ..search.candidates import AVERAGED_CHECKPOINT, PENALIZED_NETWORKS
 from ..settings import Setting
 from ..training.batches import epochs_for
 from ..training.conformal import MIN_SUBJECTS, Thresholds
-from ..training.packing import resolve_device
 from .inputs import resolve_encoder, resolve_seed
 from .window_classifier import WindowClassifier
 
@@ -132,12 +131,8 @@ class CensoredClassifier(WindowClassifier):
     scoring: str | None = None
     verbose: bool = False
 
-    def _check_options(self) -> None:
-        self._make_setting(resolve_encoder(self.encoder)[0])
-        resolve_seed(self.random_state)
-        resolve_device(self.device or "auto")
-
     def _train(self, recordings: Recordings) -> Model:
+        self._metric()  # raises before training if the parameter `scoring` is invalid
         seed, encoders = resolve_seed(self.random_state), resolve_encoder(self.encoder)[1]
         fold = validation_fold(recordings, self.validation_subjects, seed)
         setting = self.setting_for(len(fold.train), recordings.n_channels)
@@ -157,8 +152,9 @@ class CensoredClassifier(WindowClassifier):
         self.validation_score_ = outcome.validation_score
         return model
 
-    def _make_setting(self, encoder: str) -> Setting:
-        """Return the setting without values that depend on the data."""
+    def setting_for(self, n_windows: int, n_channels: int) -> Setting:
+        """Return the setting for a number of training windows, which determines epochs, and a number of channels."""
+        encoder = resolve_encoder(self.encoder)[0]
         names = [field.name for field in fields(self) if field.name not in NOT_IN_SETTING]
         parameters = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if self.setting is not None:
@@ -180,7 +176,14 @@ class CensoredClassifier(WindowClassifier):
         if "strength" not in values and method != "none":
             check_choice("method", method, CENSORS)
             values["strength"] = CENSORS[method].useful_strengths[-1]
-        return Setting(**values | {"encoder": encoder, "channel_mask": self.channel_mask or None})
+        setting = Setting(**values | {"encoder": encoder, "channel_mask": self.channel_mask or None})
+        if preset == "paper":
+            return setting
+        if self.channel_mask is None and n_channels >= MIN_MASKED_CHANNELS:
+            setting = setting.replace(channel_mask=CHANNEL_MASK)
+        if self.max_epochs is None:
+            setting = setting.replace(max_epochs=epochs_for(n_windows, setting.training.batch_size))
+        return setting
 
     def _check_user_setting(self, encoder: str, parameters: dict[str, Any]) -> Setting:
         """Return the parameter `setting`; raise if other training parameters are given, which have no effect."""
@@ -194,17 +197,6 @@ class CensoredClassifier(WindowClassifier):
         if encoder == DEFAULT_ENCODER:
             return self.setting
         return self.setting.replace(encoder=encoder, network=None)
-
-    def setting_for(self, n_windows: int, n_channels: int) -> Setting:
-        """Return the setting for a number of training windows, which determines epochs, and a number of channels."""
-        setting = self._make_setting(resolve_encoder(self.encoder)[0])
-        if self.preset == "paper" or self.setting is not None:
-            return setting
-        if self.channel_mask is None and n_channels >= MIN_MASKED_CHANNELS:
-            setting = setting.replace(channel_mask=CHANNEL_MASK)
-        if self.max_epochs is not None:
-            return setting
-        return setting.replace(max_epochs=epochs_for(n_windows, setting.training.batch_size))
 
 
 def _recommended_values(encoder: str) -> dict[str, Any]:

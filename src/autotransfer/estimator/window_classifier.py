@@ -117,8 +117,6 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         estimator
             The fitted classifier.
         """
-        self._check_options()
-        self._metric()
         recordings, classes, has_names = training_recordings(
             X, y, subjects=subjects, groups=groups, sfreq=self.sfreq, columns=columns
         )
@@ -131,10 +129,6 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         if X_target_unlabeled is not None:
             self.model_ = self.adapt(X_target_unlabeled).model_
         return self
-
-    @abstractmethod
-    def _check_options(self) -> None:
-        """Raise if parameters are invalid, before any work."""
 
     @abstractmethod
     def _train(self, recordings: Recordings) -> Model:
