@@ -41,52 +41,37 @@ def training_recordings(
     if y is None:
         raise UserError("fit requires y to be passed, but the target y is None; give one class per window")
     labels = label_column(y)
-    check_length(len(labels), n_windows, "y")
-    session, other_columns = _merge_columns(columns, raw, n_windows)
-    if any(label is None for label in labels):  # scikit-learn's check fails on None
-        raise UserError("y has no label for some windows (None, or masked); drop these windows or label them")
-    _check_type(labels)
-    check_classification_targets(labels)
+    all_columns = _merge_columns(columns, raw)
+    session = all_columns.pop("session", None)
     rate = agree_on_rate(raw.sfreq, sfreq, "X")
     recordings = Recordings.from_raw(
-        replace(raw, y=labels, subject=ids, session=session, columns=other_columns, sfreq=rate, name="recordings")
+        replace(raw, y=labels, subject=ids, session=session, columns=all_columns, sfreq=rate, name="recordings")
     )
+    if len({isinstance(label, str) for label in recordings.classes}) > 1:
+        raise UserError(f"y holds {shown(list(recordings.classes))}; give numbers or text, not both")
+    check_classification_targets(labels)
     check_subjects(recordings)
     return recordings, np.array(recordings.classes, dtype=labels.dtype), raw.channels is not None
 
 
 def label_column(y: object) -> NDArray[Any]:
     """Return y as an array (N,), with None for masked values."""
-    if isinstance(y, np.ma.MaskedArray) and y.dtype.kind not in "mM":  # times would become integers
-        y = np.where(y.mask, np.array(None), y.data) if np.ma.is_masked(y) else y.data
+    if isinstance(y, np.ma.MaskedArray) and np.ma.is_masked(y):
+        y = np.where(y.mask, np.array(None), y.data)
     column: NDArray[Any] = column_or_1d(y, warn=True)
     return column
 
 
-def _check_type(labels: NDArray[Any]) -> None:
-    """Raise if labels (N,) are times, which have no value for abstention, or cannot be sorted."""
-    if labels.dtype.kind in "mM":
-        raise UserError(f"y holds times ({labels.dtype}); give numbers or text, such as y.astype(str)")
-    if labels.dtype == object:
-        try:
-            sorted(set(labels))
-        except TypeError:
-            raise UserError(f"y holds {shown(labels.tolist())}; give numbers or text, not both") from None
-
-
-def _merge_columns(user_columns: object, raw: Raw, n_windows: int) -> tuple[list[Any] | None, dict[str, list[Any]]]:
-    """Return the session of each window, if known, and other columns; columns of the user replace epochs' metadata."""
-    columns: dict[Any, object] = dict(raw.columns) if isinstance(raw.columns, dict) else {}
+def _merge_columns(user_columns: object, raw: Raw) -> dict[Any, Any]:
+    """Return all columns, of which one is the session; columns of the user replace the metadata of epochs."""
+    columns: dict[Any, Any] = dict(raw.columns or {})
     columns |= {} if raw.session is None else {"session": raw.session}
     if user_columns is not None:
         items = getattr(user_columns, "items", None)
         if not callable(items):
             raise UserError(f"columns are {shown(user_columns)}; give a dict or a DataFrame with one value per window")
         columns |= dict(items())
-    lists = {name: as_list(values, f"the column {shown(name)}") for name, values in columns.items()}
-    for name, values in lists.items():
-        check_length(len(values), n_windows, f"the column {shown(name)}")
-    return lists.pop("session", None), lists
+    return columns
 
 
 def resolve_subjects(subjects: object, groups: object, epoch_subjects: object, n_windows: int) -> list[Any]:
