@@ -24,7 +24,7 @@ from ..runs.options import DEFAULT_ENCODER
 from ..search.candidates import AVERAGED_CHECKPOINT, PENALIZED_NETWORKS
 from ..settings import Setting
 from ..training.batches import epochs_for
-from ..training.conformal import MIN_SUBJECTS, Thresholds
+from ..training.conformal import Thresholds
 from .inputs import resolve_encoder, resolve_seed
 from .window_classifier import WindowClassifier
 
@@ -210,8 +210,6 @@ def _fit_thresholds(model: Model, recordings: Recordings, fold: Fold) -> Thresho
     rows = fold.validation
     subject, y = recordings.subject[rows], recordings.y.numpy()[rows]
     subjects = subject.unique()  # type: ignore[no-untyped-call]  # torch's
-    if len(subjects) < MIN_SUBJECTS:
-        return None
     probability = model.predict_checked(recordings.X[rows], subject)
     masks = [(subject == label).numpy() for label in subjects]
     return Thresholds.fit([y[mask] for mask in masks], [probability[mask] for mask in masks])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +20,7 @@ from ..models.model import Model
 from ..recordings import Recordings, save_npz
 from ..report.collect import collect
 from ..report.comparison import score_table, write_scores
-from ..report.page import import_plotly, write
+from ..report.page import write
 from ..runs.choice import Choice, read_choice
 from ..runs.lock import Lock
 from ..runs.options import RunOptions
@@ -50,10 +49,8 @@ class RunEstimator(WindowEstimator):
                 stacklevel=user_stacklevel(),
             )
         is_kept = self.run_folder is not None
-        if is_kept:
-            import_plotly()  # raises before training if the report cannot be drawn
         tell: Tell = print if verbose else lambda _: None
-        with _open_folder(self.run_folder) as folder, Lock(folder):
+        with _create_folder(self.run_folder) as path, Lock(folder := Path(path)):
             run = _open_run(folder, recordings, options, encoders, tell, is_kept=is_kept)
             with closing(run.database):
                 _check_same_options(run, options)
@@ -88,21 +85,14 @@ class RunEstimator(WindowEstimator):
         return write(self.summary_, path)
 
 
-@contextmanager
-def _open_folder(run_folder: str | os.PathLike[str] | None) -> Iterator[Path]:
-    """Create and yield the run folder, or a temporary folder if `run_folder` is None."""
+def _create_folder(run_folder: str | os.PathLike[str] | None) -> AbstractContextManager[str | os.PathLike[str]]:
+    """Create the run folder, or a temporary folder if `run_folder` is None."""
     if run_folder is None:
-        with TemporaryDirectory(prefix="autotransfer-") as name:
-            yield Path(name)
-        return
+        return TemporaryDirectory(prefix="autotransfer-")
     if not isinstance(run_folder, str | os.PathLike) or not os.fspath(run_folder):
         raise UserError(f"run_folder is {shown(run_folder)}; give the path of a folder, or None")
-    folder = Path(run_folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot write to {folder} ({error.strerror}); choose another run_folder") from None
-    yield folder
+    Path(run_folder).mkdir(parents=True, exist_ok=True)
+    return nullcontext(run_folder)
 
 
 def _open_run(
