@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,16 +21,13 @@ if TYPE_CHECKING:
     from ..runs.run import Run
 
 
-@contextmanager
-def write_events(folder: Path, tensorboard: Path | None) -> Iterator[None]:
-    """Write TensorBoard event files during a run if a folder is given."""
+def event_files(folder: Path, tensorboard: Path | None) -> AbstractContextManager[object]:
+    """Return a context in which TensorBoard event files of a run are written if their folder is given."""
     if tensorboard is None:
-        yield
-        return
+        return nullcontext()
     from ..report.tensorboard import EventFiles
 
-    with EventFiles(folder, tensorboard):
-        yield
+    return EventFiles(folder, tensorboard)
 
 
 @contextmanager
@@ -44,18 +41,6 @@ def open_workers(address: str | None) -> Iterator[Executor | None]:
     with Cluster(address) as executor:
         print_progress(f"{executor.workers} worker{'s' * (executor.workers != 1)} on {address}")
         yield executor
-
-
-def check_packages(tensorboard: Path | None = None) -> None:
-    """Raise if a package for the report or for TensorBoard is missing."""
-    from ..report import collect  # noqa: F401
-    from ..report.page import import_plotly
-
-    import_plotly()
-    if tensorboard is not None:
-        from ..report.tensorboard import import_summary_writer
-
-        import_summary_writer()
 
 
 def execute_run(run: Run, executor: Executor | None) -> None:
