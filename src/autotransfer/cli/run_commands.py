@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from ..errors import UserError
 from .console import Quiet, Verbose, print_lines, print_progress
-from .execution import event_files, execute_run, handle_interrupts, open_workers, print_finished
+from .execution import event_files, execute_run, handle_interrupts, open_workers, print_result
 from .options import (
     AtLeast,
     EncoderFactory,
@@ -229,7 +229,8 @@ def resume(
             with closing(saved_run.database):
                 if not (folder / "report.html").exists():  # interrupted after the last fit
                     write_report(saved_run)
-            print_finished(choice, folder)
+            print_lines(f"{folder} is finished")
+            print_result(choice, folder)
             return
         with events:
             execute_run(saved_run, executor)
