@@ -26,7 +26,7 @@ FLOOR = 1e-3  # added to the power of a normalized signal, so that the logarithm
 def square_pool(v: Tensor, pool: int) -> Tensor:
     """Average the squares of `pool` neighboring samples: (..., times) -> (..., times // pool)."""
     steps = v.shape[-1] // pool
-    first, *others = v[..., : steps * pool].unflatten(-1, (steps, pool)).unbind(-1)
+    first, *others = v[..., : steps * pool].reshape(*v.shape[:-1], steps, pool).unbind(-1)
     total = first.square()
     for samples in others:  # adding slices is faster than summing over a short axis
         total = torch.addcmul(total, samples, samples)
@@ -36,7 +36,7 @@ def square_pool(v: Tensor, pool: int) -> Tensor:
 def pool_squares(squares: Tensor, pool: int) -> Tensor:
     """Average `pool` neighboring mean squares: (..., times) -> (..., times // pool)."""
     steps = squares.shape[-1] // pool
-    return squares[..., : steps * pool].unflatten(-1, (steps, pool)).mean(-1)
+    return squares[..., : steps * pool].reshape(*squares.shape[:-1], steps, pool).mean(-1)
 
 
 def log_with_floor(power: Tensor) -> Tensor:
