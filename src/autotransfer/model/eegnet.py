@@ -23,7 +23,7 @@ from ..kernels import kernels_for
 from .blocks import first_block, second_block
 from .encoder import ConvolutionalOptions, default_temporal_kernel
 from .filtering import filter_times
-from .layers import BatchNorm, elu_pool, fill_uniform, mix_channels, mix_windows
+from .layers import BatchNorm, constant, elu_pool, fill_uniform, mix_channels, mix_windows
 from .moments import Moments, SplitWindows, padding, window_moments
 from .norm_pool import DropoutKeys, drop_units, make_dropout_keys, norm_pool
 from .power import compute_power_latents, log_with_floor, pool_squares, square_pool
@@ -279,16 +279,6 @@ class EEGNetGraph(nn.Module):
     because power is computed before it.
     """
 
-    spatial: Tensor
-    temporal: Tensor
-    scale: Tensor
-    shift: Tensor
-    depthwise: Tensor
-    pointwise: Tensor
-    bias: Tensor
-    power_scale: Tensor
-    power_shift: Tensor
-
     def __init__(self, net: EEGNet) -> None:
         super().__init__()
         self.members, self.pools, self.has_power = net.members or 1, net.pools, net.power_norm is not None
@@ -301,19 +291,13 @@ class EEGNetGraph(nn.Module):
         temporal = net.temporal.double().reshape(self.members, -1, net.kernel) * scale1[..., None]
         offset = shift1.repeat_interleave(net.depth, 1) * spatial.sum(-1)
         pointwise = net.pointwise.double().reshape(self.members, -1, features) * scale3[..., None]
-        tensors = {
-            "spatial": spatial.flatten(0, 1)[..., None],
-            "temporal": temporal.repeat_interleave(net.depth, 1).flatten(0, 1)[:, None],
-            "scale": scale2.reshape(-1, 1),
-            "shift": (offset * scale2 + shift2).reshape(-1, 1),
-            "depthwise": net.depthwise.reshape(self.members * features, 1, -1),
-            "pointwise": pointwise.flatten(0, 1)[..., None],
-            "bias": shift3.flatten(),
-        }
+        self.spatial = constant(spatial.flatten(0, 1)[..., None])
+        self.temporal = constant(temporal.repeat_interleave(net.depth, 1).flatten(0, 1)[:, None])
+        self.scale, self.shift = constant(scale2.reshape(-1, 1)), constant((offset * scale2 + shift2).reshape(-1, 1))
+        self.depthwise = constant(net.depthwise.reshape(self.members * features, 1, -1))
+        self.pointwise, self.bias = constant(pointwise.flatten(0, 1)[..., None]), constant(shift3.flatten())
         for scale, shift in power:
-            tensors |= {"power_scale": scale.reshape(-1, 1), "power_shift": shift.reshape(-1, 1)}
-        for name, tensor in tensors.items():
-            self.register_buffer(name, tensor.detach().to(torch.float32, copy=True).contiguous())
+            self.power_scale, self.power_shift = constant(scale.reshape(-1, 1)), constant(shift.reshape(-1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
         features = self.spatial.shape[0]

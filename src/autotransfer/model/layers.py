@@ -167,8 +167,6 @@ def elu_pool(h: Tensor, pool: int) -> Tensor:
 class BatchNorm(nn.Module):
     """Batch normalization of signals (P, F, n) per member and feature; members=None: parameters have no axis P."""
 
-    running_mean: Tensor
-    running_var: Tensor
     eps = 1e-5
     momentum = 0.1
 
@@ -177,8 +175,7 @@ class BatchNorm(nn.Module):
         size = (features,) if members is None else (members, features)
         self.weight = nn.Parameter(torch.ones(size))
         self.bias = nn.Parameter(torch.zeros(size))
-        self.register_buffer("running_mean", torch.zeros(size))
-        self.register_buffer("running_var", torch.ones(size))
+        self.running_mean, self.running_var = nn.Buffer(torch.zeros(size)), nn.Buffer(torch.ones(size))
 
     def update_running(
         self, mean: Tensor, var: Tensor, count: int, active: Tensor | None, offset: Tensor | None = None
@@ -243,3 +240,8 @@ def fill_uniform(parameter: Tensor, fan_in: int, generators: list[torch.Generato
         for row, generator in zip(rows, generators, strict=True):
             draw = torch.empty(row.shape, dtype=torch.float32).uniform_(-bound, bound, generator=generator)
             row.copy_(draw)
+
+
+def constant(tensor: Tensor) -> nn.Buffer:
+    """Return a copy of a tensor in float32 as a buffer of a graph for export."""
+    return nn.Buffer(tensor.detach().to(torch.float32, copy=True).contiguous())

@@ -26,7 +26,7 @@ from ..gpu.autograd import apply
 from .blocks import first_block
 from .encoder import ConvolutionalOptions, default_temporal_kernel
 from .filtering import filter_times
-from .layers import BatchNorm, fill_uniform, mix_windows
+from .layers import BatchNorm, constant, fill_uniform, mix_windows
 from .moments import padding
 from .norm_pool import make_dropout_keys
 from .power import FLOOR, compute_power_latents
@@ -197,27 +197,16 @@ class ShallowGraph(nn.Module):
     The first normalization is folded into the temporal filters in float64.
     """
 
-    spatial: Tensor
-    temporal: Tensor
-    bias: Tensor
-    power_scale: Tensor
-    power_shift: Tensor
-
     def __init__(self, net: Shallow) -> None:
         super().__init__()
         self.members, self.length, self.padding = net.members, net.length, padding(net.kernel)
         size = net.members, -1
         scale, shift = net.norm.running_affine(size, dtype=torch.float64)
         power_scale, power_shift = net.power_norm.running_affine(size, dtype=torch.float64)
-        tensors = {
-            "spatial": net.spatial.flatten(0, 1)[..., None],
-            "temporal": (net.temporal.double() * scale[..., None]).flatten(0, 1)[:, None],
-            "bias": shift.flatten(),
-            "power_scale": power_scale.view(-1, 1),
-            "power_shift": power_shift.view(-1, 1),
-        }
-        for name, tensor in tensors.items():
-            self.register_buffer(name, tensor.detach().to(torch.float32, copy=True).contiguous())
+        self.spatial = constant(net.spatial.flatten(0, 1)[..., None])
+        self.temporal = constant((net.temporal.double() * scale[..., None]).flatten(0, 1)[:, None])
+        self.bias = constant(shift.flatten())
+        self.power_scale, self.power_shift = constant(power_scale.view(-1, 1)), constant(power_shift.view(-1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
         h = F.conv1d(x.transpose(0, 1).flatten(1, 2), self.spatial, groups=x.shape[0])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..errors import check_at_most, check_positive
 from ..preprocessing.represent.base import LOG_FLOOR, N_SEGMENTS, segment_means, subtract_means
@@ -52,15 +52,13 @@ class TemplatesOptions(ClosedFormOptions):
 
 
 class Templates(ClosedFormEncoder):
-    filters: Tensor  # (P, F, C) ordered by class
-    templates: Tensor  # (P, F, T) filtered mean responses with mean 0 and standard deviation 1
-
     def __init__(self, size: Size, members: int, class_filters: int, latent_dim: int) -> None:
         super().__init__(members, latent_dim)
         self.classes, self.class_filters = size.classes, class_filters
         n_filters = class_filters * size.classes
-        self.register_buffer("filters", torch.zeros(members, n_filters, size.channels))
-        self.register_buffer("templates", torch.zeros(members, n_filters, size.times))
+        self.filters = nn.Buffer(torch.zeros(members, n_filters, size.channels))  # ordered by class
+        # Filtered mean responses with mean 0 and standard deviation 1
+        self.templates = nn.Buffer(torch.zeros(members, n_filters, size.times))
 
     def raw_latents(self, x: Tensor, members: slice = slice(None)) -> Tensor:
         signals = self.filters[members, None].to(torch.float64) @ x.to(torch.float64)  # (M, B, F, T)
