@@ -71,10 +71,7 @@ class AnyModule(Stack):
 
     is_capturable = False  # a user's module may contain operations that a CUDA graph cannot capture
 
-    def __init__(
-        self, make: Callable[[], nn.Module], size: Size, members: int, *, seeds: Sequence[int],
-        is_stacked: bool | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, make: Callable[[], nn.Module], size: Size, members: int, *, seeds: Sequence[int]) -> None:
         super().__init__()
         self.members = members
         window = torch.zeros(2, size.channels, size.times)
@@ -88,7 +85,7 @@ class AnyModule(Stack):
                 self.latent_dim = latent_dim(module, window)  # also initializes lazy modules
             modules.append(module)
         self.module = _stack(modules)
-        self.is_stacked = self._can_stack(window) if is_stacked is None else is_stacked
+        self.is_stacked = self._can_stack(window)
 
     def forward(
         self, x: Tensor, *, group: Tensor | None = None, noise: Tensor | None = None, active: Tensor | None = None,

@@ -55,10 +55,7 @@ class ShallowOptions(ConvolutionalOptions):
         return self.temporal_kernel or default_temporal_kernel(sfreq, 5, PUBLISHED_KERNEL)
 
     def stack(self, size: Size, members: int, seeds: Sequence[int]) -> Shallow:
-        return Shallow(
-            size.channels, size.times, members, temporal_kernel=self.kernel(size.sfreq), filters=self.power_filters,
-            dropout=self.dropout, seeds=seeds,
-        )  # fmt: skip
+        return Shallow(self, size, members, seeds)
 
     def member_bytes(self, size: Size, batch: int, itemsize: int) -> int:
         kernel = self.kernel(size.sfreq)
@@ -118,33 +115,22 @@ class Shallow(Stack):
     latents is the number of filters times the number of segments.
     """
 
-    def __init__(
-        self,
-        n_channels: int,
-        n_times: int,
-        members: int,
-        *,
-        temporal_kernel: int = PUBLISHED_KERNEL,
-        filters: int = 32,
-        dropout: float = 0.25,
-        seeds: Sequence[int],
-    ) -> None:
+    def __init__(self, options: ShallowOptions, size: Size, members: int, seeds: Sequence[int]) -> None:
         super().__init__()
-        if n_times < MIN_TIMES:
-            raise UserError(f"windows of {n_times} samples are too short; the encoder needs at least {MIN_TIMES}")
-        self.n_channels, self.n_times, self.members = n_channels, n_times, members
-        self.filters, self.kernel = filters, temporal_kernel
-        self.length = n_times // MIN_SEGMENTS
-        self.segments = n_times // self.length
+        if size.times < MIN_TIMES:
+            raise UserError(f"windows of {size.times} samples are too short; the encoder needs at least {MIN_TIMES}")
+        filters, kernel = options.power_filters, options.kernel(size.sfreq)
+        self.members, self.filters, self.kernel, self.dropout = members, filters, kernel, options.dropout
+        self.length = size.times // MIN_SEGMENTS
+        self.segments = size.times // self.length
         self.latent_dim = filters * self.segments
-        self.dropout = dropout
-        self.spatial = nn.Parameter(torch.empty(members, filters, n_channels))
-        self.temporal = nn.Parameter(torch.empty(members, filters, temporal_kernel))
+        self.spatial = nn.Parameter(torch.empty(members, filters, size.channels))
+        self.temporal = nn.Parameter(torch.empty(members, filters, kernel))
         self.norm = BatchNorm(members, filters)
         self.power_norm = BatchNorm(members, filters)
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-        fill_uniform(self.spatial, n_channels, generators)
-        fill_uniform(self.temporal, temporal_kernel, generators)
+        fill_uniform(self.spatial, size.channels, generators)
+        fill_uniform(self.temporal, kernel, generators)
 
     def forward(
         self, x: Tensor, *, group: Tensor | None = None, noise: Tensor | None = None, drop: Tensor | None = None,
