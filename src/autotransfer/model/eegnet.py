@@ -26,7 +26,7 @@ from .filtering import filter_times
 from .layers import BatchNorm, constant, elu_pool, fill_uniform, mix_channels, mix_windows
 from .moments import Moments, SplitWindows, padding, window_moments
 from .norm_pool import DropoutKeys, drop_units, make_dropout_keys, norm_pool
-from .power import compute_power_latents, log_with_floor, pool_squares, square_pool
+from .power import FLOOR, compute_power_latents, pool_squares, square_pool
 from .stack import Size, Stack
 
 MIN_TIMES = 8
@@ -201,7 +201,7 @@ class EEGNet(Stack):
         active: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         """Map windows to units (P, F, B, T') and, with log_power, mean squares of segments (P, F, B, S)."""
-        _, batch, _, times = (x.signals if isinstance(x, SplitWindows) else x).shape
+        _, batch, channels, times = (x.signals if isinstance(x, SplitWindows) else x).shape
         spatial = self.spatial.reshape(-1, *self.spatial.shape[-2:])
         members, features, _ = spatial.shape
         temporal = self.temporal.reshape(members, self.filters, self.kernel)
@@ -210,10 +210,10 @@ class EEGNet(Stack):
         w = temporal * scale[..., None]
         pool, length = self.pools[0], math.prod(self.pools)
         dropout = None if keys is None else keys.draw(1, features * batch * (times // pool))
-        if dropout is not None:
+        if dropout is not None and channels <= MAX_FUSED_CHANNELS:
             segments = 0 if self.power_norm is None else times // length
             options = BlockOptions(padding(self.kernel)[0], pool, segments, length, self.norm2.eps)
-            output = first_block(self.norm2, x, group, spatial, w, options, dropout, offset, active, MAX_FUSED_CHANNELS)
+            output = first_block(self.norm2, x, group, spatial, w, options, dropout, offset, active)
             if output is not None:
                 return output
         u = mix_windows(spatial, x, group).view(members * self.filters, self.depth * batch, times)
@@ -308,7 +308,7 @@ class EEGNetGraph(nn.Module):
         h = F.conv1d(h, self.pointwise, self.bias, groups=self.members)
         parts = [F.avg_pool1d(F.elu(h), self.pools[1])]
         if self.has_power:
-            power = log_with_floor(pool_squares(F.avg_pool1d(v.square(), self.pools[0]), self.pools[1]))
+            power = (pool_squares(F.avg_pool1d(v.square(), self.pools[0]), self.pools[1]) + FLOOR).log()
             parts.append(power * self.power_scale + self.power_shift)
         z = torch.cat([part.reshape(part.shape[0], self.members, -1) for part in parts], 2)
         return z.transpose(0, 1)

@@ -39,11 +39,6 @@ def pool_squares(squares: Tensor, pool: int) -> Tensor:
     return squares[..., : steps * pool].reshape(*squares.shape[:-1], steps, pool).mean(-1)
 
 
-def log_with_floor(power: Tensor) -> Tensor:
-    """Return log(power + FLOOR)."""
-    return (power + FLOOR).log()
-
-
 class _Latents(Function):
     """Logarithm, batch normalization and dropout by a kernel: (P, F, B, S) -> (P, B, F·S)."""
 
@@ -77,6 +72,5 @@ def compute_power_latents(
         latents, mean, variance = apply(_Latents, power, gamma, beta, dropout, norm.eps)
         norm.update_running(mean, variance, power[0, 0].numel(), active)
         return latents
-    power = log_with_floor(power)
-    power = norm(power.flatten(2), None, active).view(power.shape)
-    return drop_units(dropout, power).transpose(1, 2).flatten(2)
+    logs = norm((power + FLOOR).log().flatten(2), None, active).view(power.shape)
+    return drop_units(dropout, logs).transpose(1, 2).flatten(2)
