@@ -102,30 +102,25 @@ class AutoTransferClassifier(RunEstimator, WindowClassifier):
         return self.metric
 
     def _train(self, recordings: Recordings) -> Model:
-        options, encoders = self._resolve_options(), resolve_encoder(self.encoder)[1]
+        options, verbose = self._resolve_options(), bool((self.options or {}).get("verbose"))
         if options.task.is_numeric:
             raise UserError(f"target is {options.target!r}, which is regression; use AutoTransferRegressor")
-        return self._perform_run(recordings, options, encoders, verbose=bool(self._other_options().get("verbose")))
-
-    def _other_options(self) -> Mapping[str, Any]:
-        if not isinstance(self.options, Mapping | None):
-            raise UserError(f"options is {shown(self.options)}; give a dict, such as {{'kinds': 'linear'}}")
-        return self.options or {}
+        return self._perform_run(recordings, options, resolve_encoder(self.encoder)[1], verbose=verbose)
 
     def _resolve_options(self) -> RunOptions:
         """Return the options of the run that `fit` performs."""
         if self.grid is not None and self.settings is not None:
             raise UserError("grid and settings are both given, and each of them lists the candidates; give one of them")
+        if not isinstance(self.options, Mapping | None):
+            raise UserError(f"options is {shown(self.options)}; give a dict, such as {{'kinds': 'linear'}}")
         names = ("adaptation", "metric", "folds", "seeds", "max_epochs", "time", "device")
         values = {name: getattr(self, name) for name in names}
         values |= {"source": DATA_FILE, "grid": self.grid if self.settings is None else self.settings}
         values |= {"seed": resolve_seed(self.random_state), "encoder": resolve_encoder(self.encoder)[0]}
-        parameters = {"source", "seed", *self.get_params(deep=False)}
-        for name, value in self._other_options().items():
-            if name in parameters:
+        others = {name: value for name, value in (self.options or {}).items() if name != "verbose"}
+        for name in others:
+            if name in values or name in self.get_params(deep=False):
                 raise UserError(f"options has {name!r}, which is a parameter; give {name}=...")
             if name in (*CUTTING, "clean"):
                 raise UserError(f"options has {name!r}, which applies to files only; give it to at.load")
-            if name != "verbose":
-                values[name] = value
-        return build_options(values)
+        return build_options(values | others)

@@ -161,8 +161,10 @@ class CensoredClassifier(WindowClassifier):
             return self._check_user_setting(encoder, parameters)
         preset = "recommended" if self.preset is None else self.preset
         check_choice("preset", preset, PRESETS)
-        # The preset "paper" has the defaults of Setting.
-        values = _recommended_values(encoder) | parameters if preset == "recommended" else dict(parameters)
+        values = dict(parameters)  # the preset "paper" has the defaults of Setting
+        if preset == "recommended":
+            networks = {network["encoder"]: network for network in PENALIZED_NETWORKS["zero-shot"]}
+            values = AVERAGED_CHECKPOINT | networks.get(encoder, {"standardize": "train"}) | parameters
         if "patience" in parameters:
             values["checkpoint"] = parameters.get("checkpoint", "best")  # other checkpoints have no patience
         if values.get("standardize") == "trial":  # all windows then have the same scale
@@ -197,12 +199,6 @@ class CensoredClassifier(WindowClassifier):
         if encoder == DEFAULT_ENCODER:
             return self.setting
         return self.setting.replace(encoder=encoder, network=None)
-
-
-def _recommended_values(encoder: str) -> dict[str, Any]:
-    """Return the recommended fields of `Setting` for an encoder."""
-    networks = {network["encoder"]: network for network in PENALIZED_NETWORKS["zero-shot"]}
-    return AVERAGED_CHECKPOINT | networks.get(encoder, {"standardize": "train"})
 
 
 def _fit_thresholds(model: Model, recordings: Recordings, fold: Fold) -> Thresholds | None:

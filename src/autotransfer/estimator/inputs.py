@@ -16,7 +16,7 @@ from ..errors import UserError, shown
 from ..folds import check_subjects
 from ..model.encoders import ENCODERS, Encoders
 from ..recordings import Raw, Recordings
-from ..recordings.labels import as_list, check_length
+from ..recordings.labels import as_list
 from ..recordings.signal import agree_on_rate
 from ..recordings.windows import as_window_array, is_epochs
 from ..runs.options import DEFAULT_ENCODER
@@ -35,18 +35,10 @@ def training_recordings(
     X: object, y: object, *, subjects: object, groups: object, sfreq: float | None, columns: object = None
 ) -> tuple[Recordings, NDArray[Any], bool]:
     """Return recordings, the classes in the dtype of y, and whether X has channel names."""
-    raw = read_windows(X)
-    n_windows = raw.X.shape[0]
-    ids = resolve_subjects(subjects, groups, raw.subject, n_windows)
-    if y is None:
-        raise UserError("fit requires y to be passed, but the target y is None; give one class per window")
-    labels = label_column(y)
+    raw, labels = read_training_windows(X, subjects, groups, sfreq), label_column(y)
     all_columns = _merge_columns(columns, raw)
     session = all_columns.pop("session", None)
-    rate = agree_on_rate(raw.sfreq, sfreq, "X")
-    recordings = Recordings.from_raw(
-        replace(raw, y=labels, subject=ids, session=session, columns=all_columns, sfreq=rate, name="recordings")
-    )
+    recordings = Recordings.from_raw(replace(raw, y=labels, session=session, columns=all_columns, name="recordings"))
     if len({isinstance(label, str) for label in recordings.classes}) > 1:
         raise UserError(f"y holds {shown(list(recordings.classes))}; give numbers or text, not both")
     check_classification_targets(labels)
@@ -56,6 +48,8 @@ def training_recordings(
 
 def label_column(y: object) -> NDArray[Any]:
     """Return y as an array (N,), with None for masked values."""
+    if y is None:
+        raise UserError("fit requires y to be passed, but the target y is None; give one value per window")
     if isinstance(y, np.ma.MaskedArray) and np.ma.is_masked(y):
         y = np.where(y.mask, np.array(None), y.data)
     column: NDArray[Any] = column_or_1d(y, warn=True)
@@ -74,22 +68,22 @@ def _merge_columns(user_columns: object, raw: Raw) -> dict[Any, Any]:
     return columns
 
 
-def resolve_subjects(subjects: object, groups: object, epoch_subjects: object, n_windows: int) -> list[Any]:
-    """Return the subject of each window, from one of the arguments or from the metadata of the epochs."""
+def read_training_windows(X: object, subjects: object, groups: object, sfreq: float | None) -> Raw:
+    """Return windows as `read_windows` does, with their subjects from one of the arguments or from X."""
+    raw = read_windows(X)
     if subjects is not None and groups is not None:
         raise UserError("subjects and groups are both given, and both name the subjects; pass one of them")
-    sources = {"subjects": subjects, "groups": groups, "the column 'subject' of the epochs' metadata": epoch_subjects}
+    sources = {"subjects": subjects, "groups": groups, "the column 'subject' of the epochs' metadata": raw.subject}
     name = next((name for name, ids in sources.items() if ids is not None), None)
     if name is None:
         raise UserError(
             "subject ids are missing; pass fit(X, y, subjects=ids) with one id per window (in cross_val_score: "
             "params={'subjects': ids}, in a pipeline: STEP__subjects=ids)"
         )
-    ids = as_list(sources[name], name)
-    check_length(len(ids), n_windows, name)
-    if n_windows == 1:
+    ids = as_list(sources[name], name, raw.X.shape[0])
+    if len(ids) == 1:
         raise UserError("X holds 1 sample, a single window; training needs windows of at least two subjects")
-    return ids
+    return replace(raw, subject=ids, sfreq=agree_on_rate(raw.sfreq, sfreq, "X"))
 
 
 def resolve_encoder(encoder: object) -> tuple[str, Encoders | None]:
