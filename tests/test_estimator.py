@@ -202,7 +202,7 @@ def test_users_mistakes(arguments: dict[str, object], message: str) -> None:
         ({"method": "magic"}, "unknown method 'magic'"),
         ({"max_epochs": 0}, "max_epochs is 0"),
         ({"device": "tpu9"}, "cannot use the device 'tpu9'"),
-        ({"random_state": -1}, "random_state is -1"),
+        ({"random_state": -1}, "seed is -1"),
         ({"encoder": "alexnet"}, "encoder is 'alexnet'; give 'eegnet', .*, or a class or function"),
         ({"encoder": Flat(2, 16)}, r"encoder is Flat\(.*; give 'eegnet', .*, or a class or function"),
         ({"validation_subjects": "Bo"}, "validation_subjects 'Bo'"),

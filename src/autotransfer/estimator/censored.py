@@ -136,10 +136,8 @@ class CensoredClassifier(WindowClassifier):
         seed, encoders = resolve_seed(self.random_state), resolve_encoder(self.encoder)[1]
         fold = validation_fold(recordings, self.validation_subjects, seed)
         setting = self.setting_for(len(fold.train), recordings.n_channels)
-        progress = bool(self.verbose)
-        (outcome,) = train(
-            recordings, [Job(setting, fold, seed)], self.device or "auto", progress=progress, encoders=encoders
-        )
+        job, device, progress = Job(setting, fold, seed), self.device or "auto", bool(self.verbose)
+        (outcome,) = train(recordings, [job], device, progress=progress, encoders=encoders)
         model = outcome.model()
         if outcome.failure is not None:
             advice = f"the weights of epoch {outcome.best_epoch} are kept; try a lower lr or strength"

@@ -14,6 +14,7 @@ from torch import nn
 
 from ..errors import UserError, shown
 from ..folds import check_subjects
+from ..jobs import check_seed
 from ..model.encoders import ENCODERS, Encoders
 from ..recordings import Raw, Recordings
 from ..recordings.labels import as_list
@@ -104,7 +105,5 @@ def resolve_encoder(encoder: object) -> tuple[str, Encoders | None]:
 def resolve_seed(random_state: object) -> int:
     """Return an integer seed: random_state itself, or a number drawn from a generator."""
     if isinstance(random_state, Integral):
-        if random_state < 0:
-            raise UserError(f"random_state is {random_state}; it must be at least 0")
-        return int(random_state)
+        return check_seed(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
