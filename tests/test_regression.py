@@ -290,7 +290,7 @@ def test_mistakes_are_one_line() -> None:
     X, y, who = truth()
     with pytest.raises(at.UserError, match="subject ids are missing"):
         at.AutoTransferRegressor().fit(X, y)
-    with pytest.raises(at.UserError, match="one number per window"):
+    with pytest.raises(at.UserError, match="one value per window"):
         at.AutoTransferRegressor().fit(X, None, subjects=who)
     with pytest.raises(at.UserError, match="finite number for each window"):
         at.AutoTransferRegressor().fit(X, ["left"] * len(X), subjects=who)
@@ -299,7 +299,7 @@ def test_mistakes_are_one_line() -> None:
     with pytest.raises(at.UserError, match="adaptation"):
         at.AutoTransferRegressor(adaptation="magic").fit(X, y, subjects=who)
     with pytest.raises(at.UserError, match="use AutoTransferRegressor"):
-        auto_classifier(target="continuous").fit(X, y, subjects=who)
+        auto_classifier(target="continuous").fit(X, np.where(y > 0, "up", "down"), subjects=who)
     with pytest.raises(at.UserError, match="--target continuous"):
         at.Recordings(X, y, who)
     for other in ({"grid": "paper"}, {"metric": "f1"}, {"encoder": "shallow"}):
