@@ -61,7 +61,9 @@ class Branching(Rich):
 
 def stack(factory: Callable[..., nn.Module], members: int = 4, *, stacked: bool | None = None) -> AnyModule:
     size = Size(3, 16, 2, None)
-    return AnyModule(lambda: build(factory, size), size, members, seeds=range(members), is_stacked=stacked)
+    made = AnyModule(lambda: build(factory, size), size, members, seeds=range(members))
+    made.is_stacked = made.is_stacked if stacked is None else stacked
+    return made
 
 
 def test_what_can_be_stacked_is() -> None:

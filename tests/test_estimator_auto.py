@@ -139,7 +139,7 @@ def test_a_folder_with_another_run_is_refused(fitted: at.AutoTransferClassifier)
         {"X": X, "y": np.roll(Y, 1), "subjects": SUBJECTS},
         {"X": X, "y": Y, "subjects": np.char.upper(SUBJECTS)},
     ):
-        with pytest.raises(UserError, match="holds a run on other data; choose another run_folder"):
+        with pytest.raises(UserError, match=r"the input differs .*; restore it, or start a new run in another folder"):
             clone(fitted).fit(**other)
     with pytest.raises(UserError, match="holds a run with max_epochs=2, not 3; choose another run_folder"):
         clone(fitted).set_params(max_epochs=3).fit(X, Y, subjects=SUBJECTS)

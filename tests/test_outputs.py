@@ -41,31 +41,30 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("data", "out", "words"),
+    ("out", "words"),
     [
-        ("victim.npz", "victim.npz", "--out is victim.npz, one of the files of victim.npz"),
-        ("victim.npz", "study/../victim.npz", "one of the files of victim.npz"),
-        ("study", "study/p1.csv", "one of the files of study"),
-        ("bids:study?task=rest", "study/p1.csv", "one of the files of bids:study"),
-        ("x", "nowhere/o.csv", "there is no folder nowhere"),
-        ("x", ".", "--out is ., a folder"),
-        ("x", "", "--out is ., a folder"),
-        pytest.param("x", "pipe", "a pipe or a device", marks=posix),
-        ("x", "victim.npz/o.csv", "there is no folder victim.npz"),
+        ("victim.npz", "--out is victim.npz, which is not an earlier output of --out"),
+        ("study/p1.csv", "not an earlier output"),
+        ("run/run.sqlite", "not an earlier output"),
+        ("nowhere/o.csv", "there is no folder nowhere"),
+        (".", "--out is ., a folder"),
+        ("", "--out is ., a folder"),
+        pytest.param("pipe", "a pipe or a device", marks=posix),
+        ("victim.npz/o.csv", "there is no folder victim.npz"),
     ],
 )
-def test_unsafe_outputs_are_refused(here: Path, data: str, out: str, words: str) -> None:
+def test_unsafe_outputs_are_refused(here: Path, out: str, words: str) -> None:
     with pytest.raises(UserError) as caught:
-        check_outputs(data, out=Path(out))
+        check_outputs(out=(Path(out), "window prediction"))
     assert words in str(caught.value).replace(os.sep, "/")
     assert "\n" not in str(caught.value)
 
 
 def test_two_outputs_are_two_files(here: Path) -> None:
-    check_outputs("victim.npz", out=Path("old.csv"), scores=Path("run/by_subject.csv"))
-    check_outputs("study", out=Path("study/new.csv"), scores=None)
-    with pytest.raises(UserError, match=r"--out and --scores are both a\.csv"):
-        check_outputs("victim.npz", out=Path("a.csv"), scores=here / "study" / ".." / "a.csv")
+    check_outputs(out=(Path("old.csv"), "window"), scores=(Path("run/by_subject.csv"), "windows"))
+    check_outputs(out=(Path("study/new.csv"), "window"), scores=(None, "windows"))
+    with pytest.raises(UserError, match="--out and --scores are the same file"):
+        check_outputs(out=(Path("a.csv"), "window"), scores=(here / "study" / ".." / "a.csv", "windows"))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from autotransfer.model.moments import padding
 from autotransfer.model.power import FLOOR
-from autotransfer.model.shallow import Shallow
+from autotransfer.model.shallow import Shallow, ShallowOptions
+from autotransfer.model.stack import Size
 from autotransfer.randomness import as_keys
 
 FILTERS = 6
@@ -34,7 +35,7 @@ class PlainShallow(nn.Module):
 
 
 def plain_of(net: Shallow, member: int, times: int) -> PlainShallow:
-    plain = PlainShallow(net.n_channels, times, net.kernel).double()
+    plain = PlainShallow(net.spatial.shape[-1], times, net.kernel).double()
     ours = net.state_dict()
     with torch.no_grad():
         for name, tensor in plain.state_dict().items():
@@ -57,7 +58,8 @@ def randomize(net: Shallow) -> None:
 def test_equals_a_plain_network(channels: int, times: int, kernel: int) -> None:
     """Latents, gradients and running statistics, in two steps of training and then with stored statistics."""
     torch.manual_seed(channels * times)
-    net = Shallow(channels, times, 3, temporal_kernel=kernel, filters=FILTERS, dropout=0.0, seeds=range(3)).double()
+    options = ShallowOptions(temporal_kernel=kernel, power_filters=FILTERS, dropout=0.0)
+    net = Shallow(options, Size(channels, times, 2, None), 3, range(3)).double()
     randomize(net)
     plains = [plain_of(net, member, times) for member in range(3)]
     for training in (True, True, False):
@@ -86,7 +88,8 @@ def test_equals_a_plain_network(channels: int, times: int, kernel: int) -> None:
 
 
 def test_keyed_dropout_depends_on_key_position_and_the_members_probability_alone() -> None:
-    net = Shallow(3, 64, 3, temporal_kernel=9, seeds=[1, 1, 1])
+    options, size = ShallowOptions(temporal_kernel=9), Size(3, 64, 2, None)
+    net = Shallow(options, size, 3, [1, 1, 1])
     x = torch.randn(16, 3, 64).expand(3, 16, 3, 64)
     keys, drop = as_keys([11, 12, 11]), torch.tensor([0.25, 0.25, 0.5])
     z = net(x, noise=keys, drop=drop)
@@ -94,7 +97,7 @@ def test_keyed_dropout_depends_on_key_position_and_the_members_probability_alone
     torch.testing.assert_close(shares, drop.double(), atol=0.03, rtol=0)
     assert not torch.equal(z[0] == 0, z[1] == 0)
     assert ((z[0] == 0) <= (z[2] == 0)).all(), "the same draws against another threshold"
-    alone = Shallow(3, 64, 1, temporal_kernel=9, seeds=[1])
+    alone = Shallow(options, size, 1, [1])
     assert torch.equal(alone(x[:1], noise=keys[1:2], drop=drop[:1])[0], z[1])
     torch.testing.assert_close(net(x, noise=keys), net(x, noise=keys, drop=torch.full((3,), 0.25)))
     net.eval()

@@ -158,7 +158,7 @@ def test_streams_of_files_are_filtered_once(folder: Path, recordings: at.Recordi
 def test_a_session_does_not_replace_the_decisions(folder: Path, recordings: at.Recordings, tmp_path: Path) -> None:
     data, out = data_file(tmp_path / "ann.npz", recordings, filter=BAND.to_dict()), tmp_path / "ann.csv"
     result = call("stream", folder, "--source", data, "--out", out, "--session", out)
-    assert_one_line(result, 2, "--out and --session are both")
+    assert_one_line(result, 2, "--out and --session are the same file")
     assert not out.exists()
 
 
@@ -292,7 +292,7 @@ def test_predictions_replace_no_recordings(folder: Path, recordings: at.Recordin
     data = data_file(tmp_path / "ann.npz", recordings, filter=BAND.to_dict())
     other = data_file(tmp_path / "bob.npz", recordings)
     content = other.read_bytes()
-    assert_one_line(call("predict", folder, data, "--out", other), 2, "recordings that would be overwritten")
+    assert_one_line(call("predict", folder, data, "--out", other), 2, "not an earlier output of --out")
     assert other.read_bytes() == content
 
 

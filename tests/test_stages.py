@@ -214,7 +214,7 @@ def test_a_run_that_ended_can_be_given_more_time(tmp_path: Path, whole: Path) ->
     run = start(tmp_path, time="0.001s")
     perform_plan(run, quiet, progress=False)
     run.database.close()
-    longer = f"; continue it with: autotransfer resume {run.folder} --time 10m"
+    longer = f"autotransfer resume {run.folder} --time 10m"
     assert longer in printed("resume", run.folder)
     assert longer in status_lines(run.folder)[0]
     (run.folder / "report.html").unlink()  # as if it was stopped after all else was done

@@ -31,7 +31,7 @@ def test_filters_are_pyriemann_s() -> None:
     spatial = pytest.importorskip("pyriemann.spatialfilters")
     X, y = trials()
     theirs = spatial.Xdawn(nfilter=3, estimator="oas", classes=[0, 1, 2]).fit(X.numpy(), y.numpy())
-    found = xdawn(*class_statistics(in_pieces(X, y), 3), 3).flatten(0, 1).numpy()
+    found = xdawn(*class_statistics(in_pieces(X, y), SIZE, torch.device("cpu")), 3).flatten(0, 1).numpy()
     other = theirs.filters_
     assert other.shape == found.shape == (9, 5)
     other = other / np.linalg.norm(other, axis=1, keepdims=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from types import SimpleNamespace
-from typing import Annotated, Any
+from typing import Annotated
 from unicodedata import category
 
 import typer
@@ -60,10 +60,5 @@ def _set_verbose(context: typer.Context, is_requested: bool) -> bool:
     return is_requested
 
 
-def _verbose_option(details: str) -> Any:
-    return Option("--verbose", callback=_set_verbose, help=f"Also print {details} and the causes of errors.")
-
-
 Quiet = Annotated[bool, Option("--quiet", callback=_set_quiet, help="Print only results, warnings and errors.")]
-Verbose = Annotated[bool, _verbose_option("every finished fit")]
-VerboseExport = Annotated[bool, _verbose_option("warnings of the exporter")]
+Verbose = Annotated[bool, Option("--verbose", callback=_set_verbose, help="Print details and the causes of errors.")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,16 +21,13 @@ if TYPE_CHECKING:
     from ..runs.run import Run
 
 
-@contextmanager
-def write_events(folder: Path, tensorboard: Path | None) -> Iterator[None]:
-    """Write TensorBoard event files during a run if a folder is given."""
+def event_files(folder: Path, tensorboard: Path | None) -> AbstractContextManager[object]:
+    """Return a context in which TensorBoard event files of a run are written if their folder is given."""
     if tensorboard is None:
-        yield
-        return
+        return nullcontext()
     from ..report.tensorboard import EventFiles
 
-    with EventFiles(folder, tensorboard):
-        yield
+    return EventFiles(folder, tensorboard)
 
 
 @contextmanager
@@ -46,23 +43,9 @@ def open_workers(address: str | None) -> Iterator[Executor | None]:
         yield executor
 
 
-def check_packages(tensorboard: Path | None = None) -> None:
-    """Raise if a package for the report or for TensorBoard is missing."""
-    from ..report import collect  # noqa: F401
-    from ..report.page import import_plotly
-
-    import_plotly()
-    if tensorboard is not None:
-        from ..report.tensorboard import import_summary_writer
-
-        import_summary_writer()
-
-
 def execute_run(run: Run, executor: Executor | None) -> None:
     """Perform a run, write its report after every interim result, and print the final result."""
     from ..cpu.boundary import library
-    from ..report.terminal import result_lines
-    from ..runs.progress import resume_hint
     from ..search.procedure import perform_plan
 
     if library() is None and not run.options.task.is_numeric:
@@ -71,13 +54,21 @@ def execute_run(run: Run, executor: Executor | None) -> None:
         run.executor = executor
     with handle_interrupts(run.folder), closing(run.database):
         choice = perform_plan(run, print_progress, progress=not CONSOLE.quiet, on_result=_try_write_report)
-    lines = result_lines(choice, run.folder)
+    print_result(choice, run.folder)
+
+
+def print_result(choice: Choice, folder: Path) -> None:
+    """Print the result of a run, and how to continue it."""
+    from ..report.terminal import result_lines
+    from ..runs.progress import resume_hint
+
+    lines = result_lines(choice, folder)
     if choice.end_reason is not None:
         has_hint = "autotransfer resume" in lines[-1]
-        hint = "" if has_hint else resume_hint(choice.end_reason, run.folder)
+        hint = "" if has_hint else resume_hint(choice.end_reason, folder)
         print_progress(f"ended: {choice.end_reason}{hint}")
     print_lines(*lines)
-    if (report := run.folder / "report.html").exists():
+    if (report := folder / "report.html").exists():
         print_lines(f"report: {report.resolve()}")
 
 
@@ -111,14 +102,3 @@ def handle_interrupts(folder: Path | None) -> Iterator[None]:
             raise
         print_error(f"stopped: {describe_system_error(error)}; continue with: autotransfer resume {folder}")
         raise typer.Exit(1) from None
-
-
-def print_finished(choice: Choice, folder: Path) -> None:
-    """Print the result of a finished run."""
-    from ..report.terminal import result_lines
-    from ..runs.progress import resume_hint
-
-    hint = resume_hint(choice.end_reason, folder)
-    print_lines(*result_lines(choice, folder), f"{folder} is finished; its report is {folder / 'report.html'}{hint}")
-    if not (folder / "model" / "model.json").exists():
-        print_error(f"{folder} has no model; restore {folder / 'model'} from a copy or start a new run")

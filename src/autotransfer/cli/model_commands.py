@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from ..errors import UserError, check_choice
-from .console import Quiet, VerboseExport, print_error, print_lines, print_progress, terminal_text
+from .console import Quiet, Verbose, print_error, print_lines, print_progress, terminal_text
 from .options import EncoderFactory, Folder, Number, Source, Text, add_cutting_options, import_encoder, read_for_model
-from .outputs import check_outputs, check_replaceable
+from .outputs import check_outputs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,8 +50,7 @@ def predict(
     from ..training.conformal import interval_radius, least_confidence, least_probability
 
     check_choice("adapt", adapt, ("all", "none"))
-    check_outputs(data, folder, out=out, scores=scores)
-    check_replaceable(out=(out, ["window", "prediction"]), scores=(scores, ["subject", "windows"]))
+    check_outputs(out=(out, "window prediction"), scores=(scores, "subject windows"))
     refuse_links(folder)
     model = load_model(folder, import_encoder(encoder))
     card, task = model.card, model.card.task
@@ -168,7 +167,7 @@ def export(
     format: Annotated[str, Option(help="onnx, torch (a torch.export program, .pt2) or safetensors.")],
     out: Annotated[Path | None, Option(help="Output file; default: RUN/model.onnx, .pt2 or .safetensors.")] = None,
     encoder: EncoderFactory = "eegnet",
-    verbose: VerboseExport = False,
+    verbose: Verbose = False,
 ) -> None:
     """Write a run's model to one file that runs without this package, and check its predictions."""
     from ..export import export_model

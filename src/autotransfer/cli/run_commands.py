@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from ..errors import UserError
 from .console import Quiet, Verbose, print_lines, print_progress
-from .execution import check_packages, execute_run, handle_interrupts, open_workers, print_finished, write_events
+from .execution import event_files, execute_run, handle_interrupts, open_workers, print_result
 from .options import (
     AtLeast,
     EncoderFactory,
@@ -137,19 +137,19 @@ def _start_or_print(
         if options.task.is_numeric:
             _refuse_for_regression(plan=plan, cluster=cluster, tensorboard=tensorboard)
         encoders = import_encoder(options.encoder)
-        check_packages(tensorboard)
         if dry_run or out is None:
             _print_plan(options, out, encoders, earlier_plan)
             return
         from ..runs.lock import Lock
         from ..search.plan import start_run
 
+        events = event_files(out, tensorboard)
         with open_workers(cluster) as executor:  # raises before any file is written if there is no worker
             new_run = start_run(
                 out, options, encoders, tell=print_progress, earlier_plan=earlier_plan, start_time=start_time
             )
             new_run.warn_of_recordings()
-            with Lock(out), write_events(out, tensorboard):
+            with Lock(out), events:
                 execute_run(new_run, executor)
 
 
@@ -214,7 +214,7 @@ def resume(
 
     additional_seconds = None if time is None or time == NO_TIME_LIMIT else parse_time(time)
     check_is_run(folder)
-    check_packages(tensorboard)
+    events = event_files(folder, tensorboard)
     with open_workers(cluster) as executor, Lock(folder):
         saved_run = Run.open(folder, import_encoder(encoder), source=data)
         if saved_run.options.task.is_numeric:
@@ -229,9 +229,10 @@ def resume(
             with closing(saved_run.database):
                 if not (folder / "report.html").exists():  # interrupted after the last fit
                     write_report(saved_run)
-            print_finished(choice, folder)
+            print_lines(f"{folder} is finished")
+            print_result(choice, folder)
             return
-        with write_events(folder, tensorboard):
+        with events:
             execute_run(saved_run, executor)
 
 

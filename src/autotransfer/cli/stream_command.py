@@ -70,7 +70,7 @@ def stream(
     encoders = import_encoder(encoder)
     torch.set_num_threads(1)  # more threads would slow down single windows
     decisions = None if out is None or out.startswith("lsl:") or replay is not None else Path(out)
-    check_outputs(source, folder, out=decisions, session=session_file)
+    check_outputs(out=(decisions, ""), session=(session_file, ""))
     if session_file is not None and session_file.exists():  # --adapt has no effect on a saved session
         session = Session.load(session_file, folder, encoders=encoders)
     else:
@@ -136,7 +136,7 @@ def _replay(
 
     if out is not None and not out.lower().endswith(".json"):
         raise UserError(f"--out is {out!r}, but --replay writes JSON; give a .json file, or leave --out out")
-    check_outputs(source, out=None if out is None else Path(out))
+    check_outputs(out=(None if out is None else Path(out), "threshold debounce refractory"))
     mapping, classes = parse_events(events), session.classes_.tolist()
     EventDetector(classes, **detector | {"debounce": (1, 1)})  # raises before recordings are read
     map_events((), mapping, classes, detector["rest"], 0.0)

@@ -11,9 +11,7 @@ from ..errors import UserError, shown
 from ..models.model import Model
 from ..recordings import Recordings
 from ..runs.options import CUTTING, RunOptions, build_options
-from ..runs.preparation import check_packages
 from ..settings import Setting
-from ..training.packing import resolve_device
 from .inputs import resolve_encoder, resolve_seed
 from .run_estimator import DATA_FILE, RunEstimator
 from .window_classifier import WindowClassifier
@@ -103,37 +101,26 @@ class AutoTransferClassifier(RunEstimator, WindowClassifier):
     def scoring(self) -> str | None:  # type: ignore[override]  # a parameter of CensoredClassifier
         return self.metric
 
-    def _check_options(self) -> None:
-        options = self._resolve_options()
+    def _train(self, recordings: Recordings) -> Model:
+        options, verbose = self._resolve_options(), bool((self.options or {}).get("verbose"))
         if options.task.is_numeric:
             raise UserError(f"target is {options.target!r}, which is regression; use AutoTransferRegressor")
-
-    def _train(self, recordings: Recordings) -> Model:
-        verbose = bool(self._other_options().get("verbose"))
-        return self._perform_run(recordings, self._resolve_options(), resolve_encoder(self.encoder)[1], verbose=verbose)
-
-    def _other_options(self) -> Mapping[str, Any]:
-        if not isinstance(self.options, Mapping | None):
-            raise UserError(f"options is {shown(self.options)}; give a dict, such as {{'kinds': 'linear'}}")
-        return self.options or {}
+        return self._perform_run(recordings, options, resolve_encoder(self.encoder)[1], verbose=verbose)
 
     def _resolve_options(self) -> RunOptions:
         """Return the options of the run that `fit` performs."""
         if self.grid is not None and self.settings is not None:
             raise UserError("grid and settings are both given, and each of them lists the candidates; give one of them")
+        if not isinstance(self.options, Mapping | None):
+            raise UserError(f"options is {shown(self.options)}; give a dict, such as {{'kinds': 'linear'}}")
         names = ("adaptation", "metric", "folds", "seeds", "max_epochs", "time", "device")
         values = {name: getattr(self, name) for name in names}
         values |= {"source": DATA_FILE, "grid": self.grid if self.settings is None else self.settings}
         values |= {"seed": resolve_seed(self.random_state), "encoder": resolve_encoder(self.encoder)[0]}
-        parameters = {"source", "seed", *self.get_params(deep=False)}
-        for name, value in self._other_options().items():
-            if name in parameters:
+        others = {name: value for name, value in (self.options or {}).items() if name != "verbose"}
+        for name in others:
+            if name in values or name in self.get_params(deep=False):
                 raise UserError(f"options has {name!r}, which is a parameter; give {name}=...")
             if name in (*CUTTING, "clean"):
                 raise UserError(f"options has {name!r}, which applies to files only; give it to at.load")
-            if name != "verbose":
-                values[name] = value
-        options = build_options(values)
-        resolve_device(options.device)
-        check_packages(options)
-        return options
+        return build_options(values | others)

@@ -24,8 +24,7 @@ from ..runs.options import DEFAULT_ENCODER
 from ..search.candidates import AVERAGED_CHECKPOINT, PENALIZED_NETWORKS
 from ..settings import Setting
 from ..training.batches import epochs_for
-from ..training.conformal import MIN_SUBJECTS, Thresholds
-from ..training.packing import resolve_device
+from ..training.conformal import Thresholds
 from .inputs import resolve_encoder, resolve_seed
 from .window_classifier import WindowClassifier
 
@@ -132,19 +131,13 @@ class CensoredClassifier(WindowClassifier):
     scoring: str | None = None
     verbose: bool = False
 
-    def _check_options(self) -> None:
-        self._make_setting(resolve_encoder(self.encoder)[0])
-        resolve_seed(self.random_state)
-        resolve_device(self.device or "auto")
-
     def _train(self, recordings: Recordings) -> Model:
+        self._metric()  # raises before training if the parameter `scoring` is invalid
         seed, encoders = resolve_seed(self.random_state), resolve_encoder(self.encoder)[1]
         fold = validation_fold(recordings, self.validation_subjects, seed)
         setting = self.setting_for(len(fold.train), recordings.n_channels)
-        progress = bool(self.verbose)
-        (outcome,) = train(
-            recordings, [Job(setting, fold, seed)], self.device or "auto", progress=progress, encoders=encoders
-        )
+        job, device, progress = Job(setting, fold, seed), self.device or "auto", bool(self.verbose)
+        (outcome,) = train(recordings, [job], device, progress=progress, encoders=encoders)
         model = outcome.model()
         if outcome.failure is not None:
             advice = f"the weights of epoch {outcome.best_epoch} are kept; try a lower lr or strength"
@@ -157,16 +150,19 @@ class CensoredClassifier(WindowClassifier):
         self.validation_score_ = outcome.validation_score
         return model
 
-    def _make_setting(self, encoder: str) -> Setting:
-        """Return the setting without values that depend on the data."""
+    def setting_for(self, n_windows: int, n_channels: int) -> Setting:
+        """Return the setting for a number of training windows, which determines epochs, and a number of channels."""
+        encoder = resolve_encoder(self.encoder)[0]
         names = [field.name for field in fields(self) if field.name not in NOT_IN_SETTING]
         parameters = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if self.setting is not None:
             return self._check_user_setting(encoder, parameters)
         preset = "recommended" if self.preset is None else self.preset
         check_choice("preset", preset, PRESETS)
-        # The preset "paper" has the defaults of Setting.
-        values = _recommended_values(encoder) | parameters if preset == "recommended" else dict(parameters)
+        values = dict(parameters)  # the preset "paper" has the defaults of Setting
+        if preset == "recommended":
+            networks = {network["encoder"]: network for network in PENALIZED_NETWORKS["zero-shot"]}
+            values = AVERAGED_CHECKPOINT | networks.get(encoder, {"standardize": "train"}) | parameters
         if "patience" in parameters:
             values["checkpoint"] = parameters.get("checkpoint", "best")  # other checkpoints have no patience
         if values.get("standardize") == "trial":  # all windows then have the same scale
@@ -180,7 +176,14 @@ class CensoredClassifier(WindowClassifier):
         if "strength" not in values and method != "none":
             check_choice("method", method, CENSORS)
             values["strength"] = CENSORS[method].useful_strengths[-1]
-        return Setting(**values | {"encoder": encoder, "channel_mask": self.channel_mask or None})
+        setting = Setting(**values | {"encoder": encoder, "channel_mask": self.channel_mask or None})
+        if preset == "paper":
+            return setting
+        if self.channel_mask is None and n_channels >= MIN_MASKED_CHANNELS:
+            setting = setting.replace(channel_mask=CHANNEL_MASK)
+        if self.max_epochs is None:
+            setting = setting.replace(max_epochs=epochs_for(n_windows, setting.training.batch_size))
+        return setting
 
     def _check_user_setting(self, encoder: str, parameters: dict[str, Any]) -> Setting:
         """Return the parameter `setting`; raise if other training parameters are given, which have no effect."""
@@ -195,31 +198,12 @@ class CensoredClassifier(WindowClassifier):
             return self.setting
         return self.setting.replace(encoder=encoder, network=None)
 
-    def setting_for(self, n_windows: int, n_channels: int) -> Setting:
-        """Return the setting for a number of training windows, which determines epochs, and a number of channels."""
-        setting = self._make_setting(resolve_encoder(self.encoder)[0])
-        if self.preset == "paper" or self.setting is not None:
-            return setting
-        if self.channel_mask is None and n_channels >= MIN_MASKED_CHANNELS:
-            setting = setting.replace(channel_mask=CHANNEL_MASK)
-        if self.max_epochs is not None:
-            return setting
-        return setting.replace(max_epochs=epochs_for(n_windows, setting.training.batch_size))
-
-
-def _recommended_values(encoder: str) -> dict[str, Any]:
-    """Return the recommended fields of `Setting` for an encoder."""
-    networks = {network["encoder"]: network for network in PENALIZED_NETWORKS["zero-shot"]}
-    return AVERAGED_CHECKPOINT | networks.get(encoder, {"standardize": "train"})
-
 
 def _fit_thresholds(model: Model, recordings: Recordings, fold: Fold) -> Thresholds | None:
     """Fit thresholds of sets and abstention to the validation subjects; None for too few subjects."""
     rows = fold.validation
     subject, y = recordings.subject[rows], recordings.y.numpy()[rows]
     subjects = subject.unique()  # type: ignore[no-untyped-call]  # torch's
-    if len(subjects) < MIN_SUBJECTS:
-        return None
     probability = model.predict_checked(recordings.X[rows], subject)
     masks = [(subject == label).numpy() for label in subjects]
     return Thresholds.fit([y[mask] for mask in masks], [probability[mask] for mask in masks])

@@ -14,9 +14,10 @@ from torch import nn
 
 from ..errors import UserError, shown
 from ..folds import check_subjects
+from ..jobs import check_seed
 from ..model.encoders import ENCODERS, Encoders
 from ..recordings import Raw, Recordings
-from ..recordings.labels import as_list, check_length
+from ..recordings.labels import as_list
 from ..recordings.signal import agree_on_rate
 from ..recordings.windows import as_window_array, is_epochs
 from ..runs.options import DEFAULT_ENCODER
@@ -35,76 +36,55 @@ def training_recordings(
     X: object, y: object, *, subjects: object, groups: object, sfreq: float | None, columns: object = None
 ) -> tuple[Recordings, NDArray[Any], bool]:
     """Return recordings, the classes in the dtype of y, and whether X has channel names."""
-    raw = read_windows(X)
-    n_windows = raw.X.shape[0]
-    ids = resolve_subjects(subjects, groups, raw.subject, n_windows)
-    if y is None:
-        raise UserError("fit requires y to be passed, but the target y is None; give one class per window")
-    labels = label_column(y)
-    check_length(len(labels), n_windows, "y")
-    session, other_columns = _merge_columns(columns, raw, n_windows)
-    if any(label is None for label in labels):  # scikit-learn's check fails on None
-        raise UserError("y has no label for some windows (None, or masked); drop these windows or label them")
-    _check_type(labels)
+    raw, labels = read_training_windows(X, subjects, groups, sfreq), label_column(y)
+    all_columns = _merge_columns(columns, raw)
+    session = all_columns.pop("session", None)
+    recordings = Recordings.from_raw(replace(raw, y=labels, session=session, columns=all_columns, name="recordings"))
+    if len({isinstance(label, str) for label in recordings.classes}) > 1:
+        raise UserError(f"y holds {shown(list(recordings.classes))}; give numbers or text, not both")
     check_classification_targets(labels)
-    rate = agree_on_rate(raw.sfreq, sfreq, "X")
-    recordings = Recordings.from_raw(
-        replace(raw, y=labels, subject=ids, session=session, columns=other_columns, sfreq=rate, name="recordings")
-    )
     check_subjects(recordings)
     return recordings, np.array(recordings.classes, dtype=labels.dtype), raw.channels is not None
 
 
 def label_column(y: object) -> NDArray[Any]:
     """Return y as an array (N,), with None for masked values."""
-    if isinstance(y, np.ma.MaskedArray) and y.dtype.kind not in "mM":  # times would become integers
-        y = np.where(y.mask, np.array(None), y.data) if np.ma.is_masked(y) else y.data
+    if y is None:
+        raise UserError("fit requires y to be passed, but the target y is None; give one value per window")
+    if isinstance(y, np.ma.MaskedArray) and np.ma.is_masked(y):
+        y = np.where(y.mask, np.array(None), y.data)
     column: NDArray[Any] = column_or_1d(y, warn=True)
     return column
 
 
-def _check_type(labels: NDArray[Any]) -> None:
-    """Raise if labels (N,) are times, which have no value for abstention, or cannot be sorted."""
-    if labels.dtype.kind in "mM":
-        raise UserError(f"y holds times ({labels.dtype}); give numbers or text, such as y.astype(str)")
-    if labels.dtype == object:
-        try:
-            sorted(set(labels))
-        except TypeError:
-            raise UserError(f"y holds {shown(labels.tolist())}; give numbers or text, not both") from None
-
-
-def _merge_columns(user_columns: object, raw: Raw, n_windows: int) -> tuple[list[Any] | None, dict[str, list[Any]]]:
-    """Return the session of each window, if known, and other columns; columns of the user replace epochs' metadata."""
-    columns: dict[Any, object] = dict(raw.columns) if isinstance(raw.columns, dict) else {}
+def _merge_columns(user_columns: object, raw: Raw) -> dict[Any, Any]:
+    """Return all columns, of which one is the session; columns of the user replace the metadata of epochs."""
+    columns: dict[Any, Any] = dict(raw.columns or {})
     columns |= {} if raw.session is None else {"session": raw.session}
     if user_columns is not None:
         items = getattr(user_columns, "items", None)
         if not callable(items):
             raise UserError(f"columns are {shown(user_columns)}; give a dict or a DataFrame with one value per window")
         columns |= dict(items())
-    lists = {name: as_list(values, f"the column {shown(name)}") for name, values in columns.items()}
-    for name, values in lists.items():
-        check_length(len(values), n_windows, f"the column {shown(name)}")
-    return lists.pop("session", None), lists
+    return columns
 
 
-def resolve_subjects(subjects: object, groups: object, epoch_subjects: object, n_windows: int) -> list[Any]:
-    """Return the subject of each window, from one of the arguments or from the metadata of the epochs."""
+def read_training_windows(X: object, subjects: object, groups: object, sfreq: float | None) -> Raw:
+    """Return windows as `read_windows` does, with their subjects from one of the arguments or from X."""
+    raw = read_windows(X)
     if subjects is not None and groups is not None:
         raise UserError("subjects and groups are both given, and both name the subjects; pass one of them")
-    sources = {"subjects": subjects, "groups": groups, "the column 'subject' of the epochs' metadata": epoch_subjects}
+    sources = {"subjects": subjects, "groups": groups, "the column 'subject' of the epochs' metadata": raw.subject}
     name = next((name for name, ids in sources.items() if ids is not None), None)
     if name is None:
         raise UserError(
             "subject ids are missing; pass fit(X, y, subjects=ids) with one id per window (in cross_val_score: "
             "params={'subjects': ids}, in a pipeline: STEP__subjects=ids)"
         )
-    ids = as_list(sources[name], name)
-    check_length(len(ids), n_windows, name)
-    if n_windows == 1:
+    ids = as_list(sources[name], name, raw.X.shape[0])
+    if len(ids) == 1:
         raise UserError("X holds 1 sample, a single window; training needs windows of at least two subjects")
-    return ids
+    return replace(raw, subject=ids, sfreq=agree_on_rate(raw.sfreq, sfreq, "X"))
 
 
 def resolve_encoder(encoder: object) -> tuple[str, Encoders | None]:
@@ -125,7 +105,5 @@ def resolve_encoder(encoder: object) -> tuple[str, Encoders | None]:
 def resolve_seed(random_state: object) -> int:
     """Return an integer seed: random_state itself, or a number drawn from a generator."""
     if isinstance(random_state, Integral):
-        if random_state < 0:
-            raise UserError(f"random_state is {random_state}; it must be at least 0")
-        return int(random_state)
+        return check_seed(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))

@@ -12,7 +12,6 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from ..errors import UserError
-from ..recordings.signal import agree_on_rate
 from ..recordings.targets import parse_targets, recordings_with_targets
 from ..runs.choice import Choice
 from ..runs.options import build_options
@@ -21,7 +20,7 @@ from ..search.evaluation import delivered_predictions
 from ..search.evidence import RegressionEvidence
 from ..tasks.regression import REGRESSION
 from ..training.conformal import interval_radius, make_intervals
-from .inputs import label_column, read_windows, resolve_subjects
+from .inputs import label_column, read_training_windows
 from .run_estimator import DATA_FILE, RunEstimator
 
 Floats = NDArray[np.float64]
@@ -82,19 +81,12 @@ class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]
         """
         parameters = {name: getattr(self, name) for name in ("adaptation", "kinds", "folds", "at_least")}
         options = build_options({"source": DATA_FILE, "target": REGRESSION} | parameters)
-        raw = read_windows(X)
-        n_windows = raw.X.shape[0]
-        if y is None:
-            raise UserError("fit requires y to be passed, but the target y is None; give one number per window")
-        values = parse_targets(label_column(y), n_windows)
-        ids = resolve_subjects(subjects, groups, raw.subject, n_windows)
-        rate = agree_on_rate(raw.sfreq, self.sfreq, "X")
-        recordings = recordings_with_targets(
-            replace(raw, y=values, classes=None, subject=ids, subjects=None, sfreq=rate)
-        )
+        raw = read_training_windows(X, subjects, groups, self.sfreq)
+        values = parse_targets(label_column(y), raw.X.shape[0])
+        recordings = recordings_with_targets(replace(raw, y=values, classes=None, subjects=None))
         self.model_ = self._perform_run(recordings, options, None, verbose=self.verbose)
         predictions: Floats = self.held_out_
-        self.held_out_: Floats = np.full(n_windows, np.nan)
+        self.held_out_: Floats = np.full(len(values), np.nan)
         self.held_out_[np.isfinite(values)] = predictions
         self._keep_features(recordings, raw.channels is not None)
         return self

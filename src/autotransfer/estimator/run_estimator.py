@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,16 +14,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import schema
 from ..errors import UserError, one_line, shown, user_stacklevel
-from ..folds import use_units
 from ..model.encoders import Encoders
 from ..models.loading import load_model
 from ..models.model import Model
 from ..recordings import Recordings, save_npz
 from ..report.collect import collect
 from ..report.comparison import score_table, write_scores
-from ..report.page import import_plotly, write
+from ..report.page import write
 from ..runs.choice import Choice, read_choice
-from ..runs.data_facts import column_digests, find_changed_column, fingerprint
 from ..runs.lock import Lock
 from ..runs.options import RunOptions
 from ..runs.run import Run, Tell, check_unused, is_run
@@ -52,33 +49,29 @@ class RunEstimator(WindowEstimator):
                 stacklevel=user_stacklevel(),
             )
         is_kept = self.run_folder is not None
-        if is_kept:
-            import_plotly()  # raises before training if the report cannot be drawn
-        with (
-            _open_folder(self.run_folder) as folder,
-            Lock(folder),
-            _open_run(folder, recordings, options, encoders, print if verbose else None, is_kept=is_kept) as run,
-        ):
-            if run.database.load_fact("complete", bool):
-                choice = read_choice(folder)
-            else:
-                choice = perform_plan(run, print if verbose else lambda _: None, progress=verbose)
-            model = load_model(folder / "model", encoders)
-            self.summary_ = replace(
-                collect(run), source="arrays given to fit", command=f"{self!r}.fit(X, y, subjects=subjects)"
-            )
-            if is_kept:
-                write_scores(folder, choice)
-                try:
-                    write(self.summary_, folder / "report.html")
-                except Exception as error:  # the fit itself succeeded
-                    warnings.warn(f"the report could not be drawn ({one_line(error)})", stacklevel=3)
-            self.results_ = read_results(run)
-            self.scores_ = score_table(choice)
-            self._set_attributes(run, choice)
+        tell: Tell = print if verbose else lambda _: None
+        with _create_folder(self.run_folder) as path, Lock(folder := Path(path)):
+            run = _open_run(folder, recordings, options, encoders, tell, is_kept=is_kept)
+            with closing(run.database):
+                _check_same_options(run, options)
+                is_complete = run.database.load_fact("complete", bool)
+                choice = read_choice(folder) if is_complete else perform_plan(run, tell, progress=verbose)
+                model = load_model(folder / "model", encoders)
+                self.summary_ = replace(
+                    collect(run), source="arrays given to fit", command=f"{self!r}.fit(X, y, subjects=subjects)"
+                )
+                if is_kept:
+                    write_scores(folder, choice)
+                    try:
+                        write(self.summary_, folder / "report.html")
+                    except Exception as error:  # the fit itself succeeded
+                        warnings.warn(f"the report could not be drawn ({one_line(error)})", stacklevel=3)
+                self.results_ = read_results(run)
+                self.scores_ = score_table(choice)
+                self._set_attributes(run, choice)
         self.choice_, self.verdict_ = schema.to_values(choice), choice.headline
-        metric, expected = choice.task.metric(choice.metric), choice.next_subject
-        limits = metric.limits
+        expected = choice.next_subject
+        limits = choice.task.metric(choice.metric).limits
         self.next_subject_ = limits if expected is None else (expected.low, expected.high)
         self.best_setting_ = model.candidates[int(np.argmax(model.card.weights))].setting
         return model
@@ -92,59 +85,39 @@ class RunEstimator(WindowEstimator):
         return write(self.summary_, path)
 
 
-@contextmanager
-def _open_folder(run_folder: str | os.PathLike[str] | None) -> Iterator[Path]:
-    """Create and yield the run folder, or a temporary folder if `run_folder` is None."""
+def _create_folder(run_folder: str | os.PathLike[str] | None) -> AbstractContextManager[str | os.PathLike[str]]:
+    """Create the run folder, or a temporary folder if `run_folder` is None."""
     if run_folder is None:
-        with TemporaryDirectory(prefix="autotransfer-") as name:
-            yield Path(name)
-        return
+        return TemporaryDirectory(prefix="autotransfer-")
     if not isinstance(run_folder, str | os.PathLike) or not os.fspath(run_folder):
         raise UserError(f"run_folder is {shown(run_folder)}; give the path of a folder, or None")
-    folder = Path(run_folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot write to {folder} ({error.strerror}); choose another run_folder") from None
-    yield folder
+    Path(run_folder).mkdir(parents=True, exist_ok=True)
+    return nullcontext(run_folder)
 
 
-@contextmanager
 def _open_run(
-    folder: Path, recordings: Recordings, options: RunOptions, encoders: Encoders | None, tell: Tell | None, *,
+    folder: Path, recordings: Recordings, options: RunOptions, encoders: Encoders | None, tell: Tell, *,
     is_kept: bool,
-) -> Iterator[Run]:  # fmt: skip
-    """Yield the run of a folder, or a new run. is_kept: whether to save the arrays for `autotransfer resume`."""
+) -> Run:  # fmt: skip
+    """Return the run of a folder, or a new run. is_kept: whether to save the arrays for `autotransfer resume`."""
     if is_run(folder):
-        run = Run.open(folder, encoders)
-        _check_same_run(run, recordings, options)
-    else:
-        check_unused(folder)
-        if is_kept:
-            save_npz(folder / DATA_FILE, recordings)
-        run = start_run(folder, replace(options, source=str(folder / DATA_FILE)), encoders, recordings, tell)
-        run.warn_of_recordings()
-    try:
-        yield run
-    finally:
-        run.database.close()
+        return Run.open(folder, encoders, recordings)
+    check_unused(folder)
+    if is_kept:
+        save_npz(folder / DATA_FILE, recordings)
+    run = start_run(folder, replace(options, source=str(folder / DATA_FILE)), encoders, recordings, tell)
+    run.warn_of_recordings()
+    return run
 
 
-def _check_same_run(run: Run, recordings: Recordings, options: RunOptions) -> None:
-    """Raise if the folder has a run on other data or with other options."""
-    stored, recordings = run.recordings, use_units(recordings, run.options.hold_out)
-    facts = [(data.classes, data.subjects, data.sfreq) for data in (stored, recordings)]
-    digests = {name: digest for name, digest in column_digests(recordings).items() if digest}
+def _check_same_options(run: Run, options: RunOptions) -> None:
+    """Raise if the folder has a run with other options."""
     old_values, values = run.database.require_fact("requested_options", RunOptions).to_dict(), options.to_dict()
     names = [name for name in {**values, **old_values} if old_values.get(name) != values.get(name)]
     names = [name for name in names if name not in VARIABLE_OPTIONS]
-    names.sort(key=lambda name: name == "max_epochs")  # last, because its default depends on other options
-    if facts[0] != facts[1] or fingerprint(stored) != fingerprint(recordings):
-        difference = "on other data"
-    elif (column := find_changed_column(digests, stored)) is not None:
-        difference = f"on data with another column {shown(column)}"
-    elif names:
-        difference = f"with {names[0]}={old_values.get(names[0])!r}, not {values.get(names[0])!r}"
-    else:
-        return
-    raise UserError(f"{run.folder} holds a run {difference}; choose another run_folder (None in cross-validation)")
+    if names:
+        name = min(names, key=lambda name: name == "max_epochs")  # its default depends on other options
+        raise UserError(
+            f"{run.folder} holds a run with {name}={old_values.get(name)!r}, not {values.get(name)!r}; choose another "
+            "run_folder (None in cross-validation)"
+        )

@@ -15,7 +15,6 @@ from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ..errors import UserError
 from ..models.calibration import check_single_subject, encode_labels, encode_with_unknown_classes
 from ..models.model import Model
 from ..models.overlap import describe_training_overlap, window_digests
@@ -45,10 +44,9 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
     def _keep_features(self, recordings: Recordings, has_names: bool) -> None:
         """Set scikit-learn's attributes of features, which are channels. has_names: whether X has channel names."""
         self.n_features_in_ = recordings.n_channels
+        self.__dict__.pop("feature_names_in_", None)  # from an earlier fit
         if has_names:
             self.feature_names_in_ = np.array(recordings.channels, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_  # from an earlier fit
 
     def _check_windows(self, X: object) -> tuple[Tensor, object]:
         """Return checked windows (N, channels, times), and subjects (N,) if X names the subjects."""
@@ -117,13 +115,9 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         estimator
             The fitted classifier.
         """
-        self._check_options()
-        self._metric()
         recordings, classes, has_names = training_recordings(
             X, y, subjects=subjects, groups=groups, sfreq=self.sfreq, columns=columns
         )
-        if (X_target_labeled is None) != (y_target_labeled is None):
-            raise UserError("X_target_labeled or y_target_labeled is missing; give both of them, or neither")
         self.model_, self.classes_ = self._train(recordings), classes
         self._keep_features(recordings, has_names)
         if X_target_labeled is not None:
@@ -131,10 +125,6 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         if X_target_unlabeled is not None:
             self.model_ = self.adapt(X_target_unlabeled).model_
         return self
-
-    @abstractmethod
-    def _check_options(self) -> None:
-        """Raise if parameters are invalid, before any work."""
 
     @abstractmethod
     def _train(self, recordings: Recordings) -> Model:

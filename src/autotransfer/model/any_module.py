@@ -71,10 +71,7 @@ class AnyModule(Stack):
 
     is_capturable = False  # a user's module may contain operations that a CUDA graph cannot capture
 
-    def __init__(
-        self, make: Callable[[], nn.Module], size: Size, members: int, *, seeds: Sequence[int],
-        is_stacked: bool | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, make: Callable[[], nn.Module], size: Size, members: int, *, seeds: Sequence[int]) -> None:
         super().__init__()
         self.members = members
         window = torch.zeros(2, size.channels, size.times)
@@ -88,7 +85,7 @@ class AnyModule(Stack):
                 self.latent_dim = latent_dim(module, window)  # also initializes lazy modules
             modules.append(module)
         self.module = _stack(modules)
-        self.is_stacked = self._can_stack(window) if is_stacked is None else is_stacked
+        self.is_stacked = self._can_stack(window)
 
     def forward(
         self, x: Tensor, *, group: Tensor | None = None, noise: Tensor | None = None, active: Tensor | None = None,
@@ -265,25 +262,17 @@ class _KeyedDropout(TorchFunctionMode):
 
 
 class AnyModuleGraph(nn.Module):
-    """Graph for export with one module per member: windows (P or 1, N, C, T) -> latents (P, N, D)."""
+    """Graph for export with one call of the module per member: windows (P or 1, N, C, T) -> latents (P, N, D)."""
 
     def __init__(self, stack: nn.Module, members: int) -> None:
         super().__init__()
-        self.networks = nn.ModuleList(_extract_member(stack, member) for member in range(members))
+        self.stack, self.members = copy.deepcopy(stack).requires_grad_(False), members
 
     def forward(self, x: Tensor) -> Tensor:
-        last = x.shape[0] - 1
-        return torch.stack([network(x[min(k, last)]).flatten(1) for k, network in enumerate(self.networks)])
-
-
-def _extract_member(stack: nn.Module, member: int) -> nn.Module:
-    """Return a copy of a stacked module with the weights of one member."""
-    module = copy.deepcopy(stack)
-    for layer in module.modules():
-        for key, parameter in layer._parameters.items():
-            if parameter is not None:
-                layer._parameters[key] = nn.Parameter(parameter.detach()[member].clone(), requires_grad=False)
-        for key, buffer in layer._buffers.items():
-            if buffer is not None and buffer.is_floating_point():
-                layer._buffers[key] = buffer[member].clone()
-    return module
+        tensors = dict([*self.stack.named_parameters(), *self.stack.named_buffers()])
+        latents = []
+        for member in range(self.members):
+            own = {name: t[member] if t.is_floating_point() else t for name, t in tensors.items()}
+            z: Tensor = functional_call(self.stack, own, (x[min(member, x.shape[0] - 1)],))
+            latents.append(z.flatten(1))
+        return torch.stack(latents)

@@ -58,7 +58,6 @@ class _Block(Function):
 def first_block(
     norm: BatchNorm, x: Tensor | SplitWindows, group: Tensor | None, spatial: Tensor, w: Tensor, options: BlockOptions,
     dropout: DropoutDraws | None = None, offset: Tensor | None = None, active: Tensor | None = None,
-    max_channels: int | None = None,
 ) -> tuple[Tensor, Tensor] | None:  # fmt: skip
     """Mix windows by `spatial` (P, F, C + L), filter by w (P, F / depth, K), and return units and power.
 
@@ -68,8 +67,6 @@ def first_block(
     signals = x if isinstance(x, Tensor) else x.signals
     channels = signals.shape[2]
     if not norm.training or signals.requires_grad or not cpu.is_available(signals, pool=options.pool, taps=w.shape[-1]):
-        return None
-    if max_channels is not None and channels > max_channels:
         return None
     windows = lay_out(signals.transpose(1, 2), group)
     constant = None

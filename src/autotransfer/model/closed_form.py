@@ -47,14 +47,11 @@ class ClosedFormOptions(EncoderOptions):
 class ClosedFormEncoder(Stack):
     """Stack of P closed-form encoders."""
 
-    shift: Tensor  # (P, D) means of the raw latents of training windows
-    inv_std: Tensor  # (P, D) inverse standard deviations, 0 for constant latents
-
     def __init__(self, members: int, latent_dim: int) -> None:
         super().__init__()
         self.members, self.latent_dim = members, latent_dim
-        self.register_buffer("shift", torch.zeros(members, latent_dim))
-        self.register_buffer("inv_std", torch.ones(members, latent_dim))
+        self.shift = nn.Buffer(torch.zeros(members, latent_dim))  # means of the raw latents of training windows
+        self.inv_std = nn.Buffer(torch.ones(members, latent_dim))  # 1 / standard deviations, 0 for constant latents
 
     @abstractmethod
     def raw_latents(self, x: Tensor, members: slice = slice(None)) -> Tensor:

@@ -23,10 +23,10 @@ from ..kernels import kernels_for
 from .blocks import first_block, second_block
 from .encoder import ConvolutionalOptions, default_temporal_kernel
 from .filtering import filter_times
-from .layers import BatchNorm, elu_pool, fill_uniform, mix_channels, mix_windows
+from .layers import BatchNorm, constant, elu_pool, fill_uniform, mix_channels, mix_windows
 from .moments import Moments, SplitWindows, padding, window_moments
 from .norm_pool import DropoutKeys, drop_units, make_dropout_keys, norm_pool
-from .power import compute_power_latents, log_with_floor, pool_squares, square_pool
+from .power import FLOOR, compute_power_latents, pool_squares, square_pool
 from .stack import Size, Stack
 
 MIN_TIMES = 8
@@ -201,7 +201,7 @@ class EEGNet(Stack):
         active: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         """Map windows to units (P, F, B, T') and, with log_power, mean squares of segments (P, F, B, S)."""
-        _, batch, _, times = (x.signals if isinstance(x, SplitWindows) else x).shape
+        _, batch, channels, times = (x.signals if isinstance(x, SplitWindows) else x).shape
         spatial = self.spatial.reshape(-1, *self.spatial.shape[-2:])
         members, features, _ = spatial.shape
         temporal = self.temporal.reshape(members, self.filters, self.kernel)
@@ -210,10 +210,10 @@ class EEGNet(Stack):
         w = temporal * scale[..., None]
         pool, length = self.pools[0], math.prod(self.pools)
         dropout = None if keys is None else keys.draw(1, features * batch * (times // pool))
-        if dropout is not None:
+        if dropout is not None and channels <= MAX_FUSED_CHANNELS:
             segments = 0 if self.power_norm is None else times // length
             options = BlockOptions(padding(self.kernel)[0], pool, segments, length, self.norm2.eps)
-            output = first_block(self.norm2, x, group, spatial, w, options, dropout, offset, active, MAX_FUSED_CHANNELS)
+            output = first_block(self.norm2, x, group, spatial, w, options, dropout, offset, active)
             if output is not None:
                 return output
         u = mix_windows(spatial, x, group).view(members * self.filters, self.depth * batch, times)
@@ -275,74 +275,40 @@ class EEGNet(Stack):
 class EEGNetGraph(nn.Module):
     """Graph for export: windows (P or 1, N, C, T) -> latents (P, N, D), with member × filter on axis 1 of signals.
 
-    Normalizations by running statistics are folded into the neighboring filters in float64.
+    Normalizations by running statistics are folded into the neighboring filters in float64, except the second one,
+    because power is computed before it.
     """
-
-    spatial: Tensor
-    temporal: Tensor
-    temporal_bias: Tensor
-    scale: Tensor
-    power_scale: Tensor
-    power_shift: Tensor
-    depthwise: Tensor
-    pointwise: Tensor
-    pointwise_bias: Tensor
 
     def __init__(self, net: EEGNet) -> None:
         super().__init__()
-        self.members, self.pools, self.power = net.members or 1, net.pools, net.power_norm is not None
+        self.members, self.pools, self.has_power = net.members or 1, net.pools, net.power_norm is not None
         self.temporal_padding, self.depthwise_padding = padding(net.kernel), padding(net.depthwise.shape[-1])
-        for name, tensor in fold_normalization(net).items():
-            self.register_buffer(name, tensor.to(torch.float32).contiguous())
+        size, features = (self.members, -1), net.spatial.shape[-2]
+        norms = [net.norm1, net.norm2, net.norm3, *([] if net.power_norm is None else [net.power_norm])]
+        affine = [norm.running_affine(size, dtype=torch.float64) for norm in norms]
+        (scale1, shift1), (scale2, shift2), (scale3, shift3), *power = affine  # (P, F) each
+        spatial = net.spatial.double().reshape(self.members, features, -1)
+        temporal = net.temporal.double().reshape(self.members, -1, net.kernel) * scale1[..., None]
+        offset = shift1.repeat_interleave(net.depth, 1) * spatial.sum(-1)
+        pointwise = net.pointwise.double().reshape(self.members, -1, features) * scale3[..., None]
+        self.spatial = constant(spatial.flatten(0, 1)[..., None])
+        self.temporal = constant(temporal.repeat_interleave(net.depth, 1).flatten(0, 1)[:, None])
+        self.scale, self.shift = constant(scale2.reshape(-1, 1)), constant((offset * scale2 + shift2).reshape(-1, 1))
+        self.depthwise = constant(net.depthwise.reshape(self.members * features, 1, -1))
+        self.pointwise, self.bias = constant(pointwise.flatten(0, 1)[..., None]), constant(shift3.flatten())
+        for scale, shift in power:
+            self.power_scale, self.power_shift = constant(scale.reshape(-1, 1)), constant(shift.reshape(-1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
         features = self.spatial.shape[0]
-        groups = x.shape[0]
-        h = F.conv1d(x.transpose(0, 1).flatten(1, 2), self.spatial, groups=groups)
-        h = F.pad(h, self.temporal_padding)
-        power = None
-        if self.power:
-            v = F.conv1d(h, self.temporal, groups=features)
-            power = log_with_floor(pool_squares(F.avg_pool1d(v.square(), self.pools[0]), self.pools[1]))
-            power = power * self.power_scale + self.power_shift
-            h = v * self.scale + self.temporal_bias[:, None]
-        else:
-            h = F.conv1d(h, self.temporal, self.temporal_bias, groups=features)
-        h = F.avg_pool1d(F.elu(h), self.pools[0])
+        h = F.conv1d(x.transpose(0, 1).flatten(1, 2), self.spatial, groups=x.shape[0])
+        v = F.conv1d(F.pad(h, self.temporal_padding), self.temporal, groups=features)
+        h = F.avg_pool1d(F.elu(v * self.scale + self.shift), self.pools[0])
         h = F.conv1d(F.pad(h, self.depthwise_padding), self.depthwise, groups=features)
-        h = F.conv1d(h, self.pointwise, self.pointwise_bias, groups=self.members)
-        h = F.avg_pool1d(F.elu(h), self.pools[1])
-        parts = [h] if power is None else [h, power]
+        h = F.conv1d(h, self.pointwise, self.bias, groups=self.members)
+        parts = [F.avg_pool1d(F.elu(h), self.pools[1])]
+        if self.has_power:
+            power = (pool_squares(F.avg_pool1d(v.square(), self.pools[0]), self.pools[1]) + FLOOR).log()
+            parts.append(power * self.power_scale + self.power_shift)
         z = torch.cat([part.reshape(part.shape[0], self.members, -1) for part in parts], 2)
         return z.transpose(0, 1)
-
-
-@torch.no_grad()
-def fold_normalization(net: EEGNet) -> dict[str, Tensor]:
-    """Return the tensors of `EEGNetGraph` in float64."""
-    members, features, channels = net.spatial.reshape(-1, *net.spatial.shape[-2:]).shape
-    spatial = net.spatial.double().reshape(members, features, channels)
-    size = members, -1
-    scale1, shift1 = net.norm1.running_affine(size, dtype=torch.float64)  # (P, F1)
-    scale2, shift2 = net.norm2.running_affine(size, dtype=torch.float64)
-    scale3, shift3 = net.norm3.running_affine(size, dtype=torch.float64)
-    temporal = net.temporal.double().reshape(members, -1, net.kernel) * scale1[..., None]
-    temporal = temporal.repeat_interleave(net.depth, 1)
-    power_tensors = {}
-    if net.power_norm is None:
-        temporal = temporal * scale2[..., None]
-    else:  # power is computed before the normalization
-        names = ("scale", "power_scale", "power_shift")
-        affine = net.power_norm.running_affine(size, dtype=torch.float64)
-        power_tensors = dict(zip(names, (t.reshape(-1, 1) for t in (scale2, *affine)), strict=True))
-    offset = shift1.repeat_interleave(net.depth, 1) * spatial.sum(-1)
-    pointwise = net.pointwise.double().reshape(members, -1, features)
-    return {
-        "spatial": spatial.reshape(members * features, channels, 1),
-        "temporal": temporal.reshape(members * features, 1, net.kernel),
-        "temporal_bias": (offset * scale2 + shift2).flatten(),
-        **power_tensors,
-        "depthwise": net.depthwise.double().reshape(members * features, 1, -1),
-        "pointwise": (pointwise * scale3[..., None]).reshape(-1, features, 1),
-        "pointwise_bias": shift3.flatten(),
-    }

@@ -7,7 +7,6 @@ products, and batch statistics reduce over contiguous memory.
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -17,7 +16,6 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from .. import cpu, gpu
 from ..gpu.autograd import apply, apply_one
 from ..kernels import kernels_for
 from .moments import SplitWindows
@@ -29,62 +27,33 @@ def copy_transposed(matrix: Tensor) -> Tensor:
     return transposed.contiguous() if transposed.device.type == "cpu" else transposed
 
 
-# On ARM, libraries multiply thin matrices several times more slowly than the kernel; on x86 both are equally fast.
-USE_PRODUCT_KERNEL = platform.machine() not in ("x86_64", "AMD64")
-
-
-def _product(a: Tensor, b: Tensor) -> Tensor:
-    """Multiply (P, i, k) × (P, k, n) with short sides i and k."""
-    if gpu.is_available(a):
-        return gpu.product(a, b)
-    return cpu.product(a, b) if USE_PRODUCT_KERNEL and cpu.is_available(a) else torch.bmm(a, b)
-
-
-def _product_transposed(a: Tensor, b: Tensor) -> Tensor:
-    """Multiply (P, i, n) × (P, j, n)ᵀ to (P, i, j), with long sides n."""
-    if gpu.is_available(a):
-        return gpu.product(a, b.transpose(1, 2))
-    return cpu.product(a, b.transpose(1, 2)) if cpu.is_available(a) else torch.bmm(a, copy_transposed(b))
-
-
 class _Product(Function):
-    """Product of thin matrices by the fastest implementation for the device."""
+    """Product of weights (P, i, k) and signals (G, k, n)[group] by kernels, or by torch if kernels are None."""
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
-        ctx.save_for_backward(a, b)
-        return _product(a, b)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        a, b = ctx.saved_tensors
-        grad_a = _product_transposed(grad, b) if ctx.needs_input_grad[0] else None
-        grad_b = _product(copy_transposed(a), grad) if ctx.needs_input_grad[1] else None
-        return grad_a, grad_b
-
-
-def mix_channels(w: Tensor, h: Tensor) -> Tensor:
-    """Multiply (P, out, in) × (P, in, n) to (P, out, n)."""
-    return apply_one(_Product, w, h)
-
-
-class _SharedProduct(Function):
-    """Product (P, out, in) × (G, in, n)[group] -> (P, out, n), without a gradient for the second factor."""
-
-    @staticmethod
-    def forward(ctx: Any, kernels: ModuleType, w: Tensor, x: Tensor, group: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x, group)
+    def forward(ctx: Any, kernels: ModuleType | None, w: Tensor, x: Tensor, group: Tensor | None) -> Tensor:
+        ctx.save_for_backward(w, x, group)
         ctx.kernels = kernels
-        out: Tensor = kernels.product(w, x, group)
+        out: Tensor = torch.bmm(w, x) if kernels is None else kernels.product(w, x, group)
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None, None]:
-        x, group = ctx.saved_tensors
-        kernels = ctx.kernels
-        return None, kernels.product(grad, x.transpose(1, 2), group), None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor | None, Tensor | None, None]:
+        w, x, group = ctx.saved_tensors
+        kernels, grad_w, grad_x = ctx.kernels, None, None
+        if ctx.needs_input_grad[1] and kernels is None:
+            grad_w = torch.bmm(grad, copy_transposed(x))
+        elif ctx.needs_input_grad[1]:
+            grad_w = kernels.product(grad, x.transpose(1, 2), group)
+        if ctx.needs_input_grad[2]:  # then there is no group
+            grad_x = (torch.bmm if kernels is None else kernels.product)(copy_transposed(w), grad)
+        return None, grad_w, grad_x, None
+
+
+def mix_channels(w: Tensor, h: Tensor) -> Tensor:
+    """Multiply (P, out, in) × (P, in, n) to (P, out, n)."""
+    return apply_one(_Product, kernels_for(h), w, h, None)
 
 
 def mix_windows(w: Tensor, x: Tensor | SplitWindows, group: Tensor | None) -> Tensor:
@@ -93,7 +62,7 @@ def mix_windows(w: Tensor, x: Tensor | SplitWindows, group: Tensor | None) -> Te
         signals = x.transpose(1, 2).flatten(2)
         kernels = None if x.requires_grad else kernels_for(signals)
         if kernels is not None:
-            return apply_one(_SharedProduct, kernels, w, signals, group)
+            return apply_one(_Product, kernels, w, signals, group)
         return torch.bmm(w, signals if group is None else signals[group])
     channels = x.signals.shape[2]
     mixed = mix_windows(w[..., :channels], x.signals, group)
@@ -167,8 +136,6 @@ def elu_pool(h: Tensor, pool: int) -> Tensor:
 class BatchNorm(nn.Module):
     """Batch normalization of signals (P, F, n) per member and feature; members=None: parameters have no axis P."""
 
-    running_mean: Tensor
-    running_var: Tensor
     eps = 1e-5
     momentum = 0.1
 
@@ -177,8 +144,7 @@ class BatchNorm(nn.Module):
         size = (features,) if members is None else (members, features)
         self.weight = nn.Parameter(torch.ones(size))
         self.bias = nn.Parameter(torch.zeros(size))
-        self.register_buffer("running_mean", torch.zeros(size))
-        self.register_buffer("running_var", torch.ones(size))
+        self.running_mean, self.running_var = nn.Buffer(torch.zeros(size)), nn.Buffer(torch.ones(size))
 
     def update_running(
         self, mean: Tensor, var: Tensor, count: int, active: Tensor | None, offset: Tensor | None = None
@@ -243,3 +209,8 @@ def fill_uniform(parameter: Tensor, fan_in: int, generators: list[torch.Generato
         for row, generator in zip(rows, generators, strict=True):
             draw = torch.empty(row.shape, dtype=torch.float32).uniform_(-bound, bound, generator=generator)
             row.copy_(draw)
+
+
+def constant(tensor: Tensor) -> nn.Buffer:
+    """Return a copy of a tensor in float32 as a buffer of a graph for export."""
+    return nn.Buffer(tensor.detach().to(torch.float32, copy=True).contiguous())

@@ -16,52 +16,27 @@ from torch.autograd.function import once_differentiable
 from .. import cpu
 from ..cpu.blocks import SavedLatents, latents_backward, latents_forward
 from ..gpu import DropoutDraws
-from ..gpu.autograd import apply, apply_one
+from ..gpu.autograd import apply
 from .layers import BatchNorm
 from .norm_pool import DropoutKeys, drop_units
 
 FLOOR = 1e-3  # added to the power of a normalized signal, so that the logarithm of 0 is finite and not too large
 
 
-class _SquarePool(Function):
-    @staticmethod
-    def forward(ctx: Any, v: Tensor, pool: int) -> Tensor:
-        pooled = v[..., : v.shape[-1] // pool * pool]
-        out = pooled[..., ::pool].square()
-        for i in range(1, pool):  # adding slices is faster than summing over a short axis
-            out.addcmul_(pooled[..., i::pool], pooled[..., i::pool])
-        ctx.save_for_backward(v)
-        ctx.pool = pool
-        return out.div_(pool)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (v,) = ctx.saved_tensors
-        n_pooled = grad.shape[-1] * ctx.pool
-        slope = (grad * (2.0 / ctx.pool))[..., None].expand(*grad.shape, ctx.pool)
-        if n_pooled == v.shape[-1]:
-            return v * slope.flatten(-2), None
-        grad_v = torch.zeros_like(v)
-        torch.mul(v[..., :n_pooled], slope.flatten(-2), out=grad_v[..., :n_pooled])
-        return grad_v, None
-
-
 def square_pool(v: Tensor, pool: int) -> Tensor:
     """Average the squares of `pool` neighboring samples: (..., times) -> (..., times // pool)."""
-    return apply_one(_SquarePool, v, pool)
+    steps = v.shape[-1] // pool
+    first, *others = v[..., : steps * pool].reshape(*v.shape[:-1], steps, pool).unbind(-1)
+    total = first.square()
+    for samples in others:  # adding slices is faster than summing over a short axis
+        total = torch.addcmul(total, samples, samples)
+    return total / pool
 
 
 def pool_squares(squares: Tensor, pool: int) -> Tensor:
     """Average `pool` neighboring mean squares: (..., times) -> (..., times // pool)."""
     steps = squares.shape[-1] // pool
-    segments = squares[..., : steps * pool].reshape(*squares.shape[:-1], steps, pool)
-    return segments.mean(-1)
-
-
-def log_with_floor(power: Tensor) -> Tensor:
-    """Return log(power + FLOOR)."""
-    return (power + FLOOR).log()
+    return squares[..., : steps * pool].reshape(*squares.shape[:-1], steps, pool).mean(-1)
 
 
 class _Latents(Function):
@@ -97,6 +72,5 @@ def compute_power_latents(
         latents, mean, variance = apply(_Latents, power, gamma, beta, dropout, norm.eps)
         norm.update_running(mean, variance, power[0, 0].numel(), active)
         return latents
-    power = log_with_floor(power)
-    power = norm(power.flatten(2), None, active).view(power.shape)
-    return drop_units(dropout, power).transpose(1, 2).flatten(2)
+    logs = norm((power + FLOOR).log().flatten(2), None, active).view(power.shape)
+    return drop_units(dropout, logs).transpose(1, 2).flatten(2)

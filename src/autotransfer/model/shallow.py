@@ -26,7 +26,7 @@ from ..gpu.autograd import apply
 from .blocks import first_block
 from .encoder import ConvolutionalOptions, default_temporal_kernel
 from .filtering import filter_times
-from .layers import BatchNorm, fill_uniform, mix_windows
+from .layers import BatchNorm, constant, fill_uniform, mix_windows
 from .moments import padding
 from .norm_pool import make_dropout_keys
 from .power import FLOOR, compute_power_latents
@@ -55,10 +55,7 @@ class ShallowOptions(ConvolutionalOptions):
         return self.temporal_kernel or default_temporal_kernel(sfreq, 5, PUBLISHED_KERNEL)
 
     def stack(self, size: Size, members: int, seeds: Sequence[int]) -> Shallow:
-        return Shallow(
-            size.channels, size.times, members, temporal_kernel=self.kernel(size.sfreq), filters=self.power_filters,
-            dropout=self.dropout, seeds=seeds,
-        )  # fmt: skip
+        return Shallow(self, size, members, seeds)
 
     def member_bytes(self, size: Size, batch: int, itemsize: int) -> int:
         kernel = self.kernel(size.sfreq)
@@ -118,33 +115,22 @@ class Shallow(Stack):
     latents is the number of filters times the number of segments.
     """
 
-    def __init__(
-        self,
-        n_channels: int,
-        n_times: int,
-        members: int,
-        *,
-        temporal_kernel: int = PUBLISHED_KERNEL,
-        filters: int = 32,
-        dropout: float = 0.25,
-        seeds: Sequence[int],
-    ) -> None:
+    def __init__(self, options: ShallowOptions, size: Size, members: int, seeds: Sequence[int]) -> None:
         super().__init__()
-        if n_times < MIN_TIMES:
-            raise UserError(f"windows of {n_times} samples are too short; the encoder needs at least {MIN_TIMES}")
-        self.n_channels, self.n_times, self.members = n_channels, n_times, members
-        self.filters, self.kernel = filters, temporal_kernel
-        self.length = n_times // MIN_SEGMENTS
-        self.segments = n_times // self.length
+        if size.times < MIN_TIMES:
+            raise UserError(f"windows of {size.times} samples are too short; the encoder needs at least {MIN_TIMES}")
+        filters, kernel = options.power_filters, options.kernel(size.sfreq)
+        self.members, self.filters, self.kernel, self.dropout = members, filters, kernel, options.dropout
+        self.length = size.times // MIN_SEGMENTS
+        self.segments = size.times // self.length
         self.latent_dim = filters * self.segments
-        self.dropout = dropout
-        self.spatial = nn.Parameter(torch.empty(members, filters, n_channels))
-        self.temporal = nn.Parameter(torch.empty(members, filters, temporal_kernel))
+        self.spatial = nn.Parameter(torch.empty(members, filters, size.channels))
+        self.temporal = nn.Parameter(torch.empty(members, filters, kernel))
         self.norm = BatchNorm(members, filters)
         self.power_norm = BatchNorm(members, filters)
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-        fill_uniform(self.spatial, n_channels, generators)
-        fill_uniform(self.temporal, temporal_kernel, generators)
+        fill_uniform(self.spatial, size.channels, generators)
+        fill_uniform(self.temporal, kernel, generators)
 
     def forward(
         self, x: Tensor, *, group: Tensor | None = None, noise: Tensor | None = None, drop: Tensor | None = None,
@@ -197,27 +183,16 @@ class ShallowGraph(nn.Module):
     The first normalization is folded into the temporal filters in float64.
     """
 
-    spatial: Tensor
-    temporal: Tensor
-    bias: Tensor
-    power_scale: Tensor
-    power_shift: Tensor
-
     def __init__(self, net: Shallow) -> None:
         super().__init__()
         self.members, self.length, self.padding = net.members, net.length, padding(net.kernel)
         size = net.members, -1
         scale, shift = net.norm.running_affine(size, dtype=torch.float64)
         power_scale, power_shift = net.power_norm.running_affine(size, dtype=torch.float64)
-        tensors = {
-            "spatial": net.spatial.flatten(0, 1)[..., None],
-            "temporal": (net.temporal.double() * scale[..., None]).flatten(0, 1)[:, None],
-            "bias": shift.flatten(),
-            "power_scale": power_scale.view(-1, 1),
-            "power_shift": power_shift.view(-1, 1),
-        }
-        for name, tensor in tensors.items():
-            self.register_buffer(name, tensor.detach().to(torch.float32, copy=True).contiguous())
+        self.spatial = constant(net.spatial.flatten(0, 1)[..., None])
+        self.temporal = constant((net.temporal.double() * scale[..., None]).flatten(0, 1)[:, None])
+        self.bias = constant(shift.flatten())
+        self.power_scale, self.power_shift = constant(power_scale.view(-1, 1)), constant(power_shift.view(-1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
         h = F.conv1d(x.transpose(0, 1).flatten(1, 2), self.spatial, groups=x.shape[0])

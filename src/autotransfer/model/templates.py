@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..errors import check_at_most, check_positive
 from ..preprocessing.represent.base import LOG_FLOOR, N_SEGMENTS, segment_means, subtract_means
@@ -52,15 +52,13 @@ class TemplatesOptions(ClosedFormOptions):
 
 
 class Templates(ClosedFormEncoder):
-    filters: Tensor  # (P, F, C) ordered by class
-    templates: Tensor  # (P, F, T) filtered mean responses with mean 0 and standard deviation 1
-
     def __init__(self, size: Size, members: int, class_filters: int, latent_dim: int) -> None:
         super().__init__(members, latent_dim)
-        self.classes, self.class_filters = size.classes, class_filters
+        self.size, self.class_filters = size, class_filters
         n_filters = class_filters * size.classes
-        self.register_buffer("filters", torch.zeros(members, n_filters, size.channels))
-        self.register_buffer("templates", torch.zeros(members, n_filters, size.times))
+        self.filters = nn.Buffer(torch.zeros(members, n_filters, size.channels))  # ordered by class
+        # Filtered mean responses with mean 0 and standard deviation 1
+        self.templates = nn.Buffer(torch.zeros(members, n_filters, size.times))
 
     def raw_latents(self, x: Tensor, members: slice = slice(None)) -> Tensor:
         signals = self.filters[members, None].to(torch.float64) @ x.to(torch.float64)  # (M, B, F, T)
@@ -71,7 +69,7 @@ class Templates(ClosedFormEncoder):
         return torch.cat([segment_means(signals).flatten(2), correlation], -1).to(x.dtype)
 
     def fit(self, members: Sequence[int], batches: Batches) -> None:
-        response, covariance, samples = class_statistics(batches, self.classes)
+        response, covariance, samples = class_statistics(batches, self.size, self.filters.device)
         filters = xdawn(response, covariance, samples, self.class_filters)  # (K, f, C)
         templates, _ = subtract_means((filters @ response).flatten(0, 1))
         templates = templates / templates.square().mean(-1, keepdim=True).sqrt().clamp(min=LOG_FLOOR)
@@ -80,21 +78,16 @@ class Templates(ClosedFormEncoder):
             self.templates[member] = templates.to(self.templates)
 
 
-def class_statistics(batches: Batches, classes: int) -> tuple[Tensor, Tensor, int]:
+def class_statistics(batches: Batches, size: Size, device: torch.device) -> tuple[Tensor, Tensor, int]:
     """Return class means (K, C, T), the covariance of all samples (C, C) and the number of samples, in float64."""
-    response: Tensor | None = None
+    response = torch.zeros(size.classes, size.channels, size.times, dtype=torch.float64, device=device)
+    count, second = response.new_zeros(size.classes), response.new_zeros(size.channels, size.channels)
     for x, y in batches():
         exact = x.double()
-        if response is None:
-            device, (channels, times) = x.device, x.shape[1:]
-            response = torch.zeros(classes, channels, times, dtype=torch.float64, device=device)
-            count = torch.zeros(classes, dtype=torch.float64, device=device)
-            second = torch.zeros(channels, channels, dtype=torch.float64, device=device)
         response.index_add_(0, y, exact)
-        count += torch.bincount(y, minlength=classes)
+        count += torch.bincount(y, minlength=size.classes)
         rows = exact.transpose(0, 1).flatten(1)  # (C, B·T)
         second += rows @ rows.T
-    assert response is not None, "there are training windows"
     samples = int(count.sum()) * response.shape[-1]
     mean = response.sum((0, 2)) / samples
     covariance = second / samples - mean[:, None] * mean

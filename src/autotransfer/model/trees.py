@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..errors import UserError, check_at_most, check_positive
 from .closed_form import Batches, ClosedFormEncoder, ClosedFormOptions
@@ -90,23 +90,18 @@ class BoostingOptions(TreesOptions):
 class Trees(ClosedFormEncoder):
     """Stack of randomized trees as tables of T trees with N = 2L − 1 nodes."""
 
-    # Indices are floats, because integer buffers are not stacked.
-    feature: Tensor  # (P, T, N) index of the feature that is compared with the threshold of a node
-    threshold: Tensor  # (P, T, N)
-    child: Tensor  # (P, T, 2N) first and second child of node 0, first and second child of node 1, …
-    value: Tensor  # (P, T, L, K) scores of the classes in a leaf
-    offset: Tensor  # (P, K) scores before the first tree
-
     def __init__(self, options: TreesOptions, size: Size, members: int) -> None:
         super().__init__(members, size.classes)
         self.options, trees, nodes = options, options.n_trees(size), 2 * options.leaves - 1
-        self.register_buffer("feature", torch.zeros(members, trees, nodes))
-        self.register_buffer("threshold", torch.zeros(members, trees, nodes))
         stump = torch.arange(nodes).repeat_interleave(2).clamp(max=options.leaves - 1)
         stump[2 * options.leaves] = 0
-        self.register_buffer("child", stump.to(torch.get_default_dtype()).repeat(members, trees, 1))
-        self.register_buffer("value", torch.full((members, trees, options.leaves, size.classes), 1 / size.classes))
-        self.register_buffer("offset", torch.zeros(members, size.classes))
+        # Indices are floats, because integer buffers are not stacked.
+        self.feature = nn.Buffer(torch.zeros(members, trees, nodes))  # index of the feature that a node compares
+        self.threshold = nn.Buffer(torch.zeros(members, trees, nodes))
+        # First and second child of node 0, first and second child of node 1, …
+        self.child = nn.Buffer(stump.to(torch.get_default_dtype()).repeat(members, trees, 1))
+        self.value = nn.Buffer(torch.full((members, trees, options.leaves, size.classes), 1 / size.classes))
+        self.offset = nn.Buffer(torch.zeros(members, size.classes))  # scores before the first tree
 
     def raw_latents(self, x: Tensor, members: slice = slice(None)) -> Tensor:
         probabilities = self.probabilities(self.scores(x, members))

@@ -208,14 +208,6 @@ def score_events(
     other activation is false: of another class, outside all events, or a second one in an event. `seconds`: duration of
     the decoded signal, for the rate of false activations.
     """
-    _check_number("seconds", seconds, 0.0, math.inf)
-    _check_number("tolerance", tolerance, 0.0, math.inf)
-    for onset, duration, label in events:
-        if not (math.isfinite(onset) and math.isfinite(duration) and duration >= 0):
-            raise UserError(
-                f"an event {shown(label)} begins at {shown(onset)} s and lasts {shown(duration)} s; give numbers, "
-                "and a duration of at least 0"
-            )
     unmatched, delays = list(activations), []
     for onset, duration, label in sorted(events, key=lambda event: event[0]):
         until = onset + duration + tolerance + ROUNDING

@@ -16,7 +16,6 @@ from markupsafe import Markup
 
 from ..censoring import CENSORS
 from ..files import write_atomically
-from ..recordings.optional import need
 from ..runs.choice import Choice
 from ..tasks import label_of
 from ..words import count, range_words, score, signed
@@ -148,16 +147,13 @@ def number_words(value: Any) -> str:
     return score(value) if abs(value) < 10 else f"{value:.4g}"
 
 
-def import_plotly() -> Any:
-    """Import plotly, or raise if it is not installed. Runs call this function before the first fit."""
-    return need("plotly.offline", "the report", "plotly")
-
-
 @lru_cache(maxsize=1)
 def plotly_library() -> Markup:
     """Return plotly.js compressed, which makes the page less than half as large."""
+    from plotly.offline import get_plotlyjs
+
     # With mtime=0, reports of equal runs are equal.
-    compressed = gzip.compress(import_plotly().get_plotlyjs().encode(), 9, mtime=0)
+    compressed = gzip.compress(get_plotlyjs().encode(), 9, mtime=0)
     return Markup(base64.b64encode(compressed).decode())
 
 

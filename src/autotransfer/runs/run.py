@@ -127,7 +127,7 @@ class Run:
             def load() -> Preparation:
                 loaded = _load_source(folder, options) if recordings is None else recordings
                 loaded = use_units(loaded.for_target(options.target), options.hold_out)
-                check_same_data(database, options, loaded)
+                check_same_data(database, options if recordings is None else replace(options, source=""), loaded)
                 return Preparation(options, loaded, encoders)
 
             run = cls(folder, database, options, load, encoders)
@@ -266,8 +266,8 @@ def check_same_data(database: RunDatabase, options: RunOptions, recordings: Reco
     if not is_same or column is not None or database.require_fact("data", Data) != Data.from_recordings(recordings):
         location = "" if column is None else f" in the column {shown(column)}"
         raise UserError(
-            f"{options.source or 'the data'} differs{location} from the data of {database.path.parent}; "
-            "restore it, give --data FILE, or start a new run"
+            f"{options.source or 'the input'} differs{location} from the data of {database.path.parent}; "
+            f"restore it, {'give --data FILE, ' * bool(options.source)}or start a new run in another folder"
         )
 
 
