@@ -207,7 +207,6 @@ def averaged(run: Summary | None = None, *, seed: int = 0, own: str = "my_encode
     """The run with an average of two settings and a candidate of each other kind, the last one a user's encoder. All
     kinds but templates help."""
     run = run or finished()
-    assert run.choice is not None
     draw, choice = np.random.default_rng(seed), run.choice
     first, *more = dict.fromkeys([choice.chosen.name, "paper_network"])
     weights = [WeightedCandidate(first, "eegnet", 0.45 - 0.1 * len(more), 0.0)]
@@ -264,7 +263,6 @@ def played(scores: dict[str, float]) -> ReplayResult:
 def in_stages() -> Summary:
     """The average of a run that answered three times, and ended because its time was over."""
     run = averaged()
-    assert run.choice is not None
     scores = run.choice.nested_test_scores
     found = [
         StageScore.from_scores(name, number, seconds, {s: max(0.0, v - less) for s, v in scores.items()})

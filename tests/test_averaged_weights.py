@@ -89,7 +89,6 @@ def test_a_checkpoint_keeps_the_average(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "checkpoint", broken, keys)
     windows = prepare_windows(rec, jobs[0], device=CPU, dtype=torch.float32)
     found = restore_population(dict(zip(keys, jobs, strict=True)), windows, tmp_path / "checkpoint")
-    assert found is not None
     ended = [{o.job.fold.key: serialize_outcome(o) for o in run(population)} for population in (whole, found[0])]
     assert ended[0] == ended[1]
 
@@ -99,7 +98,6 @@ def test_held_out_subjects_are_scored_at_the_epoch_that_the_other_selected() -> 
     for kind in ("best", "last", "averaged"):
         for outcome in at.train(rec, jobs_of(rec, epochs=12, checkpoint=kind, lr=0.01)):
             fold, cut = outcome.job.fold, len(outcome.job.fold.validation)
-            assert outcome.swapped is not None
             for log_probs, rows, score in (
                 (outcome.held_out_log_probs[cut:], fold.test, outcome.test_score),
                 (outcome.held_out_log_probs[:cut], fold.validation, outcome.swapped.test_score),

@@ -115,7 +115,6 @@ def test_many_subjects_are_left_out_in_blocks(monkeypatch: pytest.MonkeyPatch) -
     held_out = held_out_of(people=7)
     assert held_out.blocks == [[0, 1, 2], [3, 4], [5, 6]]
     ensemble = select(held_out).ensemble
-    assert ensemble is not None
     assert set(ensemble.nested) == set(map(str, range(7)))
     direct = held_out.without([3, 4]).weights(ALL)
     assert ensemble.nested["4"] == {str(k): beta for k, beta in enumerate(direct.tolist()) if beta}

@@ -270,7 +270,6 @@ def test_a_stream_is_decoded_like_the_recording_and_sent_on(run: Path, tmp_path:
     replay = start(loopback, "-m", "benchmarks.replay", tmp_path / "ann.npz", "ann", "--speed", 20, "--chunk", 5)
     listener = start(loopback, "-c", LISTENER)
     process = streamed(loopback, run, "--out", "lsl:decoded", "--hop", 1, "--session", tmp_path / "ann.session")
-    assert listener.stdout is not None
     assert listener.stdout.readline() == "['left', 'right', 'class'] 0.0\n"
     rows: list[list[float]] = []
     for line in listener.stdout:  # until the last answer has come, or the listener gives up

@@ -102,7 +102,6 @@ def averaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
 def test_the_delivered_model_is_the_average(averaged: tuple[Run, Choice]) -> None:
     run, choice = averaged
     model, average = load_model(run.folder / "model"), choice.ensemble
-    assert average is not None
     assert len(model.candidates) == len(average.candidates)
     assert sum(one.share for one in average.candidates) == pytest.approx(1)
     assert sum(model.card.weights) == pytest.approx(1 / average.temperature)

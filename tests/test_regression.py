@@ -172,7 +172,6 @@ def test_held_out_predictions_come_from_fits_without_the_subject(tmp_path: Path)
     setting = find_candidates(run.prepared).linear[0]
     predicted = RegressionEvidence.from_run(run, [NamedSetting("one", setting)]).predictions[0]
     ready = find_representation(targets, setting.preprocessing)
-    assert ready is not None
     latents = ready[1].flatten(1).double().numpy()
     fold = run.job(run.database.entries()[2]).fold
     train, test = fold.train, fold.test
@@ -211,7 +210,6 @@ def test_intervals_cover_new_subjects() -> None:
 def test_intervals_grow_with_coverage_and_need_enough_subjects() -> None:
     rng = np.random.default_rng(4)
     intervals = Intervals.fit([np.abs(rng.normal(size=30)) for _ in range(4)])
-    assert intervals is not None
     wide = [np.inf if one is None else one for one in intervals.radii]
     assert wide == sorted(wide)
     assert Intervals.fit([np.ones(3)] * 2) is None

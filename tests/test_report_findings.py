@@ -26,7 +26,6 @@ from report_outline import Outline, example, figure_data, light, place
 
 def of(run: Summary, **changes: Any) -> Choice:
     """The run's choice, changed."""
-    assert run.choice is not None
     return replace(run.choice, **changes)
 
 
@@ -111,7 +110,6 @@ def test_an_unfinished_run_claims_nothing() -> None:
 def test_gains_by_adaptation_and_labels_are_means_over_subjects() -> None:
     choice = of(averaged())
     played = choice.replay
-    assert played is not None
     unlabeled, labels = describe_unlabeled(choice), describe_labels(choice)
     assert signed(played.gain) in unlabeled
     assert "12 held-out subjects" in unlabeled
@@ -128,7 +126,6 @@ def test_the_part_of_censoring_is_the_difference_to_uncensored_candidates() -> N
     nested = of(run).nested_test_scores
     plain = {subject: value - 0.01 * (1 + n % 3) for n, (subject, value) in enumerate(nested.items())}
     part = compare_paired(nested, plain)
-    assert part is not None
     (line,) = describe_censoring(of(run, alternatives={"uncensored": plain}))
     assert f"scores {score(part.second.mean)}" in line
     assert signed(part.mean) in line

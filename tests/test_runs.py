@@ -92,7 +92,6 @@ with Lock(Path(sys.argv[1])):
 def test_one_process_at_a_time_and_a_killed_one_does_not_block(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
         assert process.stdout.readline()
         assert is_in_use(tmp_path)
         with pytest.raises(UserError, match=rf"in use by another process \(pid {process.pid}\)"), Lock(tmp_path):
@@ -117,7 +116,6 @@ def jobs_of(recordings: at.Recordings, epochs: int = 5) -> list[at.Job]:
 
 def without_times(outcome: Outcome) -> str:
     own = outcome.record()
-    assert own.swapped is not None
     return schema.to_json(replace(own, seconds=0.0, swapped=replace(own.swapped, seconds=0.0)))
 
 
@@ -152,7 +150,6 @@ def test_a_checkpoint_continues_bit_for_bit(tmp_path: Path, stop: int) -> None:
     with pytest.raises(Killed):
         finished.extend(train_population(first, after_epoch=after_epoch))
     restored = restore_population({name: job for job, name in names.items()}, windows, path)
-    assert restored is not None
     population, keys = restored
     assert len(keys) + len(finished) == len(jobs)
     finished += list(train_population(population))

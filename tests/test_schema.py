@@ -92,7 +92,6 @@ def test_records_read_back_as_they_were_written(name: str) -> None:
     if name != "record":  # arrays and NaN are not equal to themselves
         assert again == value or name == "choice"
     else:
-        assert again.swapped is not None
         assert again.swapped.failure is None
         assert again.validation_confusion.dtype == np.int64
         np.testing.assert_array_equal(again.validation_confusion, value.validation_confusion)

@@ -66,6 +66,5 @@ def test_both_branches_of_a_code_are_split() -> None:
     first, second = make_terms("complementary", z, y, s, branches=(4, 2))
     assert first.z[0, 0].tolist() == [0, 1, 4]
     assert second.z[0, 0].tolist() == [2, 3, 5]
-    assert make_terms("marginal", z, y, s, branches=(4, 2))[0].z is not None
     with pytest.raises(UserError, match=r"latent_dim is 3 \+ 3.*multiple of 2.*complementary"):
         term_dims("complementary", (3, 3))

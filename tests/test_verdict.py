@@ -27,7 +27,6 @@ from tiny import auto_classifier, tiny
 
 def of(**changes: Any) -> Choice:
     choice = averaged().choice
-    assert choice is not None
     return replace(choice, **changes)
 
 
@@ -38,9 +37,6 @@ def of(**changes: Any) -> Choice:
 def test_order_statistics_give_the_interval_from_nineteen_subjects() -> None:
     scores = np.random.default_rng(0).permutation(np.linspace(0.3, 0.9, 39))
     few, nineteen, many = (next_subject(scores[:n]) for n in (18, 19, 39))
-    assert few is not None
-    assert nineteen is not None
-    assert many is not None
     assert (few.assumes, nineteen.assumes) == ("normal", "nothing")
     assert (nineteen.low, nineteen.high) == (scores[:19].min(), scores[:19].max())
     assert (many.low, many.high) == (np.sort(scores)[1], np.sort(scores)[-2])
@@ -59,7 +55,6 @@ def test_the_interval_covers_nine_subjects_of_ten_for_any_distribution(n: int) -
 def test_fewer_subjects_have_students_interval() -> None:
     scores = [0.5, 0.62, 0.55, 0.71]
     found = next_subject(scores)
-    assert found is not None
     expected = stats.t.interval(0.9, 3, np.mean(scores), np.std(scores, ddof=1) * np.sqrt(1.25))
     assert (found.low, found.high) == pytest.approx(expected)
     assert "normal" in str(describe_next_subject(found))
@@ -69,7 +64,6 @@ def test_fewer_subjects_have_students_interval() -> None:
     assert next_subject([0.5]) is None
     assert next_subject([1.0, 1.0, 1.0]) is None, "people who are all alike say nothing of how others differ"
     wide = next_subject([0.1, 0.9])
-    assert wide is not None
     assert (wide.low, wide.high) == (0.0, 1.0)
 
 
@@ -82,8 +76,6 @@ def test_the_best_baseline_is_compared_by_subject() -> None:
     baselines = {"low": {s: v - 0.2 for s, v in own.items()},
              "high": {s: v - 0.01 * (1 + int(s) % 3) for s, v in own.items() if s != "9"}}  # fmt: skip
     found, pair = best_baseline(own, baselines), compare_paired(own, baselines["high"])
-    assert found is not None
-    assert pair is not None
     assert (found.name, found.n_subjects, found.comparison) == ("high", 9, "better")
     assert (found.mean, found.difference) == pytest.approx((pair.second.mean, pair.mean))
     assert found.interval == pytest.approx(pair.interval)
@@ -98,7 +90,6 @@ def test_the_best_baseline_is_compared_by_subject() -> None:
 def test_a_difference_is_claimed_only_if_its_interval_excludes_zero(gains: list[float], comparison: str) -> None:
     own = {str(n): 0.5 for n in range(len(gains))}
     found = best_baseline(own, {"baseline": {str(n): 0.5 - gain for n, gain in enumerate(gains)}})
-    assert found is not None
     assert found.comparison == comparison
 
 
@@ -141,7 +132,6 @@ def test_estimator_card_model_page_and_file_have_the_same_headline(tmp_path: Pat
     auto.fit(recordings.X, recordings.y, subjects=recordings.subject)
     choice, card = read_choice(tmp_path / "run"), load_model(tmp_path / "run" / "model").card
     assert auto.verdict_ == auto.choice_["headline"] == choice.headline == card.scores["headline"]
-    assert choice.next_subject is not None
     assert auto.next_subject_ == (choice.next_subject.low, choice.next_subject.high)
     assert card.scores["next_subject"]["low"] == choice.next_subject.low
     assert choice.at_least == 0.9
@@ -162,6 +152,5 @@ def test_estimator_card_model_page_and_file_have_the_same_headline(tmp_path: Pat
 
 def test_a_subject_without_a_score_is_left_out_of_the_interval() -> None:
     found = next_subject([*(k / 20 for k in range(18)), float("nan")])
-    assert found is not None
     assert (found.n_subjects, found.assumes) == (18, "normal")
     assert np.isfinite(found.high)
