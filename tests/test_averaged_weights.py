@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor, nn
 
 import autotransfer as at
-from autotransfer.runs.checkpoint import restore_population, save_checkpoint
-from autotransfer.runs.executor import serialize_outcome
 from autotransfer.training.averaging import WeightAverage
 from autotransfer.training.train import run
 from autotransfer.training.trainer import Trainer
@@ -75,22 +71,6 @@ def test_batch_statistics_are_those_of_a_pass_with_the_averaged_weights() -> Non
         for name, buffer in plain.named_buffers():
             if not name.endswith("num_batches_tracked"):
                 torch.testing.assert_close(found[our_name(name)][member], buffer, rtol=1e-7, atol=1e-9)
-
-
-def test_a_checkpoint_keeps_the_average(tmp_path: Path) -> None:
-    rec = people()
-    jobs = jobs_of(rec)
-    keys = [str(place) for place in range(len(jobs))]
-    whole, broken = trainer_of(rec, jobs, torch.float32), trainer_of(rec, jobs, torch.float32)
-    for population in (whole, broken):
-        for _ in range(4):
-            population.train_epoch()
-            population.evaluate()
-    save_checkpoint(tmp_path / "checkpoint", broken, keys)
-    windows = prepare_windows(rec, jobs[0], device=CPU, dtype=torch.float32)
-    found = restore_population(dict(zip(keys, jobs, strict=True)), windows, tmp_path / "checkpoint")
-    ended = [{o.job.fold.key: serialize_outcome(o) for o in run(population)} for population in (whole, found[0])]
-    assert ended[0] == ended[1]
 
 
 def test_held_out_subjects_are_scored_at_the_epoch_that_the_other_selected() -> None:

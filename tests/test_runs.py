@@ -111,6 +111,7 @@ def jobs_of(recordings: at.Recordings, epochs: int = 5) -> list[at.Job]:
     ]
     steady = at.Setting(schedule="constant", checkpoint="last", max_epochs=epochs + 2, batch_size=8, lr=0.1)
     settings += [steady, steady.replace(method="adversary", strength=0.3, batches="auto")]
+    settings += [steady.replace(checkpoint="averaged", max_epochs=epochs)]
     return [at.Job(s, make_fold(recordings, v, t)) for s in settings for v, t in ((0, 1), (2, 1))]
 
 
@@ -128,7 +129,7 @@ def uninterrupted() -> dict[at.Job, Outcome]:
 
 @pytest.mark.parametrize("stop", [3, *(pytest.param(epoch, marks=pytest.mark.slow) for epoch in (1, 5, 6))])
 def test_a_checkpoint_continues_bit_for_bit(tmp_path: Path, stop: int) -> None:
-    """Also after members have left, and with critics, draws and BEGAN's k in flight."""
+    """Also after members have left, and with critics, draws, BEGAN's k and averages in flight."""
     recordings, whole = tiny(), uninterrupted()
     jobs = list(whole)
     lost = [known.history["validation_loss"] for job, known in whole.items() if job.setting.checkpoint == "last"]
