@@ -145,13 +145,3 @@ def test_few_different_subjects_get_no_temperature() -> None:
     assert [1 / beta.sum() for beta in nested_weights(held_out).values()] == pytest.approx([1.0] * 5, abs=0.05)
     found = calibrated(held_out)
     assert found.error <= found.error_before + 0.002
-
-
-@pytest.mark.slow
-def test_a_temperature_calibrates_overconfident_predictions() -> None:
-    held_out = held_out_of([0.8, 0.6], people=20, rows=300)
-    for own in held_out.log_probs.values():
-        own *= 5
-        own -= np.log(np.exp(own).sum(-1, keepdims=True))
-    found = calibrated(held_out)
-    assert found.error < 0.05 < found.error_before
