@@ -27,15 +27,9 @@ from tiny import create_run, described, make_evidence, tiny_file
 def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
     folder = tmp_path_factory.mktemp("delivered")
     options = described(
-        source=str(tiny_file(folder)),
-        max_epochs=2,
-        batch_size=8,
-        lr=0.01,
-        seeds=2,
-        device="cpu",
-        standardize=request.param,
-        rule="published",
-    )
+        source=str(tiny_file(folder)), max_epochs=2, batch_size=8, lr=0.01, seeds=2, device="cpu",
+        standardize=request.param, rule="published",
+    )  # fmt: skip
     run = create_run(folder / "run", options)
     return run, perform_plan(run, lambda _: None, progress=False)
 
@@ -92,18 +86,14 @@ def test_missing_or_damaged_predictions_are_refused(
     entry, real = run.database.entries()[0], Run.weights
     shape = run.held_out_log_probs(entry).shape
     assert shape == (24, 2)
-    for change, words in (
-        (None, "damaged predictions"),
-        (torch.zeros(3, 2), "damaged predictions"),
-        (torch.full(shape, torch.nan), "damaged predictions"),
-    ):
+    for change in (None, torch.zeros(3, 2), torch.full(shape, torch.nan)):
 
         def weights(own: Run, key: str, change: Tensor | None = change) -> dict[str, Tensor]:
             tensors = {name: tensor for name, tensor in real(own, key).items() if name != PREDICTIONS}
             return tensors if change is None else tensors | {PREDICTIONS: change}
 
         monkeypatch.setattr(Run, "weights", weights)
-        with pytest.raises(UserError, match=words):
+        with pytest.raises(UserError):
             run.held_out_log_probs(entry)
 
 
