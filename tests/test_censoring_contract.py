@@ -204,10 +204,7 @@ def test_members_that_took_no_step_keep_their_counters(method: str):
 
 def test_numbers_may_differ_between_members():
     z, y, s = batch()
-    numbers = {
-        "mige": {"regularization": [0.1, 0.02, 0.003]},
-        "began": {"control_rate": [0.1, 0.2, 0.3]},
-    }
+    numbers = {"mige": {"regularization": [0.1, 0.02, 0.003]}, "began": {"control_rate": [0.1, 0.2, 0.3]}}
     for method, options in numbers.items():
         stacked = make_censor(method, "marginal", members=3, seed=[1, 2, 3], **options, **SIZES).double()
         advance(stacked, 2)

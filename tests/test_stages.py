@@ -49,17 +49,9 @@ def brief_stages() -> Iterator[None]:
 
 
 def options(folder: Path, **changes: object) -> RunOptions:
-    source = str(tiny_file(folder, n_subjects=4))
-    given = {
-        "source": source,
-        "max_epochs": 3,
-        "batch_size": 8,
-        "lr": 1e-2,
-        "device": "cpu",
-        "grid": "uncensored",
-        "seeds": 1,
-    }
-    return described(**given | {"adaptation": "zero-shot"} | changes)
+    given = {"source": str(tiny_file(folder, n_subjects=4)), "adaptation": "zero-shot", "grid": "uncensored"}
+    given |= {"max_epochs": 3, "batch_size": 8, "lr": 1e-2, "device": "cpu", "seeds": 1}
+    return described(**given | changes)
 
 
 def start(folder: Path, **changes: object) -> Run:
