@@ -211,15 +211,6 @@ def test_changed_sessions_and_columns_of_the_same_windows_are_noticed(tmp_path: 
         open_again()
 
 
-def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
-    options = described(source=str(tiny_file(tmp_path)))
-    create_run(tmp_path / "run", options)
-    with pytest.raises(UserError, match="already holds a run; continue it with: autotransfer resume"):
-        create_run(tmp_path / "run", options)
-    with pytest.raises(UserError, match="cannot write to"):
-        create_run(tmp_path / "tiny.npz" / "run", options)
-
-
 @pytest.mark.parametrize("name", ["choice.json", "model/model.json"])
 def test_no_run_and_no_model_is_overwritten(tmp_path: Path, name: str) -> None:
     """Runs with a continuous target have another database, or none; a subject's model has neither."""
@@ -237,11 +228,19 @@ def test_no_run_and_no_model_is_overwritten(tmp_path: Path, name: str) -> None:
     assert (folder / name).read_text() == "{}"
 
 
+def test_a_run_is_not_overwritten(tmp_path: Path) -> None:
+    options = described(source=str(tiny_file(tmp_path)))
+    create_run(tmp_path / "run", options)
+    with pytest.raises(UserError, match="already holds a run"):
+        create_run(tmp_path / "run", options)
+
+
 def test_bad_data_leave_no_folder(tmp_path: Path) -> None:
     with pytest.raises(UserError):
         create_run(tmp_path / "run", described(source=str(tmp_path / "missing.npz")))
-    assert not (tmp_path / "run").exists()
-    assert np.array_equal(list(tmp_path.iterdir()), [])
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(UserError, match="cannot write to"):
+        create_run(tiny_file(tmp_path) / "run", described(source=str(tmp_path / "tiny.npz")))
 
 
 @pytest.mark.parametrize("name", RESERVED_NAMES)
