@@ -48,7 +48,6 @@ EPOCHS = 60
 def finished(
     n_subjects: int = 12, *, gain: float = 0.05, seed: int = 0, names: tuple[str, ...] = (), grid: str = "quick",
     classes: tuple[str, ...] = ("rest", "13 Hz", "17 Hz", "21 Hz"), chosen: str | None = None,
-    settings: list[at.Setting] | None = None,
 ) -> Summary:  # fmt: skip
     """A finished run in which the censored settings are `gain` better on average, most for the weakest subjects."""
     draw = np.random.default_rng(seed)
@@ -57,8 +56,9 @@ def finished(
         names[i % len(names)] + ("" if i < len(names) else f" {i}") if names else str(i + 1) for i in range(n_subjects)
     )
     trials = draw.integers(90, 130, n_subjects).tolist()
-    tried = settings or options.settings()
-    fits = _trainings(draw, subjects, gain, [NamedSetting(options.name_of(s), s) for s in tried], len(classes))
+    fits = _trainings(
+        draw, subjects, gain, [NamedSetting(options.name_of(s), s) for s in options.settings()], len(classes)
+    )
     run = Summary(
         name="SSVEP exoskeleton",
         source=options.source,
