@@ -1,8 +1,7 @@
-"""Control a headless Chromium over a pipe, to load pages and emulate phones and dark screens."""
+"""Control a headless Chromium over a pipe, to load pages and emulate phones."""
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import select
@@ -108,30 +107,12 @@ class Browser:
                 raise TimeoutError(expression)
             time.sleep(0.05)
 
-    def open(
-        self, path: Path, *, width: int = 1280, height: int = 900, dark: bool = False, phone: bool = False
-    ) -> None:
+    def open(self, path: Path, *, width: int = 1280, height: int = 900, phone: bool = False) -> None:
         """Load a file and wait until the page is ready."""
-        self.visit(path.resolve().as_uri(), width=width, height=height, dark=dark, phone=phone)
-
-    def visit(self, url: str, *, width: int = 1280, height: int = 900, dark: bool = False, phone: bool = False) -> None:
-        """Load an address and wait until the page is ready."""
         self.problems.clear()
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
-        self.scheme(dark=dark)
-        self.call("Page.navigate", url=url)
+        self.call("Page.navigate", url=path.resolve().as_uri())
         self.wait_for("document.documentElement?.dataset.ready || document.documentElement?.dataset.errors")
-
-    def scheme(self, *, dark: bool) -> None:
-        feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", features=[feature])
-
-    def screenshot(self, path: Path) -> None:
-        response = self.call("Page.captureScreenshot", captureBeyondViewport=True, format="png")
-        path.write_bytes(base64.b64decode(response["data"]))
-
-    def pdf(self, path: Path) -> None:
-        path.write_bytes(base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"]))
 
     def close(self) -> None:
         self.process.terminate()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import torch
@@ -39,16 +38,6 @@ def valid_groups(context: list[int], nuisance: list[int], min_rows: int = 2) -> 
             found.setdefault(c, {}).setdefault(g, []).append(row)
     large = {c: {g: rows for g, rows in inside.items() if len(rows) >= min_rows} for c, inside in found.items()}
     return {c: inside for c, inside in large.items() if len(inside) >= 2}
-
-
-def every_draw(rows: int, group: int, dim: int = 3) -> tuple[Tensor, Tensor]:
-    """One code z (P, B, D) for every way to draw a group from its rows; s (P, B): 0 in the group, 1 outside."""
-    z = torch.randn(rows, dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    drawn = list(itertools.combinations(range(rows), group))
-    s = torch.ones(len(drawn), rows, dtype=torch.long)
-    for p, inside in enumerate(drawn):
-        s[p, list(inside)] = 0
-    return z.expand(len(drawn), rows, dim), s
 
 
 class Mixture:

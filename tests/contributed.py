@@ -49,8 +49,6 @@ def registered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         file = folder / Path(one.path).name
         file.write_text(one.text, encoding="utf-8")
         spec = importlib.util.spec_from_file_location(name, file)
-        assert spec is not None
-        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         made.append(name)

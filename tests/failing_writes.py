@@ -79,8 +79,6 @@ def served(folder: Path, cases: Callable[[int], Iterable[Case]]) -> Iterator[tup
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         env=os.environ | {"LD_PRELOAD": str(layer), "OMP_NUM_THREADS": "1"},  # what is forked has no other threads
     )  # fmt: skip
-    assert process.stdin is not None
-    assert process.stdout is not None
     try:
         for case in cases(json.loads(process.stdout.readline())):
             process.stdin.write(json.dumps(case) + "\n")

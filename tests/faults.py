@@ -241,7 +241,6 @@ class Command:
         return self.process.exitcode
 
     def kill(self) -> None:
-        assert self.process.pid is not None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.join()

@@ -41,7 +41,7 @@ from ensembles import weighted
 from fuzz_runs import RunTargets, unchanged_outside
 from mutations import NASTY, damaged, name, twisted
 from test_formats import edf_file, wfdb_record, xdf_file
-from test_schema import KINDS, changed
+from test_schema import KINDS, ODD
 from tiny import described, save_folder, tiny
 
 # Shares of the cases.
@@ -342,7 +342,7 @@ class Fuzz(RunTargets):
     def run_record(self, draw: random.Random) -> None:
         """What ledgers and choice.json hold: records, choices, options, a search's proposals, what weights told."""
         kind, values = draw.choice(self.records)
-        text = json.dumps(changed(values, draw))
+        text = json.dumps(twisted(values, draw, ODD))
         if draw.random() < 0.2:
             text = damaged(text.encode(), draw).decode(errors="replace")
         schema.from_json(kind, text)

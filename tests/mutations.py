@@ -45,21 +45,21 @@ def damaged(data: bytes, draw: random.Random) -> bytes:
     return bytes(body)
 
 
-def twisted(value: Any, draw: random.Random) -> Any:
-    """JSON with some value replaced, removed or renamed."""
+def twisted(value: Any, draw: random.Random, odd: tuple[Any, ...] = NASTY) -> Any:
+    """Return JSON with some value replaced by an odd one, removed or renamed."""
     if isinstance(value, dict) and value and draw.random() < 0.8:
         key = draw.choice(list(value))
         changed = dict(value)
         if draw.random() < 0.15:
             del changed[key]
         elif draw.random() < 0.15:
-            changed[str(draw.choice(NASTY))] = changed.pop(key)
+            changed[str(draw.choice(odd))] = changed.pop(key)
         else:
-            changed[key] = twisted(value[key], draw)
+            changed[key] = twisted(value[key], draw, odd)
         return changed
     if isinstance(value, list) and value and draw.random() < 0.6:
         changed_list = list(value)
         place = draw.randrange(len(value))
-        changed_list[place] = twisted(value[place], draw)
+        changed_list[place] = twisted(value[place], draw, odd)
         return changed_list
-    return draw.choice(NASTY)
+    return draw.choice(odd)

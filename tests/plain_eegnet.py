@@ -8,34 +8,24 @@ from torch import Tensor, nn
 
 
 class PlainEEGNet(nn.Module):
-    def __init__(
-        self,
-        n_channels: int,
-        n_times: int,
-        kernel: int,
-        f1: int = 8,
-        depth: int = 2,
-        f2: int = 16,
-        dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, n_channels: int, n_times: int, kernel: int) -> None:
         super().__init__()
         self.pad1 = ((kernel - 1) // 2, kernel - 1 - (kernel - 1) // 2)
-        self.temporal = nn.Conv2d(1, f1, (1, kernel), bias=False)
-        self.norm1 = nn.BatchNorm2d(f1)
-        self.spatial = nn.Conv2d(f1, f1 * depth, (n_channels, 1), groups=f1, bias=False)
-        self.norm2 = nn.BatchNorm2d(f1 * depth)
+        self.temporal = nn.Conv2d(1, 8, (1, kernel), bias=False)
+        self.norm1 = nn.BatchNorm2d(8)
+        self.spatial = nn.Conv2d(8, 16, (n_channels, 1), groups=8, bias=False)
+        self.norm2 = nn.BatchNorm2d(16)
         self.pool1 = nn.AvgPool2d((1, 4))
-        self.depthwise = nn.Conv2d(f1 * depth, f1 * depth, (1, 16), groups=f1 * depth, bias=False)
-        self.pointwise = nn.Conv2d(f1 * depth, f2, 1, bias=False)
-        self.norm3 = nn.BatchNorm2d(f2)
+        self.depthwise = nn.Conv2d(16, 16, (1, 16), groups=16, bias=False)
+        self.pointwise = nn.Conv2d(16, 16, 1, bias=False)
+        self.norm3 = nn.BatchNorm2d(16)
         self.pool2 = nn.AvgPool2d((1, min(8, n_times // 4)))
-        self.drop = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.norm1(self.temporal(F.pad(x[:, None], self.pad1)))
-        h = self.drop(self.pool1(F.elu(self.norm2(self.spatial(h)))))
+        h = self.pool1(F.elu(self.norm2(self.spatial(h))))
         h = self.pointwise(self.depthwise(F.pad(h, (7, 8))))
-        z: Tensor = self.drop(self.pool2(F.elu(self.norm3(h)))).flatten(1)
+        z: Tensor = self.pool2(F.elu(self.norm3(h))).flatten(1)
         return z
 
 

@@ -48,7 +48,6 @@ EPOCHS = 60
 def finished(
     n_subjects: int = 12, *, gain: float = 0.05, seed: int = 0, names: tuple[str, ...] = (), grid: str = "quick",
     classes: tuple[str, ...] = ("rest", "13 Hz", "17 Hz", "21 Hz"), chosen: str | None = None,
-    settings: list[at.Setting] | None = None,
 ) -> Summary:  # fmt: skip
     """A finished run in which the censored settings are `gain` better on average, most for the weakest subjects."""
     draw = np.random.default_rng(seed)
@@ -57,8 +56,9 @@ def finished(
         names[i % len(names)] + ("" if i < len(names) else f" {i}") if names else str(i + 1) for i in range(n_subjects)
     )
     trials = draw.integers(90, 130, n_subjects).tolist()
-    tried = settings or options.settings()
-    fits = _trainings(draw, subjects, gain, [NamedSetting(options.name_of(s), s) for s in tried], len(classes))
+    fits = _trainings(
+        draw, subjects, gain, [NamedSetting(options.name_of(s), s) for s in options.settings()], len(classes)
+    )
     run = Summary(
         name="SSVEP exoskeleton",
         source=options.source,
@@ -207,7 +207,6 @@ def averaged(run: Summary | None = None, *, seed: int = 0, own: str = "my_encode
     """The run with an average of two settings and a candidate of each other kind, the last one a user's encoder. All
     kinds but templates help."""
     run = run or finished()
-    assert run.choice is not None
     draw, choice = np.random.default_rng(seed), run.choice
     first, *more = dict.fromkeys([choice.chosen.name, "paper_network"])
     weights = [WeightedCandidate(first, "eegnet", 0.45 - 0.1 * len(more), 0.0)]
@@ -264,7 +263,6 @@ def played(scores: dict[str, float]) -> ReplayResult:
 def in_stages() -> Summary:
     """The average of a run that answered three times, and ended because its time was over."""
     run = averaged()
-    assert run.choice is not None
     scores = run.choice.nested_test_scores
     found = [
         StageScore.from_scores(name, number, seconds, {s: max(0.0, v - less) for s, v in scores.items()})

@@ -64,7 +64,6 @@ def example(name: str) -> str:
 
 def figure_data(text: str) -> list[dict[str, Any]]:
     found = re.search(r'<script type="application/json" id="figure-data">(.*?)</script>', text, re.S)
-    assert found is not None
     data: list[dict[str, Any]] = json.loads(found[1])
     return data
 

@@ -117,8 +117,6 @@ class Driver:
         self._process = subprocess.Popen(
             [self.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, env=os.environ | OPTIONS
         )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
 
     def call(self, name: str, threads: int, count: int, words: bytes, buffers: list[tuple[int, Tensor]]) -> int:
@@ -400,7 +398,6 @@ def second_case(
 ) -> tuple[Tensor, Weights, DropoutDraws]:
     """Signals, weights and what is dropped, at random."""
     _, _, weights, dropout = block_case(members, groups, features, 1, channels, batch, times, taps, form, False)
-    assert dropout is not None
     return normal(members, channels, batch, times), weights._replace(w=normal(members, channels, taps)), dropout
 
 

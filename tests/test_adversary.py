@@ -38,7 +38,6 @@ def test_losses_and_gradients_equal_those_of_a_hand_written_network(mode: str):
     penalty = censor(leaf, y, s)
     penalty.sum().backward()
     loss = censor.critic_loss(z, y, s)
-    assert loss is not None
     loss.sum().backward()
     for p in range(3):
         mine = z.clone().requires_grad_()

@@ -74,11 +74,7 @@ def test_members_share_minibatches_unless_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--members", "0"], "at least 1"),
-        (["--device", "cuda"], "no CUDA device"),
-    ],
+    ("arguments", "message"), [(["--members", "0"], "at least 1"), (["--device", "cuda"], "no CUDA device")]
 )
 def test_mistakes_end_before_anything_is_measured(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path

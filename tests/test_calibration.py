@@ -41,16 +41,8 @@ REST = np.setdiff1d(OWN, FEW)
 
 @cache
 def single() -> at.CensoredClassifier:
-    clf = at.CensoredClassifier(
-        method="none",
-        max_epochs=15,
-        batch_size=64,
-        lr=0.005,
-        standardize="train",
-        sfreq=64,
-        device="cpu",
-        preset="paper",
-    )
+    given = {"method": "none", "max_epochs": 15, "batch_size": 64, "lr": 0.005, "standardize": "train"}
+    clf = at.CensoredClassifier(**given, sfreq=64, device="cpu", preset="paper")
     return clf.fit(X[SEEN], Y[SEEN], subjects=S[SEEN])
 
 

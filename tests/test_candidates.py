@@ -67,20 +67,13 @@ def test_families_that_were_not_asked_for_are_not_trained(options: dict[str, str
 @pytest.mark.parametrize(
     "options",
     [
-        {"adaptation": "some"},
-        {"rule": "best"},
-        {"adaptation": "online", "standardize": "train"},
-        {"adaptation": "online", "align": "online"},
-        {"adaptation": "zero-shot", "search": "tpe"},
-        {"adaptation": "zero-shot", "rule": "published"},
-        {"grid": "uncensored", "search": "tpe"},
-        {"folds": 5, "grid": "paper"},
-        {"hold_out": "session", "rule": "published"},
-        {"trials": 5, "adaptation": "zero-shot"},
-        {"kinds": "linear", "adaptation": "none"},
-        {"lrr": 1e-3},
+        {"adaptation": "some"}, {"rule": "best"}, {"lrr": 1e-3}, {"adaptation": "online", "standardize": "train"},
+        {"adaptation": "online", "align": "online"}, {"adaptation": "zero-shot", "search": "tpe"},
+        {"adaptation": "zero-shot", "rule": "published"}, {"grid": "uncensored", "search": "tpe"},
+        {"folds": 5, "grid": "paper"}, {"hold_out": "session", "rule": "published"},
+        {"trials": 5, "adaptation": "zero-shot"}, {"kinds": "linear", "adaptation": "none"},
     ],
-)
+)  # fmt: skip
 def test_contradictory_options_are_refused(options: dict[str, str]) -> None:
     with pytest.raises(UserError):
         described(source="gestures", **options)
@@ -160,9 +153,8 @@ def signals(kind: str, times: int, sfreq: float = 100.0, per: int = 4, classes: 
 
 def test_frequencies_are_those_of_the_stimuli_where_classes_are_named_after_them() -> None:
     def constants(recordings: at.Recordings) -> object:
-        return {fields["represent"]: fields for fields in find_representations(None, recordings)}["rhythms"][
-            "constants"
-        ]
+        (found,) = (one for one in find_representations(None, recordings) if one["represent"] == "rhythms")
+        return found["constants"]
 
     assert constants(signals("eeg", 300, classes=["13 Hz", "rest"])) == (13.0, 26.0, 39.0)
     assert constants(signals("eeg", 300, classes=["7.5hz", "12 Hz"])) == (7.5, 12.0, 15.0, 22.5, 24.0, 36.0)

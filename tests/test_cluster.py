@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from autotransfer.errors import UserError
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import perform_plan
-from tiny import create_run, described, tiny_file
+from autotransfer.versions import versions
+from tiny import create_run, described, tiny, tiny_file
 
 pytest.importorskip("distributed", reason="the extra 'cluster' is not installed")
 from distributed import LocalCluster
 
-from autotransfer.cluster import Cluster
+from autotransfer.cluster import Cluster, train_task
 
 pytestmark = pytest.mark.slow
 
@@ -92,7 +93,6 @@ def table(folder: Path, source: str, place: Cluster | None, factory: object) -> 
     return pd.read_csv(folder / "results.csv").drop(columns="seconds")
 
 
-@pytest.mark.slow
 def test_a_killed_worker_changes_nothing(tmp_path: Path, cluster: Cluster) -> None:
     source = str(tiny_file(tmp_path))
     home = table(tmp_path / "home", source, None, plain)
@@ -114,16 +114,11 @@ def test_an_error_on_a_worker_is_one_line_and_the_run_continues_locally(tmp_path
     assert {entry.status for entry in run.database.entries()} == {"done"}
 
 
-@pytest.mark.slow  # Dask tries for a while
 def test_a_wrong_address_is_refused() -> None:
     with pytest.raises(UserError, match="cannot reach a Dask scheduler"):
         Cluster("127.0.0.1:1")
 
 
 def test_a_worker_that_joined_later_is_compared_too() -> None:
-    from autotransfer.cluster import train_task
-    from autotransfer.versions import versions
-    from tiny import tiny
-
     with pytest.raises(UserError, match=r"a worker that joined later has torch .*, this process has 0"):
         train_task(tiny(), [], "cpu", None, None, versions() | {"torch": "0"})

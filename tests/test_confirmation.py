@@ -70,7 +70,6 @@ def test_a_new_file_of_baselines_counts(tmp_path: Path) -> None:
     after = collect_baselines(tmp_path, "emg_minimal", "zero-shot")
     assert {baseline.name for baseline in after} - {baseline.name for baseline in before} == {"mean only"}
     best = select_best(after)
-    assert best is not None
     assert (best.name, best.kind, best.source, best.mean) == ("mean only", "generic", "new", 0.97)
     assert best.subtract_from({"a": 1.0, "b": 0.9}) == pytest.approx({"a": 0.03, "b": -0.07})
     assert "moving, all windows" in {b.name for b in collect_baselines(tmp_path, "emg_minimal", "transductive")}

@@ -78,7 +78,6 @@ def test_the_guarantee_holds_if_a_few_subjects_are_hard() -> None:
     for _ in range(300):
         y, p = zip(*(drawn(draw, 0.0, noise=6.0 if draw.random() < 0.12 else 0.2) for _ in range(11)), strict=True)
         thresholds = Thresholds.fit(y[:-1], p[:-1])
-        assert thresholds is not None
         for shares, is_guaranteed in ((usual, False), (guaranteed, True)):
             sets = make_sets(p[-1], thresholds.set_threshold(0.9, is_guaranteed=is_guaranteed))
             shares.append(sets[np.arange(60), y[-1]].mean())
@@ -110,13 +109,11 @@ def test_held_out_subjects_are_scored_with_thresholds_of_the_other_subjects() ->
     draw = np.random.default_rng(2)
     people = {str(k): drawn(draw, 1.0) for k in range(12)}
     before = score_prediction_sets(people)
-    assert before is not None
     # somebody of whom everything is wrong, and surely so, changes the others' sets, not their own
     y, p = people["0"]
     wrong = (y + 1) % 4
     people["0"] = wrong, p
     after = score_prediction_sets(people)
-    assert after is not None
     same, others = before.set_size["0.9"]["0"], [before.set_size["0.9"][name] for name in list(people)[1:]]
     assert after.set_size["0.9"]["0"] == same
     assert np.mean([after.set_size["0.9"][name] for name in list(people)[1:]]) > np.mean(others)
@@ -129,9 +126,7 @@ def test_held_out_subjects_are_scored_with_thresholds_of_the_other_subjects() ->
 
 
 def thresholds() -> Thresholds:
-    found = Thresholds.fit(*several(np.random.default_rng(3), 8, 1.0))
-    assert found is not None
-    return found
+    return Thresholds.fit(*several(np.random.default_rng(3), 8, 1.0))
 
 
 @pytest.mark.parametrize(
@@ -174,7 +169,6 @@ def test_every_entry_point_gives_the_same_sets_and_predictions(run: Path) -> Non
     X = rec.X.numpy() + 3 * np.random.default_rng(0).standard_normal(rec.X.shape).astype("float32")
     model = load_model(run / "run/model")
     own = model.card.thresholds
-    assert own is not None
     assert own.n_subjects == 5
     p = model.predict_proba(X)
     own = Thresholds(

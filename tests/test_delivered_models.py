@@ -27,15 +27,9 @@ from tiny import create_run, described, make_evidence, tiny_file
 def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
     folder = tmp_path_factory.mktemp("delivered")
     options = described(
-        source=str(tiny_file(folder)),
-        max_epochs=2,
-        batch_size=8,
-        lr=0.01,
-        seeds=2,
-        device="cpu",
-        standardize=request.param,
-        rule="published",
-    )
+        source=str(tiny_file(folder)), max_epochs=2, batch_size=8, lr=0.01, seeds=2, device="cpu",
+        standardize=request.param, rule="published",
+    )  # fmt: skip
     run = create_run(folder / "run", options)
     return run, perform_plan(run, lambda _: None, progress=False)
 
@@ -92,18 +86,14 @@ def test_missing_or_damaged_predictions_are_refused(
     entry, real = run.database.entries()[0], Run.weights
     shape = run.held_out_log_probs(entry).shape
     assert shape == (24, 2)
-    for change, words in (
-        (None, "damaged predictions"),
-        (torch.zeros(3, 2), "damaged predictions"),
-        (torch.full(shape, torch.nan), "damaged predictions"),
-    ):
+    for change in (None, torch.zeros(3, 2), torch.full(shape, torch.nan)):
 
         def weights(own: Run, key: str, change: Tensor | None = change) -> dict[str, Tensor]:
             tensors = {name: tensor for name, tensor in real(own, key).items() if name != PREDICTIONS}
             return tensors if change is None else tensors | {PREDICTIONS: change}
 
         monkeypatch.setattr(Run, "weights", weights)
-        with pytest.raises(UserError, match=words):
+        with pytest.raises(UserError):
             run.held_out_log_probs(entry)
 
 
@@ -112,7 +102,6 @@ def test_a_candidate_whose_fits_all_failed_is_not_delivered(finished: tuple[Run,
     named = choice.shortlist
     entries = [replace(e, status="failed") if e.setting == named[1].setting else e for e in run.database.entries()]
     ensemble = select(replace(ClassificationEvidence.from_run(run, named, entries), rule="average")).ensemble
-    assert ensemble is not None
     assert named[1].name not in ensemble.weights
     for predicted in held_out_log_probs(run, [one.setting for one in named[:2]], entries).values():
         np.testing.assert_allclose(np.exp(predicted[1]), 1 / run.recordings.n_classes)

@@ -32,17 +32,8 @@ PAGES = [
 ]
 TESTED_ELSEWHERE = {"docs/guide/export.md": "tests/test_export.py", "README.md": "tests/test_examples.py"}
 GUIDE = (
-    "is_it_for_me",
-    "demo",
-    "plan",
-    "prepare",
-    "first_run",
-    "result",
-    "new_subject",
-    "abstain",
-    "paper",
-    "questions",
-)
+    "is_it_for_me", "demo", "plan", "prepare", "first_run", "result", "new_subject", "abstain", "paper", "questions",
+)  # fmt: skip
 # Terms of the method, its page and the reference, which no page of the guide needs.
 PRIVATE = (
     "candidate", "member", "snapshot", "critic", "hyperparameter", "checkpoint", "closed form",

@@ -69,6 +69,7 @@ def test_the_test_group_has_no_labels_and_known_sets_are_not_computed_again(
     def ready(recordings: at.Recordings, seed: int, device: str) -> field_baselines.Predict:
         def predict(task: Task) -> field_baselines.Predictions:
             assert (task.y[task.test] == -1).all()
+            assert (task.y[task.known] == recordings.y.numpy()[task.known]).all()
             assert not set(task.known) & set(task.test)
             assert len(task.known) + len(task.test) == recordings.n_windows
             asked.append(set(task.subject[task.test].tolist()))

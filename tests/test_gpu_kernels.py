@@ -29,10 +29,7 @@ def test_product(m: int, k: int, n: int) -> None:
     torch.testing.assert_close(gpu.product(more, b.sign(), group), torch.bmm(more, b.sign()[group]))
 
 
-@pytest.mark.parametrize(
-    ("times", "rows", "kernel"),
-    [(33, 5, 16), (9, 20, 16), (132, 65, 63), (70, 3, 150)],
-)
+@pytest.mark.parametrize(("times", "rows", "kernel"), [(33, 5, 16), (9, 20, 16), (132, 65, 63), (70, 3, 150)])
 def test_correlation_and_its_gradients(times: int, rows: int, kernel: int) -> None:
     x, w = torch.randn(3, rows, times, requires_grad=True), torch.randn(3, kernel, requires_grad=True)
     expected = filtering.filter_times(x, w)
@@ -49,9 +46,8 @@ def test_correlation_and_its_gradients(times: int, rows: int, kernel: int) -> No
     close(gpu.correlate_gradient(signal, slope, kernel, left), grad_w)
 
 
-@pytest.mark.parametrize("rows", [60])
-def test_sign(rows: int) -> None:
-    matrix = torch.randn(2, rows, rows)
+def test_sign() -> None:
+    matrix = torch.randn(2, 60, 60)
     matrix = matrix + matrix.mT
     matrix = matrix / torch.linalg.matrix_norm(matrix, 2)[:, None, None]
     found = gpu.sign(matrix.to(DEVICE), signs.STEPS).cpu()
@@ -160,8 +156,8 @@ def test_segments(batch: int, times: int, length: int) -> None:
     assert not ours[..., used:].any()
 
 
-@pytest.mark.parametrize(("channels", "width", "batch"), [(4, 300, 5)])
-def test_sum_of_scaled_rows(channels: int, width: int, batch: int) -> None:
+def test_sum_of_scaled_rows() -> None:
+    channels, width, batch = 4, 300, 5
     table = torch.randn(20, channels, width, device=DEVICE)
     rows, factors = torch.randint(20, (3, batch), device=DEVICE), torch.rand(3, batch, channels, device=DEVICE) - 0.5
     linear = torch.rand(width, device=DEVICE) < 0.5

@@ -17,7 +17,6 @@ from autotransfer.recordings import save_npz
 from autotransfer.recordings.units import Units
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.database import Entry
-from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.diagnosis import merge_units
 from autotransfer.search.procedure import perform_plan
@@ -45,21 +44,16 @@ def recorded(sessions: list[int] | None = None, sites: int = 3, seed: int = 0) -
     )  # fmt: skip
 
 
-def options(source: str, hold_out: str, **changes: object) -> RunOptions:
-    usual = {"max_epochs": 2, "batch_size": 8, "lr": 1e-2, "device": "cpu", "adaptation": "zero-shot",
-             "grid": "uncensored", "networks": "none", "kinds": "features"}  # fmt: skip
-    return described(source=source, hold_out=hold_out, **usual | changes)
-
-
-def finished_run(folder: Path, hold_out: str, **changes: object) -> tuple[Run, Choice]:
-    save_npz(folder / "days.npz", recorded())
-    run = create_run(folder / "run", options(str(folder / "days.npz"), hold_out, **changes))
-    return run, perform_plan(run, quiet, progress=False)
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
-    return finished_run(tmp_path_factory.mktemp("sessions"), "session")
+    folder = tmp_path_factory.mktemp("sessions")
+    save_npz(folder / "days.npz", recorded())
+    options = described(
+        source=str(folder / "days.npz"), hold_out="session", max_epochs=2, batch_size=8, lr=1e-2, device="cpu",
+        adaptation="zero-shot", grid="uncensored", networks="none", kinds="features",
+    )  # fmt: skip
+    run = create_run(folder / "run", options)
+    return run, perform_plan(run, quiet, progress=False)
 
 
 # ---- folds -----------------------------------------------------------------------------------------------------------

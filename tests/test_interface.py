@@ -10,12 +10,12 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
+from typer.main import get_command
 
 import autotransfer as at
 from autotransfer.cli import app
-from autotransfer.recordings import save_npz
-from tiny import tiny
+from faults import printed
+from tiny import tiny_file
 
 PUBLIC = [
     "AutoTransferClassifier", "AutoTransferRegressor", "CensoredClassifier", "EEGNet", "Job", "Recordings", "Session",
@@ -36,28 +36,14 @@ COLUMNS = [
     "stage", "method", "mode", "strength", "estimator", "length_scale", "regularization", "standardize", "fold",
     "validation_subject", "test_subject", "seed", "best_epoch", "validation_score", "test_score", "seconds",
 ]  # fmt: skip
-SMALL = {"epochs": 2, "seeds": 1, "time": "none", "device": "cpu"}
-
-
-def cli(*arguments: object, code: int = 0) -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == code, f"{arguments}: {result.output} {result.exception!r}"
-    return result.output
+SMALL = ("--epochs", 2, "--seeds", 1, "--time", "none", "--device", "cpu")
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("data") / "tiny.npz"
-    save_npz(path, tiny())
-    return path
-
-
-@pytest.fixture(scope="module")
-def run(data: Path) -> Path:
-    folder = data.parent / "run"
-    options = [text for name, value in SMALL.items() for text in (f"--{name}", value)]
-    cli("run", data, "--out", folder, "--networks", "none", *options)
-    return folder
+def run(tmp_path_factory: pytest.TempPathFactory, brief_results: None) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    printed("run", tiny_file(folder), "--out", folder / "run", "--networks", "none", *SMALL)
+    return folder / "run"
 
 
 def test_public_names_exist() -> None:
@@ -67,14 +53,9 @@ def test_public_names_exist() -> None:
 
 
 def test_commands_and_options_are_accepted() -> None:
-    listed = {command.name for command in app.registered_commands} | {
-        command.callback.__name__.replace("_", "-") for command in app.registered_commands if command.callback
-    }
-    assert set(COMMANDS) <= listed
-    from typer.main import get_command
-
-    run_command: Any = get_command(app).commands["run"]  # type: ignore[attr-defined]
-    accepted = {flag for parameter in run_command.params for flag in parameter.opts}
+    commands: Any = get_command(app).commands  # type: ignore[attr-defined]
+    assert set(COMMANDS) <= set(commands)
+    accepted = {flag for parameter in commands["run"].params for flag in parameter.opts}
     assert set(RUN_OPTIONS) <= accepted, set(RUN_OPTIONS) - accepted
 
 
@@ -95,8 +76,9 @@ def test_a_run_leaves_the_files_that_programs_read(run: Path) -> None:
     assert list(at.plot.subjects(run).data[0].x) == pytest.approx(delivered.tolist())
 
 
-def test_a_mistake_is_one_line_and_exit_code_2(data: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "autotransfer", "run", str(data), "--out", str(tmp_path / "r"), "--grid", "best"]
+def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    words = ["run", str(tiny_file(tmp_path)), "--out", str(tmp_path / "r"), "--grid", "best"]
+    command = [sys.executable, "-m", "autotransfer", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1

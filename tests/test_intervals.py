@@ -4,10 +4,8 @@ Scores of a subject have four shapes: `normal` (mean .70, deviation .10); `ceili
 9, 1); `floor`, skewed to the right above chance (.5 + .5 beta 1, 6); `failures`, one subject in eight near chance (.52)
 and the others near .88, with deviation .04 each. A study has 5, 8, 12, 20 or 36 subjects.
 
-Student's t on the logit scale was chosen from seven methods by a protocol that was fixed in advance (commit 2ff868ff
-has the comparison). Smallest coverage of the 20 cells and mean length relative to Student's t: logit .75, 1.01; t .72,
-1.00; percentile bootstrap .69, .95. The smallest coverages are those of `failures` with eight subjects or fewer, most
-of which contain no failure. Differences have no limit nearby, so their interval is Student's t.
+Most studies of `failures` with eight subjects or fewer contain no failure, so their coverage is the smallest.
+Differences have no limit nearby, so their interval is Student's t.
 """
 
 from __future__ import annotations

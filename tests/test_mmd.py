@@ -11,7 +11,6 @@ import torch
 from autotransfer.censoring import Censor, make_censor
 from autotransfer.censoring.mmd import PairwiseMMD
 from autotransfer.censoring.terms import Term, make_terms
-from autotransfer.errors import UserError
 from autotransfer.randomness import fold_in, uniform
 from censor_problems import MODES, batch, valid_groups
 
@@ -110,8 +109,3 @@ def test_at_independence_the_mean_over_draws_is_zero(method: str):
     assert abs(float(found.mean())) < 3 * standard_error
     z[:, 20:] += 0.5  # able to fail: a shift of half a deviation is far outside
     assert float(censor(z, torch.zeros_like(s), s).mean()) > 10 * standard_error
-
-
-def test_a_clique_larger_than_the_number_of_subjects_is_refused():
-    with pytest.raises(UserError, match=r"size is 5; a clique has 2 to 4 subjects"):
-        make_censor("pairwise_mmd", "marginal", latent_dim=6, pairs="clique", size=5, **SIZES)

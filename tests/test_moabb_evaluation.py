@@ -21,16 +21,24 @@ pytestmark = [
 ]
 
 COLUMNS = {"score", "time", "samples", "subject", "session", "channels", "dataset", "pipeline"}
-SEEN: list[tuple[int, dict[int, int]]] = []
+BRIEF = {"max_epochs": 2, "sfreq": 32, "device": "cpu"}
+MET: list[tuple[at.CensoredClassifier, dict[str, Any], list[int]]] = []
 
 
-class Watched(at.CensoredClassifier):
-    """Notes how many trials of each subject fit was given."""
+class Met(at.CensoredClassifier):
+    """Notes what fit was given of the person, and how many windows each call predicts."""
 
-    def fit(self, X: object, y: object, *, subjects: object = None) -> Watched:
-        people, counts = np.unique(np.asarray(subjects), return_counts=True)
-        SEEN.append((len(X), dict(zip(people.tolist(), counts.tolist(), strict=True))))
-        return super().fit(X, y, subjects=subjects)
+    def fit(self, X: object, y: object, **given: Any) -> Met:
+        self.calls_: list[int] = []
+        people, counts = np.unique(given["subjects"], return_counts=True)
+        assert (len(X), len(people), set(counts)) == (36, 3, {12})  # type: ignore[arg-type]
+        MET.append((self, {k: v for k, v in given.items() if k != "subjects"}, self.calls_))
+        super().fit(X, y, **given)
+        return self
+
+    def predict_proba(self, X: Any, subjects: object = None) -> Any:
+        self.calls_.append(len(X))
+        return super().predict_proba(X, subjects)
 
 
 def evaluation(folder: Path, n_subjects: int = 4, **options: object) -> Any:
@@ -48,34 +56,26 @@ def evaluation(folder: Path, n_subjects: int = 4, **options: object) -> Any:
 
 @pytest.mark.slow
 def test_cross_subject_evaluation(tmp_path: Path) -> None:
-    SEEN.clear()
-    brief = {"max_epochs": 2, "sfreq": 32, "device": "cpu"}
+    MET.clear()
     with sklearn.config_context(enable_metadata_routing=True):  # only to be allowed to call set_fit_request
-        asked = at.CensoredClassifier(**brief).set_fit_request(subjects=True)
+        asked = at.CensoredClassifier(**BRIEF).set_fit_request(subjects=True)
+    pipeline = make_pipeline(FunctionTransformer(), at.CensoredClassifier(**BRIEF))
+    auto = at.AutoTransferClassifier(max_epochs=1, sfreq=32, device="cpu")
     results = evaluation(tmp_path).process(
-        {
-            "watched": Watched(**brief),
-            "asked": asked,
-            "in a pipeline": make_pipeline(FunctionTransformer(), at.CensoredClassifier(**brief)),
-            "auto": at.AutoTransferClassifier(max_epochs=1, sfreq=32, device="cpu"),
-        }
+        {"met": Met(**BRIEF), "asked": asked, "in a pipeline": pipeline, "auto": auto}
     )
     assert set(results.columns) >= COLUMNS
     assert set(results["subject"].astype(str)) == {"1", "2", "3", "4"}
-    assert results.groupby("pipeline").size().to_dict() == dict.fromkeys(
-        ["watched", "asked", "in a pipeline", "auto"], 4
-    )
+    assert results.groupby("pipeline").size().to_dict() == dict.fromkeys(["met", "asked", "in a pipeline", "auto"], 4)
     assert results["score"].between(0, 1).all()
-    assert (36, {1: 12, 2: 12, 3: 12}) in SEEN
-    assert len(SEEN) == 4
-    assert all(n == 36 and len(people) == 3 for n, people in SEEN)
+    assert [given for _, given, _ in MET] == [{}] * 4
     by_pipeline = results.pivot(index="subject", columns="pipeline", values="score")
-    np.testing.assert_array_equal(by_pipeline["watched"], by_pipeline["asked"])
-    np.testing.assert_array_equal(by_pipeline["watched"], by_pipeline["in a pipeline"])
+    np.testing.assert_array_equal(by_pipeline["met"], by_pipeline["asked"])
+    np.testing.assert_array_equal(by_pipeline["met"], by_pipeline["in a pipeline"])
 
     epochs = evaluation(tmp_path, return_epochs=True, suffix="epochs")  # which bring their rate along
     same = epochs.process({"epochs": at.CensoredClassifier(max_epochs=2, device="cpu")})
-    np.testing.assert_array_equal(same.sort_values("subject")["score"], by_pipeline["watched"])
+    np.testing.assert_array_equal(same.sort_values("subject")["score"], by_pipeline["met"])
 
 
 # the modes
@@ -89,24 +89,6 @@ MODES = {  # what fit is given of the 12 trials of the person who is tested, and
     "train_and_target_labeled_20p": ({"X_target_labeled": 2, "y_target_labeled": 2}, 10),
     "train_and_target_labeled_50p": ({"X_target_labeled": 6, "y_target_labeled": 6}, 6),
 }
-BRIEF = {"max_epochs": 2, "sfreq": 32, "device": "cpu"}
-MET: list[tuple[at.CensoredClassifier, dict[str, Any], list[int]]] = []
-
-
-class Met(at.CensoredClassifier):
-    """Notes what fit was given of the person, and how many windows each call predicts."""
-
-    def fit(self, X: object, y: object, **given: Any) -> Met:
-        self.calls_: list[int] = []
-        people = np.unique(given["subjects"])
-        assert len(people) == 3
-        MET.append((self, {k: v for k, v in given.items() if k != "subjects"}, self.calls_))
-        super().fit(X, y, **given)
-        return self
-
-    def predict_proba(self, X: Any, subjects: object = None) -> Any:
-        self.calls_.append(len(X))
-        return super().predict_proba(X, subjects)
 
 
 def modes() -> set[str]:

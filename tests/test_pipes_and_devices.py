@@ -66,11 +66,7 @@ def test_a_pipe_in_the_place_of_a_model_is_refused(tmp_path: Path, name: str) ->
 def test_pipes_and_devices_as_single_files(tmp_path: Path, kind: str) -> None:
     path = pipe(tmp_path / "odd") if kind == "pipe" else Path(kind)
     own = model()
-    for work in (
-        lambda: at.load_model(path),
-        lambda: at.Session.load(path, own),
-        lambda: read_study(path),
-    ):
+    for work in (lambda: at.load_model(path), lambda: at.Session.load(path, own), lambda: read_study(path)):
         with pytest.raises(UserError, match="not a plain file"):
             soon(work)
     assert soon(lambda: load_checkpoint(path)) is None

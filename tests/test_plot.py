@@ -24,8 +24,6 @@ def fitted(summary: Summary) -> Any:
 def test_figures_show_the_numbers_of_the_result() -> None:
     run = averaged()
     choice = run.choice
-    assert choice is not None
-    assert choice.replay is not None
     drawn = at.plot.subjects(fitted(run))
     assert isinstance(drawn, go.Figure)
     assert list(drawn.data[0].x) == list(choice.estimate.values())
@@ -60,6 +58,5 @@ def test_a_run_without_the_numbers_is_refused(name: str, tmp_path: Path) -> None
 
 def test_a_result_without_labeled_windows_has_no_learning_curve() -> None:
     run = averaged()
-    assert run.choice is not None
     with pytest.raises(at.UserError, match="do not allow"):
         at.plot.learning_curve(fitted(replace(run, choice=replace(run.choice, replay=None))))

@@ -172,7 +172,6 @@ def test_held_out_predictions_come_from_fits_without_the_subject(tmp_path: Path)
     setting = find_candidates(run.prepared).linear[0]
     predicted = RegressionEvidence.from_run(run, [NamedSetting("one", setting)]).predictions[0]
     ready = find_representation(targets, setting.preprocessing)
-    assert ready is not None
     latents = ready[1].flatten(1).double().numpy()
     fold = run.job(run.database.entries()[2]).fold
     train, test = fold.train, fold.test
@@ -211,9 +210,10 @@ def test_intervals_cover_new_subjects() -> None:
 def test_intervals_grow_with_coverage_and_need_enough_subjects() -> None:
     rng = np.random.default_rng(4)
     intervals = Intervals.fit([np.abs(rng.normal(size=30)) for _ in range(4)])
-    assert intervals is not None
     wide = [np.inf if one is None else one for one in intervals.radii]
     assert wide == sorted(wide)
+    with pytest.raises(at.UserError):
+        Intervals(4, intervals.radii[::-1])
     assert Intervals.fit([np.ones(3)] * 2) is None
     with pytest.raises(at.UserError, match="fewer than 3 subjects"):
         interval_radius(None, 0.9)
@@ -252,7 +252,7 @@ def test_the_estimator_follows_scikit_learn(tmp_path: Path) -> None:
     np.testing.assert_array_equal(at.load_model(tmp_path / "other").predict(X), predicted)
     with pytest.warns(UserWarning, match="1 of 144"):
         np.testing.assert_array_equal(own.fit(X, y, subjects=who).predict(X), predicted)  # the run is continued
-    with pytest.raises(at.UserError, match="the input differs from the data of"):
+    with pytest.raises(at.UserError, match="another run_folder"):
         own.fit(X[known], 2 * y[known], subjects=np.array(who)[known])
     for model in (own, again):
         with pytest.raises(at.UserError, match="predicts numbers, and online sessions need classes"):
@@ -286,25 +286,19 @@ def test_times_are_refused_as_targets(unit: str) -> None:
         at.AutoTransferRegressor().fit(X, np.arange(len(X)).astype(unit), subjects=who)
 
 
-def test_mistakes_are_one_line() -> None:
-    X, y, who = truth()
-    with pytest.raises(at.UserError, match="subject ids are missing"):
-        at.AutoTransferRegressor().fit(X, y)
-    with pytest.raises(at.UserError, match="one value per window"):
-        at.AutoTransferRegressor().fit(X, None, subjects=who)
-    with pytest.raises(at.UserError, match="finite number for each window"):
-        at.AutoTransferRegressor().fit(X, ["left"] * len(X), subjects=who)
-    with pytest.raises(at.UserError, match="nothing to predict"):
-        at.AutoTransferRegressor().fit(X, np.ones(len(X)), subjects=who)
-    with pytest.raises(at.UserError, match="adaptation"):
-        at.AutoTransferRegressor(adaptation="magic").fit(X, y, subjects=who)
-    with pytest.raises(at.UserError, match="use AutoTransferRegressor"):
-        auto_classifier(target="continuous").fit(X, np.where(y > 0, "up", "down"), subjects=who)
-    with pytest.raises(at.UserError, match="--target continuous"):
+def test_impossible_targets_and_options_are_refused() -> None:
+    X, y, who = truth(windows=8)
+    for given in ((X, y, None), (X, None, who), (X, ["left"] * len(X), who), (X, np.ones(len(X)), who)):
+        with pytest.raises(at.UserError):
+            at.AutoTransferRegressor().fit(*given[:2], subjects=given[2])
+    for other in (at.AutoTransferRegressor(adaptation="magic"), auto_classifier(target="continuous")):
+        with pytest.raises(at.UserError):
+            other.fit(X, y, subjects=who)
+    with pytest.raises(at.UserError):
         at.Recordings(X, y, who)
-    for other in ({"grid": "paper"}, {"metric": "f1"}, {"encoder": "shallow"}):
-        with pytest.raises(at.UserError, match=next(iter(other))):
-            options(**other)
+    for changes in ({"grid": "paper"}, {"metric": "f1"}, {"encoder": "shallow"}):
+        with pytest.raises(at.UserError):
+            options(**changes)
 
 
 # ---- where the numbers are -------------------------------------------------------------------------------------------
@@ -350,11 +344,7 @@ def test_run_report_predict(tmp_path: Path) -> None:
     assert "R²" in page
     assert (run / "results.csv").read_text().startswith("stage,setting,")
     told = call("report", run, "--methods").stdout
-    for fact in (
-        "<b>force</b>, 6 subjects", "6 groups of subjects were held out", "ridge regressions on ",
-        choice.headline, "(zero-shot)", "study.toml", "(strength ",
-    ):  # fmt: skip
-        assert fact in told, fact
+    assert choice.headline in told
     (run / "report.html").unlink()
     assert "Below .990: " in call("report", run, "--at-least", 0.99).stdout
     assert (run / "report.html").exists()
@@ -363,9 +353,7 @@ def test_run_report_predict(tmp_path: Path) -> None:
     assert told.exception is None, told.exception
     assert out.read_text().startswith("window,subject,prediction,low,high")
     assert len(scores.read_text().splitlines()) == 7
-    assert f"Predicted {len(X)} windows: mean " in told.output
     assert "R² on 6 subjects" in told.output
-    assert "were trained on" in told.output or "was trained on" in told.output
     np.savez(tmp_path / "new.npz", X=X, meta=json.dumps({"sfreq": 128.0}))
     assert "prediction" in call("predict", run, tmp_path / "new.npz").stdout
     for other in (("--abstain", 0.1), ("--adapt", "all")):
@@ -373,19 +361,6 @@ def test_run_report_predict(tmp_path: Path) -> None:
     assert "regression model" in str(call("export", run, "--format", "onnx").exception)
     cluster = call(*words, "--out", tmp_path / "no", "--cluster", "127.0.0.1:1")
     assert "--target continuous" in str(cluster.exception)
-
-
-@pytest.mark.parametrize("change", ["constant", "candidates", "intervals", "digest"])
-def test_a_changed_card_is_refused(tmp_path: Path, change: str) -> None:
-    X, y, who = truth(windows=8)
-    search(recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0)), options(), tmp_path / "run")
-    path = tmp_path / "run" / "model" / "model.json"
-    values = json.loads(path.read_text())
-    damaged = {"n_subjects": 6, "radii": values["intervals"]["radii"][::-1]}
-    values[change] = {"constant": 3.0, "candidates": [], "intervals": damaged, "digest": {}}[change]
-    path.write_text(json.dumps(values))
-    with pytest.raises(at.UserError):
-        at.load_model(tmp_path / "run")
 
 
 def test_adaptive_models_predict_each_subject_alone(tmp_path: Path) -> None:

@@ -37,7 +37,6 @@ def test_nothing_is_loaded_from_anywhere() -> None:
     assert all(link.startswith("#") for link in outline.values("href"))
     assert not re.search(r"https?:|//cdn|@import|url\(", text)
     policy = next(value for _, key, value in outline.attributes if key == "content" and "default-src" in (value or ""))
-    assert policy is not None
     assert "default-src 'none'" in policy
     assert "connect-src" not in policy  # falls back to 'none'
 
@@ -65,7 +64,6 @@ def test_numbers_that_are_not_finite_are_left_out() -> None:
         record = replace(one.record, validation_score=math.nan, test_score=math.nan, history=history)
         fits[place] = replace(one, record=record)
     leakage = {"paper_network": [ProbeResult("1", math.nan, 0.2, math.inf)]}
-    assert run.choice is not None
     choice = replace(run.choice, nested_test_scores=run.choice.nested_test_scores | {"1": math.nan})
     text = light(replace(run, fits=tuple(fits), leakage=leakage, choice=choice))
     assert not re.search(r"\bNaN\b|Infinity|\bnan\b|\binf\b", text)

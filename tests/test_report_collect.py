@@ -65,8 +65,6 @@ def test_leakage_before_a_censor_is_that_of_the_same_preprocessing() -> None:
     censored = replace(CENSORED, **own)
     twin, shuffled = Setting(**own, batches=CENSORED.training.batches), Setting(**own)
 
-    assert known is not None
-
     def found(chosen: Setting, *settings: Setting, folds: int = 3) -> dict[str, Setting]:
         jobs = [(chosen, fold) for fold in range(3)] + [(s, fold) for s in settings for fold in range(folds)]
         fits = tuple(FinishedFit("folds", "", setting, fold, "1", "2", 0, "", record) for setting, fold in jobs)

@@ -68,7 +68,6 @@ def test_settings_are_picked_by_validation_alone() -> None:
 
 def test_the_first_figure_has_the_delivered_model_and_baselines_by_subject() -> None:
     for run in (finished(), averaged(), paper_network_chosen()):
-        assert run.choice is not None
         figure = figures(run)["subjects"]
         subject, delivered, *baselines, plain = figure.columns
         assert subject == "subject"
@@ -87,10 +86,7 @@ def test_the_first_figure_has_the_delivered_model_and_baselines_by_subject() -> 
 
 def test_differences_are_to_the_best_baseline() -> None:
     run = averaged()
-    assert run.choice is not None
-    assert run.choice.best_baseline is not None
     pair = compare_paired(run.choice.estimate, run.choice.baselines[run.choice.best_baseline.name])
-    assert pair is not None
     figure = figures(run)["differences"]
     assert dict(map(tuple, figure.rows)) == pair.differences
     (band,) = figure.layout["shapes"]
@@ -99,7 +95,6 @@ def test_differences_are_to_the_best_baseline() -> None:
 
 def test_the_score_is_drawn_against_time() -> None:
     run = in_stages()
-    assert run.choice is not None
     figure, known = figures(run)["stages"], run.choice.stages
     assert figure.data[-1]["x"] == [stage.seconds / 60 for stage in known]
     assert figure.data[-1]["y"] == [stage.score for stage in known]
@@ -112,8 +107,6 @@ def test_the_score_is_drawn_against_time() -> None:
 
 def test_confusion_and_reliability_are_those_of_the_delivered_model() -> None:
     run = averaged()
-    assert run.choice is not None
-    assert run.choice.calibration is not None
     drawn = figures(run)
     whole = np.sum([np.array(counts) for counts in run.choice.confusions.values()], 0)
     assert [row[3] for row in drawn["confusion"].rows[: whole.size]] == whole.ravel().tolist()
@@ -132,9 +125,7 @@ def test_confusion_and_reliability_are_those_of_the_delivered_model() -> None:
 
 def test_sessions_and_labels_are_those_of_the_replay() -> None:
     run = averaged()
-    assert run.choice is not None
     played = run.choice.replay
-    assert played is not None
     drawn = figures(run)
     gains = {(order, who): gain for order, who, gain in drawn["adaptation"].rows}
     assert gains == {

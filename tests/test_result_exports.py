@@ -41,19 +41,17 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.filterwarnings("ignore:Creating a dataset without passing data")  # of h5py, to MOABB
 @pytest.mark.slow
 def test_the_columns_are_those_of_moabb(tmp_path: Path) -> None:
-    moabb = pytest.importorskip("moabb")
+    pytest.importorskip("moabb")
     from moabb.analysis.results import Results
     from moabb.datasets.fake import FakeDataset
     from moabb.evaluations import CrossSubjectEvaluation
     from moabb.paradigms import LeftRightImagery
-
-    del moabb
-    stored = Results(CrossSubjectEvaluation, LeftRightImagery, hdf5_path=str(tmp_path))
-    one = {"score": 0.5, "time": 1.0, "n_samples": 3, "n_samples_test": 2, "n_classes": 2, "subject": 1,
-           "session": "0", "n_channels": 4, "dataset": FakeDataset()}  # fmt: skip
     from sklearn.dummy import DummyClassifier
     from sklearn.pipeline import make_pipeline
 
+    stored = Results(CrossSubjectEvaluation, LeftRightImagery, hdf5_path=str(tmp_path))
+    one = {"score": 0.5, "time": 1.0, "n_samples": 3, "n_samples_test": 2, "n_classes": 2, "subject": 1,
+           "session": "0", "n_channels": 4, "dataset": FakeDataset()}  # fmt: skip
     pipeline = make_pipeline(DummyClassifier())
     stored.add({"dummy": [one]}, {"dummy": pipeline}, pipeline)
     theirs = [name for name in stored.to_dataframe().columns if "carbon" not in name]

@@ -92,7 +92,6 @@ def test_records_read_back_as_they_were_written(name: str) -> None:
     if name != "record":  # arrays and NaN are not equal to themselves
         assert again == value or name == "choice"
     else:
-        assert again.swapped is not None
         assert again.swapped.failure is None
         assert again.validation_confusion.dtype == np.int64
         np.testing.assert_array_equal(again.validation_confusion, value.validation_confusion)
@@ -104,24 +103,6 @@ ODD: tuple[Any, ...] = (
     "none", "nan", "a\nb", "\ud800", "x" * 9000, [], {}, [[]], [None], {"a\nb": 1}, [[1, 2], [3]], [[1.5]], [[HUGE]],
 )  # fmt: skip
 BROKEN = ("", "{", "nul", "[" * 10**5, '{"swapped":' * 10**4, "[" * 500 + "]" * 500, "9" * 5000, "\x00", '"\ud800"')
-
-
-def changed(value: Any, draw: random.Random) -> Any:
-    """JSON with one value replaced, removed, renamed or added, anywhere."""
-    if isinstance(value, (dict, list)) and value and draw.random() < 0.85:
-        copy: Any = value.copy()
-        place = draw.choice(list(value)) if isinstance(value, dict) else draw.randrange(len(value))
-        kind = draw.random()
-        if kind < 0.08:
-            del copy[place]
-        elif kind < 0.16 and isinstance(copy, dict):
-            copy[draw.choice(("a\nb", "x" * 9000, "setting", "method", ""))] = draw.choice(ODD)
-        elif kind < 0.2:
-            return twisted(value, draw)
-        else:
-            copy[place] = changed(value[place], draw)
-        return copy
-    return draw.choice(ODD)
 
 
 def outcome(kind: Any, text: str) -> str:
@@ -143,7 +124,7 @@ def test_any_content_is_read_or_refused_in_one_line(name: str) -> None:
     kind, value = KINDS[name]
     values = json.loads(schema.to_json(value))
     draw = random.Random(name)
-    found = Counter(outcome(kind, json.dumps(changed(values, draw))) for _ in range(60))
+    found = Counter(outcome(kind, json.dumps(twisted(values, draw, ODD))) for _ in range(60))
     assert found["refused"] > 6
     assert {outcome(kind, text) for text in BROKEN} == {"refused"}
     for odd in ODD:

@@ -1,4 +1,4 @@
-"""Metrics equal scikit-learn's, and chance is the score of guessing."""
+"""Metrics and losses equal those of scikit-learn and torch, and chance is the score of guessing."""
 
 from __future__ import annotations
 
@@ -8,14 +8,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sklearn import metrics
 from typer.main import get_command
 
 import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.tasks import regression
-from autotransfer.tasks.classification import METRICS
-from autotransfer.training.metrics import balanced_accuracy_of
+from autotransfer.tasks.classification import CLASSIFICATION_TASK, METRICS, weighted_nll
+from autotransfer.training.metrics import (
+    balanced_accuracy,
+    balanced_accuracy_of,
+    class_weights,
+    confusion_counts,
+    mean_loss,
+)
 
 
 def some(n: int = 200, classes: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -69,22 +76,59 @@ def test_chance_is_what_guessing_scores(name: str) -> None:
     assert METRICS[name].score(y, p) == pytest.approx(METRICS[name].chance([y], 3), abs=0.015)
 
 
+def test_balanced_accuracy_equals_scikit_learn_also_without_a_class() -> None:
+    generator = np.random.default_rng(0)
+    y = generator.integers(0, 4, (5, 60))
+    y[2][y[2] == 1] = 0  # this member's rows lack class 1
+    predicted = generator.integers(0, 4, (5, 60))
+    counted = torch.ones(5, 60, dtype=torch.bool)
+    confusion = confusion_counts(torch.tensor(predicted), torch.tensor(y), counted, 4)
+    for i in range(5):
+        assert (confusion[i].numpy() == metrics.confusion_matrix(y[i], predicted[i], labels=range(4))).all()
+        with pytest.warns(UserWarning, match="y_pred contains classes") if i == 2 else pytest.MonkeyPatch.context():
+            expected = metrics.balanced_accuracy_score(y[i], predicted[i])
+        assert balanced_accuracy(confusion)[i].item() == pytest.approx(expected)
+
+
+def test_weights_follow_the_papers_formula_and_absent_classes_get_none() -> None:
+    counts = torch.tensor([10.0, 40.0, 0.0])
+    weights = class_weights(counts)
+    unnormalized = 50 / np.array([10.0, 40.0])
+    np.testing.assert_allclose(weights[:2], unnormalized / unnormalized.sum(), rtol=1e-6)
+    assert weights[2] == 0
+    assert weights.sum() == pytest.approx(1.0)
+
+
+def test_weighted_cross_entropy_equals_torch() -> None:
+    torch.manual_seed(0)
+    logits, y = torch.randn(3, 20, 4).double(), torch.randint(4, (3, 20))
+    weight = class_weights(torch.randint(1, 9, (3, 4)).double())
+    ours = mean_loss(weighted_nll, logits, y, weight)
+    for i in range(3):
+        expected = torch.nn.functional.cross_entropy(logits[i], y[i], weight=weight[i])
+        assert ours[i].item() == pytest.approx(expected.item(), abs=1e-12)
+
+
+def test_windows_are_scored_by_the_metric_of_the_card() -> None:
+    metric_of_card = CLASSIFICATION_TASK.metric_of_card
+    assert metric_of_card({"metric": "roc_auc"}) == "roc_auc"
+    assert metric_of_card({}) == metric_of_card({"metric": "of a later version"}) == "balanced_accuracy"
+
+
 def test_every_metric_is_in_the_documentation() -> None:
     """Where somebody who chooses a metric looks for its name."""
     command: Any = get_command(app)
-    told = {
-        "--metric in cli/run_commands.py": next(p.help for p in command.commands["run"].params if p.name == "metric")
-    }
-    pages = ("docs/guide/abstain.md", "docs/guide/regression.md", "docs/reference/files.md")
-    told |= {page: (Path(__file__).parents[1] / page).read_text(encoding="utf-8") for page in pages}
-    classifiers = at.AutoTransferClassifier, at.CensoredClassifier
-    told |= {f"the docstring of {kind.__name__}": kind.__doc__ or "" for kind in classifiers}
-    help_, decisions, numbers, files, auto, censored = told
-    for known, page in ((METRICS, decisions), (regression.METRICS, numbers)):
-        for name, metric in known.items():
-            typed = metric.short or name
-            places = {help_: typed, page: f"`{typed}`"}
-            if known is METRICS:
-                places |= {files: f"`{name}`", auto: f'"{typed}"', censored: f'"{name}"'}
-            missing = [place for place, text in places.items() if text not in told[place]]
-            assert not missing, f"name {typed} in {' and '.join(missing)}"
+    (help_,) = (option.help for option in command.commands["run"].params if option.name == "metric")
+    docs = Path(__file__).parents[1] / "docs"
+    pages = ("guide/abstain.md", "guide/regression.md", "reference/files.md")
+    decisions, numbers, files = ((docs / page).read_text(encoding="utf-8") for page in pages)
+    for name, metric in regression.METRICS.items():
+        assert (metric.short or name) in help_
+        assert f"`{metric.short or name}`" in numbers
+    for name, metric in METRICS.items():
+        typed = metric.short or name
+        assert typed in help_
+        assert f"`{typed}`" in decisions
+        assert f"`{name}`" in files
+        assert f'"{typed}"' in at.AutoTransferClassifier.__doc__
+        assert f'"{name}"' in at.CensoredClassifier.__doc__

@@ -109,11 +109,9 @@ def test_a_training_is_the_same_without_shapes(options: dict[str, Any]) -> None:
     plain.takes_split_windows = False
     rows = found.groups.plan(1)[0]
     x = found.prepared.split_windows(rows)
-    assert x is not None
     torch.testing.assert_close(drawn_out(x), plain.prepared.gather(rows), rtol=1e-9, atol=1e-9)
     tabulated = found.prepared.moments(x, rows)
     exact = window_moments(drawn_out(x), found.prepared.windows.kernel)
-    assert tabulated is not None
     torch.testing.assert_close(tabulated.covariance, exact.covariance)
     torch.testing.assert_close(tabulated.mean, exact.mean)
     found.prepared.standardized.tabulate_channels()
@@ -130,7 +128,6 @@ def test_a_training_is_the_same_without_shapes(options: dict[str, Any]) -> None:
     torch.testing.assert_close(found.flat.stats, plain.flat.stats, rtol=0, atol=1e-8)
     found.select([2])
     x = found.prepared.split_windows(rows[2:])
-    assert x is not None
     torch.testing.assert_close(drawn_out(x), plain.prepared.gather(rows)[2:], rtol=1e-9, atol=1e-9)
 
 

@@ -15,13 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from typer.testing import CliRunner
 
 import autotransfer as at
@@ -300,17 +294,8 @@ def test_the_command_keeps_what_was_decoded_and_learned(tmp_path: Path, monkeypa
     script = Script([Chunk(times, values)], sfreq=24.0, channels=tuple(REC.channels))
     script.renamed = True
     monkeypatch.setattr(sources, "open_source", lambda text, *_: script)
-    given = [
-        "stream",
-        tmp_path / "run",
-        "--source",
-        "lsl:ann",
-        "--out",
-        tmp_path / "a.csv",
-        "--session",
-        tmp_path / "s",
-    ]
-    result = CliRunner().invoke(app, [str(part) for part in given])
+    given = ["--source", "lsl:ann", "--out", str(tmp_path / "a.csv"), "--session", str(tmp_path / "s")]
+    result = CliRunner().invoke(app, ["stream", str(tmp_path / "run"), *given])
     assert isinstance(result.exception, UserError), "the command line makes a line of it"
     rows = len((tmp_path / "a.csv").read_text().splitlines()) - 1
     assert rows > 70

@@ -96,10 +96,10 @@ def test_the_command_prints_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [0, -3, 10**6, True, 2.5])
 def test_invalid_numbers_of_subjects_are_refused(value: object) -> None:
-    with pytest.raises(at.UserError, match="must be a whole number from 1 to"):
+    with pytest.raises(at.UserError, match="whole number"):
         at.plan_study(study(6), more_subjects=value)  # type: ignore[arg-type]
 
 
 def test_too_few_subjects_are_refused() -> None:
-    with pytest.raises(at.UserError, match="4 subjects of 'pilot' can be scored; a learning curve needs at least 5"):
+    with pytest.raises(at.UserError, match="at least 5"):
         at.plan_study(study(4))

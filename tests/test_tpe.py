@@ -9,24 +9,22 @@ import pandas as pd
 import pytest
 
 from autotransfer.censoring import CENSORS, MODES
-from autotransfer.runs.choice import Choice
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import perform_plan
 from autotransfer.search.tpe import suggest
-from faults import quiet
+from faults import Interrupted, quiet, table_of
 from tiny import create_run, described, tiny_file
 
 
-def tpe_run(folder: Path, trials: int) -> tuple[Run, Choice]:
-    folder.mkdir(exist_ok=True)
+def tpe_run(folder: Path, trials: int) -> Run:
     source = str(tiny_file(folder))
     options = described(source=source, search="tpe", trials=trials, max_epochs=4, batch_size=8, device="cpu")
-    run = create_run(folder / "run", options)
-    return run, perform_plan(run, quiet, progress=False)
+    return create_run(folder / "run", options)
 
 
 def test_every_setting_is_trained_to_its_end(tmp_path: Path) -> None:
-    run, choice = tpe_run(tmp_path, trials=4)
+    run = tpe_run(tmp_path, trials=4)
+    choice = perform_plan(run, quiet, progress=False)
     table = pd.read_csv(run.folder / "results.csv")
     search = table[table["stage"] == "search"]
     assert len(search) == 4 + 1
@@ -36,17 +34,11 @@ def test_every_setting_is_trained_to_its_end(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_same_seed_samples_the_same_settings_also_when_interrupted(tmp_path: Path) -> None:
-    first, choice = tpe_run(tmp_path / "a", trials=20)
-    expected = pd.read_csv(first.folder / "results.csv").drop(columns="seconds")
-
-    class Killed(Exception):
-        pass
-
-    folder = tmp_path / "b"
-    folder.mkdir()
-    source = str(tiny_file(folder))
-    options = described(source=source, search="tpe", trials=20, max_epochs=4, batch_size=8, device="cpu")
-    run = create_run(folder / "run", options)
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.mkdir()
+    second.mkdir()
+    choice = perform_plan(tpe_run(first, trials=20), quiet, progress=False)
+    run = tpe_run(second, trials=20)
     for after in (5, 13, 1, 20):
         left = after
 
@@ -55,16 +47,16 @@ def test_the_same_seed_samples_the_same_settings_also_when_interrupted(tmp_path:
             type(database).finish(database, *arguments)  # type: ignore[attr-defined]
             left -= 1
             if left == 0:
-                raise Killed
+                raise Interrupted
 
         run.database.finish = finish  # type: ignore[method-assign]
-        with pytest.raises(Killed):
+        with pytest.raises(Interrupted):
             perform_plan(run, quiet, progress=False)
         run.database.close()
-        run = Run.open(folder / "run")
+        run = Run.open(second / "run")
     perform_plan(run, quiet, progress=False)
-    again = pd.read_csv(run.folder / "results.csv").drop(columns="seconds")
-    pd.testing.assert_frame_equal(again, expected, check_exact=True)
+    again = table_of(second / "run")
+    pd.testing.assert_frame_equal(again, table_of(first / "run"), check_exact=True)
     assert choice.chosen.name in set(again["setting"])
 
 

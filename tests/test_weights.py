@@ -39,13 +39,6 @@ def test_the_slope_is_the_slope() -> None:
     np.testing.assert_allclose(slope, found, atol=1e-5)
 
 
-def test_better_candidates_weigh_more_and_noise_little() -> None:
-    log_p, y = drawn([2.0, 0.7, 0.0])
-    beta = fit_weights(log_p, y, even(len(y)))
-    assert beta[0] > beta[1] > beta[2] >= 0
-    assert beta[2] < 0.3 * beta[0]
-
-
 def test_without_shrinkage_the_loss_is_lowest_and_with_much_of_it_weights_are_equal() -> None:
     log_p, y = drawn([2.0, 1.0, 0.5], n=60)
     weight = even(len(y))
