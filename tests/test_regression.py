@@ -252,7 +252,7 @@ def test_the_estimator_follows_scikit_learn(tmp_path: Path) -> None:
     np.testing.assert_array_equal(at.load_model(tmp_path / "other").predict(X), predicted)
     with pytest.warns(UserWarning, match="1 of 144"):
         np.testing.assert_array_equal(own.fit(X, y, subjects=who).predict(X), predicted)  # the run is continued
-    with pytest.raises(at.UserError, match="another run_folder"):
+    with pytest.raises(at.UserError, match="another folder"):
         own.fit(X[known], 2 * y[known], subjects=np.array(who)[known])
     for model in (own, again):
         with pytest.raises(at.UserError, match="predicts numbers, and online sessions need classes"):
