@@ -1,7 +1,7 @@
 """Cleaning leaves out clearly broken data before training (`run --clean`), and reports what was left out.
 
 It leaves out windows with lost values or without any change, channels that are dead in many subjects, subjects with a
-dead channel, and the second of two subjects that are one recording. concerns.py reports hum, clipping and wrong units.
+dead channel, and the second of two subjects that are one recording. concerns.py reports wrong units.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from .copies import find_near_copies, find_shared_samples, fingerprint_windows
 from .labels import encode, without_unlabeled
 from .raw import Array, Label, Raw
 from .signal import channel_names, list_names, simplify_name
-from .statistics import Floats, Ints, find_extremes, signal_statistics
+from .statistics import Floats, Ints, find_isolated_values, signal_statistics
 from .windows import as_window_array
 
 UNIT_RATIO = 30.0  # ratio of amplitudes in two units; each of 262 subjects is within 3.4 times the median of its set
@@ -25,7 +25,6 @@ MIN_CONFOUNDING = 0.15  # difference in accuracy by which a group must predict t
 SHUFFLES = 20  # permutations of labels that estimate chance
 MOST_PAIRS = 3  # pairs of subjects that are named
 HELD_OUT = 2  # subjects that a fold holds out
-MAX_CLIPPED = 0.05  # share of samples at the end of a device's range; it is lower for all of 428 subjects of 21 sets
 FLAT = 0.5  # share of windows in which a channel is constant
 SAME = 0.5  # two subjects count as one recording if at least this share of windows has samples of the other
 HYPHENS = re.compile("[-\u2010-\u2015]")
@@ -189,7 +188,7 @@ def _copy_concerns(study: Study) -> Iterator[str]:
 
 
 def _signal_concerns(study: Study) -> Iterator[str]:
-    """Yield lines about NaN, different units, flat channels and clipping."""
+    """Yield lines about NaN, different units, flat channels and isolated values."""
     X, subject, subjects, names = study.X, study.subject, study.subjects, study.channels
     signals = signal_statistics(X, subject, len(subjects))
     bad = [names[c] for c in np.flatnonzero(signals.not_finite).tolist()]
@@ -199,11 +198,10 @@ def _signal_concerns(study: Study) -> Iterator[str]:
     scales = signals.scales
     middle = float(np.nanmedian(scales)) if np.isfinite(scales).sum() > 1 else math.nan
     yield from _compare_scales(scales, middle, subjects, "the others")
-    clipped, isolated, values = find_extremes(X, subject, signals)
+    isolated, values = find_isolated_values(X, subject, signals)
     for share, least, what in (
         (isolated, 0.0, f"is {{1:g}} in {{0:.2%}} of the samples, far from all other values; {LOST}"),
         (signals.flat, FLAT, f"is constant in {{:.0%}} of the windows; leave subjects or channels out, {CLEAN}"),
-        (clipped, MAX_CLIPPED, "has {:.0%} clipped samples; record with less gain, or leave these windows out"),
     ):
         known = np.nan_to_num(share)
         found = np.argwhere(known > least)  # (n, 2) subject and channel
