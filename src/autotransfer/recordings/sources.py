@@ -292,7 +292,7 @@ def list_sets() -> Iterator[str]:
     """Yield lines with the name, description and origin of each set that can be loaded by name."""
     entries: dict[str, tuple[str, ...]] = {name: (known.description, known.origin) for name, known in SETS.items()}
     entries["moabb:NAME"] = (
-        "any MOABB dataset, with the default paradigm for its type; others: Recordings.from_moabb",
+        "any MOABB dataset, with the default paradigm for its type",
         "downloaded by MOABB when first used: pip install moabb; terms: see each dataset",
     )
     for name, lines in entries.items():
