@@ -242,14 +242,6 @@ def test_average_reference_is_found_with_enough_channels() -> None:
     assert find_near_copies(X, np.repeat(np.arange(PEOPLE), PER)) == [(0, 1)]
 
 
-def test_sessions_that_share_samples() -> None:
-    signal = np.random.default_rng(0).standard_normal((PEOPLE, 3, PER * 16 + 32))
-    X = np.stack([signal[n // PER, :, 16 * (n % PER) : 16 * (n % PER) + 32] for n in range(PEOPLE * PER)])
-    found = said("windows of different sessions share samples in [1-6] of 6 subjects", X=X)
-    assert "cut windows that do not overlap" in found
-    assert concerns(raw(X=X, session=np.zeros(PEOPLE * PER, int))) == [], "within a session windows may overlap"
-
-
 # --- cleaning --------------------------------------------------------------------------------------------------------
 
 

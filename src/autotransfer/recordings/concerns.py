@@ -158,11 +158,10 @@ def _confounded(groups: Ints, label: Ints, within: Ints) -> str | None:
 
 
 def _copy_concerns(study: Study) -> Iterator[str]:
-    """Yield lines about samples that two subjects, or two sessions of a subject, have in common."""
-    subject, subjects, session = study.subject, study.subjects, study.raw.session
-    fingerprints = fingerprint_windows(study.X)
-    between = find_shared_samples(fingerprints, subject)
-    pairs = {(pair.first, pair.second): pair for pair in between}
+    """Yield lines about samples that two subjects have in common."""
+    subject, subjects = study.subject, study.subjects
+    shared = find_shared_samples(fingerprint_windows(study.X), subject)
+    pairs = {(pair.first, pair.second): pair for pair in shared}
     near = [pair for pair in find_near_copies(study.X, subject) if pair not in pairs]
     for both in [*pairs][:MOST_PAIRS] + near:
         first, second = (shown(subjects[index]) for index in both)
@@ -174,17 +173,6 @@ def _copy_concerns(study: Study) -> Iterator[str]:
         else:
             found = f"share samples in {pairs[both].windows} of their windows; find out whose they are"
         yield f"{first} and {second} {found}, because the test subject would be in the training data"
-    if session is None or between:
-        return
-    groups = _code_sessions(subject, session)
-    if shared := find_shared_samples(fingerprints, groups, subject):
-        owner = dict(zip(groups.tolist(), subject.tolist(), strict=True))
-        owners = sorted({str(subjects[owner[pair.first]]) for pair in shared})
-        yield (
-            f"windows of different sessions share samples in {len(owners)} of {len(subjects)} subjects "
-            f"({list_names(owners)}), so scores of new sessions would be too high; cut windows that do not overlap "
-            "between sessions"
-        )
 
 
 def _signal_concerns(study: Study) -> Iterator[str]:

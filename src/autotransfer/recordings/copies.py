@@ -1,4 +1,4 @@
-"""Detection of samples that two subjects or sessions share, and of subjects that are copies.
+"""Detection of samples that two subjects share, and of subjects that are copies.
 
 Windows may overlap from any sample on, so every stretch of LENGTH samples gets a fingerprint of 64 bits that does not
 depend on its position in a window. Copies in another unit or with another offset have no fingerprint in common;
@@ -41,20 +41,14 @@ class SharedPair(NamedTuple):
     share: float  # share of such windows in a group, the larger one of both groups
 
 
-def find_shared_samples(
-    fingerprints: csr_array, group: NDArray[np.int64], within: NDArray[np.int64] | None = None
-) -> list[SharedPair]:
-    """Return pairs of groups (N,) that share samples, the largest share first; only groups in one of `within` (N,)."""
+def find_shared_samples(fingerprints: csr_array, group: NDArray[np.int64]) -> list[SharedPair]:
+    """Return pairs of groups (N,) that share samples, the largest share first."""
     n = len(group)
     membership = csr_array((np.ones(n, np.int64), (group, np.arange(n))))  # (groups, N)
     shares = fingerprints @ (membership @ fingerprints).T  # (N, groups) number of stretches of a window in a group
     window, other = shares.nonzero()
     own = group[window]
     is_shared = own != other
-    if within is not None:
-        owner = np.zeros(membership.shape[0], np.int64)
-        owner[group] = within
-        is_shared &= owner[own] == owner[other]
     n_windows = Counter(zip(own[is_shared].tolist(), other[is_shared].tolist(), strict=True))
     sizes = np.bincount(group)
     shared = []
