@@ -65,11 +65,6 @@ def find_concerns(study: Study) -> list[str]:
     """Return a line for each concern, the most serious first, except those that `Recordings` warns of."""
     lines: list[str] = []
     if study.raw.subject is not None:
-        n_subjects, n = len(study.subjects), len(study.X)
-        if 2 * n_subjects > n:
-            lines.append(
-                f"{n} windows are of {n_subjects} subjects: subject must name the person of a window, not the window"
-            )
         lines += _name_concerns(study)
         if study.raw.y is not None:
             lines += _class_concerns(study)
