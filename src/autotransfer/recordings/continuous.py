@@ -58,7 +58,7 @@ FORMATS = {
     ".xdf": Format(open_xdf, ("stream",)),
     ".xdfz": Format(open_xdf, ("stream",)),
     ".xdf.gz": Format(open_xdf, ("stream",)),
-    ".hea": Format(open_wfdb, ("annotator",)),
+    ".hea": Format(open_wfdb),
     ".csv": Format(open_csv, CSV_OPTIONS, needs_pattern=True),
     ".tsv": Format(open_csv, CSV_OPTIONS, needs_pattern=True),
     **dict.fromkeys(_fif("raw", "raw_sss", "raw_tsss", "eeg", "meg", "ieeg", "emg"), Format(open_with_mne)),
