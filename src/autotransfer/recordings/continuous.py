@@ -100,8 +100,8 @@ def find_recordings(path: Path, options: Options, cutting: Cutting) -> Files:
             _check_names(path, paths, cutting)
     elif is_folder:
         files = match_files(path, cutting.pattern)
-    elif (labels := compile_pattern(cutting.pattern)(path.name)) is not None:
-        files = [(path, labels)]
+    elif (found := compile_pattern(cutting.pattern).fullmatch(path.name)) is not None:
+        files = [(path, found.groupdict())]
     else:
         raise UserError(f"the name {path.name!r} does not match the pattern {shown(cutting.pattern, 200)}; {EXAMPLE}")
     unknown = next((file for file, _ in files if get_ending(file) is None), None)
