@@ -36,7 +36,6 @@ AGREE_IN_UNIT = 0.05  # largest relative difference between --sfreq and the rate
 MAX_JITTER = 0.5  # limit for the deviation of 90 % of time steps from the median step, relative to it
 STEADY = 0.01  # limit for the relative deviation of steps in a column of times or a counter
 MAX_CHANGES = 0.05  # largest share of rows in which a column of labels changes
-DECIMALS = re.compile(r"\.(?!\d{3}(?!\d))|\b0+\.|\d{4}\.")  # a point that must be a decimal mark, as in 0.5
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None")
 OPTIONS = ("label", "channels")
 LISTING = "list the channels with ?channels=NAME,NAME after the path"
@@ -121,8 +120,6 @@ def _read_table(path: Path, cutting: Cutting) -> Table:
     first = begin + reader.line_num
     if all(_is_number(cell.replace(decimal, ".")) for cell in names):
         names, first = [f"ch{n}" for n in range(len(names))], begin
-        if cutting.sep is None and sep == "," and len(names) % 2 == 0 and not any("." in line for line in lines):
-            raise UserError(f"commas of {where} can be separators or decimal marks; give --sep , or --decimal ,")
     named = [name for name in names if name]
     if twice := next((name for n, name in enumerate(named) if name in named[:n]), None):
         raise UserError(f"{where} has two columns named {shown(twice)}; give each its own name")
@@ -134,20 +131,12 @@ def _read_table(path: Path, cutting: Cutting) -> Table:
         )
     if not values.strip():
         raise UserError(f"{where} holds no samples; leave it out")
-    # In a file with values such as 1.234 and 12, points may separate thousands.
-    small = rf"(?:^|{re.escape(sep)})[ +-]*\d{{1,3}}\s*(?:$|{re.escape(sep)})"
-    if cutting.decimal is None and "." in values and not DECIMALS.search(values) and re.search(small, values, re.M):
-        raise UserError(
-            f"points of {where} can separate thousands or be decimal marks; give --decimal . or --decimal ,"
-        )
     return Table(where, names, values, sep, decimal)
 
 
 def _text(path: Path) -> str:
-    """Return the text of a file in UTF-8, in UTF-16 with a byte order mark, or otherwise in Latin-1."""
+    """Return the text of a file in UTF-8, or otherwise in Latin-1."""
     data = path.read_bytes()
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return data.decode("utf-16", errors="replace")
     if b"\0" in data:
         raise UserError(f"{str(path)!r} is not text in UTF-8; export it as UTF-8")
     try:
