@@ -143,7 +143,7 @@ def _copy_concerns(study: Study) -> Iterator[str]:
             found = "are probably one recording, rounded, rescaled or with other channels; leave one of them out"
         elif pairs[both].share >= SAME:
             share = f"{pairs[both].share:.0%} of the windows of one share samples with the other"
-            found = f"are one recording: {share}; leave one of them out, {CLEAN}"
+            found = f"are one recording: {share}; leave one of them out"
         else:
             found = f"share samples in {pairs[both].windows} of their windows; find out whose they are"
         yield f"{first} and {second} {found}, because the test subject would be in the training data"
