@@ -20,7 +20,6 @@ from .align import PRIOR_WINDOWS
 from .represent import Represent
 from .transform import (
     AdaptiveTransform,
-    Batch,
     FittedTransform,
     OnlineMixin,
     Rows,
@@ -95,9 +94,8 @@ class RunningCenter(RunningSums):
         self.prior = prior.double()
         super().__init__(torch.zeros_like(self.prior))
 
-    def feed(self, batch: Batch) -> Batch:
-        x = batch.x
+    def feed(self, x: Tensor) -> Tensor:
         total = self.total[:, None] + x.double().cumsum(1)
         n_windows = self.store_sums(total)[:, None, None]
         mean = (PRIOR_WINDOWS * self.prior[:, None] + total) / (PRIOR_WINDOWS + n_windows)
-        return Batch(x - mean.to(x.dtype))
+        return x - mean.to(x.dtype)

@@ -17,10 +17,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .align import second_moments
 from .transform import (
     AdaptiveTransform,
-    Batch,
     FittedTransform,
     OnlineMixin,
     Rows,
@@ -164,21 +162,19 @@ class RunningScale(RunningSums):
     variance = (m·variance₀ + Σ squared deviations from the mean of windows 1 to n) / (m + n)
     """
 
-    state_names = ("n", "total", "squares", "products")
+    state_names = ("n", "total", "squares")
 
     def __init__(self, shift: Tensor, inv_std: Tensor) -> None:  # prior, (G, C) each
         self.prior = shift.double()
         self.variance = torch.where(inv_std > 0, inv_std.double() ** -2, 0.0)
         super().__init__(torch.zeros_like(self.prior))  # sums of deviations from the prior's shift, for precision
         self.squares = torch.zeros_like(self.prior)
-        self.products = self.prior.new_zeros(*self.prior.shape, self.prior.shape[-1])
 
-    def feed(self, batch: Batch) -> Batch:
-        """Return standardized windows and, if the next transform needs them, second moments Σ x xᵀ / T."""
-        x = batch.x.double()
-        mean = x.mean(-1)
+    def feed(self, x: Tensor) -> Tensor:
+        exact = x.double()
+        mean = exact.mean(-1)
         deviation = mean - self.prior[:, None]  # (G, n, C)
-        square = (x - mean[..., None]).square().mean(-1) + deviation.square()
+        square = (exact - mean[..., None]).square().mean(-1) + deviation.square()
         total = self.total[:, None] + deviation.cumsum(1)
         count = self.store_sums(total)[:, None]
         squares = self.squares[:, None] + square.cumsum(1)
@@ -186,18 +182,10 @@ class RunningScale(RunningSums):
         scatter = torch.where(scatter > ROUNDING_ERROR * squares, scatter, 0.0)
         shift = self.prior[:, None] + total / (PRIOR_WINDOWS + count)
         variance = (PRIOR_WINDOWS * self.variance[:, None] + scatter) / (PRIOR_WINDOWS + count)
-        largest = torch.finfo(batch.x.dtype).max
+        largest = torch.finfo(x.dtype).max
         inv_std = torch.where(variance > 0, variance.rsqrt().clamp(max=largest), 0.0)
         self.squares = squares[:, -1]
-        scaled = (batch.x - shift.to(batch.x)[..., None]) * inv_std.to(batch.x)[..., None]
-        if not self.returns_second_moments:
-            return Batch(scaled)
-        products = self.products[:, None] + second_moments(x - self.prior[:, None, :, None]).cumsum(1)
-        self.products = products[:, -1]
-        change = shift - self.prior[:, None]
-        cross = total[..., :, None] * change[..., None, :]
-        centered = products - cross - cross.mT + count[..., None] * change[..., :, None] * change[..., None, :]
-        return Batch(scaled, centered * inv_std[..., :, None] * inv_std[..., None, :])
+        return (x - shift.to(x)[..., None]) * inv_std.to(x)[..., None]
 
 
 class PooledScale(nn.Module):

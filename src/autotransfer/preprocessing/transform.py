@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
@@ -174,24 +174,14 @@ def look_up(table: Tensor, subjects: Tensor) -> Tensor:
     return table[torch.arange(len(table), device=table.device)[:, None], subjects]
 
 
-class Batch(NamedTuple):
-    """Consecutive windows of a new subject, between two transforms."""
-
-    x: Tensor  # (G or 1, n, C, T)
-    # (G, n, C, C) Σ x xᵀ / T over all windows up to window i, standardized like window i; None: not computed
-    second_moments: Tensor | None = None
-
-
 class RunningTransform(ABC):
     """Fitted transform for the ordered windows of one new subject; it may have state."""
 
     state_names: ClassVar[tuple[str, ...]] = ()  # attributes (tensors) that `feed` replaces
-    needs_second_moments: ClassVar[bool] = False  # whether `feed` reads `Batch.second_moments`
-    returns_second_moments = False  # whether the next transform needs second moments
 
     @abstractmethod
-    def feed(self, batch: Batch) -> Batch:
-        """Transform the subject's next windows; state tensors are replaced, not changed in place."""
+    def feed(self, x: Tensor) -> Tensor:
+        """Transform the subject's next windows (G or 1, n, C, T); state tensors are replaced, not changed in place."""
 
     def state(self) -> dict[str, Tensor]:
         """Return the state tensors by name."""
@@ -215,8 +205,9 @@ class StatelessTransform(RunningTransform):
     def __init__(self, fitted: FittedTransform) -> None:
         self.fitted = fitted
 
-    def feed(self, batch: Batch) -> Batch:
-        return Batch(self.fitted(batch.x))
+    def feed(self, x: Tensor) -> Tensor:
+        transformed: Tensor = self.fitted(x)
+        return transformed
 
 
 class RunningSums(RunningTransform):
