@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .transform import (
     AdaptiveTransform,
@@ -63,16 +63,7 @@ class WindowScale(FittedScale):
     """Standardization of each window by statistics of the window (trial)."""
 
     def forward(self, x: Tensor, subjects: Tensor | None = None) -> Tensor:
-        sums = compute_sums(x.flatten(0, 1))
-        deviation = (sums.squares / sums.times).sqrt()
-        is_constant = sums.lowest >= sums.highest
-        mean = torch.where(is_constant, sums.lowest, (sums.total / sums.times).to(x.dtype))
-        inv_std = torch.where(is_constant | (deviation == 0), 0.0, (1 / deviation).clamp(max=torch.finfo(x.dtype).max))
-        size = (*x.shape[:-1], 1)
-        return (x - mean.view(size)) * inv_std.to(x.dtype).view(size)
-
-    def graph(self) -> nn.Module:
-        return PooledScale((3,))
+        return standardize_over(x, (3,))
 
 
 class TrainScale(FittedScale):
@@ -112,15 +103,9 @@ class SubjectScale(FittedScale):
 
     def forward(self, x: Tensor, subjects: Tensor | None = None) -> Tensor:
         if subjects is None:
-            same_subject = torch.zeros(x.shape[1], dtype=torch.int64, device=x.device)
-            scales = [compute_scale(compute_sums(windows), same_subject, 1).cast_like(x) for windows in x]
-            shift, inv_std = map(torch.stack, zip(*scales, strict=True))
-        else:
-            shift, inv_std = look_up(self.subject_shift, subjects), look_up(self.subject_inv_std, subjects)
+            return standardize_over(x, (1, 3))
+        shift, inv_std = look_up(self.subject_shift, subjects), look_up(self.subject_inv_std, subjects)
         return (x - shift[..., None]) * inv_std[..., None]
-
-    def graph(self) -> nn.Module:
-        return PooledScale((1, 3))
 
 
 def compute_subject_scales(windows: TransformedWindows, groups: int) -> Scale:
@@ -188,22 +173,13 @@ class RunningScale(RunningSums):
         return (x - shift.to(x)[..., None]) * inv_std.to(x)[..., None]
 
 
-class PooledScale(nn.Module):
-    """Standardization for export, with float64 statistics over the given axes of (P, N, C, T).
-
-    A constant channel becomes 0, because its rounded mean equals the constant and inv_std is finite.
-    """
-
-    def __init__(self, axes: tuple[int, ...]) -> None:
-        super().__init__()
-        self.axes = axes
-
-    def forward(self, x: Tensor) -> Tensor:
-        exact = x.to(torch.float64)
-        mean = exact.mean(self.axes, keepdim=True)
-        deviation = (exact - mean).square().mean(self.axes, keepdim=True).sqrt()
-        inv_std = (1 / deviation).clamp(max=torch.finfo(torch.float32).max)
-        return (x - mean.to(torch.float32)) * inv_std.to(torch.float32)
+def standardize_over(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Standardize windows (G, n, C, T) with float64 statistics over the given axes."""
+    exact = x.to(torch.float64)
+    shifted = exact - exact.amin(axes, keepdim=True)  # exactly 0 for constant channels
+    centered = shifted - shifted.mean(axes, keepdim=True)
+    deviation = centered.square().mean(axes, keepdim=True).sqrt()
+    return (centered * (1 / deviation).clamp(max=torch.finfo(torch.float32).max)).to(x.dtype)
 
 
 # ---- sums over windows, from which all scales are computed -----------------------------------------------------------

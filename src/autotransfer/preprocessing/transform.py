@@ -257,11 +257,6 @@ class TransformedWindows:
             channels, times = transform.shape(channels, times)
         return channels, times
 
-    def find_subjects(self, rows: Rows) -> Tensor:
-        """Return the distinct subjects of these rows."""
-        subjects: Tensor = self.subject[torch.as_tensor(rows)].unique()  # type: ignore[no-untyped-call]  # torch's
-        return subjects
-
     def get_group(self, group: int) -> TransformedWindows:
         """Return the windows of one group."""
         steps = [(transform, fitted.get_group(group)) for transform, fitted in self.steps]
@@ -309,7 +304,8 @@ class TransformedWindows:
 
     def average_training_subjects(self, subject_means: Tensor, training: Sequence[Rows]) -> Tensor:
         """Average `subject_means` over the training subjects of each group: (G, ...)."""
-        return torch.stack([subject_means[g if self.depends_on_fold else 0, self.find_subjects(rows)].mean(0)
+        subject = self.subject.numpy(force=True)
+        return torch.stack([subject_means[g if self.depends_on_fold else 0, np.unique(subject[rows])].mean(0)
                             for g, rows in enumerate(training)])  # fmt: skip
 
     def map_groups(self, make: Callable[[int, Rows], T], training: Sequence[Rows]) -> list[T]:
