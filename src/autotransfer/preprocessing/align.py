@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from .transform import (
+    PRIOR_WINDOWS,
     AdaptiveTransform,
     FittedTransform,
     OnlineMixin,
@@ -28,7 +29,6 @@ from .transform import (
     look_up,
 )
 
-PRIOR_WINDOWS = 8  # weight of the prior, in windows
 # Weight of the identity in every covariance. Without it, R^{-1/2} would amplify noise if windows have fewer independent
 # samples than channels.
 SHRINKAGE = 0.01
@@ -80,10 +80,6 @@ class OnlineAlign(OnlineMixin, SubjectAlign):
 
 class RunningAlign(RunningSums):
     """Alignment of window n with the prior and windows 1 to n: R = (m·R₀ + Σ covariances) / (m + n)."""
-
-    def __init__(self, prior: Tensor) -> None:  # R₀: (G, C, C)
-        self.prior = prior.double()
-        super().__init__(torch.zeros_like(self.prior))
 
     def feed(self, x: Tensor) -> Tensor:
         total = self.total[:, None] + covariance(x).cumsum(1)

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
-from .align import PRIOR_WINDOWS
 from .represent import Represent
 from .transform import (
+    PRIOR_WINDOWS,
     AdaptiveTransform,
     FittedTransform,
     OnlineMixin,
@@ -89,10 +89,6 @@ class OnlineCenter(OnlineMixin, SubjectCenter):
 
 class RunningCenter(RunningSums):
     """Centering of window n with the prior and windows 1 to n: mean = (m·prior + Σ windows) / (m + n)."""
-
-    def __init__(self, prior: Tensor) -> None:  # (G, C, T)
-        self.prior = prior.double()
-        super().__init__(torch.zeros_like(self.prior))
 
     def feed(self, x: Tensor) -> Tensor:
         total = self.total[:, None] + x.double().cumsum(1)

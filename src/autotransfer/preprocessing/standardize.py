@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from .transform import (
+    PRIOR_WINDOWS,
     AdaptiveTransform,
     FittedTransform,
     OnlineMixin,
@@ -28,7 +29,6 @@ from .transform import (
     look_up,
 )
 
-PRIOR_WINDOWS = 8  # weight of the prior, in windows
 ROUNDING_ERROR = 1e-12  # ratio to the sum of squares below which a sum of squared deviations is a rounding error
 
 
@@ -150,9 +150,8 @@ class RunningScale(RunningSums):
     state_names = ("n", "total", "squares")
 
     def __init__(self, shift: Tensor, inv_std: Tensor) -> None:  # prior, (G, C) each
-        self.prior = shift.double()
+        super().__init__(shift)  # sums of deviations from the prior's shift, for precision
         self.variance = torch.where(inv_std > 0, inv_std.double() ** -2, 0.0)
-        super().__init__(torch.zeros_like(self.prior))  # sums of deviations from the prior's shift, for precision
         self.squares = torch.zeros_like(self.prior)
 
     def feed(self, x: Tensor) -> Tensor:

@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from ..errors import UserError, check_choice, check_types
 from ..recordings.chunks import row_chunks
 
+PRIOR_WINDOWS = 8  # weight of the prior of online transforms, in windows
+
 Rows = NDArray[np.int64]
 T = TypeVar("T")
 
@@ -211,12 +213,13 @@ class StatelessTransform(RunningTransform):
 
 
 class RunningSums(RunningTransform):
-    """Running transform whose state is the number `n` of windows so far, and the sum `total` (G, ...) over windows."""
+    """Running transform with a prior, whose state is the number `n` of windows so far, and their sum `total`."""
 
     state_names: ClassVar[tuple[str, ...]] = ("n", "total")
 
-    def __init__(self, total: Tensor) -> None:
-        self.n, self.total = torch.zeros((), dtype=torch.int64, device=total.device), total
+    def __init__(self, prior: Tensor) -> None:  # (G, ...)
+        self.prior = prior.double()
+        self.n, self.total = torch.zeros((), dtype=torch.int64, device=prior.device), torch.zeros_like(self.prior)
 
     def store_sums(self, total: Tensor) -> Tensor:
         """Store the last of n cumulative sums (G, n, ...) and return the number of windows per sum (n,), float64."""
