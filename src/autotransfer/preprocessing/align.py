@@ -70,7 +70,6 @@ class SubjectAlign(FittedTransform):
 
 
 class OnlineAlign(OnlineMixin, SubjectAlign):
-    graph = SubjectAlign.graph
     statistics = ("covariance",)
     covariance: Tensor  # (G, C, C) float64: the prior
 
