@@ -161,12 +161,12 @@ class Recordings:
     def from_epochs(
         cls, epochs: object, subject: str | None = None, session: str | None = None, label: str | None = None
     ) -> Recordings:
-        """Make recordings of MNE epochs: one `mne.Epochs` of all subjects, or a list or dict with one per subject.
+        """Make recordings of one `mne.Epochs` of all subjects; for one file per subject see `load`.
 
-        `subject`, `session` and `label` are columns of the metadata. Without `subject`, subjects are the keys of a
-        dict, the positions in a list, or the metadata column "subject" or "participant_id". Without `label`, y holds
-        the names of events. Other metadata become `columns`, and "session" the session. X has MNE's data channels, also
-        bad ones, or every channel but the triggers if there are none, in MNE's units.
+        `subject`, `session` and `label` are columns of the metadata. Without `subject`, subjects are in the column
+        "subject" or "participant_id". Without `label`, y holds the names of events. Other metadata become `columns`,
+        and "session" the session. X has MNE's data channels, also bad ones, or every channel but the triggers if there
+        are none, in MNE's units.
         """
         from .epochs import raw_from_epochs
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import UserError, shown
 from .blocks import concatenate
-from .epochs import epochs_block, quiet
+from .epochs import quiet, read_epochs
 from .labels import as_list
 from .optional import need, one_line_errors
 from .raw import Raw
@@ -62,7 +62,8 @@ def _blocks(dataset: Any, name: str, paradigm: Any, subjects: list[Any]) -> Iter
             quiet(need("mne", PURPOSE, "moabb")),
         ):
             epochs, labels, about = paradigm.get_data(dataset, subjects=[subject], return_epochs=True)
-            block = epochs_block(epochs, f"subject {subject} of {name}", owner=subject)
+            block = read_epochs(epochs, f"subject {subject} of {name}")
+            block.subject = [subject] * len(block.X)
             block.X *= dataset.unit_factor  # to microvolts, as MOABB's own pipelines get them
             block.unit = "µV" if dataset.unit_factor == 1e6 else None
             block.y = list(labels)
