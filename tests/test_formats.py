@@ -24,7 +24,7 @@ from autotransfer.recordings import Cutting, Raw, make_absolute, read
 from autotransfer.recordings.cutting import Continuous, Event, cut, parse_events
 from autotransfer.recordings.pattern import compile_pattern
 from autotransfer.recordings.sources import read_whole
-from autotransfer.recordings.timestamps import Clock, measure_rate
+from autotransfer.recordings.timestamps import Clock, measure_even_rate, measure_rate
 from autotransfer.recordings.xdf import sampling_rate
 
 pytestmark = pytest.mark.filterwarnings("ignore:The inplace keyword")  # of pandas, to wfdb
@@ -699,3 +699,5 @@ def test_a_rate_is_measured_whatever_is_lost_or_late() -> None:
     assert measure_rate(np.concatenate([stamps[:9000], stamps[12_000:]])) == 250
     assert measure_rate(stamps[:100]) is None
     assert measure_rate(np.full(1000, 3.0)) is None
+    for uneven in (np.arange(1000.0) ** 2, rng.exponential(size=9000).cumsum()):
+        assert measure_even_rate(uneven) is None

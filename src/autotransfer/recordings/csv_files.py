@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..errors import UserError, shown
 from ..words import count
 from .cutting import Continuous, Cutting, Event, require_rate
-from .timestamps import Clock, check_bursts, choose_rate, round_rate
+from .timestamps import AGREE, Clock, check_bursts, measure_even_rate, round_rate
 
 LABELS = (
     "class", "label", "labels", "event", "events", "marker", "markers", "trial_type", "annotation", "activity",
@@ -33,7 +33,6 @@ SECONDS = {
 }  # fmt: skip
 SLOWEST, FASTEST = 10.0, 2e4  # Hz: if the rate is between them, times of unknown unit are taken as seconds
 AGREE_IN_UNIT = 0.05  # largest relative difference between --sfreq and the rate by a unit of times
-MAX_JITTER = 0.5  # limit for the deviation of 90 % of time steps from the median step, relative to it
 STEADY = 0.01  # limit for the relative deviation of steps in a column of times or a counter
 MAX_CHANGES = 0.05  # largest share of rows in which a column of labels changes
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None")
@@ -228,26 +227,24 @@ def _is_label(values: Floats) -> bool:
 
 def _find_rate(stamps: Floats, name: str, sfreq: float | None, where: str) -> tuple[float, float]:
     """Return the rate in Hz and the unit of times in seconds, which `sfreq` determines if it is given."""
-    steps = np.diff(stamps[np.isfinite(stamps)])
-    middle = float(np.median(steps)) if len(steps) else 0.0
-    if not middle > 0 or np.mean(np.abs(steps - middle) > MAX_JITTER * middle) > 0.1:
+    per_unit = measure_even_rate(stamps[np.isfinite(stamps)])
+    if per_unit is None:
         raise UserError(
             f"times of {where} in {shown(name)} do not rise evenly; resample it, or give --sfreq and {LISTING}"
         )
-    longest = (1.5 if np.quantile(np.abs(steps - middle), 0.9) < 0.2 * middle else 2.5) * middle
-    period = float(steps[(steps >= 0) & (steps <= longest)].mean())
     match = UNIT.search(name)
     stated = None if match is None else SECONDS[match[1].lower()]
     if sfreq is not None:
         for unit in (1.0, 1e-3, 1e-6, 1e-9) if stated is None else (stated,):
-            if abs(period * unit * sfreq - 1) < AGREE_IN_UNIT:
-                return choose_rate(sfreq, round_rate(1 / (period * unit)), "").sfreq, unit
-    elif stated is not None or SLOWEST < 1 / period <= FASTEST:
+            measured = round_rate(per_unit / unit)
+            if abs(measured - sfreq) < AGREE_IN_UNIT * sfreq:
+                return measured if abs(measured - sfreq) > AGREE * sfreq else sfreq, unit
+    elif stated is not None or SLOWEST < per_unit <= FASTEST:
         unit = stated or 1.0
-        return round_rate(1 / (period * unit)), unit
+        return round_rate(per_unit / unit), unit
     raise UserError(
-        f"times of {where} in {shown(name)} have steps of {period:.4g}: {1 / period:.4g} Hz if the unit is seconds, "
-        f"{1e3 / period:.4g} Hz if milliseconds; give the rate, --sfreq HZ, or add the unit to the name of the column"
+        f"times of {where} in {shown(name)} are {per_unit:.4g} Hz if the unit is seconds, {1e3 * per_unit:.4g} Hz "
+        "if milliseconds; give the rate, --sfreq HZ, or add the unit to the name of the column"
     )
 
 
