@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import shown
 from ..words import count, shorten
-from .copies import find_near_copies, find_shared_samples, fingerprint_windows
+from .copies import find_near_copies, find_shared_windows
 from .labels import encode, without_unlabeled
 from .raw import Array, Label, Raw
 from .signal import channel_names, list_names, simplify_name
@@ -25,7 +25,7 @@ MIN_CONFOUNDING = 0.15  # adjusted mutual information of groups and classes; bel
 MOST_PAIRS = 3  # pairs of subjects that are named
 HELD_OUT = 2  # subjects that a fold holds out
 FLAT = 0.5  # share of windows in which a channel is constant
-SAME = 0.5  # two subjects count as one recording if at least this share of windows has samples of the other
+SAME = 0.5  # two subjects count as one recording if they share at least this share of the windows of one
 HYPHENS = re.compile("[-\u2010-\u2015]")
 CLEAN = "or run with --clean"
 LOST = "if this value marks lost samples, write NaN in its place and run with --clean"
@@ -132,20 +132,18 @@ def _class_concerns(study: Study) -> Iterator[str]:
 
 
 def _copy_concerns(study: Study) -> Iterator[str]:
-    """Yield lines about samples that two subjects have in common."""
+    """Yield lines about windows that two subjects have in common."""
     subject, subjects = study.subject, study.subjects
-    shared = find_shared_samples(fingerprint_windows(study.X), subject)
-    pairs = {(pair.first, pair.second): pair for pair in shared}
-    near = [pair for pair in find_near_copies(study.X, subject) if pair not in pairs]
-    for both in [*pairs][:MOST_PAIRS] + near:
+    shared = find_shared_windows(study.X, subject)
+    near = [pair for pair in find_near_copies(study.X, subject) if pair not in shared]
+    for both in sorted(shared, key=lambda pair: -shared[pair][1])[:MOST_PAIRS] + near:
         first, second = (shown(subjects[index]) for index in both)
         if both in near:
             found = "are probably one recording, rounded, rescaled or with other channels; leave one of them out"
-        elif pairs[both].share >= SAME:
-            share = f"{pairs[both].share:.0%} of the windows of one share samples with the other"
-            found = f"are one recording: {share}; leave one of them out"
+        elif shared[both][1] >= SAME:
+            found = f"are one recording: they share {shared[both][1]:.0%} of the windows of one; leave one of them out"
         else:
-            found = f"share samples in {pairs[both].windows} of their windows; find out whose they are"
+            found = f"share {count(shared[both][0], 'window')}; find out whose they are"
         yield f"{first} and {second} {found}, because the test subject would be in the training data"
 
 
