@@ -156,10 +156,6 @@ def read(source: str | os.PathLike[str], cutting: Cutting | None = None, expecte
 
     expected_rate: rate of a model in Hz; continuous recordings of another rate are refused before they are cut.
     """
-    if not isinstance(source, (str, os.PathLike)):
-        raise UserError(
-            f"cannot load {shown(source)}; give a path or the name of an embedded set: {list_names(map(repr, SETS))}"
-        )
     text, cutting = os.fspath(source), cutting or Cutting()
     if _has_format(text, cutting):
         return read_files(find_files(text, cutting), cutting, expected_rate)
