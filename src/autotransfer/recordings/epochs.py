@@ -118,12 +118,4 @@ def open_epochs(path: Path, cutting: Cutting, options: dict[str, str]) -> Raw:
     """Read an epochs file."""
     mne = need("mne", PURPOSE, "mne")
     with quiet(mne):
-        try:
-            return read_epochs(mne.read_epochs(path, preload=False), repr(path.name))
-        except ValueError as error:
-            if "Could not find" not in str(error):
-                raise
-            raise UserError(
-                f"{str(path)!r} holds no epochs; name a continuous recording _raw.fif, and save epochs with "
-                "epochs.save('name-epo.fif')"
-            ) from error
+        return read_epochs(mne.read_epochs(path, preload=False), repr(path.name))

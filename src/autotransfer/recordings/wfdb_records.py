@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UserError
 from .cutting import Continuous, Cutting, Event
 from .optional import need
 from .signal import common_unit
@@ -20,9 +19,6 @@ def open_wfdb(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuo
     """Open a record with the annotations in its .atr file."""
     wfdb = need("wfdb", "reading WFDB records", "wfdb")
     stem = str(path.absolute().with_suffix(""))
-    header = wfdb.rdheader(stem)
-    if not header.fs or not header.n_sig:
-        raise UserError(f"{str(path)!r} describes no signals; give records with signals")
     record = wfdb.rdrecord(stem, physical=True)
     values = np.asarray(record.p_signal, dtype=np.float32)  # (samples, channels)
     names, units = ([str(text) for text in texts or []] for texts in (record.sig_name, record.units))
