@@ -43,11 +43,6 @@ class Continuous(Stated):
     filter: Filter = field(default_factory=Filter)
     notes: tuple[str, ...] = ()  # decisions of the reader
 
-    def __post_init__(self) -> None:
-        for event in (*self.events, *self.bad):
-            if not isinstance(event.name, str):
-                raise TypeError(f"the name of an event is {shown(event.name)}, not text")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Cutting:
