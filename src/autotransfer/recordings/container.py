@@ -172,16 +172,6 @@ class Recordings:
 
         return cls.from_raw(raw_from_epochs(epochs, subject, session, label))
 
-    @classmethod
-    def from_moabb(cls, dataset: object, subjects: object = None) -> Recordings:
-        """Make recordings of a MOABB dataset, in microvolts, with the default paradigm for its type.
-
-        MOABB downloads missing data. `subjects` are the numbers of the subjects to load (default: all).
-        """
-        from .moabb_sets import raw_from_moabb
-
-        return cls.from_raw(raw_from_moabb(dataset, subjects))
-
     @property
     def channels(self) -> tuple[str, ...]:
         return self.signal.channels

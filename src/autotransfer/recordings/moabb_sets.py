@@ -6,10 +6,9 @@ import difflib
 from collections.abc import Iterator
 from typing import Any
 
-from ..errors import UserError, shown
+from ..errors import UserError
 from .blocks import concatenate
 from .epochs import quiet, read_epochs
-from .labels import as_list
 from .optional import need, one_line_errors
 from .raw import Raw
 
@@ -40,23 +39,16 @@ def read_moabb(name: str) -> Raw:
     return raw_from_moabb(dataset)
 
 
-def raw_from_moabb(dataset: Any, subjects: object = None) -> Raw:
-    """Return the windows of a dataset, as `Recordings.from_moabb` documents."""
-    need("moabb", PURPOSE, "moabb")
-    if not all(hasattr(dataset, field) for field in ("subject_list", "event_id", "paradigm")):
-        raise UserError(f"dataset is {shown(dataset)}; give a dataset of moabb.datasets")
-    name, paradigm = type(dataset).__name__, _make_paradigm(dataset)
-    available = list(dataset.subject_list)
-    wanted = available if subjects is None else list(dict.fromkeys(as_list(subjects, "subjects")))
-    if unknown := [subject for subject in wanted if subject not in available]:
-        raise UserError(f"{name} has no subject {shown(unknown[0])}; there are {shown(available)}")
+def raw_from_moabb(dataset: Any) -> Raw:
+    """Return the windows of a dataset in microvolts, with the default paradigm for its type."""
     # MNE resamples 3 s to 384 or 385 samples at 128 Hz.
-    return concatenate(_blocks(dataset, name, paradigm, wanted), name=name, slack=1)
+    return concatenate(_blocks(dataset), name=type(dataset).__name__, slack=1)
 
 
-def _blocks(dataset: Any, name: str, paradigm: Any, subjects: list[Any]) -> Iterator[Raw]:
+def _blocks(dataset: Any) -> Iterator[Raw]:
     """Yield one subject at a time, so that memory holds little more than the float32 windows."""
-    for subject in subjects:
+    name, paradigm = type(dataset).__name__, _make_paradigm(dataset)
+    for subject in dataset.subject_list:
         with (
             one_line_errors(f"MOABB cannot load {name}, subject {subject}", DOWNLOADING),
             quiet(need("mne", PURPOSE, "moabb")),
