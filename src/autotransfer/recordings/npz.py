@@ -74,8 +74,6 @@ def read_npz(path: str | os.PathLike[str]) -> Raw:
 def read_folder(path: str | os.PathLike[str]) -> Raw:
     """Read a folder of X.npy, y.npy, ... and meta.json (or meta.npy); X stays in its file."""
     path = Path(path)
-    if not os.path.isdir(path):
-        raise UserError(f"there is no folder {str(path)!r}; give one that holds X.npy, y.npy and subject.npy")
 
     def open_file(name: str) -> tuple[IO[bytes], int]:
         file = (path / f"{name}.npy").open("rb")
@@ -151,8 +149,6 @@ def _parse_meta(text: str, path: Path) -> dict[str, Any]:
     known = {key: meta[key] for key in META if meta.get(key) is not None}
     if not isinstance(known.get("filter"), dict):  # text is a description for readers
         known.pop("filter", None)
-    if not isinstance(known.get("name", ""), str):
-        raise UserError(f"name in {where} is {shown(known['name'])}; it must be a string")
     return known
 
 
