@@ -11,10 +11,10 @@ from typing import Any, ClassVar, TypeVar
 from torch import Tensor
 
 from ..errors import UserError, shown
-from ..words import count, printable, shorten
+from ..words import count, printable
 from .labels import Column, encode, encode_columns, encode_session, unlabeled_warning, without_unlabeled
 from .raw import STORED, Label, Raw, get_stated
-from .signal import Signal
+from .signal import Signal, list_names
 from .units import Units
 from .windows import as_window_array, axes_concern, float32_windows
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 MIN_SUBJECTS = 3
 MOST_FRACTIONS = 20  # if y has more different numbers and some have a fraction, they are measurements, not classes
-MOST_CLASSES = 5  # names that one line lists
+MOST_LETTERS = 100  # letters of the names of classes in one line
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -227,12 +227,10 @@ class Recordings:
         )
 
     def target_words(self) -> str:
-        """List the names of at most five classes, or the range of the target."""
+        """List the names of the classes, or the range of the target."""
         if self.targets is not None:
             return f"target from {self.targets.min():g} to {self.targets.max():g}"
-        names = [shorten(str(label), 20) for label in self.classes]
-        more = f" and {len(names) - MOST_CLASSES} more" if len(names) > MOST_CLASSES else ""
-        return f"classes: {', '.join(names[:MOST_CLASSES])}{more}"
+        return f"classes: {list_names(self.classes, MOST_LETTERS)}"
 
 
 def check_enough(classes: tuple[Label, ...], subjects: tuple[Label, ...]) -> None:
