@@ -86,8 +86,6 @@ def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
         for name, rows in groupby(label.strip() for label in columns[table.label]):
             begin, end = end, end + len(list(rows))
             events += [Event(float(times[begin]), float(times[end - 1] - times[begin] + step), name)] if name else []
-    breaks = () if clock is None else clock.breaks
-    gaps = ("there are gaps in the times, which no window spans",) * bool(breaks)
     return Continuous(
         read=lambda start, stop: values[start:stop].T,
         n_times=len(values),
@@ -96,8 +94,8 @@ def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
         sources={} if clock is None else {"sfreq": "measured"},
         events=events,
         times=None if clock is None else clock.times,
-        breaks=breaks,
-        notes=(_describe_roles(table, sfreq, unit, cutting), *gaps),
+        breaks=() if clock is None else clock.breaks,
+        notes=(_describe_roles(table, sfreq, unit, cutting),),
     )
 
 
