@@ -141,7 +141,6 @@ def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None =
     return Raw(
         X=_read_windows(recording, [start for start, _ in windows], length),
         y=[name for _, name in windows] if cutting.events is not None or label is not None else None,
-        start=cutting.delay if cutting.events is not None else None,
         **about,
     )
 

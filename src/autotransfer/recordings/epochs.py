@@ -77,7 +77,6 @@ def read_epochs(
         sfreq=float(epochs.info["sfreq"]),
         unit=find_unit(epochs.info, picks),
         filter=find_filter(epochs.info) or None,
-        start=float(epochs.tmin),
         name=name,
     )
 
