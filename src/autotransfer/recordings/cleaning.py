@@ -33,17 +33,16 @@ def clean(raw: Raw) -> tuple[Raw, list[str]]:
 
 
 def _drop_windows(raw: Raw) -> tuple[Raw, list[str]]:
-    is_finite, is_varying = np.empty(len(raw.X), bool), np.empty(len(raw.X), bool)
+    is_kept = np.empty(len(raw.X), bool)
     for rows in window_chunks(raw.X):
         values = np.asarray(raw.X[rows])
-        is_finite[rows] = np.isfinite(values).all((1, 2))
-        is_varying[rows] = (values.max(-1) != values.min(-1)).any(1)
-    kept = np.flatnonzero(is_finite & is_varying)
-    if not len(kept):
+        is_kept[rows] = np.isfinite(values).all((1, 2)) & (values.max(-1) != values.min(-1)).any(1)
+    if is_kept.all():
+        return raw, []
+    if not is_kept.any():
         raise UserError("no window is left to train on: all have lost values or are constant")
-    broken = {"with NaN or infinite values": ~is_finite, "in which every channel is constant": is_finite & ~is_varying}
-    notes = [f"{rows.sum()} of {len(rows)} windows {why}" for why, rows in broken.items() if rows.any()]
-    return (select_windows(raw, kept), notes) if notes else (raw, [])
+    note = f"{(~is_kept).sum()} of {len(is_kept)} windows with lost values, or in which every channel is constant"
+    return select_windows(raw, np.flatnonzero(is_kept)), [note]
 
 
 def _drop_dead_channels(raw: Raw) -> tuple[Raw, list[str]]:
