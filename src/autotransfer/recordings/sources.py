@@ -74,7 +74,6 @@ READERS: dict[str, Callable[[str], Raw]] = {
 }
 
 BIDS = "bids:"  # prefix of a BIDS folder, after which options can select a part of it
-MAX_PATH = 400  # letters of a path in a message
 
 
 def load(
@@ -178,7 +177,7 @@ def _read_windows(text: str) -> Raw:
             return reader(text)
     problem = "its ending is unknown" if os.path.exists(text) else "there is no such file, folder or set"
     raise UserError(
-        f"cannot load {shown(text, MAX_PATH)}: {problem}; choose a file or a collection "
+        f"cannot load {shown(text, 400)}: {problem}; choose a file or a collection "
         f"({list_names(map(repr, [*READERS, *list_endings(), BIDS]))}), a folder of such files, or an embedded set "
         f"({list_names(map(repr, SETS))})"
     )

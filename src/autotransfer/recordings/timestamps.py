@@ -24,7 +24,6 @@ JITTER_MARGIN = 1.25  # a stamp that is later by this multiple of the jitter cou
 MAX_JITTER = 0.25  # seconds: a stamp later than this is a loss, and one this far back begins another recording
 JITTER_MEMORY = 60.0  # seconds after which jitter is forgotten
 LATEST = 1e12  # seconds, beyond which float64 does not resolve single samples
-MOST_MISSING = 2**53  # samples that are counted as missing at once
 MIN_STEPS = 200  # steps between stamps that are needed to measure a rate
 ROUND = 5e-4  # relative difference below which a measured rate is rounded
 AGREE = 5e-3  # relative difference above which a measured rate replaces the stated one
@@ -131,7 +130,7 @@ class GapDetector:
             return BACK
         if late > max(MIN_LATE_SAMPLES * self.step, min(JITTER_MARGIN * self.jitter, MAX_JITTER)):
             self.expected = stamp + self.step
-            return max(1, round(min(late * self.sfreq, MOST_MISSING)))
+            return max(1, round(late * self.sfreq))
         self.expected += self.step + DRIFT_GAIN * late
         return 0
 
