@@ -2,8 +2,8 @@
 MNE epochs
 ==========
 
-One ``mne.Epochs`` object has the windows of all subjects, with the subject in a column of its metadata. A list
-or dict with the epochs of each subject works, too.
+One ``mne.Epochs`` object has the windows of all subjects, with the subject in a column of its metadata. A folder
+with a file of epochs for each subject can be loaded, too.
 """
 
 import matplotlib.pyplot as plt

@@ -121,7 +121,7 @@ def table(draw: random.Random) -> bytes:
         else:
             del row[-1:]
     between, after = draw.choice((",", ",", ";", "\t")), draw.choice(("\n", "\n", "\r\n", "\r"))
-    body = after.join(between.join(row) for row in cells).encode(draw.choice(("utf-8", "utf-8", "utf-8-sig", "utf-16")))
+    body = after.join(between.join(row) for row in cells).encode(draw.choice(("utf-8", "utf-8", "utf-8-sig")))
     return damaged(body, draw) if draw.random() < 0.3 and body else body
 
 

@@ -107,8 +107,6 @@ def test_continuous_recordings_load_and_are_inspected(tmp_path: Path) -> None:
     assert all(text in told for text in ("6 of 50 samples", "flexor", "fist", "p0"))
     assert "3 of 100 samples" in inspected(folder / "p0.counts", "--window", 2)
     assert "choose from gain" in inspected(f"{folder}?gian=2")
-    (folder / "p0.counts").write_text('{"channels": ["flexor"], "events": [[1.0, 1.0, 3]]}\n')
-    assert "the name of an event is 3, not text" in inspected(folder)
 
 
 def test_every_format_is_in_the_documentation(monkeypatch: pytest.MonkeyPatch) -> None:

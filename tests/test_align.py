@@ -50,10 +50,7 @@ def by_hand(rec: at.Recordings, kind: str, align: str, fold: Fold, person: int) 
         else:
             z = whole(x[None])[0]
         if align == "online":
-            if kind == "online":
-                total = sum(second((w - shift[:, None]) / np.sqrt(variance)[:, None]) for w in seen)
-            else:
-                total = total + second(z)
+            total = total + second(z)
             values, vectors = np.linalg.eigh((m * R0 + total) / (m + n))
             z = vectors @ np.diag(values**-0.5) @ vectors.T @ z
         out.append(z)

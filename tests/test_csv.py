@@ -76,7 +76,7 @@ def test_unambiguous_files_are_read(tmp_path: Path, name: str) -> None:
         assert recording.events[-1].onset == 0.75
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1"])
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_encodings_and_ends_of_lines(tmp_path: Path, encoding: str, end: str) -> None:
     path = tmp_path / "ann.csv"
@@ -108,14 +108,12 @@ REFUSED = {  # header, rows, options, what the message names
     "days of Excel": ("time,a,b", lines([f"{45000 + n / 64 / 86400:.12f}" for n in STEPS]), {}, "--sfreq HZ"),
     "times of day": ("time,a,b", lines([f"10:00:{n / 64:09.6f}" for n in STEPS]), {}, r"\?channels=NAME"),
     "a rate that the times contradict": ("time_ms,a,b", lines(5 * STEPS), {"sfreq": 100}, "200 Hz if milli"),
-    "thousands after points": ("a;b", [f"{a:,.0f};{b:,.0f}".replace(",", ".") for a, b in THOUSANDS], {}, "--decimal"),
     "thousands after commas": ("a;b", [f"{a:,.0f};{b:,.0f}" for a, b in THOUSANDS], {}, "separators of thousands"),
     "thousands and decimal commas": ("a;b", [f"{a:,.2f};{b:,.2f}".translate(str.maketrans(",.", ".,"))
                                              for a, b in THOUSANDS], {"decimal": ","}, "no number"),
     # ambiguous otherwise
     "decimal commas": ("a;b", lines(sep=";", mark=","), {}, "--decimal ,"),
     "decimal commas between commas": ("a,b", lines(mark=","), {}, "--decimal ,"),
-    "decimal commas without names": ("", [row.split(",")[0] + ",25" for row in lines(mark=",")], {}, "--decimal ,"),
     "two separators": ("a;b,c", lines(), {}, "--sep"),
     "two times": ("time,timestamp,a,b", lines(STEPS / 64, STEPS / 64), {}, "--time-column NAME"),
     "a clock under another name": ("x7,a,b", lines(STEPS / 64), {"sfreq": 64}, "--time-column 'x7'"),
@@ -152,11 +150,6 @@ def test_options_settle_ambiguous_files(tmp_path: Path) -> None:
     assert opened(tmp_path, "", [f"{n},{n}" for n in STEPS % 7], sep=",").channels == ("ch0", "ch1")
     comma = opened(tmp_path, "", [f"{n},25" for n in STEPS % 7], decimal=",")
     holds(comma, STEPS[:, None] % 7 + 0.25, ("ch0",))
-    points = [f"{a:.3f};{b:.0f}" for a, b in 1 + np.abs(VALUES)]
-    holds(
-        opened(tmp_path, "a;b", points, decimal="."),
-        np.c_[1 + np.abs(VALUES[:, 0]), (1 + np.abs(VALUES[:, 1])).round()],
-    )
 
 
 def test_columns_are_described_in_one_line(tmp_path: Path) -> None:
@@ -203,4 +196,4 @@ def test_no_window_spans_a_gap_in_the_times(tmp_path: Path, stamps: Any, begins:
     for sfreq in (None, 200):  # a rate that is given hides no gap
         raw = read(tmp_path / "ann.csv", Cutting(window=0.5, hop=0.25, sfreq=sfreq))
         assert [int(np.argmin(np.abs(values[:, 0] - window[0, 0]))) for window in raw.X] == begins
-        assert any("gaps in the times" in note for note in raw.notes)
+        assert raw.has_gaps

@@ -57,30 +57,23 @@ def test_good_recordings_raise_no_concern() -> None:
     assert concerns(raw(y=uneven)) == [], "by chance people differ a little"
 
 
-# One armband was at its limits.
-TRUE = {
-    "emg_myo_readings": [
-        "channel 'myo3' of '21547': 9% of the samples are clipped",
-    ],
-}
-
-
 @pytest.mark.parametrize("name", [pytest.param(one, marks=[pytest.mark.slow] * (one not in QUICK)) for one in NAMES])
-def test_real_recordings_raise_only_known_concerns(name: str) -> None:
-    lines = concerns(at.load(real_file(name)).raw())
-    assert len(lines) == len(TRUE.get(name, [])), lines
-    assert all(part in line for part, line in zip(TRUE.get(name, []), lines, strict=True)), lines
+def test_real_recordings_raise_no_concern(name: str) -> None:
+    assert concerns(at.load(real_file(name)).raw()) == []
 
 
 def test_classes_predicted_by_subjects() -> None:
     mostly = np.where(np.arange(PEOPLE * PER) % PER < 20, raw().subject // 3, 1 - raw().subject // 3)  # type: ignore[operator]
-    said(r"the subject of a window predicts the class of 83% of the windows, where 5\d% would be chance", y=mostly)
+    said(r"the subject of a window tells its class \(18% of the mutual information", y=mostly, session=None)
 
 
 def test_classes_predicted_by_sessions() -> None:
-    said("the session of a window predicts the class of 100% of the windows", y=np.asarray(raw().session) - 1)
+    said(r"the session of a window tells its class \(100% of the mutual", y=np.asarray(raw().session) - 1)
     hours = np.arange(PEOPLE * PER) // 2  # of two windows each, one of either class
     assert concerns(raw(session=hours)) == []
+    one = np.zeros(PEOPLE * PER, int)
+    assert not any("tells its class" in line for line in concerns(raw(y=one, session=one)))
+    assert not any("tells its class" in line for line in concerns(raw(y=one, subject=one, session=None)))
     few = np.random.default_rng(0).permutation(hours)
     assert concerns(raw(session=few)) == [], "sessions of two trials tell much by chance"
 
@@ -101,8 +94,6 @@ def test_subjects_with_one_class() -> None:
 
 
 def test_a_subject_per_window(tmp_path: Path) -> None:
-    found = concerns(raw(subject=np.arange(PEOPLE * PER), session=None))
-    assert "144 windows are of 144 subjects" in found[0]
     source = tmp_path / "own.npz"
     np.savez(source, X=raw().X, y=raw().y, subject=np.arange(PEOPLE * PER), meta='{"sfreq": 32}')
     result = call("run", source, "--out", tmp_path / "run")
@@ -166,12 +157,8 @@ def test_missing_labels() -> None:
 # --- artefacts -------------------------------------------------------------------------------------------------------
 
 
-def test_channels_that_are_clipped_or_flat() -> None:
-    X = np.asarray(raw().X).copy()
-    X[:PER, 1] = np.clip(X[:PER, 1], -1.2, 1.2)
-    said("channel 'b' of 0 has 2[0-9]% clipped samples", X=X)
-    assert concerns(raw(X=np.round(4 * np.asarray(raw().X)))) == [], "few levels are no clipping"
-    assert concerns(raw(X=np.abs(np.asarray(raw().X)))) == [], "nor is what is rectified"
+def test_channels_that_are_flat() -> None:
+    assert concerns(raw(X=np.round(4 * np.asarray(raw().X)))) == [], "few levels are no isolated values"
     X = np.asarray(raw().X).copy()
     X[: 2 * PER // 3, 1] = 5
     said("channel 'b' of 0 is constant in 67% of the windows", X=X)
@@ -215,13 +202,10 @@ def test_names_that_hardly_differ(names: list[Any], similar: bool) -> None:
 def test_one_recording_under_two_names() -> None:
     X = np.asarray(raw().X).copy()
     X[PER : 2 * PER] = X[:PER]
-    said("0 and 1 are one recording: (9.|100)% of the windows", X=X)
-    X = np.random.default_rng(0).standard_normal((PEOPLE * PER, 3, 32))
-    X[PER : 2 * PER, :, :24] = X[:PER, :, 8:]  # cut a quarter of a window later
-    assert "0 and 1 are one recording" in concerns(raw(X=X))[0]
+    said("0 and 1 are one recording: they share 100% of the windows", X=X)
     X = np.asarray(raw().X).copy()
     X[PER + 3] = X[2]
-    said("0 and 1 share samples in 1 of their windows", X=X)
+    said("0 and 1 share 1 window; find out", X=X)
     X = np.asarray(raw().X).copy()
     X[::5] = 0
     assert concerns(raw(X=X)) == [], "what rests is nobody's copy"
@@ -256,14 +240,6 @@ def test_average_reference_is_found_with_enough_channels() -> None:
     assert find_near_copies(X, np.repeat(np.arange(PEOPLE), PER)) == [(0, 1)]
 
 
-def test_sessions_that_share_samples() -> None:
-    signal = np.random.default_rng(0).standard_normal((PEOPLE, 3, PER * 16 + 32))
-    X = np.stack([signal[n // PER, :, 16 * (n % PER) : 16 * (n % PER) + 32] for n in range(PEOPLE * PER)])
-    found = said("windows of different sessions share samples in [1-6] of 6 subjects", X=X)
-    assert "cut windows that do not overlap" in found
-    assert concerns(raw(X=X, session=np.zeros(PEOPLE * PER, int))) == [], "within a session windows may overlap"
-
-
 # --- cleaning --------------------------------------------------------------------------------------------------------
 
 
@@ -277,17 +253,14 @@ def test_clean_leaves_out_broken_windows_and_subjects(tmp_path: Path) -> None:
     X[0, 1, 4] = np.nan
     X[1] = 7
     X[PER : 2 * PER, 2] = 5  # a dead channel of one subject
-    X[5 * PER :] = X[4 * PER : 5 * PER]
     left, lines = clean(raw(X=X, channels=None))
     assert lines == [
-        "left out: 1 of 144 windows with NaN or infinite values",
-        "left out: 1 of 144 windows in which every channel is constant",
+        "left out: 2 of 144 windows with lost values, or in which every channel is constant",
         "left out: 1 of 6 subjects with a dead channel ('1')",
-        "left out: 5, the same recording as 4",
     ]
-    assert left.X.shape == (144 - 2 - 2 * PER, 3, 32)
-    assert set(left.subject) == {0, 2, 3, 4}  # type: ignore[call-overload]
-    np.testing.assert_array_equal(left.X, X[np.r_[2:PER, 2 * PER : 5 * PER]])
+    assert left.X.shape == (144 - 2 - PER, 3, 32)
+    assert set(left.subject) == {0, 2, 3, 4, 5}  # type: ignore[call-overload]
+    np.testing.assert_array_equal(left.X, X[np.r_[2:PER, 2 * PER : 6 * PER]])
     X = np.asarray(raw().X).copy()
     X[: 2 * PER, 1] = 0
     left, lines = clean(raw(X=X))

@@ -82,17 +82,9 @@ def test_the_class_signal_has_the_documented_frequency_and_power() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"n_subjects": 2}, "n_subjects is 2; .* at least 3"),
-        ({"n_classes": 1}, "n_classes is 1; .* at least 2"),
-        ({"windows_per_class": 0}, "windows_per_class is 0"),
-        ({"n_channels": 0}, "n_channels is 0"),
-        ({"n_times": 7}, "n_times is 7; .* at least 8"),
-        ({"n_times": 8.5}, "n_times is 8.5"),
-        ({"sfreq": 0.0}, "sfreq is 0.0"),
-        ({"seed": -1}, "seed is -1; .* at least 0"),
-        ({"subject_shift": -1.0}, "subject_shift is -1.0"),
-        ({"subject_shift": float("nan")}, "subject_shift is nan"),
-        ({"noise": float("inf")}, "noise is inf"),
+        ({"n_subjects": 2}, "there are 2 subjects"),
+        ({"n_classes": 1}, "at least 2 classes"),
+        ({"n_times": 7}, "at least 8 samples"),
     ],
 )
 def test_mistakes(options: dict[str, float], text: str) -> None:

@@ -36,6 +36,6 @@ def plan_study(
 
 def datasets() -> None:
     """List recordings that can be loaded by name."""
-    from ..recordings.sources import list_sets
+    from ..recordings.sources import SET_LINES
 
-    print_lines(*list_sets())
+    print_lines(*SET_LINES)

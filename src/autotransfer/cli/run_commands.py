@@ -87,9 +87,7 @@ def run(
     as_printed: Annotated[bool, Option("--as-printed", help="Short for --set as_printed=true.", hidden=True)] = False,
     max_epochs: Annotated[int | None, Option("--epochs", help="Short for --set max_epochs=N.", hidden=True)] = None,
     plan: Annotated[Path | None, _hidden("File RUN/plan.json of an earlier run, whose stages are repeated.")] = None,
-    clean: Annotated[
-        bool, Option("--clean", help="Leave out invalid or constant windows, dead channels and duplicate recordings.")
-    ] = False,
+    clean: Annotated[bool, Option("--clean", help="Leave out invalid or constant windows, and dead channels.")] = False,
     device: OnDevice = None,
     cluster: OnCluster = None,
     tensorboard: ToTensorBoard = None,

@@ -13,7 +13,6 @@ from ..errors import UserError
 from ..jobs import Record
 from ..model.encoders import Encoders
 from ..recordings import Recordings
-from ..recordings.optional import pip_install
 from ..runs.database import FINISHED, Entry, OpenPopulation
 from ..runs.executor import DTYPE, TrainableRun, make_job, serialize_outcome, split_population
 from ..training.closed_form import make_population
@@ -153,7 +152,7 @@ def _connect(address: str) -> Client:
     try:
         from distributed import Client
     except ImportError:
-        raise UserError(f"--cluster needs Dask; install it with: {pip_install('distributed')}") from None
+        raise UserError("--cluster needs Dask; install it with: pip install distributed") from None
     logging.getLogger("distributed").setLevel(logging.ERROR)
     try:
         return Client(address, timeout="10s")

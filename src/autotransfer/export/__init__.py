@@ -13,7 +13,6 @@ from ..files import write_atomically
 from ..model.encoders import Encoders
 from ..models.loading import MARK, load_classifier
 from ..models.model import Model
-from ..recordings.optional import pip_install
 from ..runs.lock import refuse_links
 from .formats import FORMATS, convert_errors, need_onnx
 from .verification import BATCHES, largest_difference, tolerance
@@ -38,7 +37,7 @@ class ExportedFile:
         lines = [f"exported: {self.path} ({self.size / 1e3:,.0f} kB, {self.format}, {model})"]
         runtime = FORMATS[self.format].runtime
         if self.difference is None:
-            return [*lines, f"not checked: {runtime} is not installed ({pip_install(runtime)})"]
+            return [*lines, f"not checked: {runtime} is not installed (pip install {runtime})"]
         return [
             *lines,
             f"checked: on {sum(BATCHES):,} windows it differs from predict_proba by {self.difference:.1e} at most",

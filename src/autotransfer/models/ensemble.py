@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..model.encoders import ENCODERS
-from ..preprocessing import Batch, FittedPreprocessing, SubjectPreprocessing, strongest_adaptation
+from ..preprocessing import FittedPreprocessing, SubjectPreprocessing, strongest_adaptation
 from ..settings import Setting
 from ..training.centering import Centering
 from ..training.effects import Effects
@@ -110,7 +110,7 @@ class Ensemble:
         preprocessed = [state.feed(X.to(torch.float32)) if state.needs_all_windows else None for state in states]
         for begin in range(0, len(X), STEP):
             rows = slice(begin, begin + STEP)
-            windows, cache = X[rows].to(torch.float32), dict[object, Batch]()
+            windows, cache = X[rows].to(torch.float32), dict[object, Tensor]()
             latents = []
             for stack, state, ids, x in zip(self.stacks, states, self.cache_ids, preprocessed, strict=True):
                 latents.append(stack.latents(state.feed(windows, ids, cache) if x is None else x[:, rows]))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from itertools import pairwise
 from typing import Any, Self
 
 import torch
@@ -20,10 +19,10 @@ from .center import Center
 from .delays import Delays
 from .represent import Represent
 from .standardize import Standardize
-from .transform import Batch, FittedTransform, Rows, RunningTransform, Transform, TransformedWindows, select_prefix
+from .transform import FittedTransform, Rows, RunningTransform, Transform, TransformedWindows, select_prefix
 
 __all__ = [
-    "TRANSFORMS", "Batch", "FittedPreprocessing", "FittedTransform", "Preprocessing", "RunningTransform",
+    "TRANSFORMS", "FittedPreprocessing", "FittedTransform", "Preprocessing", "RunningTransform",
     "SubjectPreprocessing", "Transform", "TransformedWindows",
 ]  # fmt: skip
 
@@ -237,10 +236,8 @@ class SubjectPreprocessing:
 
     def __init__(self, transforms: dict[str, RunningTransform], *, needs_all_windows: bool) -> None:
         self.transforms, self.needs_all_windows = transforms, needs_all_windows
-        for transform, next_transform in pairwise(transforms.values()):
-            transform.returns_second_moments = next_transform.needs_second_moments
 
-    def feed(self, X: Tensor, keys: Sequence[object] = (), cache: dict[object, Batch] | None = None) -> Tensor:
+    def feed(self, X: Tensor, keys: Sequence[object] = (), cache: dict[object, Tensor] | None = None) -> Tensor:
         """Map raw windows (n, C, T), n ≥ 1, to prepared windows (G or 1, n, C', T').
 
         keys: `cache_keys()`; cache: outputs for these windows by key, to which new outputs are added
@@ -248,14 +245,14 @@ class SubjectPreprocessing:
         if cache is None and not self.needs_all_windows and X.shape[0] > WINDOWS_PER_STEP:  # faster than len(X)
             return torch.cat([self.feed(x) for x in torch.split(X, WINDOWS_PER_STEP)], 1)
         cache = {} if cache is None else cache
-        batch = Batch(X[None])
+        x = X[None]
         for index, transform in enumerate(self.transforms.values()):
             key = keys[index] if index < len(keys) else None
             cached = None if key is None else cache.get(key)
-            batch = transform.feed(batch) if cached is None else cached
+            x = transform.feed(x) if cached is None else cached
             if key is not None:
-                cache[key] = batch
-        return batch.x
+                cache[key] = x
+        return x
 
     def state(self) -> dict[str, Tensor]:
         """Return the states of all transforms, with names TRANSFORM.NAME."""

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from .transform import (
+    PRIOR_WINDOWS,
     AdaptiveTransform,
-    Batch,
     FittedTransform,
     OnlineMixin,
     Rows,
@@ -29,7 +29,6 @@ from .transform import (
     look_up,
 )
 
-PRIOR_WINDOWS = 8  # weight of the prior, in windows
 # Weight of the identity in every covariance. Without it, R^{-1/2} would amplify noise if windows have fewer independent
 # samples than channels.
 SHRINKAGE = 0.01
@@ -71,7 +70,6 @@ class SubjectAlign(FittedTransform):
 
 
 class OnlineAlign(OnlineMixin, SubjectAlign):
-    graph = SubjectAlign.graph
     statistics = ("covariance",)
     covariance: Tensor  # (G, C, C) float64: the prior
 
@@ -82,38 +80,20 @@ class OnlineAlign(OnlineMixin, SubjectAlign):
 class RunningAlign(RunningSums):
     """Alignment of window n with the prior and windows 1 to n: R = (m·R₀ + Σ covariances) / (m + n)."""
 
-    needs_second_moments = True
-
-    def __init__(self, prior: Tensor) -> None:  # R₀: (G, C, C)
-        self.prior = prior.double()
-        super().__init__(torch.zeros_like(self.prior))
-
-    def feed(self, batch: Batch) -> Batch:
-        x = batch.x
-        total = (
-            self.total[:, None] + second_moments(x).cumsum(1) if batch.second_moments is None else batch.second_moments
-        )
+    def feed(self, x: Tensor) -> Tensor:
+        total = self.total[:, None] + covariance(x).cumsum(1)
         count = self.store_sums(total)[:, None, None]
-        R = (PRIOR_WINDOWS * self.prior[:, None] + shrink(total)) / (PRIOR_WINDOWS + count)
-        return Batch(inverse_root(R).to(x.dtype) @ x)
-
-
-def second_moments(windows: Tensor) -> Tensor:
-    """Return second moments X Xᵀ / times (..., C, C), float64, of windows (..., C, T)."""
-    x = windows.double()
-    return x @ x.mT / x.shape[-1]
-
-
-def shrink(moments: Tensor) -> Tensor:
-    """Shrink second moments (..., C, C) towards a multiple of the identity; sums are shrunk like their terms."""
-    average = moments.diagonal(dim1=-2, dim2=-1).mean(-1)
-    identity = torch.eye(moments.shape[-1], dtype=moments.dtype, device=moments.device)
-    return (1 - SHRINKAGE) * moments + SHRINKAGE * average[..., None, None] * identity
+        R = (PRIOR_WINDOWS * self.prior[:, None] + total) / (PRIOR_WINDOWS + count)
+        return inverse_root(R).to(x.dtype) @ x
 
 
 def covariance(windows: Tensor) -> Tensor:
-    """Return shrunk second moments (..., C, C), float64, of windows (..., C, T)."""
-    return shrink(second_moments(windows))
+    """Return shrunk second moments X Xᵀ / times (..., C, C), float64, of windows (..., C, T)."""
+    x = windows.double()
+    moments = x @ x.mT / x.shape[-1]
+    average = moments.diagonal(dim1=-2, dim2=-1).mean(-1)
+    identity = torch.eye(moments.shape[-1], dtype=moments.dtype, device=moments.device)
+    return (1 - SHRINKAGE) * moments + SHRINKAGE * average[..., None, None] * identity
 
 
 def inverse_root(R: Tensor) -> Tensor:

@@ -16,11 +16,10 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
-from .align import PRIOR_WINDOWS
 from .represent import Represent
 from .transform import (
+    PRIOR_WINDOWS,
     AdaptiveTransform,
-    Batch,
     FittedTransform,
     OnlineMixin,
     Rows,
@@ -91,13 +90,8 @@ class OnlineCenter(OnlineMixin, SubjectCenter):
 class RunningCenter(RunningSums):
     """Centering of window n with the prior and windows 1 to n: mean = (m·prior + Σ windows) / (m + n)."""
 
-    def __init__(self, prior: Tensor) -> None:  # (G, C, T)
-        self.prior = prior.double()
-        super().__init__(torch.zeros_like(self.prior))
-
-    def feed(self, batch: Batch) -> Batch:
-        x = batch.x
+    def feed(self, x: Tensor) -> Tensor:
         total = self.total[:, None] + x.double().cumsum(1)
         n_windows = self.store_sums(total)[:, None, None]
         mean = (PRIOR_WINDOWS * self.prior[:, None] + total) / (PRIOR_WINDOWS + n_windows)
-        return Batch(x - mean.to(x.dtype))
+        return x - mean.to(x.dtype)

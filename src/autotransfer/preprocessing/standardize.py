@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from .align import second_moments
 from .transform import (
+    PRIOR_WINDOWS,
     AdaptiveTransform,
-    Batch,
     FittedTransform,
     OnlineMixin,
     Rows,
@@ -30,7 +29,6 @@ from .transform import (
     look_up,
 )
 
-PRIOR_WINDOWS = 8  # weight of the prior, in windows
 ROUNDING_ERROR = 1e-12  # ratio to the sum of squares below which a sum of squared deviations is a rounding error
 
 
@@ -65,16 +63,7 @@ class WindowScale(FittedScale):
     """Standardization of each window by statistics of the window (trial)."""
 
     def forward(self, x: Tensor, subjects: Tensor | None = None) -> Tensor:
-        sums = compute_sums(x.flatten(0, 1))
-        deviation = (sums.squares / sums.times).sqrt()
-        is_constant = sums.lowest >= sums.highest
-        mean = torch.where(is_constant, sums.lowest, (sums.total / sums.times).to(x.dtype))
-        inv_std = torch.where(is_constant | (deviation == 0), 0.0, (1 / deviation).clamp(max=torch.finfo(x.dtype).max))
-        size = (*x.shape[:-1], 1)
-        return (x - mean.view(size)) * inv_std.to(x.dtype).view(size)
-
-    def graph(self) -> nn.Module:
-        return PooledScale((3,))
+        return standardize_over(x, (3,))
 
 
 class TrainScale(FittedScale):
@@ -114,15 +103,9 @@ class SubjectScale(FittedScale):
 
     def forward(self, x: Tensor, subjects: Tensor | None = None) -> Tensor:
         if subjects is None:
-            same_subject = torch.zeros(x.shape[1], dtype=torch.int64, device=x.device)
-            scales = [compute_scale(compute_sums(windows), same_subject, 1).cast_like(x) for windows in x]
-            shift, inv_std = map(torch.stack, zip(*scales, strict=True))
-        else:
-            shift, inv_std = look_up(self.subject_shift, subjects), look_up(self.subject_inv_std, subjects)
+            return standardize_over(x, (1, 3))
+        shift, inv_std = look_up(self.subject_shift, subjects), look_up(self.subject_inv_std, subjects)
         return (x - shift[..., None]) * inv_std[..., None]
-
-    def graph(self) -> nn.Module:
-        return PooledScale((1, 3))
 
 
 def compute_subject_scales(windows: TransformedWindows, groups: int) -> Scale:
@@ -164,21 +147,18 @@ class RunningScale(RunningSums):
     variance = (m·variance₀ + Σ squared deviations from the mean of windows 1 to n) / (m + n)
     """
 
-    state_names = ("n", "total", "squares", "products")
+    state_names = ("n", "total", "squares")
 
     def __init__(self, shift: Tensor, inv_std: Tensor) -> None:  # prior, (G, C) each
-        self.prior = shift.double()
+        super().__init__(shift)  # sums of deviations from the prior's shift, for precision
         self.variance = torch.where(inv_std > 0, inv_std.double() ** -2, 0.0)
-        super().__init__(torch.zeros_like(self.prior))  # sums of deviations from the prior's shift, for precision
         self.squares = torch.zeros_like(self.prior)
-        self.products = self.prior.new_zeros(*self.prior.shape, self.prior.shape[-1])
 
-    def feed(self, batch: Batch) -> Batch:
-        """Return standardized windows and, if the next transform needs them, second moments Σ x xᵀ / T."""
-        x = batch.x.double()
-        mean = x.mean(-1)
+    def feed(self, x: Tensor) -> Tensor:
+        exact = x.double()
+        mean = exact.mean(-1)
         deviation = mean - self.prior[:, None]  # (G, n, C)
-        square = (x - mean[..., None]).square().mean(-1) + deviation.square()
+        square = (exact - mean[..., None]).square().mean(-1) + deviation.square()
         total = self.total[:, None] + deviation.cumsum(1)
         count = self.store_sums(total)[:, None]
         squares = self.squares[:, None] + square.cumsum(1)
@@ -186,36 +166,19 @@ class RunningScale(RunningSums):
         scatter = torch.where(scatter > ROUNDING_ERROR * squares, scatter, 0.0)
         shift = self.prior[:, None] + total / (PRIOR_WINDOWS + count)
         variance = (PRIOR_WINDOWS * self.variance[:, None] + scatter) / (PRIOR_WINDOWS + count)
-        largest = torch.finfo(batch.x.dtype).max
+        largest = torch.finfo(x.dtype).max
         inv_std = torch.where(variance > 0, variance.rsqrt().clamp(max=largest), 0.0)
         self.squares = squares[:, -1]
-        scaled = (batch.x - shift.to(batch.x)[..., None]) * inv_std.to(batch.x)[..., None]
-        if not self.returns_second_moments:
-            return Batch(scaled)
-        products = self.products[:, None] + second_moments(x - self.prior[:, None, :, None]).cumsum(1)
-        self.products = products[:, -1]
-        change = shift - self.prior[:, None]
-        cross = total[..., :, None] * change[..., None, :]
-        centered = products - cross - cross.mT + count[..., None] * change[..., :, None] * change[..., None, :]
-        return Batch(scaled, centered * inv_std[..., :, None] * inv_std[..., None, :])
+        return (x - shift.to(x)[..., None]) * inv_std.to(x)[..., None]
 
 
-class PooledScale(nn.Module):
-    """Standardization for export, with float64 statistics over the given axes of (P, N, C, T).
-
-    A constant channel becomes 0, because its rounded mean equals the constant and inv_std is finite.
-    """
-
-    def __init__(self, axes: tuple[int, ...]) -> None:
-        super().__init__()
-        self.axes = axes
-
-    def forward(self, x: Tensor) -> Tensor:
-        exact = x.to(torch.float64)
-        mean = exact.mean(self.axes, keepdim=True)
-        deviation = (exact - mean).square().mean(self.axes, keepdim=True).sqrt()
-        inv_std = (1 / deviation).clamp(max=torch.finfo(torch.float32).max)
-        return (x - mean.to(torch.float32)) * inv_std.to(torch.float32)
+def standardize_over(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Standardize windows (G, n, C, T) with float64 statistics over the given axes."""
+    exact = x.to(torch.float64)
+    shifted = exact - exact.amin(axes, keepdim=True)  # exactly 0 for constant channels
+    centered = shifted - shifted.mean(axes, keepdim=True)
+    deviation = centered.square().mean(axes, keepdim=True).sqrt()
+    return (centered * (1 / deviation).clamp(max=torch.finfo(torch.float32).max)).to(x.dtype)
 
 
 # ---- sums over windows, from which all scales are computed -----------------------------------------------------------

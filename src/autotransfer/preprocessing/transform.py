@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +19,8 @@ from torch import Tensor, nn
 
 from ..errors import UserError, check_choice, check_types
 from ..recordings.chunks import row_chunks
+
+PRIOR_WINDOWS = 8  # weight of the prior of online transforms, in windows
 
 Rows = NDArray[np.int64]
 T = TypeVar("T")
@@ -174,24 +176,14 @@ def look_up(table: Tensor, subjects: Tensor) -> Tensor:
     return table[torch.arange(len(table), device=table.device)[:, None], subjects]
 
 
-class Batch(NamedTuple):
-    """Consecutive windows of a new subject, between two transforms."""
-
-    x: Tensor  # (G or 1, n, C, T)
-    # (G, n, C, C) Σ x xᵀ / T over all windows up to window i, standardized like window i; None: not computed
-    second_moments: Tensor | None = None
-
-
 class RunningTransform(ABC):
     """Fitted transform for the ordered windows of one new subject; it may have state."""
 
     state_names: ClassVar[tuple[str, ...]] = ()  # attributes (tensors) that `feed` replaces
-    needs_second_moments: ClassVar[bool] = False  # whether `feed` reads `Batch.second_moments`
-    returns_second_moments = False  # whether the next transform needs second moments
 
     @abstractmethod
-    def feed(self, batch: Batch) -> Batch:
-        """Transform the subject's next windows; state tensors are replaced, not changed in place."""
+    def feed(self, x: Tensor) -> Tensor:
+        """Transform the subject's next windows (G or 1, n, C, T); state tensors are replaced, not changed in place."""
 
     def state(self) -> dict[str, Tensor]:
         """Return the state tensors by name."""
@@ -215,17 +207,19 @@ class StatelessTransform(RunningTransform):
     def __init__(self, fitted: FittedTransform) -> None:
         self.fitted = fitted
 
-    def feed(self, batch: Batch) -> Batch:
-        return Batch(self.fitted(batch.x))
+    def feed(self, x: Tensor) -> Tensor:
+        transformed: Tensor = self.fitted(x)
+        return transformed
 
 
 class RunningSums(RunningTransform):
-    """Running transform whose state is the number `n` of windows so far, and the sum `total` (G, ...) over windows."""
+    """Running transform with a prior, whose state is the number `n` of windows so far, and their sum `total`."""
 
     state_names: ClassVar[tuple[str, ...]] = ("n", "total")
 
-    def __init__(self, total: Tensor) -> None:
-        self.n, self.total = torch.zeros((), dtype=torch.int64, device=total.device), total
+    def __init__(self, prior: Tensor) -> None:  # (G, ...)
+        self.prior = prior.double()
+        self.n, self.total = torch.zeros((), dtype=torch.int64, device=prior.device), torch.zeros_like(self.prior)
 
     def store_sums(self, total: Tensor) -> Tensor:
         """Store the last of n cumulative sums (G, n, ...) and return the number of windows per sum (n,), float64."""
@@ -265,11 +259,6 @@ class TransformedWindows:
         for transform, _ in self.steps:
             channels, times = transform.shape(channels, times)
         return channels, times
-
-    def find_subjects(self, rows: Rows) -> Tensor:
-        """Return the distinct subjects of these rows."""
-        subjects: Tensor = self.subject[torch.as_tensor(rows)].unique()  # type: ignore[no-untyped-call]  # torch's
-        return subjects
 
     def get_group(self, group: int) -> TransformedWindows:
         """Return the windows of one group."""
@@ -318,7 +307,8 @@ class TransformedWindows:
 
     def average_training_subjects(self, subject_means: Tensor, training: Sequence[Rows]) -> Tensor:
         """Average `subject_means` over the training subjects of each group: (G, ...)."""
-        return torch.stack([subject_means[g if self.depends_on_fold else 0, self.find_subjects(rows)].mean(0)
+        subject = self.subject.numpy(force=True)
+        return torch.stack([subject_means[g if self.depends_on_fold else 0, np.unique(subject[rows])].mean(0)
                             for g, rows in enumerate(training)])  # fmt: skip
 
     def map_groups(self, make: Callable[[int, Rows], T], training: Sequence[Rows]) -> list[T]:

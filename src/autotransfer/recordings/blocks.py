@@ -54,14 +54,10 @@ def _match(block: Raw, first: Raw, slack: int) -> None:
             raise UserError(
                 f"{larger.name} has the channel {shown(extra[0])}, {smaller.name} does not have it; leave it out"
             )
-    for what, words, remedy in (
-        ("sfreq", "a sampling rate of {} Hz", "resample all of them to the same rate"),
-        ("start", "windows that start {} s after their event", "cut the same windows from all of them"),
-    ):
-        values = np.array([getattr(block, what), getattr(first, what)], dtype=np.float64)  # NaN for None
-        if not np.isclose(values[0], values[1], atol=1e-9, rtol=1e-6, equal_nan=True):
-            texts = [words.format("unknown" if np.isnan(n) else f"{n:g}") for n in values]
-            raise UserError(f"{block.name} has {texts[0]}, {first.name} has {texts[1]}; {remedy}")
+    rates = np.array([block.sfreq, first.sfreq], dtype=np.float64)  # NaN for None
+    if not np.isclose(rates[0], rates[1], atol=1e-9, rtol=1e-6, equal_nan=True):
+        stated = ["an unknown sampling rate" if np.isnan(hz) else f"a sampling rate of {hz:g} Hz" for hz in rates]
+        raise UserError(f"{block.name} has {stated[0]}, {first.name} has {stated[1]}; resample all to the same rate")
     if None not in (block.unit, first.unit) and block.unit != first.unit:
         raise UserError(f"{block.name} has the unit {shown(block.unit)}, {first.name} {shown(first.unit)}; convert one")
     if abs(block.X.shape[2] - first.X.shape[2]) > slack:

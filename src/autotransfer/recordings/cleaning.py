@@ -1,7 +1,7 @@
 """Cleaning leaves out clearly broken data before training (`run --clean`), and reports what was left out.
 
-It leaves out windows with lost values or without any change, channels that are dead in many subjects, subjects with a
-dead channel, and the second of two subjects that are one recording. concerns.py reports hum, clipping and wrong units.
+It leaves out windows with lost values or without any change, channels that are dead in many subjects, and subjects with
+a dead channel. concerns.py reports what only the user can settle: wrong units, and one recording under two names.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import numpy as np
 
 from ..errors import UserError, shown
 from .chunks import window_chunks
-from .concerns import FLAT, SAME, encode_optional
-from .copies import find_shared_samples, fingerprint_windows
+from .concerns import FLAT, encode_optional
 from .labels import select_windows
 from .raw import Raw
 from .signal import channel_names
@@ -27,24 +26,23 @@ def clean(raw: Raw) -> tuple[Raw, list[str]]:
     """Return the windows that are kept, and a line for everything that is left out."""
     X = as_window_array(raw.X)
     raw, notes = replace(raw, X=X, channels=channel_names(raw.channels, X.shape[1])), []
-    for step in (_drop_windows, _drop_dead_channels, _drop_copies):
+    for step in (_drop_windows, _drop_dead_channels):
         raw, left_out = step(raw)
         notes += [f"left out: {note}" for note in left_out]
     return raw, notes
 
 
 def _drop_windows(raw: Raw) -> tuple[Raw, list[str]]:
-    is_finite, is_varying = np.empty(len(raw.X), bool), np.empty(len(raw.X), bool)
+    is_kept = np.empty(len(raw.X), bool)
     for rows in window_chunks(raw.X):
         values = np.asarray(raw.X[rows])
-        is_finite[rows] = np.isfinite(values).all((1, 2))
-        is_varying[rows] = (values.max(-1) != values.min(-1)).any(1)
-    kept = np.flatnonzero(is_finite & is_varying)
-    if not len(kept):
+        is_kept[rows] = np.isfinite(values).all((1, 2)) & (values.max(-1) != values.min(-1)).any(1)
+    if is_kept.all():
+        return raw, []
+    if not is_kept.any():
         raise UserError("no window is left to train on: all have lost values or are constant")
-    broken = {"with NaN or infinite values": ~is_finite, "in which every channel is constant": is_finite & ~is_varying}
-    notes = [f"{rows.sum()} of {len(rows)} windows {why}" for why, rows in broken.items() if rows.any()]
-    return (select_windows(raw, kept), notes) if notes else (raw, [])
+    note = f"{(~is_kept).sum()} of {len(is_kept)} windows with lost values, or in which every channel is constant"
+    return select_windows(raw, np.flatnonzero(is_kept)), [note]
 
 
 def _drop_dead_channels(raw: Raw) -> tuple[Raw, list[str]]:
@@ -65,12 +63,3 @@ def _drop_dead_channels(raw: Raw) -> tuple[Raw, list[str]]:
         notes.append(f"{len(broken)} of {len(subjects)} subjects with a dead channel ({shown(listed, 200)})")
         raw = select_windows(raw, np.flatnonzero(~np.isin(subject, broken)))
     return raw, notes
-
-
-def _drop_copies(raw: Raw) -> tuple[Raw, list[str]]:
-    subject, subjects = encode_optional(raw.subject, len(raw.X), "subject", raw.subjects)
-    same = [pair for pair in find_shared_samples(fingerprint_windows(raw.X), subject) if pair.share >= SAME]
-    if not same:
-        return raw, []
-    notes = [f"{shown(subjects[p.second])}, the same recording as {shown(subjects[p.first])}" for p in same]
-    return select_windows(raw, np.flatnonzero(~np.isin(subject, [pair.second for pair in same]))), notes

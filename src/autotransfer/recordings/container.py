@@ -11,10 +11,10 @@ from typing import Any, ClassVar, TypeVar
 from torch import Tensor
 
 from ..errors import UserError, shown
-from ..words import count, printable, shorten
+from ..words import count, printable
 from .labels import Column, encode, encode_columns, encode_session, unlabeled_warning, without_unlabeled
 from .raw import STORED, Label, Raw, get_stated
-from .signal import Signal
+from .signal import Signal, list_names
 from .units import Units
 from .windows import as_window_array, axes_concern, float32_windows
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 MIN_SUBJECTS = 3
 MOST_FRACTIONS = 20  # if y has more different numbers and some have a fraction, they are measurements, not classes
-MOST_CLASSES = 5  # names that one line lists
+MOST_LETTERS = 100  # letters of the names of classes in one line
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -161,27 +161,16 @@ class Recordings:
     def from_epochs(
         cls, epochs: object, subject: str | None = None, session: str | None = None, label: str | None = None
     ) -> Recordings:
-        """Make recordings of MNE epochs: one `mne.Epochs` of all subjects, or a list or dict with one per subject.
+        """Make recordings of one `mne.Epochs` of all subjects; for one file per subject see `load`.
 
-        `subject`, `session` and `label` are columns of the metadata. Without `subject`, subjects are the keys of a
-        dict, the positions in a list, or the metadata column "subject" or "participant_id". Without `label`, y holds
-        the names of events. Other metadata become `columns`, and "session" the session. X has MNE's data channels, also
-        bad ones, or every channel but the triggers if there are none, in MNE's units.
+        `subject`, `session` and `label` are columns of the metadata. Without `subject`, subjects are in the column
+        "subject" or "participant_id". Without `label`, y holds the names of events. Other metadata become `columns`,
+        and "session" the session. X has MNE's data channels, also bad ones, or every channel but the triggers if there
+        are none, in MNE's units.
         """
         from .epochs import raw_from_epochs
 
         return cls.from_raw(raw_from_epochs(epochs, subject, session, label))
-
-    @classmethod
-    def from_moabb(cls, dataset: object, paradigm: object = None, subjects: object = None) -> Recordings:
-        """Make recordings of a MOABB dataset, in microvolts.
-
-        MOABB downloads missing data; `paradigm` filters and epochs them (default: the one for the dataset's type).
-        `subjects` are the numbers of the subjects to load (default: all).
-        """
-        from .moabb_sets import raw_from_moabb
-
-        return cls.from_raw(raw_from_moabb(dataset, paradigm, subjects))
 
     @property
     def channels(self) -> tuple[str, ...]:
@@ -238,12 +227,10 @@ class Recordings:
         )
 
     def target_words(self) -> str:
-        """List the names of at most five classes, or the range of the target."""
+        """List the names of the classes, or the range of the target."""
         if self.targets is not None:
             return f"target from {self.targets.min():g} to {self.targets.max():g}"
-        names = [shorten(str(label), 20) for label in self.classes]
-        more = f" and {len(names) - MOST_CLASSES} more" if len(names) > MOST_CLASSES else ""
-        return f"classes: {', '.join(names[:MOST_CLASSES])}{more}"
+        return f"classes: {list_names(self.classes, MOST_LETTERS)}"
 
 
 def check_enough(classes: tuple[Label, ...], subjects: tuple[Label, ...]) -> None:

@@ -52,15 +52,10 @@ def _fif(*kinds: str) -> list[str]:
 ANY_FIF = (".fif", ".fif.gz")
 EPOCHS = (*_fif("epo"), *ANY_FIF)
 FORMATS = {
-    ".edf": Format(open_with_mne),
-    ".bdf": Format(open_with_mne),
-    ".gdf": Format(open_with_mne),
-    ".xdf": Format(open_xdf, ("stream",)),
-    ".xdfz": Format(open_xdf, ("stream",)),
-    ".xdf.gz": Format(open_xdf, ("stream",)),
-    ".hea": Format(open_wfdb, ("annotator",)),
-    ".csv": Format(open_csv, CSV_OPTIONS, needs_pattern=True),
-    ".tsv": Format(open_csv, CSV_OPTIONS, needs_pattern=True),
+    **dict.fromkeys((".edf", ".bdf", ".gdf"), Format(open_with_mne)),
+    **dict.fromkeys((".xdf", ".xdfz", ".xdf.gz"), Format(open_xdf, ("stream",))),
+    ".hea": Format(open_wfdb),
+    **dict.fromkeys((".csv", ".tsv"), Format(open_csv, CSV_OPTIONS, needs_pattern=True)),
     **dict.fromkeys(_fif("raw", "raw_sss", "raw_tsss", "eeg", "meg", "ieeg", "emg"), Format(open_with_mne)),
     **dict.fromkeys(EPOCHS, Format(open_epochs)),
 }
@@ -97,11 +92,11 @@ def find_recordings(path: Path, options: Options, cutting: Cutting) -> Files:
         paths = recordings_in(path) if is_folder else [path]
         files = [(file, parse_name(_stem(file))) for file in paths]
         if is_folder:
-            _check_names(path, paths, cutting)
+            _check_names(path, paths)
     elif is_folder:
         files = match_files(path, cutting.pattern)
-    elif (labels := compile_pattern(cutting.pattern)(path.name)) is not None:
-        files = [(path, labels)]
+    elif (found := compile_pattern(cutting.pattern).fullmatch(path.name)) is not None:
+        files = [(path, found.groupdict())]
     else:
         raise UserError(f"the name {path.name!r} does not match the pattern {shown(cutting.pattern, 200)}; {EXAMPLE}")
     unknown = next((file for file, _ in files if get_ending(file) is None), None)
@@ -131,17 +126,14 @@ def _is_later_part(path: Path) -> bool:
     return any((path.parent / name).is_file() for name in first - {path.name})
 
 
-def _check_names(folder: Path, paths: list[Path], cutting: Cutting) -> None:
+def _check_names(folder: Path, paths: list[Path]) -> None:
     """Raise if names of files do not state the subject, or if files have several formats."""
     for path in paths:
         if (path.parent != folder and not path.name.startswith("sub-")) or get_format(path).needs_pattern:
             name = path.relative_to(folder).as_posix()
-            # For predictions, the model determines the length of windows, and no classes are needed.
-            cutting_hint = "; give --window SECONDS, and --events unless names of files have the class"
             raise UserError(
                 f"the name {shown(name, 200)} in {str(folder)!r} does not state the subject; say what names mean, "
                 f"--pattern '{{subject}}{'/*' * name.count('/')}{path.suffix}', or {EXAMPLE}"
-                f"{cutting_hint if cutting.window is None else ''}"
             )
     kinds = sorted({(get_ending(path) or "").lstrip("-_").removesuffix(".gz") for path in paths})
     if len(kinds) > 1:

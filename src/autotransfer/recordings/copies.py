@@ -1,27 +1,18 @@
-"""Detection of samples that two subjects or sessions share, and of subjects that are copies.
+"""Detection of windows that two subjects share, and of subjects that are copies.
 
-Windows may overlap from any sample on, so every stretch of LENGTH samples gets a fingerprint of 64 bits that does not
-depend on its position in a window. Copies in another unit or with another offset have no fingerprint in common;
-`find_near_copies` finds most of them.
+Copies in another unit or with another offset have no equal windows; `find_near_copies` finds most of them.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import NamedTuple
-
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 from torch import Tensor
 
-from .chunks import row_chunks
+from .chunks import window_chunks
 from .raw import Array
 
-LENGTH = 16  # samples of a stretch, but at most half of a window
-KEPT = 8  # one of this many stretches of a long window is kept
-MIN_CHANGES = 4  # changes of value within a stretch, because resting and lost signals are equal in all subjects
+LENGTH = 16  # largest distance of samples that are multiplied
 PRODUCTS = 128  # products of samples that describe a window
 STRONGEST = 16  # windows of a group that are compared
 MOST_WINDOWS = 2000  # windows of a group that are whitened
@@ -32,64 +23,22 @@ LEAST_CORRELATION = 0.8  # smallest correlation of a pair
 MOST_DISTANCE = 0.3  # largest distance of the correlation of a pair from 1, relative to other groups
 
 
-class SharedPair(NamedTuple):
-    """Two groups of windows that share samples."""
+def find_shared_windows(X: Array | Tensor, group: NDArray[np.int64]) -> dict[tuple[int, int], tuple[int, float]]:
+    """Return pairs of groups (N,) that have equal windows, with their number and their share in the smaller group.
 
-    first: int
-    second: int
-    windows: int  # number of windows with shared samples, in the group that has fewer such windows
-    share: float  # share of such windows in a group, the larger one of both groups
+    Windows without any change count as no windows, because they are equal for all subjects.
+    """
+    import pandas as pd  # takes long to import
 
-
-def find_shared_samples(
-    fingerprints: csr_array, group: NDArray[np.int64], within: NDArray[np.int64] | None = None
-) -> list[SharedPair]:
-    """Return pairs of groups (N,) that share samples, the largest share first; only groups in one of `within` (N,)."""
-    n = len(group)
-    membership = csr_array((np.ones(n, np.int64), (group, np.arange(n))))  # (groups, N)
-    shares = fingerprints @ (membership @ fingerprints).T  # (N, groups) number of stretches of a window in a group
-    window, other = shares.nonzero()
-    own = group[window]
-    is_shared = own != other
-    if within is not None:
-        owner = np.zeros(membership.shape[0], np.int64)
-        owner[group] = within
-        is_shared &= owner[own] == owner[other]
-    n_windows = Counter(zip(own[is_shared].tolist(), other[is_shared].tolist(), strict=True))
-    sizes = np.bincount(group)
-    shared = []
-    for first, second in sorted(pair for pair in n_windows if pair[0] < pair[1]):
-        counts = n_windows[first, second], n_windows[second, first]
-        share = max(counts[0] / sizes[first], counts[1] / sizes[second])
-        shared.append(SharedPair(first, second, min(counts), float(share)))
-    return sorted(shared, key=lambda pair: -pair.share)
-
-
-def fingerprint_windows(X: Array | Tensor) -> csr_array:
-    """Return a sparse matrix (N, K), which is positive if a window of X (N, C, T) has a fingerprint."""
-    n_channels, n_times = int(X.shape[1]), int(X.shape[2])
-    length = min(LENGTH, max(2, n_times // 2))
-    odd = np.random.default_rng(0).integers(1, 2**63, n_channels + length, dtype=np.uint64) | np.uint64(1)
-    keys, rows = [], []
-    for part in row_chunks(int(X.shape[0]), 8 * n_channels * n_times):
-        values = np.ascontiguousarray(np.asarray(X[part], dtype=np.float32)) + np.float32(0)  # -0 becomes 0
-        samples = _mix(values.view(np.uint32) * odd[:n_channels, None]).sum(1)  # (n, T)
-        stretches = sliding_window_view(samples, length, axis=1)  # (n, T - length + 1, length)
-        prints = _mix(stretches @ odd[n_channels:])
-        changes = (stretches[:, :, 1:] != stretches[:, :, :-1]).sum(2)
-        rate = min(KEPT, 1 + prints.shape[1] // LENGTH)  # short windows have few stretches
-        kept = (changes >= MIN_CHANGES - 1) & ((prints >> np.uint64(40)) % np.uint64(rate) == 0)
-        where, _ = np.nonzero(kept)
-        keys.append(prints[kept])
-        rows.append(where + part.start)
-    known, key = np.unique(np.concatenate(keys), return_inverse=True)
-    found = np.ones(len(key), np.int64), (np.concatenate(rows), key)
-    return csr_array(found, shape=(int(X.shape[0]), len(known)))
-
-
-def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Mix bits modulo 2⁶⁴, so that every bit of the result depends on every bit of the value."""
-    return (values ^ (values >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    keys: list[int] = []
+    for part in window_chunks(X):
+        values = np.asarray(X[part], np.float32) + np.float32(0)  # -0 becomes 0
+        is_varying = (values.max(-1) != values.min(-1)).any(-1)
+        keys += [hash(x.tobytes()) if moves else 0 for x, moves in zip(values, is_varying.tolist(), strict=True)]
+    windows = pd.DataFrame({"key": keys, "group": group}).query("key != 0").drop_duplicates()
+    sizes = windows["group"].value_counts().to_dict()
+    both = windows.merge(windows, on="key").query("group_x < group_y").value_counts(["group_x", "group_y"])
+    return {(g, h): (n, n / min(sizes[g], sizes[h])) for g, h, n in both.reset_index().to_numpy().tolist()}
 
 
 def find_near_copies(X: Array | Tensor, group: NDArray[np.int64]) -> list[tuple[int, int]]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..errors import UserError, shown
 from ..words import count
 from .cutting import Continuous, Cutting, Event, require_rate
-from .timestamps import Clock, check_bursts, choose_rate, round_rate
+from .timestamps import AGREE, Clock, check_bursts, measure_even_rate, round_rate
 
 LABELS = (
     "class", "label", "labels", "event", "events", "marker", "markers", "trial_type", "annotation", "activity",
@@ -33,10 +33,8 @@ SECONDS = {
 }  # fmt: skip
 SLOWEST, FASTEST = 10.0, 2e4  # Hz: if the rate is between them, times of unknown unit are taken as seconds
 AGREE_IN_UNIT = 0.05  # largest relative difference between --sfreq and the rate by a unit of times
-MAX_JITTER = 0.5  # limit for the deviation of 90 % of time steps from the median step, relative to it
 STEADY = 0.01  # limit for the relative deviation of steps in a column of times or a counter
 MAX_CHANGES = 0.05  # largest share of rows in which a column of labels changes
-DECIMALS = re.compile(r"\.(?!\d{3}(?!\d))|\b0+\.|\d{4}\.")  # a point that must be a decimal mark, as in 0.5
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None")
 OPTIONS = ("label", "channels")
 LISTING = "list the channels with ?channels=NAME,NAME after the path"
@@ -88,8 +86,6 @@ def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
         for name, rows in groupby(label.strip() for label in columns[table.label]):
             begin, end = end, end + len(list(rows))
             events += [Event(float(times[begin]), float(times[end - 1] - times[begin] + step), name)] if name else []
-    breaks = () if clock is None else clock.breaks
-    gaps = ("there are gaps in the times, which no window spans",) * bool(breaks)
     return Continuous(
         read=lambda start, stop: values[start:stop].T,
         n_times=len(values),
@@ -98,8 +94,8 @@ def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
         sources={} if clock is None else {"sfreq": "measured"},
         events=events,
         times=None if clock is None else clock.times,
-        breaks=breaks,
-        notes=(_describe_roles(table, sfreq, unit, cutting), *gaps),
+        breaks=() if clock is None else clock.breaks,
+        notes=(_describe_roles(table, sfreq, unit, cutting),),
     )
 
 
@@ -121,8 +117,6 @@ def _read_table(path: Path, cutting: Cutting) -> Table:
     first = begin + reader.line_num
     if all(_is_number(cell.replace(decimal, ".")) for cell in names):
         names, first = [f"ch{n}" for n in range(len(names))], begin
-        if cutting.sep is None and sep == "," and len(names) % 2 == 0 and not any("." in line for line in lines):
-            raise UserError(f"commas of {where} can be separators or decimal marks; give --sep , or --decimal ,")
     named = [name for name in names if name]
     if twice := next((name for n, name in enumerate(named) if name in named[:n]), None):
         raise UserError(f"{where} has two columns named {shown(twice)}; give each its own name")
@@ -134,20 +128,12 @@ def _read_table(path: Path, cutting: Cutting) -> Table:
         )
     if not values.strip():
         raise UserError(f"{where} holds no samples; leave it out")
-    # In a file with values such as 1.234 and 12, points may separate thousands.
-    small = rf"(?:^|{re.escape(sep)})[ +-]*\d{{1,3}}\s*(?:$|{re.escape(sep)})"
-    if cutting.decimal is None and "." in values and not DECIMALS.search(values) and re.search(small, values, re.M):
-        raise UserError(
-            f"points of {where} can separate thousands or be decimal marks; give --decimal . or --decimal ,"
-        )
     return Table(where, names, values, sep, decimal)
 
 
 def _text(path: Path) -> str:
-    """Return the text of a file in UTF-8, in UTF-16 with a byte order mark, or otherwise in Latin-1."""
+    """Return the text of a file in UTF-8, or otherwise in Latin-1."""
     data = path.read_bytes()
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return data.decode("utf-16", errors="replace")
     if b"\0" in data:
         raise UserError(f"{str(path)!r} is not text in UTF-8; export it as UTF-8")
     try:
@@ -239,26 +225,24 @@ def _is_label(values: Floats) -> bool:
 
 def _find_rate(stamps: Floats, name: str, sfreq: float | None, where: str) -> tuple[float, float]:
     """Return the rate in Hz and the unit of times in seconds, which `sfreq` determines if it is given."""
-    steps = np.diff(stamps[np.isfinite(stamps)])
-    middle = float(np.median(steps)) if len(steps) else 0.0
-    if not middle > 0 or np.mean(np.abs(steps - middle) > MAX_JITTER * middle) > 0.1:
+    per_unit = measure_even_rate(stamps[np.isfinite(stamps)])
+    if per_unit is None:
         raise UserError(
             f"times of {where} in {shown(name)} do not rise evenly; resample it, or give --sfreq and {LISTING}"
         )
-    longest = (1.5 if np.quantile(np.abs(steps - middle), 0.9) < 0.2 * middle else 2.5) * middle
-    period = float(steps[(steps >= 0) & (steps <= longest)].mean())
     match = UNIT.search(name)
     stated = None if match is None else SECONDS[match[1].lower()]
     if sfreq is not None:
         for unit in (1.0, 1e-3, 1e-6, 1e-9) if stated is None else (stated,):
-            if abs(period * unit * sfreq - 1) < AGREE_IN_UNIT:
-                return choose_rate(sfreq, round_rate(1 / (period * unit)), "").sfreq, unit
-    elif stated is not None or SLOWEST < 1 / period <= FASTEST:
+            measured = round_rate(per_unit / unit)
+            if abs(measured - sfreq) < AGREE_IN_UNIT * sfreq:
+                return measured if abs(measured - sfreq) > AGREE * sfreq else sfreq, unit
+    elif stated is not None or SLOWEST < per_unit <= FASTEST:
         unit = stated or 1.0
-        return round_rate(1 / (period * unit)), unit
+        return round_rate(per_unit / unit), unit
     raise UserError(
-        f"times of {where} in {shown(name)} have steps of {period:.4g}: {1 / period:.4g} Hz if the unit is seconds, "
-        f"{1e3 / period:.4g} Hz if milliseconds; give the rate, --sfreq HZ, or add the unit to the name of the column"
+        f"times of {where} in {shown(name)} are {per_unit:.4g} Hz if the unit is seconds, {1e3 * per_unit:.4g} Hz "
+        "if milliseconds; give the rate, --sfreq HZ, or add the unit to the name of the column"
     )
 
 

@@ -43,11 +43,6 @@ class Continuous(Stated):
     filter: Filter = field(default_factory=Filter)
     notes: tuple[str, ...] = ()  # decisions of the reader
 
-    def __post_init__(self) -> None:
-        for event in (*self.events, *self.bad):
-            if not isinstance(event.name, str):
-                raise TypeError(f"the name of an event is {shown(event.name)}, not text")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Cutting:
@@ -80,18 +75,13 @@ class Cutting:
             raise UserError(f"sep is {shown(self.sep)}; give one character, such as ; or a tab (tab)")
         if self.decimal is not None:
             check_choice("decimal mark", self.decimal, (".", ","))
-        if not math.isfinite(self.delay):
+        if not math.isfinite(self.offset or 0.0):
             raise UserError(f"offset is {self.offset}; it must be a number of seconds")
         if self.window is None and (self.hop is not None or self.events is not None):
             option = "hop" if self.events is None else "events"
             raise UserError(f"{option} needs a window; give its length in seconds, --window 1.0")
         if self.events is not None and not any(self.events.values()):
             raise UserError(f"events are {shown(self.events)}, which name no class; {HOW_TO_MAP}")
-
-    @property
-    def delay(self) -> float:
-        """Return the offset of windows in seconds."""
-        return self.offset or 0.0
 
 
 def parse_events(events: object) -> dict[str, str] | None:
@@ -146,7 +136,6 @@ def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None =
     return Raw(
         X=_read_windows(recording, [start for start, _ in windows], length),
         y=[name for _, name in windows] if cutting.events is not None or label is not None else None,
-        start=cutting.delay if cutting.events is not None else None,
         **about,
     )
 
@@ -188,15 +177,16 @@ def _find_windows(recording: Continuous, cutting: Cutting, label: str | None) ->
     """Yield the first sample and the class of every window, including incomplete windows."""
     sfreq = recording.sfreq or 1.0
     end = recording.n_times / sfreq if recording.times is None else float(recording.times[-1] + 1 / sfreq)
+    delay = cutting.offset or 0.0
     if cutting.window is None:
         yield 0, label
     elif cutting.events is None:
-        for begin in _window_starts(cutting.delay, end, cutting.window, cutting.hop or cutting.window):
+        for begin in _window_starts(delay, end, cutting.window, cutting.hop or cutting.window):
             yield _find_sample(recording, begin), label
     else:
         events = sorted(event for event in recording.events if event.name in cutting.events)
         for event, next_onset in zip(events, [*(event.onset for event in events[1:]), end], strict=False):
-            name, begin = cutting.events[event.name], event.onset + cutting.delay
+            name, begin = cutting.events[event.name], event.onset + delay
             if not name:
                 continue
             if cutting.hop is None:

@@ -15,7 +15,6 @@ from .cutting import Continuous, Cutting, Event
 from .epochs import data_channels, find_filter, find_unit, quiet
 from .optional import need
 
-EARLY_EVENTS = "annotations begin before the recording, and windows that would begin there are left out"
 Onsets = NDArray[np.float64]
 NO_RECORDS: Onsets = np.empty(0)
 BAD = ("bad", "edge")  # annotations whose names begin with these words mark unusable stretches, as in MNE
@@ -48,7 +47,6 @@ def from_mne(
 
     times, breaks = _sample_times(record_onsets, n_times, sfreq) if len(record_onsets) else (None, ())
     events = [*(_annotations(raw) if events is None else events), *_triggers(mne, raw, times)]
-    is_early = any(event.onset < 0 < event.onset + event.duration for event in events)
     return Continuous(
         read=read,
         n_times=n_times,
@@ -60,7 +58,7 @@ def from_mne(
         bad=[event for event in events if event.name.lower().startswith(BAD)],
         times=times,
         breaks=breaks,
-        notes=notes + (EARLY_EVENTS,) * is_early,
+        notes=notes,
     )
 
 

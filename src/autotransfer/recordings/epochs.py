@@ -1,9 +1,9 @@
-"""MNE epochs: objects or files, with subjects in a column of the metadata, or one per subject."""
+"""MNE epochs: an object or files, with subjects in a column of the metadata, or one file per subject."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,35 +35,23 @@ def raw_from_epochs(
     epochs: Any, subject: str | None = None, session: str | None = None, label: str | None = None
 ) -> Raw:
     """Return the windows of epochs, as `Recordings.from_epochs` documents."""
-    if not isinstance(epochs, (Mapping, list, tuple)):
-        blocks = [epochs_block(epochs, "the epochs", subject=subject, session=session, label=label)]
-    else:
-        parts = epochs.items() if isinstance(epochs, Mapping) else enumerate(epochs)
-        columns = {"subject": subject, "session": session, "label": label}
-        blocks = [epochs_block(part, f"subject {shown(owner)}", owner=owner, **columns) for owner, part in parts]
-    return concatenate(blocks, name="epochs", hints=HINTS)
+    return concatenate([read_epochs(epochs, "the epochs", subject, session, label)], name="epochs", hints=HINTS)
 
 
-def epochs_block(
-    epochs: Any,
-    name: str,
-    *,
-    owner: Label = None,
-    subject: str | None = None,
-    session: str | None = None,
-    label: str | None = None,
+def read_epochs(
+    epochs: Any, name: str, subject: str | None = None, session: str | None = None, label: str | None = None
 ) -> Raw:
     """Return the windows of one Epochs object; `subject`, `session` and `label` are columns of its metadata.
 
-    Without `subject`, all windows are of `owner`. Without both, the subject is in one of SUBJECT_COLUMNS, or unknown.
+    Without `subject`, the subject is in one of SUBJECT_COLUMNS, or unknown.
     """
     if not isinstance(epochs, need("mne", PURPOSE, "mne").BaseEpochs):
-        raise UserError(f"{name}: {shown(epochs)} is no mne.Epochs; give mne.Epochs, or a list or dict of them")
+        raise UserError(f"{name}: {shown(epochs)} is no mne.Epochs; give mne.Epochs")
     if not epochs.preload:
         epochs = epochs.copy().drop_bad(verbose="ERROR")  # apply the rejection criteria, which MNE has not done yet
     table = epochs.metadata
     columns = [] if table is None else list(table.columns)
-    if subject is None and owner is None:
+    if subject is None:
         subject = next((column for column in SUBJECT_COLUMNS if column in columns), None)
 
     def read_column(column: str, what: str) -> list[Label]:
@@ -77,20 +65,18 @@ def epochs_block(
     sessions = plain_values(others.get("session", [])) if session is None else read_column(session, "session")
     if session is None and sessions is not None and None in sessions:
         sessions = None
-    subjects = None if owner is None else [owner] * len(epochs)
     events, codes = {code: name for name, code in epochs.event_id.items()}, epochs.events[:, 2].tolist()
     picks = data_channels(epochs.info)
     return Raw(
         X=_windows(epochs, picks, name),
         y=[events.get(code, str(code)) for code in codes] if label is None else read_column(label, "label"),
-        subject=subjects if subject is None else read_column(subject, "subject"),
+        subject=None if subject is None else read_column(subject, "subject"),
         session=sessions,
         columns=others,
         channels=tuple(epochs.ch_names[index] for index in picks),
         sfreq=float(epochs.info["sfreq"]),
         unit=find_unit(epochs.info, picks),
         filter=find_filter(epochs.info) or None,
-        start=float(epochs.tmin),
         name=name,
     )
 
@@ -131,12 +117,4 @@ def open_epochs(path: Path, cutting: Cutting, options: dict[str, str]) -> Raw:
     """Read an epochs file."""
     mne = need("mne", PURPOSE, "mne")
     with quiet(mne):
-        try:
-            return epochs_block(mne.read_epochs(path, preload=False), repr(path.name))
-        except ValueError as error:
-            if "Could not find" not in str(error):
-                raise
-            raise UserError(
-                f"{str(path)!r} holds no epochs; name a continuous recording _raw.fif, and save epochs with "
-                "epochs.save('name-epo.fif')"
-            ) from error
+        return read_epochs(mne.read_epochs(path, preload=False), repr(path.name))

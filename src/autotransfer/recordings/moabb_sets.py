@@ -6,14 +6,13 @@ import difflib
 from collections.abc import Iterator
 from typing import Any
 
-from ..errors import UserError, shown
+from ..errors import UserError
 from .blocks import concatenate
-from .epochs import epochs_block, quiet
-from .labels import as_list
+from .epochs import quiet, read_epochs
 from .optional import need, one_line_errors
 from .raw import Raw
 
-# The default paradigm class for the paradigm that a dataset states.
+# The paradigm class for the paradigm that a dataset states.
 PARADIGMS = {
     "imagery": "MotorImagery",
     "p300": "P300",
@@ -22,7 +21,7 @@ PARADIGMS = {
     "rstate": "RestingStateToP300Adapter",
 }
 PURPOSE = "reading MOABB's data sets"
-DOWNLOADING = "check the network connection, the disk space and the options of the paradigm"
+DOWNLOADING = "check the network connection and the disk space"
 
 
 def read_moabb(name: str) -> Raw:
@@ -40,40 +39,23 @@ def read_moabb(name: str) -> Raw:
     return raw_from_moabb(dataset)
 
 
-def raw_from_moabb(dataset: Any, paradigm: Any = None, subjects: object = None) -> Raw:
-    """Return the windows of a dataset, as `Recordings.from_moabb` documents."""
-    need("moabb", PURPOSE, "moabb")
-    if not all(hasattr(dataset, field) for field in ("subject_list", "event_id", "paradigm")):
-        raise UserError(f"dataset is {shown(dataset)}; give a dataset of moabb.datasets")
-    name, chosen = type(dataset).__name__, _default_paradigm(dataset) if paradigm is None else paradigm
-    if not hasattr(chosen, "get_data"):
-        raise UserError(f"paradigm is {shown(paradigm)}; give a paradigm of moabb.paradigms")
-    if not chosen.is_valid(dataset):
-        raise UserError(
-            f"{type(chosen).__name__} does not support {name}, which has the paradigm {dataset.paradigm!r} and the "
-            f"events {shown(list(dataset.event_id))}; omit the paradigm, or choose another"
-        )
-    if len(getattr(chosen, "filters", None) or ()) != 1:
-        raise UserError(
-            f"{type(chosen).__name__} makes several copies of the signal; choose a paradigm with one filter"
-        )
-    available = list(dataset.subject_list)
-    wanted = available if subjects is None else list(dict.fromkeys(as_list(subjects, "subjects")))
-    if unknown := [subject for subject in wanted if subject not in available]:
-        raise UserError(f"{name} has no subject {shown(unknown[0])}; there are {shown(available)}")
+def raw_from_moabb(dataset: Any) -> Raw:
+    """Return the windows of a dataset in microvolts, with the default paradigm for its type."""
     # MNE resamples 3 s to 384 or 385 samples at 128 Hz.
-    return concatenate(_blocks(dataset, name, chosen, wanted), name=name, slack=1)
+    return concatenate(_blocks(dataset), name=type(dataset).__name__, slack=1)
 
 
-def _blocks(dataset: Any, name: str, paradigm: Any, subjects: list[Any]) -> Iterator[Raw]:
+def _blocks(dataset: Any) -> Iterator[Raw]:
     """Yield one subject at a time, so that memory holds little more than the float32 windows."""
-    for subject in subjects:
+    name, paradigm = type(dataset).__name__, _make_paradigm(dataset)
+    for subject in dataset.subject_list:
         with (
             one_line_errors(f"MOABB cannot load {name}, subject {subject}", DOWNLOADING),
             quiet(need("mne", PURPOSE, "moabb")),
         ):
             epochs, labels, about = paradigm.get_data(dataset, subjects=[subject], return_epochs=True)
-            block = epochs_block(epochs, f"subject {subject} of {name}", owner=subject)
+            block = read_epochs(epochs, f"subject {subject} of {name}")
+            block.subject = [subject] * len(block.X)
             block.X *= dataset.unit_factor  # to microvolts, as MOABB's own pipelines get them
             block.unit = "µV" if dataset.unit_factor == 1e6 else None
             block.y = list(labels)
@@ -82,16 +64,15 @@ def _blocks(dataset: Any, name: str, paradigm: Any, subjects: list[Any]) -> Iter
         yield block
 
 
-def _default_paradigm(dataset: Any) -> Any:
+def _make_paradigm(dataset: Any) -> Any:
     paradigms = need("moabb.paradigms", PURPOSE, "moabb")
     if dataset.paradigm not in PARADIGMS:
         raise UserError(
-            f"{type(dataset).__name__} has the paradigm {dataset.paradigm!r}, for which there is no default class; "
-            "give one: Recordings.from_moabb(dataset, paradigm)"
+            f"{type(dataset).__name__} has the paradigm {dataset.paradigm!r}, not one of {', '.join(PARADIGMS)}; cut "
+            "its epochs and use Recordings.from_epochs(epochs)"
         )
     name = PARADIGMS[dataset.paradigm]
     options: dict[str, Any] = {}
     if name in ("MotorImagery", "SSVEP", "CVEP"):  # avoids a warning that all events are used
         options = {"events": list(dataset.event_id), "n_classes": len(dataset.event_id)}
-    with one_line_errors(f"the paradigm {name} cannot be made with {shown(options)}", "give a paradigm"):
-        return getattr(paradigms, name)(**options)
+    return getattr(paradigms, name)(**options)

@@ -27,7 +27,7 @@ from ..schema import to_values
 from .chunks import window_chunks
 from .container import Recordings
 from .labels import KINDS, RESERVED, as_list, is_column_name, plain_columns
-from .optional import reading
+from .optional import one_line_errors, reading
 from .raw import Array, Raw
 from .signal import check_sfreq
 from .windows import as_window_array
@@ -74,8 +74,6 @@ def read_npz(path: str | os.PathLike[str]) -> Raw:
 def read_folder(path: str | os.PathLike[str]) -> Raw:
     """Read a folder of X.npy, y.npy, ... and meta.json (or meta.npy); X stays in its file."""
     path = Path(path)
-    if not os.path.isdir(path):
-        raise UserError(f"there is no folder {str(path)!r}; give one that holds X.npy, y.npy and subject.npy")
 
     def open_file(name: str) -> tuple[IO[bytes], int]:
         file = (path / f"{name}.npy").open("rb")
@@ -130,17 +128,8 @@ def _raw(path: Path, arrays: dict[str, Array]) -> Raw:
 def _scale(X: Array, scale: Array, path: Path) -> Array:
     """Return scale · X as float32, computed in chunks."""
     X = np.asarray(as_window_array(X))
-    if scale.dtype.kind not in "biuf":
-        raise UserError(f"scale of {str(path)!r} holds {scale.dtype} values; store real numbers")
-    try:
-        factor = np.broadcast_to(scale, X.shape)
-    except ValueError:
-        raise UserError(
-            f"scale of {str(path)!r} has the shape {scale.shape}, X {X.shape}; "
-            f"scale must broadcast to X, such as (1, channels, 1)"
-        ) from None
-    if not np.isfinite(scale).all():
-        raise UserError(f"scale of {str(path)!r} is {shown(scale.ravel()[:4].tolist())}; it must hold finite numbers")
+    with one_line_errors(f"scale of {str(path)!r} does not fit X", "store real numbers, such as (1, channels, 1)"):
+        factor = np.broadcast_to(scale.astype(np.float64, casting="same_kind"), X.shape)
     scaled = np.empty(X.shape, np.float32)
     with np.errstate(over="ignore", invalid="ignore"):  # overflow gives infinite values, which are reported
         for rows in window_chunks(X):
@@ -160,8 +149,6 @@ def _parse_meta(text: str, path: Path) -> dict[str, Any]:
     known = {key: meta[key] for key in META if meta.get(key) is not None}
     if not isinstance(known.get("filter"), dict):  # text is a description for readers
         known.pop("filter", None)
-    if not isinstance(known.get("name", ""), str):
-        raise UserError(f"name in {where} is {shown(known['name'])}; it must be a string")
     return known
 
 

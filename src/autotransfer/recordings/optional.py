@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -13,18 +12,13 @@ from typing import Any
 from ..errors import UserError, one_line
 
 
-def pip_install(*packages: str) -> str:
-    """Return the command that installs packages."""
-    return f"pip install {shlex.join(packages)}"
-
-
 def need(module: str, purpose: str, *packages: str) -> Any:
     """Import a module that `purpose` needs; if it is missing, the error names the packages to install with pip."""
     try:
         return import_module(module)
     except ImportError as error:
-        missing = error.name or module
-        raise UserError(f"{purpose} needs {missing}, which is not installed; {pip_install(*packages)}") from error
+        missing, command = error.name or module, f"pip install {' '.join(packages)}"
+        raise UserError(f"{purpose} needs {missing}, which is not installed; {command}") from error
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from .labels import is_column_name
 KNOWN = ("subject", "session", "class")
 EXAMPLE = "such as --pattern '{subject}/{session}_{class}_*.csv'"
 ENTITY = {"subject": "sub", "session": "ses"}  # BIDS's names
-TOKEN = re.compile(r"\{([^{}]*)\}|\*\*/|\*|[^{}*]+|[{}]")
+TOKEN = re.compile(r"\{([^\W\d]\w*)\}|\*\*/|\*|[^{}*]+|[{}]")
 Labels = dict[str, str]
 
 
@@ -33,8 +33,8 @@ class Files(NamedTuple):
 
 def match_files(folder: Path, pattern: str) -> list[tuple[Path, Labels]]:
     """Return the files below a folder whose path matches, in order, with their labels."""
-    match = compile_pattern(pattern)
-    files = [(path, labels) for path in files_below(folder) if (labels := match(path.relative_to(folder).as_posix()))]
+    match, paths = compile_pattern(pattern).fullmatch, files_below(folder)
+    files = [(path, found.groupdict()) for path in paths if (found := match(path.relative_to(folder).as_posix()))]
     if not files:
         first = next(files_below(folder), None)
         content = "is empty" if first is None else f"holds {shown(first.relative_to(folder).as_posix(), 200)}"
@@ -42,30 +42,21 @@ def match_files(folder: Path, pattern: str) -> list[tuple[Path, Labels]]:
     return files
 
 
-def compile_pattern(pattern: str) -> Callable[[str], Labels | None]:
-    """Return a function that maps a path with / to its labels, or to None if the path does not match."""
-    groups: dict[str, str] = {}  # of the regular expression, by name in braces
-    parts = []
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Return a regular expression for paths with /, whose groups are the labels."""
+    names, parts = set[str](), list[str]()
     for token in TOKEN.finditer(pattern):
         text, name = token[0], token[1]
         if text in ("{", "}") or (name is not None and name not in KNOWN and not is_column_name(name)):
             raise UserError(f"the pattern {shown(pattern, 200)} has {text!r}, which is no name in braces; {EXAMPLE}")
         if name is None:
             parts.append({"**/": r"(?:[^/]+/)*", "*": r"[^/]*"}.get(text) or re.escape(text))
-        elif name in groups:
-            parts.append(rf"(?P={groups[name]})")
         else:
-            groups[name] = f"g{len(groups)}"
-            parts.append(rf"(?P<{groups[name]}>[^/]+?)")
-    if "subject" not in groups:
+            parts.append(rf"(?P={name})" if name in names else rf"(?P<{name}>[^/]+?)")
+            names.add(name)
+    if "subject" not in names:
         raise UserError(f"the pattern {shown(pattern, 200)} has no {{subject}}; {EXAMPLE}")
-    expression = re.compile("".join(parts))
-
-    def match(path: str) -> Labels | None:
-        found = expression.fullmatch(path)
-        return None if found is None else {name: found[group] for name, group in groups.items()}
-
-    return match
+    return re.compile("".join(parts))
 
 
 def parse_name(stem: str) -> Labels:

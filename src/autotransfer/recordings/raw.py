@@ -43,7 +43,6 @@ class Raw(Stated):
     name: str = "recordings"
     hints: Mapping[str, str] = field(default_factory=dict)  # remedy if "y", "subject" or "window" is missing
     notes: tuple[str, ...] = ()  # decisions of the reader, such as which columns are no channels
-    start: float | None = None  # s, first sample of windows relative to their event
     events: dict[str, int] = field(default_factory=dict)  # count of each event of a continuous recording
 
     def labeled(self) -> dict[str, Any]:

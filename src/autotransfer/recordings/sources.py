@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from .continuous import (
     state_signal,
 )
 from .cutting import Continuous, Cutting, Event, require_rate
-from .embedded import gestures
 from .moabb_sets import read_moabb
 from .npz import read_folder, read_npz, save_npz
 from .optional import reading
@@ -55,26 +54,18 @@ __all__ = [
 ]  # fmt: skip
 
 
-class EmbeddedSet(NamedTuple):
-    """Recordings that can be loaded by name without a download."""
-
-    make: Callable[[], Recordings]
-    description: str
-    origin: str
-
-
-SETS = {
-    "gestures": EmbeddedSet(
-        gestures,
-        "forearm EMG: 10 subjects, 8 wrist gestures, 8 channels at 200 Hz, windows of 1 s",
-        "comes with autotransfer; a sample of github.com/aljazfrancic/myo-readings-dataset (MIT license)",
-    ),
-    "synthetic": EmbeddedSet(
-        synthetic,
-        "oscillations under a known subject shift: 8 subjects, 2 classes, 8 channels at 128 Hz, windows of 1 s",
-        "generated",
-    ),
+# Recordings that can be loaded by name without a download; gestures.txt has the citation and the license.
+SETS: dict[str, Callable[[], Raw]] = {
+    "gestures": lambda: replace(read_npz(Path(__file__).with_name("gestures.npz")), name="gestures"),
+    "synthetic": lambda: synthetic().raw(),
 }
+SET_LINES = (
+    "gestures           forearm EMG: 10 subjects, 8 wrist gestures, 8 channels at 200 Hz, windows of 1 s",
+    "                   a sample of github.com/aljazfrancic/myo-readings-dataset (MIT license)",
+    "synthetic          oscillations under a known subject shift: 8 subjects, 2 classes, 8 channels at 128 Hz",
+    "moabb:NAME         any MOABB dataset, with the default paradigm for its type",
+    "                   downloaded by MOABB when first used: pip install moabb; terms: see each dataset",
+)
 
 # Readers of windows, by the ending of a file or by a prefix.
 READERS: dict[str, Callable[[str], Raw]] = {
@@ -83,8 +74,6 @@ READERS: dict[str, Callable[[str], Raw]] = {
 }
 
 BIDS = "bids:"  # prefix of a BIDS folder, after which options can select a part of it
-MAX_PATH = 400  # letters of a path in a message
-NAME_WIDTH = 18  # letters of a name in `list_sets`
 
 
 def load(
@@ -166,10 +155,6 @@ def read(source: str | os.PathLike[str], cutting: Cutting | None = None, expecte
 
     expected_rate: rate of a model in Hz; continuous recordings of another rate are refused before they are cut.
     """
-    if not isinstance(source, (str, os.PathLike)):
-        raise UserError(
-            f"cannot load {shown(source)}; give a path or the name of an embedded set: {list_names(map(repr, SETS))}"
-        )
     text, cutting = os.fspath(source), cutting or Cutting()
     if _has_format(text, cutting):
         return read_files(find_files(text, cutting), cutting, expected_rate)
@@ -182,7 +167,7 @@ def read(source: str | os.PathLike[str], cutting: Cutting | None = None, expecte
 def _read_windows(text: str) -> Raw:
     """Read a source of windows by its name, prefix or ending."""
     if text in SETS:
-        return SETS[text].make().raw()
+        return SETS[text]()
     if os.path.isdir(text):
         return read_folder(text)
     for key, reader in READERS.items():
@@ -192,7 +177,7 @@ def _read_windows(text: str) -> Raw:
             return reader(text)
     problem = "its ending is unknown" if os.path.exists(text) else "there is no such file, folder or set"
     raise UserError(
-        f"cannot load {shown(text, MAX_PATH)}: {problem}; choose a file or a collection "
+        f"cannot load {shown(text, 400)}: {problem}; choose a file or a collection "
         f"({list_names(map(repr, [*READERS, *list_endings(), BIDS]))}), a folder of such files, or an embedded set "
         f"({list_names(map(repr, SETS))})"
     )
@@ -286,15 +271,3 @@ def _split_source(source: str) -> tuple[str, Path, str]:
     text = os.path.expanduser(source.removeprefix(BIDS)) if prefix else source
     path, mark, options = (text, "", "") if os.path.exists(text) else text.partition("?")  # names may hold a ?
     return prefix, Path(path), mark + options
-
-
-def list_sets() -> Iterator[str]:
-    """Yield lines with the name, description and origin of each set that can be loaded by name."""
-    entries: dict[str, tuple[str, ...]] = {name: (known.description, known.origin) for name, known in SETS.items()}
-    entries["moabb:NAME"] = (
-        "any MOABB dataset, with the default paradigm for its type; others: Recordings.from_moabb",
-        "downloaded by MOABB when first used: pip install moabb; terms: see each dataset",
-    )
-    for name, lines in entries.items():
-        for n, line in enumerate(lines):
-            yield f"{'' if n else name:<{NAME_WIDTH}} {line}"

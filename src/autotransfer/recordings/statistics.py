@@ -15,9 +15,6 @@ from .raw import Array
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-# The largest value of a channel is the limit of the device if it is this many times as frequent as all values whose
-# distance is below this share of the range.
-CLIPPING_RATIO, NEARBY = 3.0, 0.05
 # An isolated value occurs at least this often, at a distance of this multiple of the range of all other values.
 MIN_REPEATS, ISOLATION = 3, 3.0
 
@@ -72,27 +69,21 @@ def typical_scale(X: Array | Tensor) -> float | None:
     return scale if math.isfinite(scale) and scale > 0 else None
 
 
-def find_extremes(X: Array | Tensor, subject: Ints, signals: Signals) -> tuple[Floats, Floats, Floats]:
-    """Return shares (S, C) of samples at the ends of the device's range and at an isolated value, and this value.
+def find_isolated_values(X: Array | Tensor, subject: Ints, signals: Signals) -> tuple[Floats, Floats]:
+    """Return shares (S, C) of samples at an isolated value, and this value.
 
     An isolated value, such as -9999 for lost samples, occurs several times far outside all other values.
     """
     finite = np.isfinite(signals.low) & np.isfinite(signals.high)
     low, high = (np.where(finite, limit, 0.0) for limit in (signals.low, signals.high))
-    near = NEARBY * (high - low)
-    ends, about, count, gap = (np.zeros((2, *low.shape)) for _ in range(4))
-    gap += np.inf  # from the end to the nearest other value
+    count = np.zeros((2, *low.shape))
+    gap = np.full_like(count, np.inf)  # from the end to the nearest other value
     for rows in window_chunks(X):
         values, owner = np.asarray(X[rows], dtype=np.float64), subject[rows]
-        moving = values.max(-1) != values.min(-1)
         for side, distance in enumerate((high[owner][..., None] - values, values - low[owner][..., None])):
-            at_end = distance <= 0
-            np.add.at(count[side], owner, np.count_nonzero(at_end, axis=-1))
+            np.add.at(count[side], owner, np.count_nonzero(distance <= 0, axis=-1))
             np.minimum.at(gap[side], owner, np.where(distance > 0, distance, np.inf).min(-1))  # NaN is not > 0
-            np.add.at(ends[side], owner, moving * np.count_nonzero(at_end, axis=-1))
-            np.add.at(about[side], owner, moving * np.count_nonzero(distance < near[owner][..., None], axis=-1))
     others = high - low - gap.sum(0)  # range of all other values
     is_isolated = (count >= MIN_REPEATS) & (others > 0) & (gap > ISOLATION * others)
-    clipped = np.where(~is_isolated & (ends > CLIPPING_RATIO * np.maximum(about - ends, 1)), ends, 0.0)
     samples = np.bincount(subject, minlength=len(low))[:, None] * X.shape[2]
-    return clipped.sum(0) / samples, (is_isolated * count).sum(0) / samples, np.where(is_isolated[0], high, low)
+    return (is_isolated * count).sum(0) / samples, np.where(is_isolated[0], high, low)

@@ -20,10 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..errors import UserError, shown
-from .container import MIN_SUBJECTS, Recordings
-from .signal import check_sfreq
-from .windows import MIN_TIMES
+from .container import Recordings
 
 Floats = NDArray[np.float64]
 
@@ -66,17 +63,6 @@ def synthetic(
     Recordings
         Windows with classes and subjects.
     """
-    least = {
-        "n_subjects": (n_subjects, MIN_SUBJECTS), "n_classes": (n_classes, 2), "n_channels": (n_channels, 1),
-        "windows_per_class": (windows_per_class, 1), "n_times": (n_times, MIN_TIMES), "seed": (seed, 0),
-    }  # fmt: skip
-    for name, (value, smallest) in least.items():
-        if not isinstance(value, int) or value < smallest:
-            raise UserError(f"{name} is {shown(value)}; it must be a whole number of at least {smallest}")
-    for name, strength in {"subject_shift": subject_shift, "noise": noise}.items():
-        if not 0 <= strength <= 10:
-            raise UserError(f"{name} is {shown(strength)}; it must lie between 0 and 10")
-    check_sfreq(sfreq)
     shuffle = _stream(seed, "order").permutation
     y = np.concatenate([shuffle(np.repeat(np.arange(n_classes), windows_per_class)) for _ in range(n_subjects)])
     subject = np.repeat(np.arange(n_subjects), n_classes * windows_per_class)

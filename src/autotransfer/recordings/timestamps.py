@@ -9,7 +9,6 @@ that is NaN, infinite or beyond LATEST counts as a lost sample.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 from numpy.polynomial import Polynomial
@@ -25,7 +24,6 @@ JITTER_MARGIN = 1.25  # a stamp that is later by this multiple of the jitter cou
 MAX_JITTER = 0.25  # seconds: a stamp later than this is a loss, and one this far back begins another recording
 JITTER_MEMORY = 60.0  # seconds after which jitter is forgotten
 LATEST = 1e12  # seconds, beyond which float64 does not resolve single samples
-MOST_MISSING = 2**53  # samples that are counted as missing at once
 MIN_STEPS = 200  # steps between stamps that are needed to measure a rate
 ROUND = 5e-4  # relative difference below which a measured rate is rounded
 AGREE = 5e-3  # relative difference above which a measured rate replaces the stated one
@@ -36,38 +34,26 @@ BACK = -1  # in place of a number of missing samples: the time goes back
 UNTIMED = -2  # in place of a number of missing samples: the stamp is no time
 
 
-def measure_rate(stamps: Floats) -> float | None:
-    """Measure the rate in Hz by time stamps (n,), even if samples are missing; None if there are too few stamps."""
-    stamps = stamps[has_time(stamps)]
+def measure_even_rate(stamps: Floats) -> float | None:
+    """Measure the rate by finite stamps (n,), even if some samples are missing; None if most steps are uneven."""
     steps = np.diff(stamps)
-    if len(steps) < MIN_STEPS:
-        return None
-    middle = float(np.median(steps))
+    middle = float(np.median(steps)) if len(steps) else 0.0
     is_even = np.abs(steps - middle) < 0.5 * middle
-    if is_even.mean() > 0.9:
-        return round_rate(1 / float(steps[is_even].mean()))
+    return round_rate(1 / float(steps[is_even].mean())) if middle > 0 and is_even.mean() > 0.9 else None
+
+
+def measure_rate(stamps: Floats) -> float | None:
+    """Measure the rate in Hz by finite stamps (n,) of a stream; None if there are too few stamps."""
+    if len(stamps) <= MIN_STEPS:
+        return None
+    if (rate := measure_even_rate(stamps)) is not None:
+        return rate
     # Samples that arrive in chunks share a stamp, or are stamped afterwards: fit lines to parts of the recording.
     bursts = _find_bursts(stamps)
     parts = [part for part in np.array_split(bursts, np.clip(len(bursts) // 2, 1, 20)) if len(part) > 1]
     slopes = [np.polyfit(part - part[0], stamps[part] - stamps[part[0]], 1)[0] for part in parts]
     period = float(np.median(slopes)) if slopes else 0.0
     return round_rate(1 / period) if period > 0 else None
-
-
-class Rate(NamedTuple):
-    """A sampling rate and its source."""
-
-    sfreq: float  # Hz
-    source: str  # stated or measured
-    notes: tuple[str, ...] = ()  # messages to the user
-
-
-def choose_rate(stated: float, measured: float | None, who: str) -> Rate:
-    """Return the stated rate in Hz, or the measured rate if it differs. who: first words of the note."""
-    if measured is None or abs(measured - stated) <= AGREE * stated:
-        return Rate(stated, "stated")
-    note = f"{who} {stated:g} Hz, but the time stamps show {measured:g} Hz, which is used"
-    return Rate(measured, "measured", (note,))
 
 
 def _find_bursts(stamps: Floats) -> NDArray[np.int64]:
@@ -144,7 +130,7 @@ class GapDetector:
             return BACK
         if late > max(MIN_LATE_SAMPLES * self.step, min(JITTER_MARGIN * self.jitter, MAX_JITTER)):
             self.expected = stamp + self.step
-            return max(1, round(min(late * self.sfreq, MOST_MISSING)))
+            return max(1, round(late * self.sfreq))
         self.expected += self.step + DRIFT_GAIN * late
         return 0
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UserError
 from .cutting import Continuous, Cutting, Event
 from .optional import need
 from .signal import common_unit
@@ -17,12 +16,9 @@ UNDEFINED = "undefined"  # the name of an annotation whose code has no symbol: N
 
 
 def open_wfdb(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
-    """Open a record; `options["annotator"]` is the ending of the file of annotations (default: atr)."""
+    """Open a record with the annotations in its .atr file."""
     wfdb = need("wfdb", "reading WFDB records", "wfdb")
     stem = str(path.absolute().with_suffix(""))
-    header = wfdb.rdheader(stem)
-    if not header.fs or not header.n_sig:
-        raise UserError(f"{str(path)!r} describes no signals; give records with signals")
     record = wfdb.rdrecord(stem, physical=True)
     values = np.asarray(record.p_signal, dtype=np.float32)  # (samples, channels)
     names, units = ([str(text) for text in texts or []] for texts in (record.sig_name, record.units))
@@ -33,19 +29,15 @@ def open_wfdb(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuo
         channels=tuple(names) if is_distinct else tuple(f"ch{c}" for c in range(values.shape[1])),
         sfreq=float(record.fs),
         unit=common_unit(units),
-        events=_annotations(wfdb, path, stem, options.get("annotator"), float(record.fs)),
+        events=_annotations(wfdb, path, float(record.fs)),
     )
 
 
-def _annotations(wfdb: Any, path: Path, stem: str, annotator: str | None, sfreq: float) -> list[Event]:
+def _annotations(wfdb: Any, path: Path, sfreq: float) -> list[Event]:
     """Return annotations named by their symbol, such as N for a normal beat, or by their text, such as (AFIB."""
-    ending = annotator or "atr"
-    file = path.with_suffix(f".{ending}")
-    if not file.is_file():
-        if annotator is None:
-            return []
-        raise UserError(f"there is no file {str(file)!r}; give another ?annotator=ENDING")
-    notes = wfdb.rdann(stem, ending)
+    if not path.with_suffix(".atr").is_file():
+        return []
+    notes = wfdb.rdann(str(path.absolute().with_suffix("")), "atr")
     rate, events = float(notes.fs or sfreq), []
     for sample, symbol, note in zip(notes.sample, notes.symbol, notes.aux_note, strict=True):
         text = note.strip("\0 ") if symbol in SYMBOLS else ""

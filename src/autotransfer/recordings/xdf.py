@@ -14,7 +14,7 @@ from .cutting import Continuous, Cutting, Event
 from .optional import need
 from .raw import Array
 from .signal import common_unit
-from .timestamps import Clock, Rate, check_bursts, choose_rate, has_time, measure_rate
+from .timestamps import AGREE, Clock, check_bursts, has_time, measure_rate
 
 
 def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
@@ -39,10 +39,14 @@ def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
     )
 
 
-def sampling_rate(signal: Any, stamps: NDArray[np.float64]) -> Rate:
-    """Return the rate of a stream, measured if its stamps (n,) contradict the rate that it states."""
+def sampling_rate(signal: Any, stamps: NDArray[np.float64]) -> tuple[float, str, tuple[str, ...]]:
+    """Return the rate of a stream, its source and notes; measured if stamps (n,) contradict the stated rate."""
     check_bursts(stamps, f"the stream {_name(signal)!r}")
-    return choose_rate(_rate(signal), measure_rate(stamps), "the stream states")
+    stated, measured = _rate(signal), measure_rate(stamps[has_time(stamps)])
+    if measured is None or abs(measured - stated) <= AGREE * stated:
+        return stated, "stated", ()
+    note = f"the stream states {stated:g} Hz, but the time stamps show {measured:g} Hz, which is used"
+    return measured, "measured", (note,)
 
 
 def read_sampled_stream(path: Path, wanted: str | None) -> tuple[list[Any], Any, Array]:

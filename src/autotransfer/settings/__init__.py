@@ -122,9 +122,8 @@ class Setting:
         Standardize every window by itself and append mean and log standard deviation of each channel as constant
         channels; not with `standardize` trial, which removes them.
     represent : default none
-        Features that replace the window, for linear models and trees: `features`, `tangent`, `hudgins`, `tdar`,
-        `ls4`, `ls9`, `tdpsd`, `rhythms`, `bands`, `fine_bands`, `band_tangent`, `statistics`, `combined`, `beats`;
-        or `none`.
+        Features that replace the window, for linear models and trees: `features`, `tangent`, `tdar`, `ls9`,
+        `tdpsd`, `rhythms`, `bands`, `fine_bands`, `band_tangent`, `statistics`, `combined`, `beats`; or `none`.
     sfreq : optional
         Sampling rate in Hz, if the representation needs it.
     constants : optional

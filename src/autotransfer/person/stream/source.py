@@ -141,14 +141,14 @@ class XdfSource(StoredSource):
             _, signal, values = read_sampled_stream(path, stream)
         self.name, self.values = str(path), values.astype(np.float32)
         self.times = np.asarray(signal["time_stamps"], dtype=np.float64)
-        rate = sampling_rate(signal, self.times)
-        for note in rate.notes:
+        rate, source, notes = sampling_rate(signal, self.times)
+        for note in notes:
             warnings.warn(note, stacklevel=2)
         names = channel_names(get_channel_labels(signal["info"], values.shape[1]), values.shape[1])
         self.signal = Signal(
             channels=names,
-            sfreq=rate.sfreq,
+            sfreq=rate,
             filter=Filter(),
             unit=find_unit(signal["info"]),
-            sources={"sfreq": rate.source},
+            sources={"sfreq": source},
         )

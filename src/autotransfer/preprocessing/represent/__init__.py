@@ -25,16 +25,14 @@ from .rhythms import Rhythms
 from .statistics import Statistics
 from .tangent import Tangent
 from .tdpsd import TDPSD
-from .time_domain import LS4, LS9, Hudgins, TimeDomainAR
+from .time_domain import LS9, TimeDomainAR
 
 __all__ = ["REPRESENTATIONS", "Represent", "Representation", "representation_class"]
 
 REPRESENTATIONS: dict[str, type[Representation]] = {
     "features": Features,
     "tangent": Tangent,
-    "hudgins": Hudgins,
     "tdar": TimeDomainAR,
-    "ls4": LS4,
     "ls9": LS9,
     "tdpsd": TDPSD,
     "rhythms": Rhythms,

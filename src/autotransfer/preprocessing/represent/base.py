@@ -129,11 +129,6 @@ def subtract_means(x: Tensor) -> tuple[Tensor, Tensor]:
     return shifted - mean, first + mean
 
 
-def deviation(x: Tensor) -> Tensor:
-    """Return the standard deviations (...) of signals (..., T)."""
-    return subtract_means(x)[0].square().mean(-1).sqrt()
-
-
 def log(x: Tensor) -> Tensor:
     """Return the logarithm of values ≥ 0, finite for 0."""
     return x.clamp(min=LOG_FLOOR).log()

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .base import N_SEGMENTS, Representation, deviation, log, log_power, segment_means, subtract_means
+from .base import N_SEGMENTS, Representation, log, log_power, segment_means, subtract_means
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ def compute_features(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
     signal, mean = subtract_means(x)
     means = segment_means(signal) + mean
     bands = segment_means(power_of(signal))
-    spread = signal.square().mean(-1, keepdim=True).sqrt()
-    slope = deviation(signal[..., 1:] - signal[..., :-1])[..., None]
-    return torch.cat([means, log_power(bands), log(torch.cat([spread, slope], -1))], -1)
+    slope, _ = subtract_means(signal[..., 1:] - signal[..., :-1])
+    deviations = [x.square().mean(-1, keepdim=True).sqrt() for x in (signal, slope)]
+    return torch.cat([means, log_power(bands), log(torch.cat(deviations, -1))], -1)
 
 
 def power_spectrum(x: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
 """Time-domain features of muscle activity: sets of LibEMG (Eddy et al. 2023), computed for each centered channel.
 
-    hudgins   mean absolute value, zero crossings, slope sign changes, waveform length (Hudgins et al. 1993)
-    tdar      features of hudgins, and four autoregressive coefficients by Burg's method
-    ls4       L-scale, waveform length, mean square root, Willison amplitude
-    ls9       features of ls4, zero crossings, deviation, mean absolute value, deviation of the slope
+    tdar   mean absolute value, zero crossings, slope sign changes, waveform length (Hudgins et al. 1993), and four
+           autoregressive coefficients by Burg's method
+    ls9    L-scale, waveform length, mean square root, Willison amplitude, zero crossings, deviation, mean absolute
+           value, deviation of the slope
 
 Features of amplitude are logarithms, so that a factor between subjects is a constant, and counts are shares of samples.
 LibEMG's variance and integral are left out because they repeat other features. The threshold of the Willison amplitude
@@ -47,42 +47,25 @@ class TimeDomain(Representation):
 
 
 @dataclass(frozen=True)
-class Hudgins(TimeDomain):
-    display_name = "Hudgins' time-domain features"
-    n_features = 4
-
-    def features(self, signal: Tensor, slope: Tensor) -> list[Tensor]:
-        return [log(mean_absolute(signal)), crossings(signal), crossings(slope), log(mean_absolute(slope))]
-
-
-@dataclass(frozen=True)
-class TimeDomainAR(Hudgins):
+class TimeDomainAR(TimeDomain):
     display_name = "time-domain features with autoregression"
-    n_features = Hudgins.n_features + ORDER
+    n_features = 4 + ORDER
     min_samples = 2 * ORDER
 
     def features(self, signal: Tensor, slope: Tensor) -> list[Tensor]:
-        return [*super().features(signal, slope), *autoregression(signal).unbind(-1)]
+        amplitude, length = log(mean_absolute(signal)), log(mean_absolute(slope))
+        return [amplitude, crossings(signal), crossings(slope), length, *autoregression(signal).unbind(-1)]
 
 
 @dataclass(frozen=True)
-class LS4(TimeDomain):
-    display_name = "the four features of LS4"
-    n_features = 4
+class LS9(TimeDomain):
+    display_name = "the nine features of LS9"
+    n_features = 8
 
     def features(self, signal: Tensor, slope: Tensor) -> list[Tensor]:
         willison = (slope.abs() > root_mean_square(signal)[..., None]).to(signal.dtype).mean(-1)
-        return [log(l_scale(signal)), log(mean_absolute(slope)), log(mean_root(signal)), willison]
-
-
-@dataclass(frozen=True)
-class LS9(LS4):
-    display_name = "the nine features of LS9"
-    n_features = LS4.n_features + 4
-
-    def features(self, signal: Tensor, slope: Tensor) -> list[Tensor]:
-        amplitudes = [log(root_mean_square(signal)), log(mean_absolute(signal)), log(root_mean_square(slope))]
-        return [*super().features(signal, slope), crossings(signal), *amplitudes]
+        shape = [log(l_scale(signal)), log(mean_absolute(slope)), log(mean_root(signal)), willison, crossings(signal)]
+        return [*shape, log(root_mean_square(signal)), log(mean_absolute(signal)), log(root_mean_square(slope))]
 
 
 def difference(x: Tensor) -> Tensor:
