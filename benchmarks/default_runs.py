@@ -1,6 +1,7 @@
 """Run AutoTransfer with default options on data sets and compare it with the baselines of each run.
 
     python -m benchmarks.default_runs DATA.npz... --runs FOLDER --out FILE.csv [--adaptation zero-shot transductive]
+        [--cases docs/results]
 
 Each run has default options except those that are given here, and the CSV records time and seeds. Interrupted runs are
 resumed and finished runs are only read, so an interrupted command can be repeated. Every score is nested: the subject
@@ -24,6 +25,7 @@ import pandas as pd
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.words import score
 
+from .cases import add_cases
 from .csv_rows import build_parser, replace_rows
 from .evidence import RUN_COLUMNS, read_scores
 from .inference import estimate_mean
@@ -92,6 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--adaptation", nargs="+", default=["zero-shot"], help="zero-shot, online or transductive")
     parser.add_argument("--time", default="30m", help="time limit of each run")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of each run")
+    parser.add_argument("--cases", type=Path, help="folder of the tables of benchmarks.cases, to which rows are added")
     options = parser.parse_args(arguments)
     shared = ["--device", options.device, "--time", options.time, "--seeds", str(options.seeds)]
     for source in options.files:
@@ -100,6 +103,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             choice = perform_run(options.runs / f"{name}-{adaptation}", [source, "--adaptation", adaptation, *shared])
             rows = pd.DataFrame(list(build_rows(name, adaptation, options.time, options.seeds, choice)))
             table = replace_rows(options.out, rows, "data", "adaptation")
+            if options.cases is not None:
+                add_cases(options.cases, name, choice, rows)
     print(format_table(table))
 
 

@@ -28,7 +28,7 @@ RUN_COLUMNS = ["data", "adaptation", "version", "subject", "score", "first", "st
 OWN_CASES = ("zero_shot", "windows", "session", "all_windows", "before", "calibrated", "own")  # first words of cases
 FIRST_RUN_BASELINES = ("shrinkage LDA", "tangent space, LDA")  # baselines that every run of version 0.1.0 fitted
 LATER = ("statistics, intervals and speed", "trained as candidates", "average of")  # in names of baselines
-LATER_RUNS = ("run default", "run first stage")
+LATER_RUNS = ("run default", "run cases")
 USABLE = {  # adaptation -> adaptations of baselines that use the same or less data of the subject
     "zero-shot": ("zero-shot",),
     "transductive": ("transductive", "zero-shot"),
@@ -122,9 +122,9 @@ def _rows_of_runs(folder: Path) -> Iterator[pd.DataFrame]:
     long = runs[[*keys, *baselines]].melt(keys, var_name="baseline", value_name="score")
     long["score"] = pd.to_numeric(long["score"], errors="coerce")
     yield long.dropna(subset="score").rename(columns={"data": "dataset"}).assign(source="run default")
-    stages = read_scores(folder, "first_stage").rename(columns={"data": "dataset", "case": "baseline"})
+    stages = read_scores(folder, "cases").rename(columns={"data": "dataset", "case": "baseline"})
     is_own = stages["baseline"].str.split().str[0].isin(OWN_CASES)
-    yield stages[~is_own].assign(adaptation="zero-shot", source="run first stage")
+    yield stages[~is_own].assign(adaptation="zero-shot", source="run cases")
 
 
 def read_scores(folder: Path, name: str) -> pd.DataFrame:

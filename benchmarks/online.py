@@ -1,6 +1,6 @@
 """Store and summarize replays of subjects in online sessions.
 
-`python -m benchmarks.first_stage DATA.npz... --online docs/results/online.csv` writes the CSV. Windows of every subject
+`python -m benchmarks.default_runs DATA.npz... --cases docs/results` writes online.csv. Windows of every subject
 are replayed by models of the other subjects in four orders: as recorded, shuffled, class after class, and all windows
 of one class before the others. The other subjects also select the adaptation method (search/online_adaptation.py). A
 row is the balanced accuracy of one subject in one order by one method:

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from . import confirmation, field_tables, leaderboard, penalties
+from .cases import cases_table, five_label_outliers, signals_table
 from .data_sheets import data_sheets_table
 from .default_runs import describe_versions, format_table
 from .evidence import read_scores
-from .first_stage import first_stage_table, five_label_outliers
 from .online import gains_table
 from .training_sets import describe
 
@@ -34,7 +34,8 @@ PARTS: dict[str, Callable[[Path], str]] = {
     "data_sheets": data_sheets_table,
     "default_runs": lambda folder: format_table(read_scores(folder, "default_runs")),
     "development_versions": describe_versions,
-    "first_stage": first_stage_table,
+    "cases": cases_table,
+    "signals": signals_table,
     "five_labels": five_label_outliers,
     "online_gains": gains_table,
     "training_sets": describe,

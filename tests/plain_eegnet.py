@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class PlainEEGNet(nn.Module):
-    def __init__(self, n_channels: int, n_times: int, kernel: int) -> None:
+    def __init__(self, n_channels: int, n_times: int, kernel: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.pad1 = ((kernel - 1) // 2, kernel - 1 - (kernel - 1) // 2)
         self.temporal = nn.Conv2d(1, 8, (1, kernel), bias=False)
@@ -20,12 +20,13 @@ class PlainEEGNet(nn.Module):
         self.pointwise = nn.Conv2d(16, 16, 1, bias=False)
         self.norm3 = nn.BatchNorm2d(16)
         self.pool2 = nn.AvgPool2d((1, min(8, n_times // 4)))
+        self.drop = nn.Dropout(dropout)  # for benchmarks/steps.py
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.norm1(self.temporal(F.pad(x[:, None], self.pad1)))
-        h = self.pool1(F.elu(self.norm2(self.spatial(h))))
+        h = self.drop(self.pool1(F.elu(self.norm2(self.spatial(h)))))
         h = self.pointwise(self.depthwise(F.pad(h, (7, 8))))
-        z: Tensor = self.pool2(F.elu(self.norm3(h))).flatten(1)
+        z: Tensor = self.drop(self.pool2(F.elu(self.norm3(h)))).flatten(1)
         return z
 
 

@@ -61,7 +61,7 @@ def committed(modes: tuple[str, ...], sources: tuple[str, ...] | None = None) ->
     for name in set(runs) - NOT_BASELINES - {"dataset"}:
         score = pd.to_numeric(runs[name], errors="coerce")
         tables.append(runs[[*KEYS, "adaptation"]].assign(name=name, score=score, source="run").dropna())
-    stage = table("first_stage").rename(columns={"data": "dataset", "case": "name"})
+    stage = table("cases").rename(columns={"data": "dataset", "case": "name"})
     ours = r"zero_shot|windows|session|all_windows|(before|calibrated|own) \d+"
     tables.append(stage[~stage["name"].str.fullmatch(ours)].assign(adaptation="zero-shot", source="stage"))
     tables.append(own_baselines().assign(adaptation="zero-shot"))
@@ -179,7 +179,7 @@ def test_development_counts_all_baselines(adaptation: str) -> None:
 
 
 def test_outliers_among_five_labels_and_clear_losses() -> None:
-    stage = table("first_stage").pivot(index=["data", "subject"], columns="case", values="score")
+    stage = table("cases").pivot(index=["data", "subject"], columns="case", values="score")
     both = stage[["before 5", "calibrated 5"]].dropna().groupby("data").mean()
     rest = both.drop(index=["ecg_mitbih", "emg_knee"])
     found = numbers("docs/results.md", "emg_knee (# → #), where labeled and scored windows")

@@ -1,41 +1,31 @@
-"""Score the linear models of default runs, with online sessions and calibration of every subject.
+"""Scores of runs in every case: zero-shot, online sessions, all windows at once, and calibration with labels.
 
-    python -m benchmarks.first_stage DATA.npz... --runs FOLDER --out docs/results/first_stage.csv
-        [--online docs/results/online.csv]
-
-Each run has the linear models of a default run and no time limit. All scores are nested: models, weights and decisions
-come from the other subjects. Labeled and scored windows share no group if the recordings have groups. A row of the CSV
-is the score of one subject in one case:
+`python -m benchmarks.default_runs DATA.npz... --cases FOLDER` adds the rows of each run to FOLDER/cases.csv,
+FOLDER/online.csv and FOLDER/release_runs.csv. All scores are nested: models, weights and decisions come from the other
+subjects. Labeled and scored windows share no group if the recordings have groups. A row of cases.csv is the score of
+one subject in one case:
 
     zero_shot           zero-shot model, all windows
     BASELINE            baseline of the run, all windows
     windows, session    zero-shot model and online session, windows in the order of recording
-    all_windows         transductive ensemble, if the run has one
+    all_windows         all windows at once, by the method that is selected on the other subjects
     before N, calibrated N, own N
                         zero-shot model, calibrated model and own classifier of the subject, on the windows after N
                         labeled windows of each class
-
---online adds the replay in every order of the windows to a table of benchmarks.online.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
-import torch
 
-import autotransfer as at
 from autotransfer.runs.choice import Choice, Scores
-from autotransfer.runs.options import build_options
-from autotransfer.search.plan import start_run
-from autotransfer.search.procedure import perform_plan
-from autotransfer.words import score
+from autotransfer.words import score, signed
 
-from .csv_rows import append_rows, build_parser, read_known_rows
-from .evidence import OWN_CASES, data_sheets, read_scores
+from .csv_rows import replace_rows
+from .evidence import ENSEMBLE, OWN_CASES, RUN_COLUMNS, data_sheets, read_scores
 from .inference import estimate_mean
 from .markdown import join_words, markdown
 from .online import add_rows
@@ -48,14 +38,20 @@ COMPARED = {  # case, and the case that it is compared with
     "zero-shot → calibrated with five labels": ("calibrated 5", "before 5"),
     "own classifier → calibrated with five labels": ("calibrated 5", "own 5"),
 }
+GAINS = {
+    "online session": "zero-shot → online session",
+    "all windows": "zero-shot → all windows at once",
+    "five labels": "zero-shot → calibrated with five labels",
+}
 
 
-def run_linear_models(source: str, folder: Path) -> Choice:
-    """Return the choice of a run of linear models, with the replay of all subjects."""
-    fixed = {"source": source, "adaptation": "zero-shot", "kinds": "linear", "time": "none"}
-    run = start_run(folder, build_options(fixed), tell=print)
-    with closing(run.database):
-        return perform_plan(run, print, progress=False)
+def add_cases(folder: Path, name: str, choice: Choice, run_rows: pd.DataFrame) -> None:
+    """Replace the rows of a data set in the tables of the folder. run_rows: rows of benchmarks.default_runs."""
+    rows = pd.DataFrame([(name, *row) for row in build_rows(choice)], columns=COLUMNS)
+    replace_rows(folder / "cases.csv", rows, "data")
+    replace_rows(folder / "release_runs.csv", run_rows[[*RUN_COLUMNS]], "data")
+    if choice.replay is not None:
+        add_rows(folder / "online.csv", name, choice.replay)
 
 
 def build_rows(choice: Choice) -> Iterator[tuple[str, str, float]]:
@@ -75,7 +71,7 @@ def build_rows(choice: Choice) -> Iterator[tuple[str, str, float]]:
 def read_means(folder: Path) -> pd.DataFrame:
     """Return mean scores over subjects by data set (rows) and compared pair of cases, `ours` and `other`."""
     wide = []
-    for data, cases in read_scores(folder, "first_stage").groupby("data", sort=True):
+    for data, cases in read_scores(folder, "cases").groupby("data", sort=True):
         scores = cases.pivot(index="subject", columns="case", values="score")
         baselines = scores.drop(columns=[case for case in scores if str(case).split()[0] in OWN_CASES])
         wide.append(scores.assign(data=data, baseline=baselines[baselines.mean().idxmax()]))
@@ -86,8 +82,8 @@ def read_means(folder: Path) -> pd.DataFrame:
     return pd.concat(means, axis=1)
 
 
-def first_stage_table(folder: Path) -> str:
-    """Return the table of docs/results.md from first_stage.csv, over data sets."""
+def cases_table(folder: Path) -> str:
+    """Return the table of docs/results.md from cases.csv, over data sets."""
     means, rows = read_means(folder), []
     for name in COMPARED:
         both = means[name].dropna()
@@ -98,6 +94,33 @@ def first_stage_table(folder: Path) -> str:
         cells = f"{score(both['other'].mean())} → {score(both['ours'].mean())}"
         rows.append([name, cells, str(estimate_mean(gain)), f"{(gain > 0).sum()} of {len(gain)}"])
     return markdown(["", "mean over sets", "difference (95 % interval)", "sets ahead"], rows)
+
+
+def signals_table(folder: Path) -> str:
+    """Return scores before and after, gains and seconds by signal type, as means over data sets."""
+    runs, sheets = read_scores(folder, "release_runs"), data_sheets(folder)
+    earlier = read_scores(folder, "default_runs")
+    confirmed = read_scores(folder / "confirmation2", "zero_shot")
+    before = pd.concat([
+        earlier[earlier["adaptation"] == "zero-shot"].groupby("data")["score"].mean(),
+        confirmed[confirmed["pipeline"] == ENSEMBLE].groupby("dataset")["score"].mean(),
+    ])  # fmt: skip
+    means = read_means(folder)
+    table = pd.DataFrame({
+        "before": before, "zero-shot": runs.groupby("data")["score"].mean(),
+        "first": runs.groupby("data")["first_seconds"].first(), "last": runs.groupby("data")["seconds"].first(),
+        **{gain: means[case]["ours"] - means[case]["other"] for gain, case in GAINS.items()},
+    }).dropna(subset=["zero-shot"])  # fmt: skip
+    table["signal"] = [sheets.loc[data, "signal"] for data in table.index]
+    groups = [*table.groupby("signal"), ("all", table)]
+    rows = [
+        [str(signal), str(len(sets)), f"{score(sets['before'].mean())} → {score(sets['zero-shot'].mean())}",
+         *(signed(sets[gain].mean()) if sets[gain].notna().any() else "–" for gain in GAINS),
+         *(f"{sets[part].median():.0f} s" for part in ("first", "last"))]
+        for signal, sets in groups
+    ]  # fmt: skip
+    header = ["signal", "sets", "zero-shot, before → now", *GAINS, "first result", "last result"]
+    return markdown(header, rows)
 
 
 def five_label_outliers(folder: Path) -> str:
@@ -112,23 +135,3 @@ def five_label_outliers(folder: Path) -> str:
         f"uninterrupted recording. Without {'them' if len(one) > 1 else 'it'} five labels add "
         f"{estimate_mean(others['ours'] - others['other'])} over {len(others)} data sets.\n"
     )
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = build_parser(__doc__, None)
-    parser.add_argument("--runs", type=Path, required=True, help="folder for the runs")
-    parser.add_argument("--online", type=Path, help="table of benchmarks.online to which the replay is added")
-    options = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    known = {row["data"] for row in read_known_rows(options.out)}
-    for source in options.files:
-        name = at.load(source).name
-        if name not in known:
-            choice = run_linear_models(source, options.runs / name)
-            if options.online is not None and choice.replay is not None:
-                add_rows(options.online, name, choice.replay)
-            append_rows(options.out, [(name, *row) for row in build_rows(choice)], COLUMNS)
-
-
-if __name__ == "__main__":
-    main()
