@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = build_parser(__doc__, None, "device")
     parser.add_argument("--runs", type=Path, required=True, help="folder for the runs")
     parser.add_argument("--adaptation", nargs="+", default=["zero-shot"], help="zero-shot, online or transductive")
-    parser.add_argument("--time", default="30m", help="time limit of each run")
+    parser.add_argument("--time", default="10m", help="time limit of each run")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of each run")
     parser.add_argument("--cases", type=Path, help="folder of the tables of benchmarks.cases, to which rows are added")
     options = parser.parse_args(arguments)

@@ -191,7 +191,7 @@ def test_a_custom_encoder(tmp_path: Path) -> None:
 
 def test_none_is_the_default_of_a_parameter() -> None:
     assert auto_classifier(time=None)._resolve_options() == at.AutoTransferClassifier()._resolve_options()
-    assert auto_classifier()._resolve_options().seconds == 1800
+    assert auto_classifier()._resolve_options().seconds == 600
     assert auto_classifier(time="none")._resolve_options().seconds is None
     assert auto_classifier(rule="published")._resolve_options().seconds is None
     with pytest.raises(UserError, match="which is a parameter"):

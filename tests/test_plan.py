@@ -48,7 +48,7 @@ def test_a_time(text: str, seconds: float) -> None:
 
 
 def test_only_ensemble_runs_have_a_default_time_limit() -> None:
-    assert options().time == "30m"
+    assert options().time == "10m"
     assert options(time="none").seconds is None
     for changes in ({"rule": "published"}, {"grid": "paper"}, {"search": "tpe"}):
         assert options(**changes).seconds is None

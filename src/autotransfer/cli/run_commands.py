@@ -53,7 +53,7 @@ def run(
     cutting: dict[str, Any],
     data: Annotated[Text, Argument(metavar="DATA", help="Recordings: a file, a folder, or a data set's name.")] = None,
     out: Annotated[Path | None, Option(help="Folder for the run; not needed with --dry-run.")] = None,
-    time: Annotated[Text, Option(help="Time limit, such as 30m (default) or 2h; none: train all candidates.")] = None,
+    time: Annotated[Text, Option(help="Time limit, such as 10m (default) or 2h; none: train all candidates.")] = None,
     adaptation: Annotated[
         Text, Option(help="Unlabeled windows used: none (zero-shot, default), earlier (online) or all (transductive).")
     ] = None,

@@ -44,7 +44,7 @@ class AutoTransferClassifier(RunEstimator, WindowClassifier):
     max_epochs : int, optional
         Number of epochs of each network; by default it depends on the number of windows.
     time : str, optional
-        Time limit of `fit`, such as "30m" (default) or "2h"; "none": no limit.
+        Time limit of `fit`, such as "10m" (default) or "2h"; "none": no limit.
     device : str, optional
         "auto", "cpu" or "cuda". Predictions are made on the CPU.
     sfreq : float, optional

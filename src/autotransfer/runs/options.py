@@ -29,7 +29,7 @@ RULES = ("average", "published")
 # Networks in addition to EEGNet (paper): all, the two main networks, or the first one. none: no network is trained.
 NETWORKS = ("all", "main", "one", "none")
 NO_TIME_LIMIT = "none"  # value of time: every stage is trained, even if no gain is expected
-DEFAULT_TIME = "30m"  # time limit of a run that averages model families
+DEFAULT_TIME = "10m"  # time limit of a run that averages model families
 CUTTING = (
     "window", "hop", "offset", "events", "pattern", "sfreq", "sep", "decimal", "time_column", "filter",
 )  # fmt: skip
