@@ -256,13 +256,8 @@ def is_continuous(source: str) -> bool:
 def make_absolute(source: str) -> str:
     """Return a source with an absolute path."""
     prefix, path, options = _split_source(source)
-    return prefix + str(path.resolve()) + options if prefix or find_path(source) is not None else source
-
-
-def find_path(source: str) -> Path | None:
-    """Return the existing file or folder of a source; None for embedded sets and names."""
-    path = _split_source(source)[1]
-    return path if source not in SETS and os.path.exists(path) else None
+    is_path = prefix or (source not in SETS and os.path.exists(path))
+    return prefix + str(path.resolve()) + options if is_path else source
 
 
 def _split_source(source: str) -> tuple[str, Path, str]:
