@@ -352,9 +352,7 @@ class Model:
         check_candidates(self.candidates, lambda candidate: candidate.preprocessing.graph())
         return Graph(self.ensemble).eval()
 
-    def push_to_hub(self, repository: str, **options: Any) -> str:
-        """Upload the model to the repository USER/NAME of Hugging Face's hub; see `models.hub.push_to_hub`."""
-        return push_to_hub(self, repository, **options)
+    push_to_hub = push_to_hub
 
     @torch.inference_mode()
     def _adapt_to_all(self, X: Tensor) -> Floats:
