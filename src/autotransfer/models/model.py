@@ -46,8 +46,6 @@ from .online import ALL, OnlineEnsemble, softmax
 from .overlap import add_calibration_digests
 from .saving import write_model
 
-CACHED = ("ensemble", "session_ensemble", "transductive_ensemble")  # cached properties of a `Model`
-
 
 class Model:
     """Weighted ensemble of candidates: log p(class | window) = Σ weight · log p of each candidate, normalized.
@@ -85,7 +83,7 @@ class Model:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out cached properties."""
-        return {name: value for name, value in vars(self).items() if name not in CACHED}
+        return {name: value for name, value in vars(self).items() if name not in ("ensemble", "session_ensemble")}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return copies of all tensors by name, because a file cannot hold a shared tensor twice."""
@@ -163,11 +161,6 @@ class Model:
     def session_ensemble(self) -> OnlineEnsemble | None:
         """Return the ensemble of online sessions; None if sessions do not use an online ensemble."""
         return self.online_ensemble(self.card.session_method)
-
-    @cached_property
-    def transductive_ensemble(self) -> OnlineEnsemble | None:
-        """Return the online ensemble for all windows of a subject; None if it is not used."""
-        return self.online_ensemble(self.card.transductive_method)
 
     @property
     def is_calibrated(self) -> bool:
@@ -258,7 +251,7 @@ class Model:
         probability = softmax(self.ensemble.predict(X, subject).numpy())
         if not is_adapted:
             return probability
-        online = self.transductive_ensemble
+        online = self.online_ensemble(self.card.transductive_method)
         subject = torch.zeros(len(X), dtype=torch.int64) if subject is None else subject
         for index in subject.unique():  # type: ignore[no-untyped-call]  # torch's
             rows = (subject == index).nonzero()[:, 0].numpy()  # NumPy takes a tensor of one element for a number
