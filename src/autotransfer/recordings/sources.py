@@ -29,30 +29,13 @@ from .continuous import (
 )
 from .cutting import Continuous, Cutting, Event, require_rate
 from .moabb_sets import read_moabb
-from .npz import read_folder, read_npz, save_npz
+from .npz import read_folder, read_npz
 from .optional import reading
 from .pattern import Files, Labels, parse_options
 from .raw import Array, Raw
 from .signal import Signal, list_names
 from .synthetic import synthetic
 from .targets import recordings_with_targets
-
-__all__ = [
-    "READERS",
-    "Cutting",
-    "Raw",
-    "Recordings",
-    "is_continuous",
-    "load",
-    "load_with_targets",
-    "make_absolute",
-    "read",
-    "read_folder",
-    "read_npz",
-    "save_npz",
-    "synthetic",
-]  # fmt: skip
-
 
 # Recordings that can be loaded by name without a download; gestures.txt has the citation and the license.
 SETS: dict[str, Callable[[], Raw]] = {
