@@ -207,4 +207,4 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
 
     @property
     def _n_features_out(self) -> int:
-        return self.model_.n_features
+        return sum(len(candidate.members) * candidate.members.latent_dim for candidate in self.model_.candidates)

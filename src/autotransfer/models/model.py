@@ -331,14 +331,10 @@ class Model:
         return task.metric(task.default_metric).measure(labels, probability, None)
 
     def features(self, X: object, subjects: object = None) -> Tensor:
-        """Return the latent features of all members (N, n_features); X and subjects as in `predict_proba`."""
+        """Return the latent features of all members (N, members · D); X and subjects as in `predict_proba`."""
         windows = self.check(X)
         latents = self.ensemble.latents(windows, encode_subjects(subjects, len(windows)))
         return torch.cat([z.transpose(0, 1).flatten(1) for z in latents], 1)
-
-    @property
-    def n_features(self) -> int:
-        return sum(len(candidate.members) * candidate.members.latent_dim for candidate in self.candidates)
 
     def graph(self) -> Graph:
         """Return the model as a module for export (see `Graph`); raise if preprocessing is online and has a state."""
