@@ -17,7 +17,6 @@ from torch import Tensor
 
 from ..errors import UserError, check_choice, shown
 from ..model.encoders import Encoders
-from ..preprocessing import strongest_adaptation
 from ..preprocessing.transform import select_prefix
 from ..recordings.concerns import compare_with_training
 from ..recordings.raw import Raw
@@ -170,7 +169,7 @@ class Model:
     @property
     def adaptation(self) -> str:
         """Return the strongest adaptation of the candidates: "transductive", "online" or "none"."""
-        return strongest_adaptation(candidate.setting.adaptation for candidate in self.candidates)
+        return self.ensemble.adaptation
 
     @property
     def classes_(self) -> NDArray[Any]:
