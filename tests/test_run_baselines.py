@@ -102,7 +102,7 @@ def test_every_baseline_has_scores_or_a_reason(averaged: tuple[Run, Choice], mon
     assert baseline_scores(run)[0] == choice.baselines, "a report does not compute it again"
 
 
-@pytest.mark.parametrize("predict", [baselines.tangent_space, baselines.recentered_tangent_space])
+@pytest.mark.parametrize("predict", [baseline.predict for baseline in baselines.BASELINES.values()])
 def test_pyriemann_baselines_do_not_see_test_subjects(averaged: tuple[Run, Choice], predict: Any) -> None:
     rec = averaged[0].recordings
     fold = at.leave_one_subject_out(rec)[0]
@@ -118,9 +118,9 @@ def test_recentering_removes_a_subjects_amplitude() -> None:
     louder = rec.X.numpy().copy()
     louder[rec.subject.numpy() == 0] *= 30
     fold = at.leave_one_subject_out(rec)[0]
-    predictors = (baselines.recentered_tangent_space, baselines.tangent_space)
+    predictors = (baselines.BASELINES[RECENTERED].predict, baselines.tangent_space)
     undone, plain = (predict(replace(rec, X=louder), fold) for predict in predictors)
-    np.testing.assert_allclose(undone, baselines.recentered_tangent_space(rec, fold), atol=1e-3)
+    np.testing.assert_allclose(undone, baselines.BASELINES[RECENTERED].predict(rec, fold), atol=1e-3)
     assert not np.allclose(plain, baselines.tangent_space(rec, fold), atol=1e-2)
 
 

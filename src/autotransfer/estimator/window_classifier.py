@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..models.calibration import check_single_subject, encode_labels, encode_with_unknown_classes
 from ..models.model import Model
-from ..models.overlap import describe_training_overlap, window_digests
+from ..models.overlap import describe_overlap, window_digests
 from ..person.calibration import adapt_model
 from ..recordings import Recordings
 from ..recordings.signal import Signal
@@ -186,7 +186,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         """Return a classifier for one subject, calibrated with a few labeled windows; see `Model.calibrate`."""
         windows = self._check_windows_of_one_subject(X)
         labels = encode_labels(self.classes_.tolist(), y, len(windows))
-        for warning in describe_training_overlap(self.model_.card.seen, window_digests(windows), None):
+        for warning in describe_overlap(self.model_.card.seen, window_digests(windows), None):
             warnings.warn(warning, stacklevel=2)
         return self._with_model(self.model_.calibrate_checked(windows, labels))
 
@@ -207,4 +207,4 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
 
     @property
     def _n_features_out(self) -> int:
-        return self.model_.n_features
+        return sum(len(candidate.members) * candidate.members.latent_dim for candidate in self.model_.candidates)

@@ -50,7 +50,7 @@ def build_model(
     candidates that were built from these fits before; new candidates are added.
     """
     used = [fit for fit in fits if fit.weight != 0] or list(fits)
-    candidates = [_cached_candidate(recordings, fit, encoders, cache) for fit in used]
+    candidates = [_build_candidate(recordings, fit, encoders, cache) for fit in used]
     is_numeric = task_of(target).is_numeric
     card = ModelCard(
         name=recordings.name,
@@ -81,7 +81,7 @@ def add_online_ensemble(
     for fit in fits:
         if fit.setting.adaptation == "online":
             fit = fit._replace(setting=fit.setting.replace(center="train"))
-        candidates.append(_cached_candidate(recordings, fit, encoders, cache))
+        candidates.append(_build_candidate(recordings, fit, encoders, cache))
     card = OnlineCard(
         weights=[*map(float, shared_weights), *(fit.weight for fit in fits)],
         candidates=[candidate.card for candidate in candidates],
@@ -89,18 +89,13 @@ def add_online_ensemble(
     return Model(replace(model.card, online=card), model.candidates, candidates)
 
 
-def _cached_candidate(
+def _build_candidate(
     recordings: Recordings, fit: CandidateFits, encoders: Encoders | None, cache: CandidateCache | None
 ) -> Candidate:
-    cache = {} if cache is None else cache
-    if fit.setting not in cache:
-        cache[fit.setting] = build_candidate(recordings, fit, encoders)
-    return cache[fit.setting]
-
-
-def build_candidate(recordings: Recordings, fit: CandidateFits, encoders: Encoders | None = None) -> Candidate:
-    """Build a candidate from its fits, with the subject effects and centers that classification needs."""
+    """Build a candidate, unless it is cached, with the subject effects and centers that classification needs."""
     setting, states, folds, _ = fit
+    if cache is not None and setting in cache:
+        return cache[setting]
     tensors = {name: torch.stack([state[name] for state in states]) for name in states[0]}
     training, ready = [fold.train for fold in folds], find_representation(recordings, setting.preprocessing)
     fitted = setting.preprocessing.fit(
@@ -109,11 +104,12 @@ def build_candidate(recordings: Recordings, fit: CandidateFits, encoders: Encode
     tensors |= {f"preprocessing.{name}": tensor for name, tensor in fitted.state_dict().items()}
     size = size_of_candidate(setting, recordings, tensors["classifier.bias"].shape[1])
     candidate = Candidate.restore(CandidateCard(setting.to_dict(), len(states)), size, tensors, encoders)
-    if recordings.targets is not None:  # subject effects and centers are for classification only
-        return candidate
-    candidate = replace(candidate, effects=fit_candidate_effects(candidate, recordings, folds))
-    if any(isinstance(step, Center) and step.scope == "train" for step in setting.preprocessing.transforms):
-        candidate = replace(candidate, centering=fit_candidate_centering(candidate, recordings, folds))
+    if recordings.targets is None:  # subject effects and centers are for classification only
+        candidate = replace(candidate, effects=fit_candidate_effects(candidate, recordings, folds))
+        if any(isinstance(step, Center) and step.scope == "train" for step in setting.preprocessing.transforms):
+            candidate = replace(candidate, centering=fit_candidate_centering(candidate, recordings, folds))
+    if cache is not None:
+        cache[setting] = candidate
     return candidate
 
 

@@ -51,10 +51,20 @@ class Candidate:
         members = Members(setting, size, range(card.members), encoders=encoders, dtype=dtype)
         members.load_stacked(tensors)
         members.net.eval()
-        tuples = [_read_tuple(kind, tensors) for kind in (Effects, Centering, Correction)]
-        candidate = cls(setting, size, preprocessing, members, *tuples)
-        candidate._check_tuples(size.classes)
-        return candidate
+        effects, centering, correction = (_read_tuple(kind, tensors) for kind in (Effects, Centering, Correction))
+        n, dim, classes = len(members), members.latent_dim, size.classes
+        if effects is not None:
+            rank = effects.projection.shape[-1]
+            check_tensors(effects, [(n, dim, rank), (n, classes, rank), (n, rank), (n, rank)])
+            if not (effects.shift > 0).all() or not (effects.interaction > 0).all():
+                raise ValueError("a variance of effects is not above 0")
+        if correction is not None:
+            check_tensors(correction, [(n, dim, classes), (n, classes)])
+        if centering is not None:
+            check_tensors(centering, [(n, classes), (n, classes, classes), (n,), (n,), (n,)])
+            if any((scale < 0).any() for scale in centering[2:]):
+                raise ValueError("a scale of centering is below 0")
+        return cls(setting, size, preprocessing, members, effects, centering, correction)
 
     @property
     def card(self) -> CandidateCard:
@@ -71,22 +81,6 @@ class Candidate:
             named = group._asdict() if isinstance(group, tuple) else group or {}
             tensors |= {f"{prefix}.{name}": tensor for name, tensor in named.items()}
         return tensors
-
-    def _check_tuples(self, classes: int) -> None:
-        """Raise if effects, correction or centering do not fit the members."""
-        members, dim = len(self.members), self.members.latent_dim
-        if self.effects is not None:
-            rank = self.effects.projection.shape[-1]
-            shapes = [(members, dim, rank), (members, classes, rank), (members, rank), (members, rank)]
-            check_tensors(self.effects, shapes)
-            if not (self.effects.shift > 0).all() or not (self.effects.interaction > 0).all():
-                raise ValueError("a variance of effects is not above 0")
-        if self.correction is not None:
-            check_tensors(self.correction, [(members, dim, classes), (members, classes)])
-        if self.centering is not None:
-            check_tensors(self.centering, [(members, classes), (members, classes, classes), *[(members,)] * 3])
-            if any((scale < 0).any() for scale in self.centering[2:]):
-                raise ValueError("a scale of centering is below 0")
 
 
 def size_of_candidate(setting: Setting, made_for: ModelInput, n_outputs: int) -> Size:

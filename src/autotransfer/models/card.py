@@ -68,7 +68,7 @@ class ModelCard:
     candidates: list[CandidateCard]  # (K,)
     constant: float = 0.0  # for regression: mean of the training targets
     scale: float | None = None  # typical deviation of a training window, in the unit of the recordings
-    seen: dict[str, Any] = field(default_factory=dict)  # digests of training and calibration windows (see overlap.py)
+    seen: dict[str, str] = field(default_factory=dict)  # digests of training and calibration windows (see overlap.py)
     made_with: dict[str, Any] = field(default_factory=dict)  # versions, and whether compiled kernels were used
     # Adaptation methods in online sessions, and with all windows of a subject at once: "none" if no method raised the
     # scores of held-out subjects, UNTRIED if the run had no time to evaluate them, None if the model is not from a run.
@@ -78,7 +78,7 @@ class ModelCard:
     thresholds: Thresholds | None = None  # of prediction sets and abstention; None: too few held-out subjects
     intervals: Intervals | None = None  # of regression; None: too few held-out subjects
     # By number of labels per class: share of the calibration's correction, and sharpness (see search/labels.py).
-    trust: dict[str, Any] = field(default_factory=dict)
+    trust: dict[str, list[float]] = field(default_factory=dict)
     online: OnlineCard | None = None  # None: there is no online ensemble
 
     def __post_init__(self) -> None:
@@ -121,11 +121,10 @@ class ModelCard:
         return cards | {f"online.{k}.": card for k, card in enumerate(online)}
 
 
-def check_trust(trust: dict[str, Any]) -> None:
+def check_trust(trust: dict[str, list[float]]) -> None:
     """Raise unless there are a share and a sharpness for each number of labels."""
     for labels, pair in trust.items():
-        is_pair = isinstance(pair, list) and len(pair) == 2 and all(type(value) in (int, float) for value in pair)
-        if not is_pair or not (0 <= pair[0] <= MOST and 0 < pair[1] <= MOST):
+        if len(pair) != 2 or not (0 <= pair[0] <= MOST and 0 < pair[1] <= MOST):
             raise UserError(f"trust in {shown(labels)} labels is {shown(pair)}; it must be a share and a sharpness")
 
 

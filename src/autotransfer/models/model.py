@@ -17,7 +17,6 @@ from torch import Tensor
 
 from ..errors import UserError, check_choice, shown
 from ..model.encoders import Encoders
-from ..preprocessing import strongest_adaptation
 from ..preprocessing.transform import select_prefix
 from ..recordings.concerns import compare_with_training
 from ..recordings.raw import Raw
@@ -45,8 +44,6 @@ from .hub import push_to_hub
 from .online import ALL, OnlineEnsemble, softmax
 from .overlap import add_calibration_digests
 from .saving import write_model
-
-CACHED = ("ensemble", "session_ensemble", "transductive_ensemble")  # cached properties of a `Model`
 
 
 class Model:
@@ -85,7 +82,7 @@ class Model:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out cached properties."""
-        return {name: value for name, value in vars(self).items() if name not in CACHED}
+        return {name: value for name, value in vars(self).items() if name not in ("ensemble", "session_ensemble")}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return copies of all tensors by name, because a file cannot hold a shared tensor twice."""
@@ -164,11 +161,6 @@ class Model:
         """Return the ensemble of online sessions; None if sessions do not use an online ensemble."""
         return self.online_ensemble(self.card.session_method)
 
-    @cached_property
-    def transductive_ensemble(self) -> OnlineEnsemble | None:
-        """Return the online ensemble for all windows of a subject; None if it is not used."""
-        return self.online_ensemble(self.card.transductive_method)
-
     @property
     def is_calibrated(self) -> bool:
         """Return whether the model is calibrated for one subject."""
@@ -177,7 +169,7 @@ class Model:
     @property
     def adaptation(self) -> str:
         """Return the strongest adaptation of the candidates: "transductive", "online" or "none"."""
-        return strongest_adaptation(candidate.setting.adaptation for candidate in self.candidates)
+        return self.ensemble.adaptation
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -258,7 +250,7 @@ class Model:
         probability = softmax(self.ensemble.predict(X, subject).numpy())
         if not is_adapted:
             return probability
-        online = self.transductive_ensemble
+        online = self.online_ensemble(self.card.transductive_method)
         subject = torch.zeros(len(X), dtype=torch.int64) if subject is None else subject
         for index in subject.unique():  # type: ignore[no-untyped-call]  # torch's
             rows = (subject == index).nonzero()[:, 0].numpy()  # NumPy takes a tensor of one element for a number
@@ -338,23 +330,17 @@ class Model:
         return task.metric(task.default_metric).measure(labels, probability, None)
 
     def features(self, X: object, subjects: object = None) -> Tensor:
-        """Return the latent features of all members (N, n_features); X and subjects as in `predict_proba`."""
+        """Return the latent features of all members (N, members · D); X and subjects as in `predict_proba`."""
         windows = self.check(X)
         latents = self.ensemble.latents(windows, encode_subjects(subjects, len(windows)))
         return torch.cat([z.transpose(0, 1).flatten(1) for z in latents], 1)
-
-    @property
-    def n_features(self) -> int:
-        return sum(len(candidate.members) * candidate.members.latent_dim for candidate in self.candidates)
 
     def graph(self) -> Graph:
         """Return the model as a module for export (see `Graph`); raise if preprocessing is online and has a state."""
         check_candidates(self.candidates, lambda candidate: candidate.preprocessing.graph())
         return Graph(self.ensemble).eval()
 
-    def push_to_hub(self, repository: str, **options: Any) -> str:
-        """Upload the model to the repository USER/NAME of Hugging Face's hub; see `models.hub.push_to_hub`."""
-        return push_to_hub(self, repository, **options)
+    push_to_hub = push_to_hub
 
     @torch.inference_mode()
     def _adapt_to_all(self, X: Tensor) -> Floats:

@@ -27,7 +27,7 @@ def training_digests(recordings: Recordings) -> dict[str, str]:
     return {TRAINING: _pack(window_digests(recordings.X[rows]))}
 
 
-def add_calibration_digests(seen: dict[str, Any], X: Tensor) -> dict[str, str]:
+def add_calibration_digests(seen: dict[str, str], X: Tensor) -> dict[str, str]:
     """Add the digests of calibration windows X (n, channels, times) to the digests of a card."""
     return seen | {CALIBRATION: _pack({*_unpack(seen, CALIBRATION), *window_digests(X)})}
 
@@ -38,28 +38,20 @@ def window_digests(X: Tensor) -> list[bytes]:
     return [hashlib.blake2b(window, digest_size=SIZE).digest() for window in windows]
 
 
-def find_overlap(seen: dict[str, Any], kind: str, digests: Sequence[bytes]) -> NDArray[np.bool_]:
+def find_overlap(seen: dict[str, str], kind: str, digests: Sequence[bytes]) -> NDArray[np.bool_]:
     """Return a mask (n,) of the windows that are among the TRAINING or the CALIBRATION windows of a card."""
     known = _unpack(seen, kind)
     return np.array([digest in known for digest in digests], dtype=bool)
 
 
-def describe_training_overlap(
-    seen: dict[str, Any], digests: Sequence[bytes], subject: Sequence[Any] | None
-) -> list[str]:
-    """Return a warning if windows are training windows; subject: ids (n,) of the windows, or None."""
-    rows = np.flatnonzero(find_overlap(seen, TRAINING, digests)).tolist()
-    if not rows:
-        return []
-    subjects = [] if subject is None else list(dict.fromkeys(str(subject[row]) for row in rows))
-    listed = shorten(", ".join(map(repr, subjects)), 200)
-    names = f" of {count(len(subjects), 'subject')} ({listed})" if subjects else ""
-    return [f"the model was trained on windows{names} in these data; their scores are not scores on new subjects"]
-
-
-def describe_overlap(seen: dict[str, Any], digests: Sequence[bytes], subject: Sequence[Any] | None) -> list[str]:
-    """Return warnings if windows (n,) are training or calibration windows."""
-    lines = describe_training_overlap(seen, digests, subject)
+def describe_overlap(seen: dict[str, str], digests: Sequence[bytes], subject: Sequence[Any] | None) -> list[str]:
+    """Return warnings if windows are training or calibration windows; subject: ids (n,) of the windows, or None."""
+    lines, rows = list[str](), np.flatnonzero(find_overlap(seen, TRAINING, digests)).tolist()
+    if rows:
+        subjects = [] if subject is None else list(dict.fromkeys(str(subject[row]) for row in rows))
+        listed = shorten(", ".join(map(repr, subjects)), 200)
+        names = f" of {count(len(subjects), 'subject')} ({listed})" if subjects else ""
+        lines = [f"the model was trained on windows{names} in these data; their scores are not scores on new subjects"]
     if n_calibrated := int(find_overlap(seen, CALIBRATION, digests).sum()):
         windows = count(len(digests), "window")
         lines.append(f"the model was calibrated with the labels of {n_calibrated} of these {windows}")
@@ -70,10 +62,9 @@ def _pack(digests: Iterable[bytes]) -> str:
     return b64encode(b"".join(sorted(set(digests)))).decode()
 
 
-def _unpack(seen: dict[str, Any], kind: str) -> set[bytes]:
-    text = seen.get(kind, "")
+def _unpack(seen: dict[str, str], kind: str) -> set[bytes]:
     try:
-        body = b64decode(text, validate=True) if isinstance(text, str) else b"?"
+        body = b64decode(seen.get(kind, ""), validate=True)
     except ValueError:
         body = b"?"
     if len(body) % SIZE:

@@ -12,7 +12,7 @@ from ..errors import UserError
 from ..models.adaptation import DESIGN_EFFECT, UNTRIED, Adaptation, may_adapt_class_means
 from ..models.calibration import check_effects, check_single_subject, encode_labels
 from ..models.model import Model
-from ..models.overlap import describe_training_overlap, window_digests
+from ..models.overlap import describe_overlap, window_digests
 from ..recordings import Raw
 from ..recordings.labels import label_names
 from ..training.effects import Effects
@@ -32,7 +32,7 @@ def calibrate_model(model: Model, raw: Raw, X: Tensor) -> tuple[Model, dict[Any,
 def find_calibration_warnings(model: Model, raw: Raw, X: Tensor) -> list[str]:
     """Return warnings if windows X were used in training, or if labels were not tried on held-out subjects."""
     names = None if raw.subject is None else label_names(raw.subject, len(X), "subject", raw.subjects)
-    lines = describe_training_overlap(model.card.seen, window_digests(X), names)
+    lines = describe_overlap(model.card.seen, window_digests(X), names)
     if model.card.session_method == UNTRIED and model.card.calibrates_with is None:
         lines.append("labels were not tried on held-out subjects, so their benefit is unknown; a longer run tries them")
     return lines

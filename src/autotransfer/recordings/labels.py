@@ -108,9 +108,8 @@ def label_names(values: object, n_windows: int, what: str, names: object = None)
 
 def encode_session(values: object, n_windows: int) -> Tensor:
     """Return sessions (N,) int64: integers unchanged, other labels encoded."""
-    labels = as_list(values, "session")
+    labels = as_list(values, "session", n_windows)
     if labels and all(isinstance(label, int) and -(2**63) <= label < 2**63 for label in labels):
-        check_length(len(labels), n_windows, "session")
         return torch.tensor(labels, dtype=torch.int64)
     return encode(labels, n_windows, "session")[0]
 
@@ -143,11 +142,6 @@ def encode_columns(columns: object, n_windows: int) -> dict[str, Column]:
     return encoded
 
 
-def check_length(length: int, n_windows: int, what: str) -> None:
-    if length != n_windows:
-        raise UserError(f"{what} has {length} entries but X has {n_windows} windows; give one entry per window")
-
-
 def as_list(values: object, what: str, n_windows: int | None = None) -> list[Label]:
     """Return plain Python values from a list, an array, a Series, a tensor or a Column, one for each window."""
     if isinstance(values, (str, bytes, dict, set, frozenset)) or not isinstance(values, Iterable):
@@ -159,8 +153,8 @@ def as_list(values: object, what: str, n_windows: int | None = None) -> list[Lab
         values = np.char.decode(values, "utf-8", errors="replace")
     to_list = getattr(values, "tolist", None)  # much faster than iteration
     plain = [_plain(value) for value in (to_list() if callable(to_list) else values)]
-    if n_windows is not None:
-        check_length(len(plain), n_windows, what)
+    if n_windows is not None and len(plain) != n_windows:
+        raise UserError(f"{what} has {len(plain)} entries but X has {n_windows} windows; give one entry per window")
     return plain
 
 

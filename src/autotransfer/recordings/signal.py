@@ -51,8 +51,8 @@ class Signal:
     @classmethod
     def from_raw(cls, raw: Raw) -> Self:
         """Validate the properties of signals that a reader states."""
-        sfreq, filtered = check_sfreq(raw.sfreq), parse_filter(raw.filter)
-        known = {"sfreq": sfreq, "filter": parse_filter(filtered, sfreq), "unit": raw.unit, "reference": raw.reference}
+        sfreq = check_sfreq(raw.sfreq)
+        known = {"sfreq": sfreq, "filter": parse_filter(raw.filter), "unit": raw.unit, "reference": raw.reference}
         for name in ("unit", "reference"):
             if not isinstance(known[name], str | None):
                 raise UserError(f"{name} is {shown(known[name])}; it must be a string")
@@ -168,11 +168,10 @@ def default_names(n_channels: int) -> tuple[str, ...]:
 
 
 def channel_names(channels: object, n_channels: int) -> tuple[str, ...]:
-    """Return the names of channels; raise unless all channels have different names."""
+    """Return the names of channels; raise unless each channel has a name. `Signal` checks that names differ."""
     names = [str(name) for name in (default_names(n_channels) if channels is None else as_list(channels, "channels"))]
     if len(names) != n_channels:
         raise UserError(f"channels holds {len(names)} names but X has {n_channels} channels; give one name per channel")
-    check_distinct(names, "channels", allow_blank=True)
     return tuple(names)
 
 

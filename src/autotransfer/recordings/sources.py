@@ -29,30 +29,13 @@ from .continuous import (
 )
 from .cutting import Continuous, Cutting, Event, require_rate
 from .moabb_sets import read_moabb
-from .npz import read_folder, read_npz, save_npz
+from .npz import read_folder, read_npz
 from .optional import reading
 from .pattern import Files, Labels, parse_options
 from .raw import Array, Raw
 from .signal import Signal, list_names
 from .synthetic import synthetic
 from .targets import recordings_with_targets
-
-__all__ = [
-    "READERS",
-    "Cutting",
-    "Raw",
-    "Recordings",
-    "is_continuous",
-    "load",
-    "load_with_targets",
-    "make_absolute",
-    "read",
-    "read_folder",
-    "read_npz",
-    "save_npz",
-    "synthetic",
-]  # fmt: skip
-
 
 # Recordings that can be loaded by name without a download; gestures.txt has the citation and the license.
 SETS: dict[str, Callable[[], Raw]] = {
@@ -256,13 +239,8 @@ def is_continuous(source: str) -> bool:
 def make_absolute(source: str) -> str:
     """Return a source with an absolute path."""
     prefix, path, options = _split_source(source)
-    return prefix + str(path.resolve()) + options if prefix or find_path(source) is not None else source
-
-
-def find_path(source: str) -> Path | None:
-    """Return the existing file or folder of a source; None for embedded sets and names."""
-    path = _split_source(source)[1]
-    return path if source not in SETS and os.path.exists(path) else None
+    is_path = prefix or (source not in SETS and os.path.exists(path))
+    return prefix + str(path.resolve()) + options if is_path else source
 
 
 def _split_source(source: str) -> tuple[str, Path, str]:

@@ -66,7 +66,8 @@ def synthetic(
     shuffle = _stream(seed, "order").permutation
     y = np.concatenate([shuffle(np.repeat(np.arange(n_classes), windows_per_class)) for _ in range(n_subjects)])
     subject = np.repeat(np.arange(n_subjects), n_classes * windows_per_class)
-    topographies = _orthogonal(n_channels, _stream(seed, "topographies"))
+    q, r = np.linalg.qr(_stream(seed, "topographies").standard_normal((n_channels, n_channels)))
+    topographies = q * np.sign(np.diag(r))  # rows: a random orthonormal basis
     waves = _stream(seed, "phases").uniform(0, 2 * math.pi, (2, len(y)))
     order = _stream(seed, "tempo").permutation(np.linspace(-1, 1, n_subjects))
     tempo = (1 + TEMPO_RANGE * subject_shift * order)[subject]
@@ -88,13 +89,6 @@ def _wave(frequency: Floats, phase: Floats, t: Floats) -> Floats:
     """Return waves (N, times) of unit power for frequency and phase (N,) at t (times,)."""
     wave: Floats = math.sqrt(2) * np.cos(2 * math.pi * frequency[:, None] * t + phase[:, None])
     return wave
-
-
-def _orthogonal(n: int, rng: np.random.Generator) -> Floats:
-    """Return rows that form a random orthonormal basis (n, n)."""
-    q, r = np.linalg.qr(rng.standard_normal((n, n)))
-    basis: Floats = q * np.sign(np.diag(r))
-    return basis
 
 
 def _heads(n_subjects: int, n_channels: int, shift: float, seed: int) -> Floats:

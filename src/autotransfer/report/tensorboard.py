@@ -7,7 +7,6 @@ import re
 import threading
 import warnings
 from pathlib import Path
-from typing import Any
 
 from ..errors import UserError, one_line
 from ..jobs import CURVES
@@ -15,12 +14,6 @@ from ..recordings.optional import need
 from ..runs.results import FinishedFit, read_fits
 
 POLL_SECONDS = 5.0  # seconds between updates during a run
-
-
-def import_summary_writer() -> Any:
-    """Import torch's writer of event files, or raise if TensorBoard is not installed."""
-    need("tensorboard", "--tensorboard", "tensorboard")
-    return need("torch.utils.tensorboard", "--tensorboard", "tensorboard").SummaryWriter
 
 
 class EventFiles:
@@ -31,7 +24,9 @@ class EventFiles:
     """
 
     def __init__(self, run: Path, target: Path) -> None:
-        self.run, self.target, self.writer = run, target, import_summary_writer()
+        need("tensorboard", "--tensorboard", "tensorboard")  # torch's module imports it
+        self.run, self.target = run, target
+        self.writer = need("torch.utils.tensorboard", "--tensorboard", "tensorboard").SummaryWriter
         self.written: set[str] = set()
         if target.exists() and not target.is_dir():
             raise UserError(f"{target} is a file; give --tensorboard a folder")

@@ -27,7 +27,8 @@ BASELINE_LETTERS = 60  # longest name of a baseline that is not shortened
 def result_lines(choice: Choice, folder: Path | str = "RUN") -> list[str]:
     """Return at most seven lines: scores, gains, a conclusion and a next step. folder: folder of the run."""
     gains = [describe_target_intervals(choice)] if choice.task.is_numeric else _gain_lines(choice)
-    lines = [_score_line(choice), _baseline_line(choice), _next_subject_line(choice), *gains]
+    expected = describe_next_subject(choice.next_subject, choice.hold_out, metric=named_metric(choice)) or ""
+    lines = [_score_line(choice), _baseline_line(choice), f"{expected} {describe_below(choice)}".strip(), *gains]
     return [line for line in (*lines, _conclude(choice), _advise(choice, folder)) if line]
 
 
@@ -51,11 +52,6 @@ def _baseline_line(choice: Choice) -> str:
     limits = "" if best.interval is None else f" (95 % interval {range_words(best.interval)})"
     name = short_name(best.name, BASELINE_LETTERS)
     return f"Best baseline{so_far}: {score(best.mean)}, {name}; difference {signed(best.difference)}{limits}"
-
-
-def _next_subject_line(choice: Choice) -> str:
-    sentence = describe_next_subject(choice.next_subject, choice.hold_out, metric=named_metric(choice)) or ""
-    return f"{sentence} {describe_below(choice)}".strip()
 
 
 def _gain_lines(choice: Choice) -> list[str]:

@@ -233,11 +233,11 @@ class RunDatabase:
         with self.transaction() as connection:
             connection.executemany("UPDATE jobs SET stage = ? WHERE key = ?", [(UNDELIVERED, key) for key in keys])
 
-    def entries(self, stage: str | None = None, *, records: bool = True, hidden: bool = False) -> list[Entry]:
+    def entries(self, *, records: bool = True, hidden: bool = False) -> list[Entry]:
         """Return jobs in the order of addition. records, hidden: whether to read records, and to add hidden jobs."""
         columns = f"key, stage, setting, validation, test, seed, status, starts, {'record' if records else 'NULL'}"
-        where, value = ("stage != ?", "" if hidden else UNDELIVERED) if stage is None else ("stage = ?", stage)
-        rows = self._query(f"SELECT {columns} FROM jobs WHERE {where} ORDER BY number, key", (value,))
+        left_out = "" if hidden else UNDELIVERED
+        rows = self._query(f"SELECT {columns} FROM jobs WHERE stage != ? ORDER BY number, key", (left_out,))
         return [self._entry(*row) for row in rows]
 
     @cached_property

@@ -157,29 +157,22 @@ def _score(run: Run, predict: Predict) -> Scores:
     return scores
 
 
-def tangent_space(recordings: Recordings, fold: Fold) -> Floats:
-    """Predict by the pipeline of pyRiemann: covariances, the tangent space at their mean, and shrinkage LDA."""
-    return _predict_in_tangent_space(_scaled_covariances(recordings, fold), recordings, fold)
+def tangent_space(recordings: Recordings, fold: Fold, *, is_recentered: bool = False) -> Floats:
+    """Predict by the pipeline of pyRiemann: covariances, the tangent space at their mean, and shrinkage LDA.
 
-
-def recentered_tangent_space(recordings: Recordings, fold: Fold) -> Floats:
-    """Predict by the pipeline of pyRiemann after whitening the mean covariance of each subject (Zanini et al. 2018)."""
+    is_recentered: whether the mean covariance of each subject is whitened (Zanini et al. 2018)
+    """
     from pyriemann.geometry.base import invsqrtm
     from pyriemann.geometry.mean import mean_riemann
-
-    C, subject_of_window = _scaled_covariances(recordings, fold), recordings.subject.numpy()
-    for subject in np.unique(subject_of_window):
-        rows = subject_of_window == subject
-        W = invsqrtm(mean_riemann(C[rows]))
-        C[rows] = W @ C[rows] @ W
-    return _predict_in_tangent_space(C, recordings, fold)
-
-
-def _predict_in_tangent_space(C: Floats, recordings: Recordings, fold: Fold) -> Floats:
     from pyriemann.tangentspace import TangentSpace
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
     from sklearn.pipeline import make_pipeline
 
+    C, subject_of_window = _scaled_covariances(recordings, fold), recordings.subject.numpy()
+    for subject in np.unique(subject_of_window) if is_recentered else ():
+        rows = subject_of_window == subject
+        W = invsqrtm(mean_riemann(C[rows]))
+        C[rows] = W @ C[rows] @ W
     y = recordings.y.numpy()[fold.train]
     classes = np.unique(y)
     model = make_pipeline(
@@ -231,5 +224,5 @@ def oas_covariances(C: Floats, length: int) -> Floats:
 
 BASELINES: dict[str, Baseline] = {
     PYRIEMANN: Baseline(tangent_space),
-    RECENTERED: Baseline(recentered_tangent_space, adaptation="transductive"),
+    RECENTERED: Baseline(partial(tangent_space, is_recentered=True), adaptation="transductive"),
 }

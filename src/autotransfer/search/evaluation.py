@@ -30,7 +30,8 @@ def evaluate(run: Run, selection: Selection, evidence: Evidence, entries: Sequen
 
     guessing = Scores()
     if isinstance(evidence, RegressionEvidence):
-        candidate_scores, guessing = evidence.candidate_scores, run.average_units(evidence.target_mean_scores)
+        candidate_scores = evidence.candidate_scores
+        guessing = score({subject: evidence.target_mean[rows] for subject, rows in enumerate(evidence.rows)})
         chance = float(np.mean(list(guessing.values())))
     else:
         candidate_scores = scores_on_test(run, entries)

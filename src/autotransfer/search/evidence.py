@@ -294,11 +294,6 @@ class RegressionEvidence:
         }
 
     @property
-    def target_mean_scores(self) -> Scores:
-        """Return scores by subject if the mean of the training targets is predicted."""
-        return self.score(self.metric, {subject: self.target_mean[rows] for subject, rows in enumerate(self.rows)})
-
-    @property
     def candidate_scores(self) -> dict[str, Scores]:
         """Return scores by candidate and subject, with ridge penalties that are best for the other subjects."""
         return {

@@ -80,10 +80,8 @@ def card_scores(choice: Choice) -> dict[str, Any]:
         "nested_test_mean": float(np.mean(list(choice.estimate.values()))) if choice.estimate else None,
         "interval": None if choice.interval is None else list(choice.interval),
         "subjects": len(choice.estimate),
-        "better_than_guessing": None if choice.chance is None else not choice.is_guessing,
         "headline": choice.headline,
         "next_subject": None if choice.next_subject is None else asdict(choice.next_subject),
-        "worst": min(choice.estimate.values(), default=None),
         "hold_out": choice.hold_out,
     } | ({"stages": [stage.name for stage in choice.stages], "end_reason": choice.end_reason} if choice.stages else {})
 

@@ -23,10 +23,8 @@ LOWEST_SCORE = -1e6  # smallest score that is printed, because R² has no lower 
 PREDICTION_LEVEL = 0.9  # probability of the interval for the next subject
 
 
-def mean_interval(
-    values: ArrayLike, limits: tuple[float, float] = UNLIMITED, *, level: float = 0.95
-) -> tuple[float, float] | None:
-    """Return a confidence interval for the mean of `values` (n,) over subjects, within `limits`; None for n < 2.
+def mean_interval(values: ArrayLike, limits: tuple[float, float] = UNLIMITED) -> tuple[float, float] | None:
+    """Return a 95 % confidence interval for the mean of `values` (n,) over subjects, within `limits`; None for n < 2.
 
     The interval is a Student's t interval, computed on the logit scale if both limits are finite. The method was chosen
     by simulated coverage (tests/test_intervals.py). The interval is for the mean over the population of subjects with
@@ -37,7 +35,7 @@ def mean_interval(
     if n < 2:
         return None
     mean, (lowest, highest) = float(data.mean()), limits
-    half = float(stdtrit(n - 1, (1 + level) / 2) * data.std(ddof=1)) / math.sqrt(n)  # half of the interval's width
+    half = float(stdtrit(n - 1, 0.975) * data.std(ddof=1)) / math.sqrt(n)  # half of the interval's width
     width = highest - lowest
     if not math.isfinite(width) or not lowest < mean < highest or half == 0:
         return max(lowest, mean - half), min(highest, mean + half)
@@ -70,9 +68,7 @@ class NextSubject:
         return f"from {self.n_subjects} subjects, {assumption}"
 
 
-def next_subject(
-    scores: ArrayLike, *, level: float = PREDICTION_LEVEL, lowest: float = 0.0, highest: float = 1.0
-) -> NextSubject | None:
+def next_subject(scores: ArrayLike, *, lowest: float = 0.0, highest: float = 1.0) -> NextSubject | None:
     """Return the prediction interval for one more score, within [lowest, highest], from finite scores (n,).
 
     If subjects are exchangeable, the next score lies between the k-th smallest and the k-th largest score with
@@ -81,7 +77,7 @@ def next_subject(
     """
     values = np.asarray(scores, dtype=float)
     values = np.sort(values[np.isfinite(values)])
-    n = len(values)
+    n, level = len(values), PREDICTION_LEVEL
     if n < 2:
         return None
     k = math.floor((n + 1) * (1 - level) / 2 + 1e-9)
