@@ -171,7 +171,8 @@ def channel_names(channels: object, n_channels: int) -> tuple[str, ...]:
     """Return the names of channels; raise unless each channel has a name. `Signal` checks that names differ."""
     names = [str(name) for name in (default_names(n_channels) if channels is None else as_list(channels, "channels"))]
     if len(names) != n_channels:
-        raise UserError(f"channels holds {len(names)} names but X has {n_channels} channels; give one name per channel")
+        problem = f"channels holds {len(names)} names but X has {n_channels} channels"
+        raise UserError(f"{problem}; give X as windows × channels × samples, and one name per channel")
     return tuple(names)
 
 
