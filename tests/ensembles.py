@@ -49,7 +49,17 @@ def weighted(models: Sequence[Model], weights: Sequence[float], scores: dict[str
 def alone(model: Model) -> list[Model]:
     """Each candidate as a model."""
     return [
-        Model(replace(model.card, candidates=[part.card], weights=[1.0], online=None), [part])
+        Model(
+            replace(
+                model.card,
+                candidates=[part.card],
+                weights=[1.0],
+                online=None,
+                session_method=None,
+                transductive_method=None,
+            ),
+            [part],
+        )
         for part in model.candidates
     ]
 

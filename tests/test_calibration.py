@@ -163,7 +163,7 @@ def test_a_method_that_did_not_help_held_out_subjects_is_not_used(kind: str) -> 
     np.testing.assert_array_equal(same.predict_proba(X[REST]), clf.predict_proba(X[REST]))
     five = np.concatenate([OWN[Y[OWN] == name][:5] for name in CLASSES])
     assert clf.calibrate(X[five], Y[five]).model_ is not clf.model_
-    with pytest.warns(UserWarning, match=r"adaptation did not raise held-out scores"):
+    with pytest.warns(UserWarning, match=r"class means did not raise held-out scores"):
         assert clf.adapt(X[OWN]).model_ is clf.model_
     with pytest.warns(UserWarning, match=r"adaptation did not raise held-out scores; the session"):
         session = at.Session(clf, adapt=True)

@@ -47,6 +47,8 @@ READ = {  # header, rows, options, names of events
     "comment and units in names": ("# device X\n\na (uV),b [uV]", lines(), {"sfreq": 64}, None),
     "no names": ("", lines(), {"sfreq": 64}, None),
     "quoted": ('"a","b"', [row.replace(",", '","').join('""') for row in lines()], {"sfreq": 64}, None),
+    "numbers as names": ("0,1", lines(), {"sfreq": 64}, None),
+    "an index and numbers as names": (",1,2", lines(STEPS), {"sfreq": 64}, None),
     "an index without a name": (",a,b", lines(STEPS), {"sfreq": 64}, None),
     "time in s": ("Time,a,b", lines(STEPS / 64), {}, None),
     "time in ms": ("Timestamp_ms,a,b", lines(1000 * STEPS / 64), {}, None),
@@ -66,7 +68,8 @@ READ = {  # header, rows, options, names of events
 def test_unambiguous_files_are_read(tmp_path: Path, name: str) -> None:
     header, rows, how, events = READ[name]
     recording = opened(tmp_path, header, rows, **how)
-    named = {"no names": ("ch0", "ch1"), "comment and units in names": ("a (uV)", "b [uV]")}
+    named = {"no names": ("ch0", "ch1"), "numbers as names": ("0", "1"), "an index and numbers as names": ("1", "2")}
+    named |= {"comment and units in names": ("a (uV)", "b [uV]")}
     holds(recording, channels=named.get(name, ("a", "b")))
     assert recording.sfreq == 64
     assert recording.breaks == ()
@@ -82,6 +85,11 @@ def test_encodings_and_ends_of_lines(tmp_path: Path, encoding: str, end: str) ->
     path = tmp_path / "ann.csv"
     path.write_bytes(end.join(["a (µV),b", *lines()]).encode(encoding))
     holds(open_csv(path, Cutting(sfreq=64), {}), channels=("a (µV)", "b"))
+
+
+def test_a_blank_line_of_one_channel_is_a_missing_value(tmp_path: Path) -> None:
+    recording = opened(tmp_path, "a", ["1.5", "", "2.5", "", ""], sfreq=64)
+    np.testing.assert_array_equal(recording.read(0, recording.n_times)[0], [1.5, np.nan, 2.5])
 
 
 def test_missing_values_are_nan_and_labels_are_text(tmp_path: Path) -> None:

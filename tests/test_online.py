@@ -47,8 +47,9 @@ def made(method: str = CENTERING) -> Model:
         for setting, state, weight in zip((PLAIN, *CENTERED), states, EXPONENTS, strict=True)
     )
     model = build_model(REC, [first._replace(weight=0.8)], scores={})
+    model = add_online_ensemble(REC, model, EXPONENTS[:1], others)
     model.card = replace(model.card, session_method=method, transductive_method=method)
-    return add_online_ensemble(REC, model, EXPONENTS[:1], others)
+    return model
 
 
 @pytest.fixture(scope="module")
@@ -238,6 +239,29 @@ def test_a_replay_equals_a_session_and_a_prediction(model: Model, method: str) -
     right = own.predict_proba(OWN, adapt="all").argmax(1) == Y
     expected = np.mean([right[c == Y].mean() for c in range(REC.n_classes)])
     assert found.all_windows[method].item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("method", [CENTERING, CENTERED_CLASS_MEANS])
+def test_a_method_of_the_online_ensemble_needs_one(model: Model, method: str) -> None:
+    for name in ("session_method", "transductive_method"):
+        with pytest.raises(UserError, match="no online ensemble"):
+            replace(model.card, **{"online": None, "session_method": None, "transductive_method": None, name: method})
+
+
+def test_class_means_without_effects_are_refused_in_one_line(model: Model) -> None:
+    bare = [replace(candidate, effects=None) for candidate in model.candidates]
+    for own, online in ((bare, model.online_candidates), (model.candidates, [])):
+        others = online or [replace(candidate, effects=None) for candidate in model.online_candidates]
+        card = replace(model.card, session_method=CENTERED_CLASS_MEANS, transductive_method=CENTERED_CLASS_MEANS)
+        broken = Model(card, own, others)
+        for use in (lambda m: m.predict_proba(OWN, adapt="all"), lambda m: at.Session(m, adapt=True)):
+            with pytest.raises(UserError, match="no subject effects"):
+                use(broken)
+
+
+def test_a_calibrated_model_is_not_centered(model: Model) -> None:
+    with pytest.warns(UserWarning, match="calibrated models are not centered; the session does not adapt"):
+        assert not at.Session(model.calibrate(OWN[:20], Y[:20]), adapt=True).adapts
 
 
 def told(people: dict[str, AdaptationScores], *, is_guessing: bool = False) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import faults
 from autotransfer.cli import app
 from autotransfer.cli.console import print_error, print_lines
-from autotransfer.cli.model_commands import write_predictions
+from autotransfer.cli.model_commands import PREDICTIONS, SCORES, write_predictions
 from autotransfer.cli.outputs import check_outputs
 from autotransfer.errors import UserError
 from autotransfer.files import write_atomically
@@ -55,9 +55,34 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_unsafe_outputs_are_refused(here: Path, out: str, words: str) -> None:
     with pytest.raises(UserError) as caught:
-        check_outputs(out=(Path(out), "window prediction"))
+        check_outputs(out=(Path(out), PREDICTIONS))
     assert words in str(caught.value).replace(os.sep, "/")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "is_output"),
+    [
+        (PREDICTIONS, "window,subject,prediction,answered,p_a\r\n", True),
+        (PREDICTIONS, 'window,prediction,"p_a,b"\n', True),
+        (PREDICTIONS, "window,prediction,low,high\n", True),
+        (PREDICTIONS, "window,prediction\n", True),
+        (PREDICTIONS, "Each window has a prediction.", False),
+        (PREDICTIONS, "window,prediction,EMG1\n", False),
+        (PREDICTIONS, "time,window,prediction,p_a\n", False),  # of `stream`
+        (SCORES, "subject,windows,balanced_accuracy,roc_auc\n", True),
+        (SCORES, "subject,windows,r2,correlation\n", True),
+        (SCORES, "There are 20 windows per subject.", False),
+    ],
+)
+def test_only_earlier_outputs_are_replaced(tmp_path: Path, pattern: str, text: str, is_output: bool) -> None:
+    path = tmp_path / "file.csv"
+    path.write_text(text)
+    if is_output:
+        check_outputs(out=(path, pattern))
+    else:
+        with pytest.raises(UserError, match="not an earlier output"):
+            check_outputs(out=(path, pattern))
 
 
 def test_two_outputs_are_two_files(here: Path) -> None:

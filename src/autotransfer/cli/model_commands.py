@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from ..recordings import Raw
     from ..report.subject_scores import SubjectScores
 
+# Beginning of the files that predict writes.
+PREDICTIONS = r'window,(subject,)?prediction(,answered)?(,"?p_|,low,|\s)'
+SCORES = r"subject,windows,(balanced_accuracy|r2),"
+
 
 @add_cutting_options
 def predict(
@@ -50,7 +54,7 @@ def predict(
     from ..training.conformal import interval_radius, least_confidence, least_probability
 
     check_choice("adapt", adapt, ("all", "none"))
-    check_outputs(out=(out, "window prediction"), scores=(scores, "subject windows"))
+    check_outputs(out=(out, PREDICTIONS), scores=(scores, SCORES))
     refuse_links(folder)
     model = load_model(folder, import_encoder(encoder))
     card, task = model.card, model.card.task

@@ -12,10 +12,10 @@ from ..files import is_writable
 def check_outputs(**outputs: tuple[Path | None, str]) -> None:
     """Raise if an output file cannot be written, is given twice, or would replace a file of another kind.
 
-    outputs: by name of an option, the file, or None, and words at the beginning of files that the option writes
+    outputs: by name of an option, the file, or None, and a pattern for the beginning of files that the option writes
     """
-    files = {f"--{option}": (path, words) for option, (path, words) in outputs.items() if path is not None}
-    for option, (path, words) in files.items():
+    files = {f"--{option}": (path, beginning) for option, (path, beginning) in outputs.items() if path is not None}
+    for option, (path, beginning) in files.items():
         if path.is_dir():
             raise UserError(f"{option} is {path}, a folder; give the name of a file in it")
         if not path.parent.is_dir():
@@ -26,8 +26,8 @@ def check_outputs(**outputs: tuple[Path | None, str]) -> None:
             raise UserError(f"{option} is {path}, but {path.parent} is not writable; choose another folder")
         if path.exists() and path.stat().st_size:
             with path.open("rb") as file:
-                beginning = file.read(1000).decode(errors="replace")
-            if not set(words.split()) <= set(re.findall(r"\w+", beginning)):
+                text = file.read(1000).decode(errors="replace")
+            if not re.match(beginning, text):
                 raise UserError(f"{option} is {path}, which is not an earlier output of {option}; choose another name")
     if len({path.resolve() for path, _ in files.values()}) < len(files):
         raise UserError(f"{' and '.join(files)} are the same file; choose two files")

@@ -55,7 +55,7 @@ def run(
     out: Annotated[Path | None, Option(help="Folder for the run; not needed with --dry-run.")] = None,
     time: Annotated[Text, Option(help="Time limit, such as 10m (default) or 2h; none: train all candidates.")] = None,
     adaptation: Annotated[
-        Text, Option(help="Unlabeled windows used: none (zero-shot, default), earlier (online) or all (transductive).")
+        Text, Option(help="Unlabeled windows used: zero-shot (none, default), online (earlier) or transductive (all).")
     ] = None,
     encoder: Annotated[Text, Option(help="Encoder: eegnet (default), shallow, or function MODULE:NAME.")] = None,
     target: Annotated[Text, Option(help="Target: classes (default), or continuous[:NAME] for regression.")] = None,

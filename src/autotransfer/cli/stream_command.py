@@ -136,7 +136,7 @@ def _replay(
 
     if out is not None and not out.lower().endswith(".json"):
         raise UserError(f"--out is {out!r}, but --replay writes JSON; give a .json file, or leave --out out")
-    check_outputs(out=(None if out is None else Path(out), "threshold debounce refractory"))
+    check_outputs(out=(None if out is None else Path(out), r'{\s+"rest": '))
     mapping, classes = parse_events(events), session.classes_.tolist()
     EventDetector(classes, **detector | {"debounce": (1, 1)})  # raises before recordings are read
     map_events((), mapping, classes, detector["rest"], 0.0)

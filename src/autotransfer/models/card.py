@@ -17,7 +17,7 @@ from ..recordings.signal import Signal
 from ..tasks import Task, task_of
 from ..tasks.classification import CLASSIFICATION
 from ..training.conformal import Intervals, Thresholds
-from .adaptation import METHODS, NO_ADAPTATION, UNTRIED
+from .adaptation import CENTERED_CLASS_MEANS, CENTERING, METHODS, NO_ADAPTATION, UNTRIED
 
 DIGEST = "digest"  # additional field of a saved card (see saving.py)
 MOST = 1e6  # largest weight; its product with the smallest logarithm is finite
@@ -95,6 +95,8 @@ class ModelCard:
         if self.online is not None and len(self.online.weights) != len(self.candidate_cards()):
             counts = f"{len(self.online.weights)} weights for {len(self.candidate_cards())} candidates"
             raise UserError(f"the online ensemble has {counts}; restore the model from a copy")
+        if self.online is None and {self.session_method, self.transductive_method} & {CENTERING, CENTERED_CLASS_MEANS}:
+            raise UserError("the model has no online ensemble, which its adaptation uses; restore it from a copy")
         is_valid = math.isfinite(self.constant) and (self.task.is_numeric or any(self.weights))
         if self.task.is_numeric != (not self.classes) or not is_valid:
             values = f"target {shown(self.target)}, {len(self.classes)} classes, constant {self.constant} and weights"

@@ -20,6 +20,7 @@ from ..settings import Setting
 from ..training.centering import Centering
 from ..training.effects import Effects
 from ..training.members import Members
+from .calibration import check_effects
 from .candidate import Candidate, Correction
 
 STEP = 64  # windows per forward pass
@@ -150,6 +151,7 @@ class Ensemble:
     @cached_property
     def effects_and_weights(self) -> tuple[list[Effects], list[Tensor]]:
         """Return effects and member weights (P,) of each corrected stack; all effects are padded to R directions."""
+        check_effects([candidate for stack in self.stacks for candidate in stack.candidates])
         weights = torch.split(self.combination.member_weights.float(), [len(stack) for stack in self.stacks])
         effects = [effects for k in self.corrected_stacks if (effects := self.stacks[k].effects) is not None]
         directions = max(stack_effects.means.shape[-1] for stack_effects in effects)

@@ -45,7 +45,7 @@ def adapt_model(model: Model, X: Tensor) -> Model:
     """
     check_effects(model.candidates)
     if not may_adapt_class_means(model.card.transductive_method):
-        warnings.warn("adaptation did not raise held-out scores; the model is returned unchanged", stacklevel=3)
+        warnings.warn("re-estimated class means did not raise held-out scores; the model is not changed", stacklevel=3)
         return model
     ensemble = model.ensemble
     latents, log_p = ensemble.predict_with_latents(X, ensemble.start_subject())

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..errors import UserError, one_line, shown
 from ..model.encoders import Encoders
-from ..models.adaptation import UNTRIED, Adaptation, may_adapt_class_means
+from ..models.adaptation import CENTERING, UNTRIED, Adaptation, may_adapt_class_means
 from ..models.calibration import check_effects, encode_labels
 from ..models.ensemble import check_candidates
 from ..models.loading import load_classifier
@@ -93,7 +93,9 @@ class Session:
         check_effects(self.model.candidates)
         has_adaptation = may_adapt_class_means(self.model.card.session_method)
         if not has_adaptation:
-            warnings.warn("adaptation did not raise held-out scores; the session does not adapt", stacklevel=3)
+            is_centered = self.model.card.session_method == CENTERING
+            reason = "calibrated models are not centered" if is_centered else "adaptation did not raise held-out scores"
+            warnings.warn(f"{reason}; the session does not adapt", stacklevel=3)
         elif self.model.card.session_method == UNTRIED:
             warnings.warn(
                 "adaptation was not tried on held-out subjects, so its benefit is unknown; a run with more time tries "

@@ -115,9 +115,11 @@ def _read_table(path: Path, cutting: Cutting) -> Table:
     reader = csv.reader(lines[begin:], delimiter=sep)
     names = [" ".join(cell.split()) for cell in next(reader)]
     first = begin + reader.line_num
-    if all(_is_number(cell.replace(decimal, ".")) for cell in names):
-        names, first = [f"ch{n}" for n in range(len(names))], begin
     named = [name for name in names if name]
+    is_numbered = len(named) > 1 and named in [[str(start + n) for n in range(len(named))] for start in (0, 1)]
+    if not is_numbered and all(_is_number(cell.replace(decimal, ".")) for cell in names):
+        names = named = [f"ch{n}" for n in range(len(names))]
+        first = begin
     if twice := next((name for n, name in enumerate(named) if name in named[:n]), None):
         raise UserError(f"{where} has two columns named {shown(twice)}; give each its own name")
     reader, values = csv.reader(lines[first:], delimiter=sep), "".join(lines[first:])
@@ -175,9 +177,10 @@ def _read_columns(table: Table) -> dict[int, Any]:
 
     missing: dict[Any, tuple[str, ...]] = {n: MISSING for n in range(len(table.names)) if n != table.label}
     frame = pd.read_csv(
-        io.StringIO(table.values), sep=table.sep, decimal=table.decimal, header=None, skipinitialspace=True,
-        low_memory=False, keep_default_na=False, dtype={} if table.label is None else {table.label: str},
-        na_values=missing,
+        io.StringIO(table.values.rstrip("\n")), sep=table.sep, decimal=table.decimal, header=None, na_values=missing,
+        skipinitialspace=True, low_memory=False, keep_default_na=False,
+        dtype={} if table.label is None else {table.label: str},
+        skip_blank_lines=len(table.names) > 1,  # a blank line of one column is a missing value
     )  # fmt: skip
     columns: dict[Any, Any] = {n: frame[n] for n in frame}
     if table.time is not None and not pd.api.types.is_numeric_dtype(columns[table.time]):

@@ -57,9 +57,6 @@ def save_delivered_model(
         thresholds=None if choice.prediction_sets is None else choice.prediction_sets.thresholds,
         intervals=None if choice.intervals is None else choice.intervals.intervals,
     )  # fmt: skip
-    if not choice.task.is_numeric:
-        methods = (UNTRIED, UNTRIED) if replay is None else (replay.session_method, replay.transductive_method)
-        model.card = replace(model.card, session_method=methods[0], transductive_method=methods[1])
     if replay is not None:
         n_labels = replay.calibrates_with if replay.calibrated else None  # None: no subject had enough windows
         model.card = replace(model.card, calibrates_with=n_labels, trust=replay.trust)
@@ -69,6 +66,9 @@ def save_delivered_model(
         if new_weights:
             added = [CandidateFits(s, *_find_fits(run, s, max_fits), weight) for s, weight in new_weights.items()]
             model = add_online_ensemble(rec, model, shared_weights, added, run.encoders)
+    if not choice.task.is_numeric:
+        methods = (UNTRIED, UNTRIED) if replay is None else (replay.session_method, replay.transductive_method)
+        model.card = replace(model.card, session_method=methods[0], transductive_method=methods[1])
     model.save(run.folder / "model")
 
 
