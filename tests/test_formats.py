@@ -97,6 +97,14 @@ def test_with_a_hop_an_event_lasts() -> None:
     )
 
 
+def test_windows_of_one_event_are_one_group() -> None:
+    """Windows of an event resemble each other, so they are not both labeled and scored."""
+    both = {"T1": "left", "T2": "right"}
+    block = cut(recording(), Cutting(window=0.2, hop=0.1, events=both), Path("x.edf"))
+    assert block.columns == {"group": [f"x.edf, event {1 + k // 4}" for k in range(16)]}
+    assert cut(recording(), Cutting(window=0.2, events=both), Path("x.edf")).columns is None
+
+
 def test_windows_with_holes_and_on_bad_stretches_are_left_out() -> None:
     assert starts(Cutting(window=2.0), "rest", bad=[Event(4.5, 0.2, "BAD_blink")]) == [0, 200, 600, 800]
     times = np.arange(1000) / SFREQ

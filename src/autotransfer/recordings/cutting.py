@@ -19,6 +19,7 @@ from .filters import CausalFilter, Filter, combine, parse_filter
 from .raw import LARGEST, Array, Label, Raw, Stated, get_stated
 
 HOW_TO_MAP = "give names of events and their classes, such as --events T1=left,T2=right (events={'T1': 'left', ...})"
+GROUP = "group"  # column of windows that resemble each other; they are not both labeled and scored
 MAX_DELAY = 0.501  # samples by which a window may begin later than its event; if it is more, a sample is missing
 
 
@@ -129,13 +130,13 @@ def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None =
     if band is not None:
         recording = _filtered(recording, band, path)
     windows = [
-        (start, name)
-        for start, name in _find_windows(recording, cutting, label)
-        if _is_usable(recording, start, length)
+        window for window in _find_windows(recording, cutting, label) if _is_usable(recording, window.start, length)
     ]
+    if cutting.events is not None and cutting.hop is not None:  # windows of one event resemble each other
+        about["columns"] = {GROUP: [f"{path.name}, event {window.event}" for window in windows]}
     return Raw(
-        X=_read_windows(recording, [start for start, _ in windows], length),
-        y=[name for _, name in windows] if cutting.events is not None or label is not None else None,
+        X=_read_windows(recording, [window.start for window in windows], length),
+        y=[window.label for window in windows] if cutting.events is not None or label is not None else None,
         **about,
     )
 
@@ -173,28 +174,37 @@ def require_rate(sfreq: float | None, path: Path) -> float:
     return sfreq
 
 
-def _find_windows(recording: Continuous, cutting: Cutting, label: str | None) -> Iterator[tuple[int, Label]]:
-    """Yield the first sample and the class of every window, including incomplete windows."""
+class Window(NamedTuple):
+    """A window of a continuous recording."""
+
+    start: int  # first sample
+    label: Label  # class
+    event: int = 0  # number of the event, from 1; 0: the window does not belong to an event
+
+
+def _find_windows(recording: Continuous, cutting: Cutting, label: str | None) -> Iterator[Window]:
+    """Yield every window, including incomplete windows."""
     sfreq = recording.sfreq or 1.0
     end = recording.n_times / sfreq if recording.times is None else float(recording.times[-1] + 1 / sfreq)
     delay = cutting.offset or 0.0
     if cutting.window is None:
-        yield 0, label
+        yield Window(0, label)
     elif cutting.events is None:
         for begin in _window_starts(delay, end, cutting.window, cutting.hop or cutting.window):
-            yield _find_sample(recording, begin), label
+            yield Window(_find_sample(recording, begin), label)
     else:
         events = sorted(event for event in recording.events if event.name in cutting.events)
-        for event, next_onset in zip(events, [*(event.onset for event in events[1:]), end], strict=False):
+        next_onsets = [*(event.onset for event in events[1:]), end]
+        for number, (event, next_onset) in enumerate(zip(events, next_onsets, strict=False), 1):
             name, begin = cutting.events[event.name], event.onset + delay
             if not name:
                 continue
             if cutting.hop is None:
-                yield _find_sample(recording, begin), name
+                yield Window(_find_sample(recording, begin), name, number)
                 continue
             until = event.onset + event.duration if event.duration > 0 else next_onset
             for start in _window_starts(begin, until, cutting.window, cutting.hop):
-                yield _find_sample(recording, start), name
+                yield Window(_find_sample(recording, start), name, number)
 
 
 def _window_starts(begin: float, end: float, window: float, hop: float) -> Iterator[float]:

@@ -10,6 +10,7 @@ from ..errors import UserError
 from ..words import printable, shorten
 from .concerns import UNKNOWN_RATE, Study, find_concerns
 from .container import Recordings, check_enough, measurement_in
+from .cutting import GROUP
 from .labels import as_list, unlabeled_warning
 from .raw import Raw
 from .signal import Signal, list_names
@@ -78,8 +79,8 @@ def _facts(study: Study) -> dict[str, str]:
         sessions = Counter(subject for subject, _ in pairs).values()
         low, high = min(sessions), max(sessions)
         facts["sessions"] = f"{low if low == high else f'{low} to {high}'} per subject"
-    if raw.columns:
-        facts["other columns"] = list_names(raw.columns, MOST_LETTERS)
+    if columns := [name for name in raw.columns or () if name != GROUP]:
+        facts["other columns"] = list_names(columns, MOST_LETTERS)
     return facts
 
 

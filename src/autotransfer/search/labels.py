@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ..models.online import softmax
 from ..recordings import Recordings
+from ..recordings.cutting import GROUP
 from ..tasks import Metric
 from ..tasks.classification import BALANCED_ACCURACY, METRICS
 from ..training.closed_form import ClassMoments
@@ -27,7 +28,6 @@ from ..training.metrics import balanced_accuracy_of
 from .held_out import score_subject
 
 Rows = NDArray[np.int64]
-GROUP = "group"  # name of the column
 SHRINKAGE = 0.5  # shrinkage of the covariance of personal classifiers
 FOLDS = 5  # largest number of folds of labeled windows
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4)  # factors of the correction
