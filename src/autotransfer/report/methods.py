@@ -10,7 +10,7 @@ from ..runs.choice import Choice, EnsembleWeights
 from ..runs.headline import mean
 from ..tasks import label_of
 from ..training.ridge import STRENGTHS
-from ..words import count, score
+from ..words import clock, count, score
 from .findings import ADAPTATIONS, describe_hold_out, describe_missing, write_summary
 from .page import text_of
 from .summary import Summary
@@ -37,7 +37,8 @@ def methods_paragraph(summary: Summary) -> str:
         "methods.txt", data=summary.data, options=options, versions=versions, **words,
         missing=describe_missing(choice), adaptation=ADAPTATIONS.get(choice.adaptation, ""),
         headline=write_summary(choice), metric=label_of(choice.metric), baselines=_list_means(scores),
-        name=summary.name, device=summary.device, command=summary.command,
+        name=summary.name, device=summary.device, command=summary.command, end_reason=choice.end_reason,
+        spent=clock(choice.stages[-1].seconds) if choice.stages and choice.end_reason else "",
     )  # fmt: skip
 
 

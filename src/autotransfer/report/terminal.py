@@ -97,10 +97,11 @@ def _conclude(choice: Choice) -> str:
     best = choice.best_baseline
     if best is None:
         return f"The model is better than {choice.task.guess}."
+    baseline = "the best baseline so far" if choice.skipped_baselines else "the best baseline"
     return {
-        "better": "The model is clearly better than the best baseline.",
-        "worse": "The model is clearly worse than the best baseline.",
-        "similar": f"The model is better than {choice.task.guess}, but not clearly better than the best baseline.",
+        "better": f"The model is clearly better than {baseline}.",
+        "worse": f"The model is clearly worse than {baseline}.",
+        "similar": f"The model is better than {choice.task.guess}, but not clearly better than {baseline}.",
         "too few": f"{count(best.n_subjects, 'subject')} are too few to tell the model and the best baseline apart.",
     }[best.comparison]
 

@@ -10,7 +10,7 @@ from ..words import clock, count, fits_words, printable
 from .database import RunDatabase
 from .lock import is_in_use
 
-OUT_OF_TIME = "the time limit was reached"  # end reason of a run that `resume --time` continues
+OUT_OF_TIME = "the time left was too short for another stage"  # end reason of a run that `resume --time` continues
 
 
 def resume_hint(end_reason: str | None, folder: Path) -> str:
