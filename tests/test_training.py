@@ -177,7 +177,7 @@ def test_patience_ends_a_member() -> None:
     setting = at.Setting(max_epochs=60, patience=2, batch_size=16, lr=0.02)
     (outcome,) = at.train(recordings, [at.Job(setting, fold)], device="cpu")
     assert outcome.epochs < 60
-    best = max(outcome.best_epoch, outcome.swapped.best_epoch)  # the twin's snapshot is waited for too
+    best = max(outcome.best_epoch, outcome.swapped.best_epoch)  # training also waits for the swapped checkpoint
     assert outcome.epochs == best + 2
 
 
@@ -217,7 +217,7 @@ def test_the_last_epoch_is_kept_if_the_setting_says_so() -> None:
         assert outcome.state.keys() == outcome.final_state.keys()
         for name, tensor in outcome.state.items():
             assert torch.equal(tensor, outcome.final_state[name]), name
-    assert second.test_score == second.swapped.validation_score, "one snapshot, seen from both sides"
+    assert second.test_score == second.swapped.validation_score, "both scores are of one checkpoint"
     np.testing.assert_array_equal(second.test_confusion, second.swapped.validation_confusion)
 
 

@@ -31,7 +31,7 @@ from .signals import delay_signals, is_stop_requested, raise_if_stop_requested
 
 DTYPE = torch.float32
 PREDICTIONS = "predictions"  # tensor of a finished job: log-probabilities or predicted values of held-out windows
-CHECKPOINT_EVERY = 5.0  # seconds between checkpoints
+CHECKPOINT_EVERY = 5.0  # seconds between two writes of a checkpoint file
 MIN_ELAPSED_SHARE = 0.2  # share of the time of a stage after which its remaining time is estimated
 
 
@@ -71,7 +71,7 @@ class TimeLimitReached(Exception):
 
 
 class LocalExecutor:
-    """Executor that trains one population after another in this process, with a checkpoint every few seconds."""
+    """Executor that trains one population after another in this process, and updates a checkpoint file."""
 
     workers = 1
     until = math.inf  # time of the monotonic clock at which training stops with a checkpoint
@@ -198,7 +198,7 @@ def split_population(run: TrainableRun, population: OpenPopulation, reason: str)
 
 
 def serialize_outcome(outcome: Outcome) -> bytes:
-    """Return weights of both snapshots and the last epoch, and held-out log-probabilities, as safetensors bytes."""
+    """Return weights of both checkpoints and the last epoch, and held-out log-probabilities, as safetensors bytes."""
     states = {"best": outcome.state, "final": outcome.final_state}
     if outcome.swapped is not None:
         states["swapped"] = outcome.swapped.state

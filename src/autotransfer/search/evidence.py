@@ -46,7 +46,7 @@ HEAVY = 1e4  # weight of the row that bounds the sum of weights, relative to all
 class ClassificationEvidence:
     """Validation scores, predictions and classes of held-out subjects.
 
-    Every fit holds out two subjects or two groups of subjects, and the snapshot that is selected on one predicts the
+    Every fit holds out two subjects or two groups of subjects, and the checkpoint that is selected on one predicts the
     other. Therefore, `evidence.without([subject])` does not depend on labels, scores or fits of the subject.
     """
 

@@ -1,7 +1,7 @@
 """All parameters of stacked modules as one matrix (P, n), with the member on axis 0.
 
-Optimizer steps, snapshots, checkpoints and the removal of members are then single operations on rows. Parameters and
-buffers of the modules become views of the matrices.
+Optimizer steps, checkpoints and the removal of members are then single operations on rows. Parameters and buffers of
+the modules become views of the matrices.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Trainer of a population, with members, optimizer, critics, snapshots and the training step."""
+"""Trainer of a population, with members, optimizer, critics, checkpoints and the training step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..tasks.classification import weighted_nll
 from .averaging import WeightAverage, cumulative_statistics
 from .censored import Censors
 from .cuda_graphs import GraphFunction, allow_tf32
-from .evaluation import HISTORY_COLUMNS, HeldOutRows, Snapshots
+from .evaluation import HISTORY_COLUMNS, Checkpoints, HeldOutRows
 from .flat import FlatParameters
 from .groups import MemberGroups
 from .member_options import MemberOptions
@@ -93,7 +93,7 @@ class Trainer:
         self._cached_plan: tuple[int, Tensor] | None = None  # an epoch and its row indices (steps, G, B)
         keeps_last = torch.tensor([setting.training.checkpoint != "best" for setting in settings], device=device)
         max_epochs = max(setting.max_epochs for setting in settings)
-        self.snapshots = Snapshots(self.flat, recordings.n_classes, max_epochs, keeps_last, len(self.held_out.rows))
+        self.checkpoints = Checkpoints(self.flat, recordings.n_classes, max_epochs, keeps_last, len(self.held_out.rows))
         self.average = WeightAverage.from_settings(settings, self.groups, self.flat)
         uses_graph = device.type == "cuda" and windows.in_memory and bool(self.net.is_capturable)
         self.train_on_next_batch = GraphFunction(self._train_on_next_batch, uses_graph=uses_graph)
@@ -138,7 +138,7 @@ class Trainer:
         """Try a step with kernels on rows (G, B), restore all tensors, and return whether it succeeded; warn if not."""
         key = (self.step_key, self.groups.shared_group is None, frozenset(job.setting.code_path for job in self.jobs))
         if key not in _kernels_work:
-            tensors = {name: tensor for name, tensor in self.state().items() if not name.startswith("snapshots.")}
+            tensors = {name: tensor for name, tensor in self.state().items() if not name.startswith("checkpoints.")}
             copies = {name: tensor.clone() for name, tensor in tensors.items()}
             try:
                 with use_kernels(enabled=True):
@@ -245,7 +245,7 @@ class Trainer:
                 )  # fmt: skip
 
     def evaluate(self) -> None:
-        """Evaluate every member on its two held-out sets and update its snapshots."""
+        """Evaluate every member on its two held-out sets and update its checkpoints."""
         self.net.eval()
         with use_kernels(enabled=self.uses_kernels):
             self.measure()
@@ -256,7 +256,7 @@ class Trainer:
         loss, confusion, log_probs = self.held_out.measure(self._logits, self.y, group, self.weights, self.row_loss)
         train_loss, penalty = self.losses / self.groups.steps[group]
         set_index = self.held_out.set_index.transpose(0, 1)[group]
-        self.snapshots.update(self.epoch_index, train_loss, penalty, loss, confusion, log_probs, set_index)
+        self.checkpoints.update(self.epoch_index, train_loss, penalty, loss, confusion, log_probs, set_index)
 
     def _logits(self, rows: Tensor) -> Tensor:
         """Return logits (P, B, C) of held-out rows (G, B)."""
@@ -269,7 +269,8 @@ class Trainer:
     def find_finished(self) -> dict[int, str | None]:
         """Return the members that finish with this epoch, each with the reason of a failure, or None."""
         # Reading these values waits for the device.
-        losses, best_epochs = self.snapshots.history[:, self.epoch - 1].tolist(), self.snapshots.epoch.amax(1).tolist()
+        losses = self.checkpoints.history[:, self.epoch - 1].tolist()
+        best_epochs = self.checkpoints.epoch.amax(1).tolist()
         finished: dict[int, str | None] = {}
         for member, job in enumerate(self.jobs):
             if member in self.finished_members:
@@ -317,7 +318,7 @@ class Trainer:
         self.net.members = len(members)
         self.optimizer.select(index)
         self.censors.select(index)
-        self.snapshots.select(index, chunks)
+        self.checkpoints.select(index, chunks)
         if self.average is not None:
             self.average.select(index)
         self._allocate_plan()
@@ -327,7 +328,7 @@ class Trainer:
         parts = {
             "flat": {"values": self.flat.values, "stats": self.flat.stats},
             "optimizer": self.optimizer.state(),
-            "snapshots": self.snapshots.state(),
+            "checkpoints": self.checkpoints.state(),
             "censors": self.censors.state(),
         }
         if self.average is not None:
@@ -343,7 +344,7 @@ class Trainer:
 
         self.flat.load(**find_part("flat"))
         self.optimizer.load(find_part("optimizer"))
-        self.snapshots.load(find_part("snapshots"))
+        self.checkpoints.load(find_part("checkpoints"))
         self.censors.load(find_part("censors"))
         if self.average is not None:
             self.average.values.copy_(find_part("average")["values"])
