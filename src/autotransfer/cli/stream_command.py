@@ -34,7 +34,9 @@ def stream(
     filter: Annotated[str, Option(help="Band in Hz, such as 5-45; auto: as for training; none: no filter.")] = "auto",
     notch: Annotated[list[float] | None, Option(help="Power-line frequency in Hz to remove; several allowed.")] = None,
     seconds: Annotated[Number, Option(help="Seconds after which to stop; default: when the source ends.")] = None,
-    session_file: Annotated[Path | None, Option("--session", help="Session file, loaded if present and saved.")] = None,
+    session_file: Annotated[
+        Path | None, Option("--session", help="File of an online session, to be continued.")
+    ] = None,
     adapt: Annotated[bool, Option("--adapt", help="Adapt to the subject's unlabeled windows.")] = False,
     by_position: Annotated[bool, Option("--by-position", help="Match channels by position instead of name.")] = False,
     rest: Annotated[Text, _event("Class that means no action, such as rest.")] = None,
@@ -44,7 +46,7 @@ def stream(
     replay: Annotated[Text, _event("Recordings with events to replay and score, instead of --source.")] = None,
     events: Annotated[Text, _event("With --replay: classes of events, such as T1=left,T2=right.")] = None,
     pattern: Annotated[Text, _event("With --replay: pattern of file names, such as '{subject}/*.csv'.")] = None,
-    sfreq: Annotated[Number, _event("Sampling rate in Hz, for files that do not state it.")] = None,
+    sfreq: Annotated[Number, _event("Sampling rate in Hz, for files that do not contain it.")] = None,
     sep: Sep = None,
     decimal: Decimal = None,
     time_column: TimeColumn = None,
