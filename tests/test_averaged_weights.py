@@ -55,7 +55,7 @@ def test_batch_statistics_are_those_of_a_pass_with_the_averaged_weights() -> Non
     population = trainer_of(rec, jobs_of(rec))
     for _ in range(5):
         population.train_epoch()
-        plan = population.groups.plan(population.epoch)
+        plan = population.groups.draw_rows(population.epoch)
     for member in range(len(population.jobs)):
         plain = PlainEEGNet(3, 24, population.net.kernel).double()
         copy_member(plain, population.net, member)

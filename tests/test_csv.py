@@ -167,7 +167,7 @@ def test_files_that_are_not_cut_are_told(tmp_path: Path) -> None:
     for person in ("ann", "bob", "cy"):
         (tmp_path / f"{person}_up.csv").write_text("\n".join(["time,a,b", *lines(STEPS / 64)]))
     uncut = call("inspect", tmp_path, "--pattern", "{subject}_{class}.csv")
-    assert "! each file is one window; if it is longer than one, cut it: --window SECONDS" in uncut.out
+    assert "! each file is one window; to cut files into windows, give --window SECONDS" in uncut.out
     cut = call("inspect", tmp_path, "--pattern", "{subject}_{class}.csv", "--window", 0.25)
     assert "--window" not in cut.out
 

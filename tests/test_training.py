@@ -136,7 +136,7 @@ def by_hand(recordings: at.Recordings, job: at.Job, decays: list[float]) -> dict
     weight = 1 / torch.bincount(recordings.y[rows]).double()
     for epoch, decay in enumerate(decays, start=1):
         main.param_groups[0]["lr"], critics.param_groups[0]["lr"] = setting.lr * decay, setting.critic_lr * decay
-        for batch in start.groups.plan(epoch)[:, 0]:
+        for batch in start.groups.draw_rows(epoch)[:, 0]:
             y, s = recordings.y[batch], start.groups.subject_index[0, batch]
             z = net(recordings.X[batch].double())
             critics.zero_grad()

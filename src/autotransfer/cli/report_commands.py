@@ -68,11 +68,11 @@ def _worst_lines(folder: Path, at_least: float | None) -> list[str]:
     """Return the worst subject and the subjects below the required score, if there is a result."""
     if at_least is None or not (folder / "choice.json").exists():
         return []
-    from ..report.findings import describe_worst, named_metric
+    from ..report.findings import describe_worst, metric_label
     from ..runs.choice import read_choice
 
     choice = replace(read_choice(folder), at_least=at_least)
-    return [describe_worst(choice, named_metric(choice))] if choice.estimate else []
+    return [describe_worst(choice, metric_label(choice))] if choice.estimate else []
 
 
 def compare(

@@ -132,7 +132,7 @@ def scores_on_test(summary: Summary, names: Sequence[str]) -> Scores:
                 values[fit.name].setdefault(subject, []).append(score)
     means = {name: {s: float(np.mean(v)) for s, v in by_subject.items()} for name, by_subject in values.items()}
     units = summary.data.units
-    return means if units is None else {name: units.average_by_person(scores) for name, scores in means.items()}
+    return means if units is None else {name: units.average_by_subject(scores) for name, scores in means.items()}
 
 
 def finite_scores(scores: Mapping[str, float]) -> dict[str, float]:

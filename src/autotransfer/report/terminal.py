@@ -15,7 +15,7 @@ from ..tasks import label_of
 from ..training.intervals import describe_next_subject
 from ..words import count, range_words, score, signed
 from .escaping import shorten_label
-from .findings import USELESS, describe_below, describe_metric, describe_target_intervals, is_useless, named_metric
+from .findings import USELESS, describe_below, describe_metric, describe_target_intervals, is_useless, metric_label
 from .statistics import PairedComparison, compare_paired
 from .wording import probability
 

@@ -271,7 +271,7 @@ class RegressionEvidence:
         """Return the score of a candidate on each subject, with the ridge penalty that is best for all subjects."""
         predictions = self.predictions[candidate, self.best_penalties[candidate]]
         scores = self.score(self.metric, {subject: predictions[rows] for subject, rows in enumerate(self.rows)})
-        return np.array(list((scores if self.units is None else self.units.average_by_person(scores)).values()))
+        return np.array(list((scores if self.units is None else self.units.average_by_subject(scores)).values()))
 
     def pool(self, subject: int) -> Floats:
         """Return predictions (K, n) for a subject, with ridge penalties that are best for the other subjects."""

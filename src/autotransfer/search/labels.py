@@ -124,7 +124,7 @@ def score_trust(
     return TrustScores(loss.T.double().numpy(), np.array(score))
 
 
-def best_trust(subjects: Sequence[TrustScores]) -> tuple[int, int]:
+def select_trust(subjects: Sequence[TrustScores]) -> tuple[int, int]:
     """Return the indices of the share and the sharpness with the lowest mean loss; without subjects, of the value 1."""
     if not subjects:
         return SHARES.index(1.0), SHARPNESS.index(1.0)

@@ -42,8 +42,8 @@ from .replay import replay_subjects
 from .selection import OnlineWeights, find_online_weights, select
 
 MARGIN = 1.5  # ratio of the time that is reserved for the last result to its estimate
-REHEARSALS = 0.03  # largest share of the time of a run that is spent on timing the steps of the last result
-RECENT = 2  # number of stages whose gains predict the gain of the next stage
+MAX_TIMING_SHARE = 0.03  # largest share of a run's time in which steps of the last result are timed
+RECENT_STAGES = 2  # number of stages whose gains predict the gain of the next stage
 MIN_GAIN = 0.002  # gain of the score that is worth another stage
 LEVEL = 0.9  # quantile at the upper end of the 80 % interval
 
@@ -67,7 +67,7 @@ def perform_plan(run: Run, tell: Tell, *, progress: bool | None = None, on_resul
 
 
 def search_settings(run: Run, tell: Tell, *, progress: bool | None) -> list[Setting]:
-    """Train every setting on one fold and return the shortlists of all networks, the paper's network first."""
+    """Train every setting on one fold and return the best settings of each network, the paper's network first."""
     options, fold = run.options, run.search_fold()
     if options.search == "tpe":
         from .tpe import tpe_search
@@ -105,8 +105,8 @@ class PlanRunner:
         self.nested_weights = load_fact("nested_weights", list[dict[str, dict[str, float]]]) or []  # after each stage
         self.interim_seconds = 0.0  # seconds that the latest interim result took
         self.result_seconds = load_fact("result_seconds", float) or 0.0  # estimate for the last result
-        self.last_to_interim = 1.0  # ratio of the estimate to the seconds of an interim result
-        self.rehearsal_seconds = 0.0
+        self.last_result_ratio = 1.0  # ratio of the estimate to the seconds of an interim result
+        self.timing_seconds = 0.0
         self.linear_candidates: CandidateCache = {}  # of delivered models
         self.selected: tuple[Choice, Predictions] | None = None  # result of `_select` after the last completed stage
         run.database.store_facts(plan=plan)
@@ -116,7 +116,7 @@ class PlanRunner:
         return time.monotonic() - self.start
 
     def seconds_left(self, number: int) -> float:
-        """Return the seconds until the last result must be computed, if the result contains this stage."""
+        """Return the seconds that remain for training until the last result, with this stage, must be computed."""
         n_before, n_after = (len(self._candidates(n)) for n in (self.n_delivered, number + 1))
         growth = math.sqrt(n_after / max(n_before, 1))  # part of the time does not depend on the number of candidates
         reserved = MARGIN * growth * self.result_seconds
@@ -178,7 +178,7 @@ class PlanRunner:
     def _has_time(self, number: int, seconds_before: float = 0.0) -> bool:
         """Return whether the time left suffices for a stage, estimated from finished fits of the same families.
 
-        seconds_before: seconds until the stage can start
+        seconds_before: seconds until the stage can start.
         """
         # Families without finished fits, and stages that have started before, are assumed to take no time.
         statuses, entries = self.run.database.statuses(), self._entries(number)
@@ -223,10 +223,10 @@ class PlanRunner:
     def _estimate_last_result(self) -> None:
         """Estimate the seconds of the last result from the seconds of an interim result, which has fewer steps.
 
-        The additional steps are timed on the subjects of one group, which are held out together, unless such rehearsals
-        have already taken too much time.
+        The additional steps are timed on the subjects of one group, which are held out together. They are not timed
+        again if timing has already taken too long.
         """
-        if self.rehearsal_seconds <= REHEARSALS * self.seconds_spent and self.selected is not None:
+        if self.timing_seconds <= MAX_TIMING_SHARE * self.seconds_spent and self.selected is not None:
             start = time.monotonic()
             choice, predictions = self.selected
             groups = [held_out for group in self.run.groups if (held_out := [s for s in group if s in predictions])]
@@ -240,9 +240,9 @@ class PlanRunner:
             # Weights are fitted on all subjects and without each subject.
             n_fits, n_timed_fits = len(predictions) + 1, len(group) + 1
             other_seconds = (fit_end - start) * n_fits / n_timed_fits + (end - fit_end) * len(groups)
-            self.last_to_interim = 1 + other_seconds / self.interim_seconds
-            self.rehearsal_seconds += end - start
-        self.result_seconds = self.interim_seconds * self.last_to_interim
+            self.last_result_ratio = 1 + other_seconds / self.interim_seconds
+            self.timing_seconds += end - start
+        self.result_seconds = self.interim_seconds * self.last_result_ratio
         self.run.database.store_facts(result_seconds=self.result_seconds)
 
     def _find_online_weights(self, subjects: Collection[int]) -> OnlineWeights | None:
@@ -253,7 +253,7 @@ class PlanRunner:
     def _make_choice(self, *, is_last: bool) -> tuple[Choice, OnlineWeights | None]:
         """Return the evaluated selection and, for the last result, the weights of the online ensemble."""
         run, has_stages = self.run, self.run.options.has_stages
-        check_same_data(run.database, run.options, run.recordings)  # a mapped file may have been written to
+        check_same_data(run.database, run.options, run.recordings)  # a memory-mapped file may have changed
         with show_work("computing weights and scores", progress=self.progress):
             if not is_last or self.selected is None:
                 self.selected = self._select(self._candidates(self.n_delivered), is_last=is_last)
@@ -268,9 +268,9 @@ class PlanRunner:
         choice = replace(choice, baselines=baselines, skipped_baselines=skipped, fingerprint=fingerprint)
         online = None
         if choice.ensemble is not None and is_last and not run.options.task.is_numeric:
-            with show_work("weights for online sessions", progress=self.progress):
+            with show_work("computing weights for online sessions", progress=self.progress):
                 online = self._find_online_weights(predictions)
-            with show_work("testing labels and unlabeled windows of held-out subjects", progress=self.progress):
+            with show_work("replaying windows of held-out subjects", progress=self.progress):
                 choice = replace(choice, replay=replay_subjects(run, choice, predictions, online))
         if end_reason == OUT_OF_TIME or not has_stages:
             choice = replace(choice, undelivered_stages=[stage.name for stage in self.plan.stages[self.n_delivered :]])
@@ -339,7 +339,7 @@ class PlanRunner:
         names, nested = list(map(str, self.run.recordings.subjects)), dict(ensemble.nested)
         for group in self.run.groups:
             subjects = {names[subject] for subject in group} & set(nested)
-            n_stages = stages_without(self.stage_scores, subjects, self.plan.n_stages_with_new_encoders)
+            n_stages = count_stages_without(self.stage_scores, subjects, self.plan.n_stages_with_new_encoders)
             earlier = self.nested_weights[n_stages - 1]
             nested |= {subject: earlier[subject] for subject in subjects}
         return replace(selection, ensemble=replace(ensemble, nested=nested))
@@ -347,10 +347,10 @@ class PlanRunner:
 
 def expects_gain(scores: Sequence[Scores], without: Collection[str] = ()) -> bool:
     """Return whether the 80 % interval of the mean gain reaches MIN_GAIN. scores: by subject after each stage."""
-    if len(scores) <= RECENT:
+    if len(scores) <= RECENT_STAGES:
         return True
     subjects = [name for name in scores[-1] if name not in without]
-    gains = np.array([(scores[-1][name] - scores[-1 - RECENT][name]) / RECENT for name in subjects])
+    gains = np.array([(scores[-1][name] - scores[-1 - RECENT_STAGES][name]) / RECENT_STAGES for name in subjects])
     gains = gains[np.isfinite(gains)]
     if len(gains) < 2:
         return True
@@ -358,7 +358,7 @@ def expects_gain(scores: Sequence[Scores], without: Collection[str] = ()) -> boo
     return bool(gains.mean() + stdtrit(len(gains) - 1, LEVEL) * error >= MIN_GAIN)
 
 
-def stages_without(stage_scores: Sequence[StageScore], subjects: Collection[str], n_required: int = 1) -> int:
+def count_stages_without(stage_scores: Sequence[StageScore], subjects: Collection[str], n_required: int = 1) -> int:
     """Return the number of stages, n_required or more, after which a run without these subjects would have stopped."""
     scores = [stage.scores for stage in stage_scores]
     numbers = range(max(n_required, 1), len(scores))
