@@ -477,7 +477,7 @@ def test_the_unit_of_an_lsl_stream_is_kept() -> None:
     for stated in (None, "microvolts", [-6, -6], ["V", "none"]):
         if stated is not None:
             info.set_channel_units(stated)
-        units.append(source._signal(info).unit)
+        units.append(source._read_signal(info).unit)
     assert units == [None, "μV", "μV", None]
 
 

@@ -92,7 +92,7 @@ def test_scores_of_units_become_scores_of_subjects() -> None:
     assert units.average_by_subject({"a, 2": 0.75}) == {"a": 0.75}, "a unit without a score counts nothing"
     broken: list[dict[str, Any]] = [{"parts": (0, 2, 0)}, {"people": ("a", "b")}, {"names": ("a, 1",)}]
     for changes in broken:
-        with pytest.raises(UserError, match="do not agree"):
+        with pytest.raises(UserError, match="held-out units"):
             replace(units, **changes)
 
 

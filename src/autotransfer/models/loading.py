@@ -41,7 +41,7 @@ def save_model(model: object, path: str | os.PathLike[str]) -> None:
     model = getattr(model, "model_", model)
     if not isinstance(model, Model):
         raise UserError(f"save_model needs a model or a fitted estimator, not {shown(model)}")
-    folder = _checked_path(path, "a folder")
+    folder = _check_path(path, "a folder")
     with one_line_errors(f"cannot write to {shown(str(path))}", "choose another folder"):
         if (folder / DATABASE).exists():
             raise UserError(f"{path} is the folder of a run, which has a model of its own; choose another folder")
@@ -67,7 +67,7 @@ def load_model(path: str | os.PathLike[str], encoders: Encoders | None = None) -
     --------
     >>> at.load_model("run").predict(X)  # raw windows (N, channels, times)
     """
-    path = _checked_path(path, SOURCES)
+    path = _check_path(path, SOURCES)
 
     def read(weights: Path) -> Model:
         values = json.loads(read_plain(weights.with_name(CARD)).decode())
@@ -104,13 +104,13 @@ def from_pretrained(
     Model
         The model, which predicts raw windows.
     """
-    folder = _checked_path(source, "a folder, or USER/NAME on Hugging Face's hub")
+    folder = _check_path(source, "a folder, or USER/NAME on Hugging Face's hub")
     if not folder.is_dir():
         folder = download(str(source), revision=revision, token=token)
     return load_model(folder, encoders)
 
 
-def _checked_path(path: object, choices: str) -> Path:
+def _check_path(path: object, choices: str) -> Path:
     if not isinstance(path, str | os.PathLike):
         raise UserError(f"the path is {shown(path)}; give {choices}")
     return Path(path)

@@ -246,7 +246,7 @@ class Model:
         """Return probabilities (N, classes), or predicted numbers (N,), of checked windows; subject: indices (N,)."""
         if self.card.task.is_numeric:
             return self.ensemble.predict(X, subject).numpy()[:, 0]
-        is_adapted = adapt is not None and self._adapts_to_all_windows(adapt)
+        is_adapted = adapt is not None and self._should_adapt_to_all(adapt)
         probability = softmax(self.ensemble.predict(X, subject).numpy())
         if not is_adapted:
             return probability
@@ -349,7 +349,7 @@ class Model:
         latents, log_p = ensemble.predict_with_latents(X, ensemble.start_subject())
         return Adaptation(*ensemble.effects_and_weights).adapt_to_all(ensemble.project(latents), log_p).numpy()
 
-    def _adapts_to_all_windows(self, adapt: str) -> bool:
+    def _should_adapt_to_all(self, adapt: str) -> bool:
         """Return whether predictions use all windows of a subject; warn if this did not raise held-out scores."""
         check_choice("adapt", adapt, (None, ALL))
         method = self.card.transductive_method

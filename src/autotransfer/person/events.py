@@ -87,10 +87,10 @@ class EventDetector:
         time: time of the last sample in seconds; if it does not increase, a new recording starts. gap: whether windows
         are missing before this one, so that earlier votes are dropped.
         """
-        p = _to_floats("probabilities of a window", probability)
+        p = _convert_to_floats("probabilities of a window", probability)
         if p.shape != (len(self.classes),) or not np.isfinite(p).all() or p.min() < 0 or p.max() > 1 + 1e-6:
             raise UserError(f"probabilities of a window are {shown(p)}; give a number from 0 to 1 for each class")
-        if _to_floats("the time of a window", time).shape != () or not math.isfinite(time):
+        if _convert_to_floats("the time of a window", time).shape != () or not math.isfinite(time):
             raise UserError(f"the time of a window is {shown(time)}; give seconds")
         if time <= self._time:
             self.reset()
@@ -139,7 +139,7 @@ def _check_number(name: str, value: object, least: float, most: float) -> float:
     return float(number)
 
 
-def _to_floats(name: str, values: object) -> NDArray[np.float64]:
+def _convert_to_floats(name: str, values: object) -> NDArray[np.float64]:
     try:
         array = np.asarray(values)
         if array.dtype.kind in "biuf":

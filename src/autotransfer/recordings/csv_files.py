@@ -101,7 +101,7 @@ def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
 
 def _read_table(path: Path, cutting: Cutting) -> Table:
     """Return the text of a file with the names of its columns and its separator."""
-    where, lines = repr(str(path)), list(io.StringIO(_text(path), newline=None))
+    where, lines = repr(str(path)), list(io.StringIO(_read_text(path), newline=None))
     begin = next((n for n, line in enumerate(lines) if line.strip() and line.lstrip()[0] not in "#%"), None)
     if begin is None:
         raise UserError(f"{where} is empty")
@@ -131,7 +131,7 @@ def _read_table(path: Path, cutting: Cutting) -> Table:
     return Table(where, names, values, sep, decimal)
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     """Return the text of a file in UTF-8, or otherwise in Latin-1."""
     data = path.read_bytes()
     if b"\0" in data:

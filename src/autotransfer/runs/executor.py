@@ -124,7 +124,7 @@ class LocalExecutor:
         bar.subtract_finished(population)
         checkpoint_time = epoch_start = time.monotonic()
 
-        def after_epoch(population: Trainer) -> None:
+        def finish_epoch(population: Trainer) -> None:
             nonlocal checkpoint_time, epoch_start
             bar.add_epoch(population)
             epoch_seconds, epoch_start = time.monotonic() - epoch_start, time.monotonic()
@@ -139,7 +139,7 @@ class LocalExecutor:
                 raise TimeLimitReached
             raise_if_stop_requested()
 
-        for outcome in train_population(population, after_epoch=after_epoch):
+        for outcome in train_population(population, after_epoch=finish_epoch):
             key = key_of_job[id(outcome.job)]
             run.database.finish(key, outcome.record(), serialize_outcome(outcome))
             bar.add_outcome(outcome)

@@ -140,7 +140,7 @@ class ClassificationEvidence:
         if not self.held_out_subjects:
             weights[selected] = 1 / len(selected)
             return weights
-        log_p, y, sample_weight = self._training_data()
+        log_p, y, sample_weight = self._collect_training_data()
         beta = fit_weights(log_p[selected], y, sample_weight)
         # Weights are fitted again with only the candidates that have the largest weights.
         order = np.argsort(-beta, kind="stable")[:MAX_CANDIDATES]
@@ -155,7 +155,7 @@ class ClassificationEvidence:
         weights[selected] = shares * shrunk_sharpness(combined, [self.y[subject] for subject in subjects])
         return weights
 
-    def _training_data(self) -> tuple[NDArray[np.float32], NDArray[np.int64], Floats]:
+    def _collect_training_data(self) -> tuple[NDArray[np.float32], NDArray[np.int64], Floats]:
         """Return log-probabilities (K, N, C), classes and sample weights (N,). Fits and subjects have equal weight."""
         pairs = [(key[1], log_p) for key, log_p in self.log_probs.items() if key[1] in self.held_out_subjects]
         parts, labels, weights = [], [], []

@@ -117,20 +117,20 @@ class PlanRunner:
 
     def seconds_left(self, number: int) -> float:
         """Return the seconds that remain for training until the last result, with this stage, must be computed."""
-        n_before, n_after = (len(self._candidates(n)) for n in (self.n_delivered, number + 1))
+        n_before, n_after = (len(self._list_candidates(n)) for n in (self.n_delivered, number + 1))
         growth = math.sqrt(n_after / max(n_before, 1))  # part of the time does not depend on the number of candidates
         reserved = MARGIN * growth * self.result_seconds
-        if not all(setting.network.is_closed_form for setting in self._candidates(number + 1)):
+        if not all(setting.network.is_closed_form for setting in self._list_candidates(number + 1)):
             reserved += PROBE_SECONDS  # the last report measures the leakage of networks
         return self.seconds_allowed - self.seconds_spent - reserved
 
-    def _candidates(self, n_stages: int) -> list[Setting]:
+    def _list_candidates(self, n_stages: int) -> list[Setting]:
         return list(dict.fromkeys(setting for stage in self.plan.stages[:n_stages] for setting in stage.settings))
 
     def perform(self) -> Choice:
         for number in range(len(self.plan.stages)):
             if number < self.n_delivered:
-                self.run.database.add(self._entries(number))  # `add` numbers jobs in the order of addition
+                self.run.database.add(self._list_entries(number))  # `add` numbers jobs in the order of addition
                 continue
             if not self._train(number):
                 break
@@ -141,7 +141,7 @@ class PlanRunner:
                     return choice
         return self._deliver(is_last=True)
 
-    def _entries(self, number: int) -> list[Entry]:
+    def _list_entries(self, number: int) -> list[Entry]:
         """Return the jobs of a stage."""
         stage = self.plan.stages[number]
         return [
@@ -153,7 +153,7 @@ class PlanRunner:
 
     def _train(self, number: int) -> bool:
         """Train a stage on all folds, and return whether the stage was completed."""
-        run, stage, entries = self.run, self.plan.stages[number], self._entries(number)
+        run, stage, entries = self.run, self.plan.stages[number], self._list_entries(number)
         if not self._has_time(number):
             self._hide_fits(number)
             return False
@@ -181,7 +181,7 @@ class PlanRunner:
         seconds_before: seconds until the stage can start.
         """
         # Families without finished fits, and stages that have started before, are assumed to take no time.
-        statuses, entries = self.run.database.statuses(), self._entries(number)
+        statuses, entries = self.run.database.statuses(), self._list_entries(number)
         stage_statuses = {statuses.get(entry.key) for entry in entries}
         if number == 0 or self.plan.stages[number].ignores_time_limit or stage_statuses <= {*FINISHED}:
             return True
@@ -195,8 +195,8 @@ class PlanRunner:
 
     def _hide_fits(self, number: int) -> None:
         """Hide the fits of a stage that was not completed. The run database keeps these fits for `resume`."""
-        delivered = {entry.key for n in range(self.n_delivered) for entry in self._entries(n)}
-        keys = [entry.key for entry in self._entries(number) if entry.key not in delivered]
+        delivered = {entry.key for n in range(self.n_delivered) for entry in self._list_entries(n)}
+        keys = [entry.key for entry in self._list_entries(number) if entry.key not in delivered]
         self.run.database.hide(keys)
 
     def _should_fit_baselines(self, *, is_last: bool) -> bool:
@@ -248,7 +248,7 @@ class PlanRunner:
     def _find_online_weights(self, subjects: Collection[int]) -> OnlineWeights | None:
         stages = self.plan.stages[: self.n_delivered]
         centered = list(dict.fromkeys(fit.setting for stage in stages for fit in stage.online_fits))
-        return find_online_weights(self.run, self._candidates(self.n_delivered), centered, subjects)
+        return find_online_weights(self.run, self._list_candidates(self.n_delivered), centered, subjects)
 
     def _make_choice(self, *, is_last: bool) -> tuple[Choice, OnlineWeights | None]:
         """Return the evaluated selection and, for the last result, the weights of the online ensemble."""
@@ -256,9 +256,9 @@ class PlanRunner:
         check_same_data(run.database, run.options, run.recordings)  # a memory-mapped file may have changed
         with show_work("computing weights and scores", progress=self.progress):
             if not is_last or self.selected is None:
-                self.selected = self._select(self._candidates(self.n_delivered), is_last=is_last)
+                self.selected = self._select(self._list_candidates(self.n_delivered), is_last=is_last)
             choice, predictions = self.selected
-        end_reason = self._end_reason(is_last=is_last) if has_stages else None
+        end_reason = self._find_end_reason(is_last=is_last) if has_stages else None
         is_last |= end_reason is not None
         write_results(run)
         with show_work("scoring baselines", progress=self.progress):
@@ -295,7 +295,7 @@ class PlanRunner:
             result = f"score {score(stage.score)} on held-out {held_out}"
             self.tell(f"interim result after {clock(stage.seconds)}: {result}; autotransfer predict can use this model")
 
-    def _end_reason(self, *, is_last: bool) -> str | None:
+    def _find_end_reason(self, *, is_last: bool) -> str | None:
         """Return why no other stage follows; None if a stage may follow."""
         if self.n_delivered == len(self.plan.stages):
             return "everything in its plan was trained"

@@ -35,7 +35,7 @@ class MemberGroups:
         self._is_one_to_one = len(first_jobs) == len(jobs)
         self.batch_size = batch_size
         self.y = recordings.y.numpy()
-        self.subjects = [_training_subjects(recordings, job) for job in self.jobs]
+        self.subjects = [_index_training_subjects(recordings, job) for job in self.jobs]
         self.n_subjects = [int(subjects.max()) + 1 for subjects in self.subjects]
         self.steps_per_epoch = [n_batches(len(job.fold.train), batch_size) for job in self.jobs]
         self.steps = torch.tensor(self.steps_per_epoch, device=device)  # (G,)
@@ -141,7 +141,7 @@ def _make_keys(jobs: Sequence[Job]) -> Tensor:
     return as_keys([key_of("batches", job.fold.training_key, job.seed) for job in jobs])
 
 
-def _training_subjects(recordings: Recordings, job: Job) -> NDArray[np.int64]:
+def _index_training_subjects(recordings: Recordings, job: Job) -> NDArray[np.int64]:
     """Return subjects (N,) as 0, 1, … in training rows and −1 elsewhere; shuffled in classes if `shuffle_subjects`."""
     rows = job.fold.train
     labels = np.full(recordings.n_windows, -1, dtype=np.int64)

@@ -132,7 +132,7 @@ class PreparedWindows:
             sums = self.group_sums[torch.arange(rows.shape[0], device=rows.device)[:, None], rows].sum(1)
         else:
             return None
-        return moments_from_sums(self._with_edges(sums, x), windows.kernel, x[0].numel())
+        return moments_from_sums(self._append_edges(sums, x), windows.kernel, x[0].numel())
 
     def moments_of_standardized(self, x: SplitWindows, rows: Tensor, factors: Tensor | None = None) -> Moments:
         """Return the moments of x, whose channels are standardized and multiplied by factors (G, B, channels)."""
@@ -143,10 +143,10 @@ class PreparedWindows:
             sums = embedding_bag(rows, self.standardized.sums, mode="sum")
         else:
             sums = self.standardized.sum_scaled_rows(rows, factors[..., :channels])
-        sums = self._with_edges(sums, x.signals) + constant_sums(x.constants.flatten(1), times, kernel)
+        sums = self._append_edges(sums, x.signals) + constant_sums(x.constants.flatten(1), times, kernel)
         return moments_from_sums(sums, kernel, batch * x.n_channels * times)
 
-    def _with_edges(self, sums: Tensor, x: Tensor) -> Tensor:
+    def _append_edges(self, sums: Tensor, x: Tensor) -> Tensor:
         """Return sums (G, n) with edge sums of windows x (G, B, C, T) appended if the table has none."""
         if sums.shape[1] == n_sums(self.windows.kernel):
             return sums
