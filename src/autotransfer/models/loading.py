@@ -14,7 +14,7 @@ from ..errors import UserError, shown
 from ..files import read_plain
 from ..model.encoders import Encoders
 from ..recordings.optional import one_line_errors
-from .card import card_from
+from .card import read_card
 from .hub import download
 from .model import Model
 from .saving import CARD, check_digest, check_shapes, read_folder, read_weights, split_file
@@ -76,7 +76,7 @@ def load_model(path: str | os.PathLike[str], encoders: Encoders | None = None) -
     with one_line_errors(f"the model in {shown(str(path))} cannot be read", "restore it from a copy, or make it again"):
         try:
             if path.suffix == ".safetensors" or (path.exists() and not path.is_dir()):
-                return model_in(read_weights(path), encoders)
+                return parse_file(read_weights(path), encoders)
             return read_folder(path / "model" if (path / "model").is_dir() else path, read)
         except FileNotFoundError as error:
             raise UserError(_explain_missing(path, Path(str(error.filename)))) from None
@@ -138,7 +138,7 @@ def _explain_missing(path: Path, missing: Path) -> str:
     return f"there is no model in {path} ({missing.name} is missing); give {SOURCES}"
 
 
-def model_in(content: bytes, encoders: Encoders | None = None) -> Model:
+def parse_file(content: bytes, encoders: Encoders | None = None) -> Model:
     """Read the content of an exported safetensors file."""
     metadata = json.loads(split_file(content)[0]).get("__metadata__", {})
     if MARK not in metadata:
@@ -152,7 +152,7 @@ def model_in(content: bytes, encoders: Encoders | None = None) -> Model:
 
 def _restore(values: Any, content: bytes, encoders: Encoders | None) -> Model:
     """Restore a model from a card's JSON values and the content of a safetensors file; raise if either is invalid."""
-    card, tensors = card_from(values), load(content)
+    card, tensors = read_card(values), load(content)
     check_shapes({name: tuple(tensor.shape) for name, tensor in tensors.items()}, card)
     model = Model.restore(card, tensors, encoders)
     check_digest(values, content)

@@ -95,21 +95,21 @@ class EventDetector:
         if time <= self._time:
             self.reset()
         self._time = time
-        likeliest = int(p.argmax())
-        confidence = float(p[likeliest])
+        predicted = int(p.argmax())
+        confidence = float(p[predicted])
         if gap:
             self._votes.clear()
-        votes = likeliest != self.rest and confidence >= self.threshold
-        self._votes.append(likeliest if votes else -1)
+        votes = predicted != self.rest and confidence >= self.threshold
+        self._votes.append(predicted if votes else -1)
         if self._active is not None and self._votes.count(self._active) < self.needed:
             self._last, self._ended, self._active = self._active, time, None
-        if not votes or self._active is not None or self._votes.count(likeliest) < self.needed:
+        if not votes or self._active is not None or self._votes.count(predicted) < self.needed:
             return None
         if time - self._ended < self.refractory - ROUNDING:
-            self._active = likeliest if likeliest == self._last else None
+            self._active = predicted if predicted == self._last else None
             return None
-        self._active = likeliest
-        return Activation(time, self.classes[likeliest], confidence)
+        self._active = predicted
+        return Activation(time, self.classes[predicted], confidence)
 
 
 def parse_debounce(text: str, hop: float) -> tuple[int, int]:

@@ -64,14 +64,14 @@ class Section(NamedTuple):
     tables: tuple[Callable[[Summary], Table | None], ...] = ()
 
 
-def write(summary: Summary, path: str | os.PathLike[str]) -> Path:
+def write_page(summary: Summary, path: str | os.PathLike[str]) -> Path:
     """Write the report to `path`, atomically."""
     target = Path(path)
-    write_atomically(target, document(summary))
+    write_atomically(target, render_page(summary))
     return target
 
 
-def document(run: Summary, *, plotly: Markup | None = None) -> str:
+def render_page(run: Summary, *, plotly: Markup | None = None) -> str:
     """Return the page as text. plotly: base64 of a gzipped library to use instead of the installed plotly.js."""
     all_sections = [
         (section, _build(section.figures, run), _build(section.tables, run)) for section in SECTIONS if section.contents
@@ -120,7 +120,7 @@ def rate_result(choice: Choice | None) -> str:
     return "unknown" if choice.best_baseline is None else choice.best_baseline.comparison.removeprefix("too ")
 
 
-def text_of(template: str, **values: Any) -> str:
+def fill_text_template(template: str, **values: Any) -> str:
     """Return a filled template of plain text, with each paragraph in one line."""
     paragraphs = _make_environment().get_template(template).render(values).split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)

@@ -111,8 +111,8 @@ def reliability(y: NDArray[np.int64], log_p: NDArray[np.floating]) -> Reliabilit
     """Compare confidence with accuracy for one subject with classes (n,) and log-probabilities (n, C)."""
     confidence, is_correct, weights = np.exp(log_p.max(1)), log_p.argmax(1) == y, balanced_sample_weight(y)
     error = _measure_error(*_fill_bins(confidence, is_correct, weights))
-    means = (float(np.average(values, weights=weights)) for values in (confidence, is_correct))
-    return Reliability(*means, error)
+    mean_confidence, accuracy = (float(np.average(x, weights=weights)) for x in (confidence, is_correct))
+    return Reliability(mean_confidence, accuracy, error)
 
 
 def confusion(y: NDArray[np.int64], log_p: NDArray[np.floating]) -> list[list[int]]:
@@ -122,13 +122,13 @@ def confusion(y: NDArray[np.int64], log_p: NDArray[np.floating]) -> list[list[in
     return counts
 
 
-def _fill_bins(confidence: Floats, is_correct: NDArray[np.bool_], sample_weight: Floats) -> tuple[Floats, ...]:
+def _fill_bins(confidence: Floats, is_correct: NDArray[np.bool_], sample_weight: Floats) -> list[Floats]:
     """Return mean confidence, accuracy and share of windows of each bin of confidence that is not empty."""
     index = np.minimum((confidence * BINS).astype(int), BINS - 1)
     columns = (sample_weight, sample_weight * confidence, sample_weight * is_correct)
     sums = np.stack([np.bincount(index, weights=column, minlength=BINS) for column in columns])
     share, confidence_sum, accuracy_sum = sums[:, sums[0] > 0]
-    return confidence_sum / share, accuracy_sum / share, np.asarray(share, dtype=np.float64)
+    return [confidence_sum / share, accuracy_sum / share, np.asarray(share, dtype=np.float64)]
 
 
 def _measure_error(confidence: Floats, accuracy: Floats, share: Floats) -> float:
