@@ -35,7 +35,7 @@ def result_lines(choice: Choice, folder: Path | str = "RUN") -> list[str]:
 def _score_line(choice: Choice) -> str:
     subjects = count(len(choice.estimate), "held-out subject")
     if choice.hold_out != SUBJECT:
-        subjects = f"{count(len(choice.estimate), 'subject')}, each {short_name(choice.hold_out)} held out"
+        subjects = f"{count(len(choice.estimate), 'subject')} with every {short_name(choice.hold_out)} held out"
     facts = []
     if choice.interval is not None:
         facts.append(f"95 % interval {score(choice.interval[0])} to {score(choice.interval[1])}")

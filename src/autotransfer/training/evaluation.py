@@ -94,9 +94,7 @@ class Checkpoints:
         """
         has_rows = confusion.sum((-2, -1)) > 0
         is_valid = loss.isfinite() | ~has_rows
-        is_valid = torch.where(
-            has_rows, is_valid, is_valid.all(1, keepdim=True)
-        )  # an empty set is as valid as the other
+        is_valid = torch.where(has_rows, is_valid, is_valid.all(1, keepdim=True))  # an empty set: as the other set
         is_better = (loss < self.loss) | (self.keeps_last[:, None] & is_valid)
         self.loss.copy_(torch.where(is_better, loss, self.loss))
         self.epoch.copy_(torch.where(is_better, epoch, self.epoch))
