@@ -21,7 +21,7 @@ from ..training.memory import first_line, is_out_of_memory, make_memory_error
 from ..training.packing import resolve_device
 from ..training.progress import Progress
 from ..training.ridge import predict_held_out
-from ..training.train import run as train_population
+from ..training.train import train_population
 from ..training.trainer import Trainer
 from ..training.windows import prepare_windows, release_windows
 from .checkpoint import restore_population, save_checkpoint
@@ -74,7 +74,7 @@ class LocalExecutor:
     """Executor that trains one population after another in this process, and updates a checkpoint file."""
 
     workers = 1
-    until = math.inf  # time of the monotonic clock at which training stops with a checkpoint
+    until = math.inf  # time of the monotonic clock at which training stops, after the checkpoint file is written
 
     def device(self, name: str) -> torch.device:
         return resolve_device(name)
@@ -103,14 +103,14 @@ class LocalExecutor:
     def _train(
         self, run: TrainableRun, by_key: dict[str, Entry], stored: OpenPopulation, device: torch.device, bar: Progress
     ) -> None:
-        """Train one population, from its checkpoint if it has one."""
+        """Train one population, from its checkpoint file if there is one."""
         path = run.folder / f"population-{stored.number}.checkpoint"
         statuses = run.database.statuses()
         keys = [key for key in stored.keys if statuses[key] not in FINISHED]
         if keys:
             if self._is_late(bar, 0.0):
                 raise TimeLimitReached
-            all_keys = stored.keys if path.exists() else keys  # a checkpoint may contain finished jobs
+            all_keys = stored.keys if path.exists() else keys  # the checkpoint file may contain finished jobs
             jobs = {key: make_job(run.recordings, by_key[key], run.options.n_folds) for key in all_keys}
             with delay_signals():
                 self._train_members(run, jobs, keys, path, device, bar)

@@ -27,7 +27,7 @@ from ..runs.run import Run
 from ..settings import Setting
 from ..training.closed_form import make_population
 from ..training.packing import resolve_device
-from ..training.train import run as train_population
+from ..training.train import train_population
 from ..training.windows import prepare_windows, release_windows
 from .candidates import linear_candidates
 from .held_out import read_probabilities, score_subject
