@@ -110,7 +110,7 @@ REFUSED = {  # header, rows, options, what the message names
     "a rate that the times contradict": ("time_ms,a,b", lines(5 * STEPS), {"sfreq": 100}, "200 Hz if milli"),
     "thousands after commas": ("a;b", [f"{a:,.0f};{b:,.0f}" for a, b in THOUSANDS], {}, "separators of thousands"),
     "thousands and decimal commas": ("a;b", [f"{a:,.2f};{b:,.2f}".translate(str.maketrans(",.", ".,"))
-                                             for a, b in THOUSANDS], {"decimal": ","}, "no number"),
+                                             for a, b in THOUSANDS], {"decimal": ","}, "not a number"),
     # ambiguous otherwise
     "decimal commas": ("a;b", lines(sep=";", mark=","), {}, "--decimal ,"),
     "decimal commas between commas": ("a,b", lines(mark=","), {}, "--decimal ,"),

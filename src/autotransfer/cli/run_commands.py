@@ -76,7 +76,7 @@ def run(
         Text, _search("Model families: linear,trees,networks (default: all); emg adds features for EMG.")
     ] = None,
     hold_out: Annotated[Text, _search("Held-out unit: subject (default), session, or a column of the data.")] = None,
-    folds: Annotated[Text, _search("Number, or all (one per subject). Default: all, or 10 for over 20.")] = None,
+    folds: Annotated[Text, _search("Number of folds, or all (one per subject; default up to 20 subjects).")] = None,
     seeds: Annotated[int | None, _search("Number of random seeds of each network; default: 3.")] = None,
     seed: Annotated[int | None, _search("First random seed; default: 0.")] = None,
     networks: Annotated[Text, _hidden("Networks among the candidates: all, main, one, none.")] = None,

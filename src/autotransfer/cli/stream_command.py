@@ -34,7 +34,7 @@ def stream(
     filter: Annotated[str, Option(help="Band in Hz, such as 5-45; auto: as for training; none: no filter.")] = "auto",
     notch: Annotated[list[float] | None, Option(help="Power-line frequency in Hz to remove; several allowed.")] = None,
     seconds: Annotated[Number, Option(help="Seconds after which to stop; default: when the source ends.")] = None,
-    session_file: Annotated[Path | None, Option("--session", help="Online session, continued if it exists.")] = None,
+    session_file: Annotated[Path | None, Option("--session", help="Online session file; loaded and saved.")] = None,
     adapt: Annotated[bool, Option("--adapt", help="Adapt to the subject's unlabeled windows.")] = False,
     by_position: Annotated[bool, Option("--by-position", help="Match channels by position instead of name.")] = False,
     rest: Annotated[Text, _event("Class that means no action, such as rest.")] = None,
