@@ -185,9 +185,9 @@ def describe_signals(folder: Path) -> str:
     sheets = data_sheets(folder)
     sheets = sheets[sheets["used"] != "development"]
     counts = sheets["signal"].value_counts()
-    parts = [f"{n} {signal}" for signal, n in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+    parts = [f"{signal} ({n})" for signal, n in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
     myo = int((sheets["myo"] == "yes").sum())
-    words = f"By type of signal the {len(sheets)} data sets are {join_words(parts)}."
+    words = f"The signals of the {len(sheets)} data sets are {join_words(parts)}."
     return f"{words} {myo} were recorded with the same armband (Myo)."
 
 
@@ -211,21 +211,22 @@ def summary(folder: Path) -> str:
 
 def readme(folder: Path) -> str:
     """Return the numbers of README."""
-    run, every, ahead = both(folder, VERSUS_RUN), both(folder, VERSUS_ALL), list_ahead(folder)
+    run, every = both(folder, VERSUS_RUN), both(folder, VERSUS_ALL)
+    ahead = [text.partition(" on ")[2] for text in list_ahead(folder)]  # without the names of the baselines
     online, labels = both(folder, ONLINE), both(folder, FIVE_LABELS)
     rates = {c.version: harm_rates(c.online_gain("recorded"))[0] for c in read_confirmations(folder)}
-    losing = join_words([f"{share(rate)} of subjects with version {version}" for version, rate in rates.items()])
+    losing = join_words([f"in {share(rate)} of subjects (version {version})" for version, rate in rates.items()])
     lines = [
         f"{describe_runs(folder)} Numbers are mean differences with 95 % bootstrap intervals over data sets and the "
         "subjects in them.",
         "",
         f"- Without any data of the new subject, the difference to the best baseline of the same run is "
         f"{mean_over_both(run)}. The score is higher on {format_sets_ahead(run)} data sets.",
-        f"- The difference to the best of all baselines, including other software and later code of AutoTransfer, "
-        f"selected on these scores, is {mean_over_both(every)}. A baseline scores higher on "
-        f"{len(ahead)} data sets: {'; '.join(ahead)}.",
+        f"- The difference to the best of all baselines is {mean_over_both(every)}. These baselines include other "
+        "packages and models that were added to AutoTransfer later, and the best one is selected on the same scores. "
+        f"A baseline scores higher on {len(ahead)} [data sets](docs/results.md#by-type-of-signal): {', '.join(ahead)}.",
         f"- An online session without labels adds {mean_over_both(online)} on {len(online)} data "
-        f"sets. It lowers the score by more than {score(HARM)} in {losing}.",
+        f"sets. It lowers the score by more than {score(HARM)} {losing}.",
         f"- Five labeled windows per class add {mean_over_both(labels)} on {len(labels)} data sets.",
     ]
     return "\n".join(lines) + "\n"
@@ -251,7 +252,7 @@ def readme_limits(folder: Path) -> str:
     """Return the limitations that README names."""
     return (
         f"{describe_signals(folder)} Intervals do not include the variation between training sets. Later versions were "
-        "tested on development data only.\n"
+        "tested only on data sets that were used to develop them.\n"
     )
 
 

@@ -22,7 +22,7 @@ class Network(nn.Module):
 
     def __init__(self, n_channels: int, n_times: int, n_classes: int, kernel: int) -> None:
         super().__init__()
-        self.encoder = PlainEEGNet(n_channels, n_times, kernel, dropout=0.25)
+        self.encoder = PlainEEGNet(n_channels, n_times, kernel)
         with torch.no_grad():
             width = self.encoder.eval()(torch.zeros(1, n_channels, n_times)).shape[1]
         self.encoder.train()

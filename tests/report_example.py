@@ -319,7 +319,7 @@ EXAMPLES: dict[str, Callable[[], Summary]] = {
 }
 
 if __name__ == "__main__":
-    from autotransfer.report.page import write
+    from autotransfer.report.page import write_page
 
     for label, make in EXAMPLES.items():
-        print(write(make(), Path(sys.argv[1]) / f"{label}.html"))
+        print(write_page(make(), Path(sys.argv[1]) / f"{label}.html"))

@@ -10,7 +10,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from autotransfer.report.page import document
+from autotransfer.report.page import render_page
 from autotransfer.report.summary import Summary
 from report_example import EXAMPLES
 
@@ -54,7 +54,7 @@ class Outline(HTMLParser):
 
 def light(summary: Summary) -> str:
     """The page without plotly: the same text and figures, quick to make and to read."""
-    return document(summary, plotly=Markup(""))
+    return render_page(summary, plotly=Markup(""))
 
 
 @lru_cache

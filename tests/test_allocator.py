@@ -14,7 +14,7 @@ import numpy as np
 import autotransfer as at
 import torch
 from autotransfer.training.closed_form import make_population
-from autotransfer.training.train import run
+from autotransfer.training.train import train_population
 from autotransfer.training.windows import prepare_windows
 
 torch.set_num_threads(1)
@@ -24,7 +24,7 @@ jobs = [at.Job(at.Setting(batch_size=256, max_epochs=6), at.leave_one_subject_ou
 windows = prepare_windows(rec, jobs[0], device=torch.device("cpu"), dtype=torch.float32)
 faults = []
 count = lambda _: faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
-list(run(make_population(jobs, windows), after_epoch=count))
+list(train_population(make_population(jobs, windows), after_epoch=count))
 print(int(np.median(np.diff(faults))))
 """
 

@@ -139,7 +139,7 @@ def test_moments_are_those_of_the_changed_windows(name: str, standardize: str) -
     x, given = seen[0]
     assert given is None
     assert x.transpose(1, 2).is_contiguous(), "the encoder would have to copy it"
-    rows = tabulated.groups.plan(1)[0]
+    rows = tabulated.groups.draw_rows(1)[0]
     stale = tabulated.prepared.moments(x, rows)
     right = window_moments(x, kernel)
     untouched = tabulated.prepared.moments(before := tabulated.prepared.gather(rows), rows)
@@ -180,7 +180,7 @@ def test_mixup_sees_the_labels_that_training_sees() -> None:
         trainer.augmentation = (note,)  # type: ignore[assignment]
         seen.clear()
         trainer.train_epoch()
-        rows = trainer.groups.plan(1)[0]
+        rows = trainer.groups.draw_rows(1)[0]
         assert torch.equal(seen[0].y, rec.y[rows])
         for g, job in enumerate(trainer.jobs):
             ids = np.unique(rec.subject[job.fold.train].numpy())

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import autotransfer as at
 from autotransfer.training.averaging import WeightAverage
-from autotransfer.training.train import run
+from autotransfer.training.train import train_population
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import prepare_windows
 from plain_eegnet import PlainEEGNet, copy_member, our_name
@@ -37,7 +37,7 @@ def test_the_weights_are_the_mean_over_the_last_half_of_the_steps(monkeypatch: p
         follow(self, values, steps, active)
 
     monkeypatch.setattr(WeightAverage, "update", noted)
-    outcomes = {outcome.job: outcome for outcome in run(population)}
+    outcomes = {outcome.job: outcome for outcome in train_population(population)}
     steps = len(seen)
     assert steps == 5 * 3, "five epochs of three batches"
     mean = torch.stack(seen[steps // 2 :]).mean(0)
@@ -55,7 +55,7 @@ def test_batch_statistics_are_those_of_a_pass_with_the_averaged_weights() -> Non
     population = trainer_of(rec, jobs_of(rec))
     for _ in range(5):
         population.train_epoch()
-        plan = population.groups.plan(population.epoch)
+        plan = population.groups.draw_rows(population.epoch)
     for member in range(len(population.jobs)):
         plain = PlainEEGNet(3, 24, population.net.kernel).double()
         copy_member(plain, population.net, member)

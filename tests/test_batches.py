@@ -57,7 +57,7 @@ def test_shuffled_rows_are_used_at_most_once_in_any_stack(monkeypatch: pytest.Mo
     jobs = [at.Job(at.Setting(batches="shuffled"), fold, seed) for fold in folds for seed in (0, 1)]
 
     def plan(*jobs: at.Job, epoch: int = 1) -> np.ndarray:
-        return MemberGroups(rec, jobs, 7, torch.device("cpu")).plan(epoch).numpy()
+        return MemberGroups(rec, jobs, 7, torch.device("cpu")).draw_rows(epoch).numpy()
 
     together = plan(*jobs)
     for g, job in enumerate(jobs):

@@ -15,7 +15,7 @@ import torch
 import autotransfer as at
 from autotransfer.censoring import CENSORS
 from autotransfer.jobs import Outcome
-from autotransfer.training.train import run
+from autotransfer.training.train import train_population
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import prepare_windows
 
@@ -39,7 +39,7 @@ def trained(recordings: at.Recordings, setting: at.Setting, *, is_flipped: bool 
     population = Trainer(jobs, prepare_windows(recordings, jobs[0], device=torch.device("cpu"), dtype=torch.float32))
     if is_flipped:
         population.options = replace(population.options, strength=-population.options.strength)
-    return list(run(population))
+    return list(train_population(population))
 
 
 class Problem:

@@ -118,7 +118,7 @@ REFUSED = {  # header, rows, options, what the message names
     "a rate that the times contradict": ("time_ms,a,b", lines(5 * STEPS), {"sfreq": 100}, "200 Hz if milli"),
     "thousands after commas": ("a;b", [f"{a:,.0f};{b:,.0f}" for a, b in THOUSANDS], {}, "separators of thousands"),
     "thousands and decimal commas": ("a;b", [f"{a:,.2f};{b:,.2f}".translate(str.maketrans(",.", ".,"))
-                                             for a, b in THOUSANDS], {"decimal": ","}, "no number"),
+                                             for a, b in THOUSANDS], {"decimal": ","}, "not a number"),
     # ambiguous otherwise
     "decimal commas": ("a;b", lines(sep=";", mark=","), {}, "--decimal ,"),
     "decimal commas between commas": ("a,b", lines(mark=","), {}, "--decimal ,"),
@@ -175,7 +175,7 @@ def test_files_that_are_not_cut_are_told(tmp_path: Path) -> None:
     for person in ("ann", "bob", "cy"):
         (tmp_path / f"{person}_up.csv").write_text("\n".join(["time,a,b", *lines(STEPS / 64)]))
     uncut = call("inspect", tmp_path, "--pattern", "{subject}_{class}.csv")
-    assert "! each file is one window; if it is longer than one, cut it: --window SECONDS" in uncut.out
+    assert "! each file is one window; to cut files into windows, give --window SECONDS" in uncut.out
     cut = call("inspect", tmp_path, "--pattern", "{subject}_{class}.csv", "--window", 0.25)
     assert "--window" not in cut.out
 

@@ -10,7 +10,7 @@ import torch
 
 import autotransfer as at
 from autotransfer.training.cuda_graphs import GraphFunction, allow_tf32
-from autotransfer.training.train import run
+from autotransfer.training.train import train_population
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import prepare_windows
 from tiny import tiny
@@ -27,7 +27,7 @@ def population(settings: list[at.Setting]) -> Trainer:
 def test_members_that_are_over_may_stay_idle() -> None:
     """On a GPU a stack is not rebuilt for every member that ends: the idle ones change nothing for the others."""
     settings = [at.Setting(max_epochs=2 if i == 3 else 5, lr=1e-3 * (1 + i), batch_size=16) for i in range(10)]
-    expected = {outcome.job.setting.lr: outcome for outcome in run(population(settings))}
+    expected = {outcome.job.setting.lr: outcome for outcome in train_population(population(settings))}
     stack = population(settings)
     held: list[int] = []
     call = stack.train_on_next_batch.call
@@ -39,7 +39,7 @@ def test_members_that_are_over_may_stay_idle() -> None:
 
     stack.train_on_next_batch = Held(call, uses_graph=True)
     found = {}
-    for outcome in run(stack):
+    for outcome in train_population(stack):
         found[outcome.job.setting.lr] = outcome
         assert outcome.epochs == outcome.job.setting.max_epochs
     assert set(held) == {10}, "the stack was rebuilt although most of it goes on"

@@ -51,7 +51,7 @@ def test_a_prediction_is_the_mean_over_networks_that_left_the_subject_out(finish
                 record = entry.record
                 if entry.setting != settings[name] or test not in (entry.test, entry.validation):
                     continue
-                # the snapshot that the other held-out subject chose
+                # the checkpoint that was selected on the other held-out subject
                 kind, seen = ("best.", record) if entry.test == test else ("swapped.", record.swapped)
                 weights = run.weights(entry.key).items()
                 state = {key.removeprefix(kind): tensor for key, tensor in weights if key.startswith(kind)}

@@ -36,7 +36,7 @@ GUIDE = (
 )  # fmt: skip
 # Terms of the method, its page and the reference, which no page of the guide needs.
 PRIVATE = (
-    "candidate", "member", "snapshot", "critic", "hyperparameter", "checkpoint", "closed form",
+    "candidate", "member", "critic", "hyperparameter", "checkpoint", "closed form",
     "leave-one", "zero shot", "log-loss", "stacked",
 )  # fmt: skip
 

@@ -44,7 +44,7 @@ CALIBRATED = MIXTURE.calibrate_checked(torch.from_numpy(X), torch.from_numpy(Y))
 def estimator(kind: type[WindowClassifier], model: Model) -> Any:
     fitted = kind()
     fitted.model_, fitted.classes_ = model, CLASSES
-    fitted._keep_features(REC, has_names=False)
+    fitted._set_feature_attributes(REC, has_names=False)
     return fitted
 
 

@@ -23,7 +23,7 @@ from autotransfer.export import export_model
 from autotransfer.export.formats import FORMATS
 from autotransfer.export.verification import sample_windows
 from autotransfer.model.stack import Size
-from autotransfer.models.loading import load_model, model_in
+from autotransfer.models.loading import load_model, parse_file
 from autotransfer.models.model import Model
 from autotransfer.models.saving import split_file
 from autotransfer.schema import to_json
@@ -197,7 +197,7 @@ def test_every_file_carries_the_card() -> None:
     want["digest"] = json.loads(split_file(written("safetensors"))[0])["__metadata__"]["digest"]
     want["digest"] = json.loads(want["digest"])
     assert told == want
-    assert model_in(written("safetensors")).card == card
+    assert parse_file(written("safetensors")).card == card
     onnx = pytest.importorskip("onnx", reason="needs the onnx extra")
     proto = onnx.load_from_string(written("onnx"))
     assert {p.key: json.loads(p.value) for p in proto.metadata_props} == want

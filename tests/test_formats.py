@@ -228,7 +228,7 @@ def test_a_column_of_labels_gives_events(tmp_path: Path) -> None:
 
 def test_folders_report_missing_options(tmp_path: Path) -> None:
     folder = csv_folder(tmp_path / "study")
-    refused("say what names mean, --pattern '{subject}/\\*.csv', or such as", folder)
+    refused("describe the names with --pattern '{subject}/\\*.csv', or such as", folder)
     refused(
         "holds 'ann/mon_fist_1.csv', and no file matches the pattern '.subject._x.csv'",
         folder,
@@ -307,7 +307,7 @@ def test_bids_names_and_files_without_such_events(tmp_path: Path) -> None:
     edf_file(tmp_path / "sub-01" / "sub-01_ses-a_eeg.edf")
     edf_file(tmp_path / "sub-02" / "sub-02_ses-a_eeg.edf", [(1.0, 0.0, "T1"), (3.2, 0.1, "BAD_x"), (3.0, 0.0, "T2")])
     edf_file(tmp_path / "sub-02" / "sub-02_ses-b_eeg.edf", [(1.0, 0.0, "rest")])
-    with pytest.warns(UserWarning, match="1 file without a complete window left out.*sub-02_ses-b"):
+    with pytest.warns(UserWarning, match="1 file without a complete window will be ignored.*sub-02_ses-b"):
         raw = read(tmp_path, Cutting(window=1.0, events="T1,T2"))
     assert list(raw.subject) == ["01"] * 4 + ["02"]  # type: ignore[call-overload]
     assert raw.session == ["a"] * 5
@@ -485,7 +485,7 @@ def test_the_unit_of_an_lsl_stream_is_kept() -> None:
     for stated in (None, "microvolts", [-6, -6], ["V", "none"]):
         if stated is not None:
             info.set_channel_units(stated)
-        units.append(source._signal(info).unit)
+        units.append(source._read_signal(info).unit)
     assert units == [None, "μV", "μV", None]
 
 

@@ -49,7 +49,7 @@ def test_an_epoch_by_kernels_is_an_epoch(monkeypatch: pytest.MonkeyPatch, alone:
 
     plain, quick = trained(kernels=False), trained(kernels=True)
     torch.testing.assert_close(quick.losses, plain.losses, rtol=1e-3, atol=1e-4)
-    torch.testing.assert_close(quick.snapshots.loss, plain.snapshots.loss, rtol=1e-2, atol=1e-3)
+    torch.testing.assert_close(quick.checkpoints.loss, plain.checkpoints.loss, rtol=1e-2, atol=1e-3)
     torch.testing.assert_close(quick.flat.stats, plain.flat.stats, rtol=1e-2, atol=1e-3)
     # Gradients that cancel are noise, of which AdamW makes whole steps: its means are compared, not the weights.
     first, wanted = quick.optimizer.first, plain.optimizer.first

@@ -87,12 +87,12 @@ def test_a_value_of_a_column_is_left_out_as_a_whole() -> None:
 
 def test_scores_of_units_become_scores_of_subjects() -> None:
     units = Units(hold_out="session", names=("a, 1", "a, 2", "b, 1"), people=("a", "a", "b"), parts=(0, 1, 0))
-    assert (units.n_parts, units.unique_people) == (2, ("a", "b"))
-    assert units.average_by_person({"b, 1": 0.5, "a, 1": 0.25, "a, 2": 0.75}) == {"a": 0.5, "b": 0.5}
-    assert units.average_by_person({"a, 2": 0.75}) == {"a": 0.75}, "a unit without a score counts nothing"
+    assert (units.n_parts, units.unique_subjects) == (2, ("a", "b"))
+    assert units.average_by_subject({"b, 1": 0.5, "a, 1": 0.25, "a, 2": 0.75}) == {"a": 0.5, "b": 0.5}
+    assert units.average_by_subject({"a, 2": 0.75}) == {"a": 0.75}, "a unit without a score counts nothing"
     broken: list[dict[str, Any]] = [{"parts": (0, 2, 0)}, {"people": ("a", "b")}, {"names": ("a, 1",)}]
     for changes in broken:
-        with pytest.raises(UserError, match="do not agree"):
+        with pytest.raises(UserError, match="held-out units"):
             replace(units, **changes)
 
 

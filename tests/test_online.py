@@ -218,7 +218,7 @@ def test_a_subject_may_have_one_window(model: Model) -> None:
 
 
 def test_methods_evaluated_together_equal_single_methods(model: Model) -> None:
-    both, orders = model.online_ensemble(CENTERED_CLASS_MEANS), list(replay.window_orders(Y).values())
+    both, orders = model.online_ensemble(CENTERED_CLASS_MEANS), list(replay.make_orders(Y).values())
     said = both.predict_zero_shot(OWN)
     for with_class_means, by_order in enumerate(both.predict_in_orders(said, orders)):
         for order, found in zip(orders, by_order, strict=True):
@@ -232,7 +232,7 @@ def test_methods_evaluated_together_equal_single_methods(model: Model) -> None:
 def test_a_replay_equals_a_session_and_a_prediction(model: Model, method: str) -> None:
     _, _, found = replay.replay_subject(model, REC, ROWS)
     own = made(method)
-    for place, order in enumerate(replay.window_orders(Y).values()):
+    for place, order in enumerate(replay.make_orders(Y).values()):
         said = at.Session(own, adapt=True).predict_proba(OWN[order])
         score = np.mean([np.mean(said.argmax(1)[Y[order] == c] == c) for c in range(REC.n_classes)])
         assert found.in_order[method][0, place] == pytest.approx(score)
@@ -266,7 +266,7 @@ def test_a_calibrated_model_is_not_centered(model: Model) -> None:
 
 def told(people: dict[str, AdaptationScores], *, is_guessing: bool = False) -> dict[str, Any]:
     """Return the results of a replay on adaptation."""
-    return replay.adaptation_results(people, dict, lambda _: is_guessing)
+    return replay.summarize_adaptation(people, dict, lambda _: is_guessing)
 
 
 def person(gain: float, worst: float) -> AdaptationScores:
@@ -286,7 +286,7 @@ def zero_shot_person() -> AdaptationScores:
 
 def best_of_four(scores: AdaptationScores) -> str:
     """Return the method that is delivered if four subjects have these scores."""
-    return online_adaptation.delivered_method(AdaptationScores.stack([scores] * 4).session_gains)
+    return online_adaptation.select_helpful_method(AdaptationScores.stack([scores] * 4).online_gains)
 
 
 def test_the_method_with_the_largest_mean_gain_is_used() -> None:
@@ -325,8 +325,8 @@ def test_linear_models_of_sessions_are_those_of_the_run_centered() -> None:
 def test_a_subject_without_the_online_ensemble_is_not_centered() -> None:
     still, like = zero_shot_person(), person(0.2, 0.1)
     stacked = AdaptationScores.stack([*[like] * 8, still])
-    assert set(stacked.session_gains) == set(stacked.transductive_gains) == set(METHODS)
-    for gains in (stacked.session_gains, stacked.transductive_gains):
+    assert set(stacked.online_gains) == set(stacked.transductive_gains) == set(METHODS)
+    for gains in (stacked.online_gains, stacked.transductive_gains):
         assert gains[CENTERING][-1] == 0
         assert gains[CENTERED_CLASS_MEANS][-1] == pytest.approx(0.02)
-    assert online_adaptation.delivered_method(stacked.session_gains) == CENTERING
+    assert online_adaptation.select_helpful_method(stacked.online_gains) == CENTERING

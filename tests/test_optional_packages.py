@@ -94,7 +94,7 @@ def test_a_report_that_cannot_be_drawn_fails_no_run(tmp_path: Path, monkeypatch:
     def broken(_: object) -> str:
         raise RuntimeError("no ink\nleft")
 
-    monkeypatch.setattr(page, "document", broken)
+    monkeypatch.setattr(page, "render_page", broken)
     source, run = tiny_file(tmp_path, n_subjects=3), tmp_path / "run"
     with few_settings():
         result = call("run", source, *words_of(max_epochs=1), "--out", run)

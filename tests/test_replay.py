@@ -19,7 +19,7 @@ from autotransfer.models.calibration import LABELS
 from autotransfer.models.model import Model
 from autotransfer.runs.choice import ReplayResult, read_choice
 from autotransfer.search import online_adaptation, replay
-from autotransfer.search.labels import SHARES, SHARPNESS, best_trust, score_trust
+from autotransfer.search.labels import SHARES, SHARPNESS, score_trust, select_trust
 from autotransfer.search.replay import ORDERS, replay_subject
 from autotransfer.settings import Setting
 from autotransfer.training.intervals import lower_bound
@@ -56,7 +56,7 @@ def test_a_replay_equals_a_session(model: Model) -> None:
     y = REC.y.numpy()
     drawn = np.random.default_rng(len(ROWS)).permutation(len(ROWS))
     orders = {"recorded": ROWS, "balanced": ROWS[drawn], "one-sided": ROWS[np.argsort(y[ROWS], kind="stable")]}
-    orders["one class first"] = ROWS[replay.window_orders(y[ROWS])["one class first"]]
+    orders["one class first"] = ROWS[replay.make_orders(y[ROWS])["one class first"]]
     for place, order in enumerate(orders.values()):
         model.card = replace(model.card, session_method=CLASS_MEANS)
         for adapt, method in ((True, CLASS_MEANS), (False, "none")):
@@ -92,14 +92,14 @@ def make_gains(first: list[float], second: list[float]) -> online_adaptation.Gai
 def test_the_method_with_the_largest_bound_is_selected() -> None:
     steady, mixed = [0.07] * 8, [0.2, 0.15, 0.1, 0.1, 0.15, -0.1, 0.2, -0.05]
     assert np.mean(mixed) == np.mean(steady) + 0.02375
-    assert online_adaptation.best_method(make_gains(steady, mixed)) == FIRST
-    assert online_adaptation.best_method(make_gains(mixed, steady)) == SECOND
-    assert online_adaptation.best_method(make_gains(mixed, [gain + 0.01 for gain in mixed])) == SECOND
+    assert online_adaptation.select_method(make_gains(steady, mixed)) == FIRST
+    assert online_adaptation.select_method(make_gains(mixed, steady)) == SECOND
+    assert online_adaptation.select_method(make_gains(mixed, [gain + 0.01 for gain in mixed])) == SECOND
 
 
 def test_a_method_is_delivered_if_the_gains_of_held_out_subjects_exceed_one_standard_error() -> None:
     def delivered(values: list[float]) -> str:
-        return online_adaptation.delivered_method(make_gains([0.0] * len(values), values))
+        return online_adaptation.select_helpful_method(make_gains([0.0] * len(values), values))
 
     assert delivered([0.1] * 3) == SECOND
     assert delivered([0.1]) == "none", "one subject shows nothing"
@@ -107,7 +107,9 @@ def test_a_method_is_delivered_if_the_gains_of_held_out_subjects_exceed_one_stan
     assert delivered([0.1, -0.09, 0.06, -0.05]) == "none"
     assert delivered([-0.1] * 4) == "none"
     one_each = make_gains([0.2, 0.0], [0.0, 0.2])
-    assert online_adaptation.delivered_method(one_each) == "none", "the method selected without a subject does not help"
+    assert online_adaptation.select_helpful_method(one_each) == "none", (
+        "the method selected without a subject does not help"
+    )
 
 
 def followed(gain: float) -> online_adaptation.AdaptationScores:
@@ -119,7 +121,7 @@ def followed(gain: float) -> online_adaptation.AdaptationScores:
 def test_no_subject_selects_its_adaptation_method() -> None:
     """One subject loses what the others gain, and is adapted to; the others are not, because of this subject."""
     every = {name: followed(0.2) for name in "abc"} | {"d": followed(-0.4)}
-    found = replay.adaptation_results(every, dict, lambda _: False)
+    found = replay.summarize_adaptation(every, dict, lambda _: False)
     assert found["adapted"]["recorded"]["d"] == pytest.approx(0.1)
     assert found["adapted"]["recorded"]["a"] == found["zero_shot"]["recorded"]["a"] == 0.5
 
@@ -171,17 +173,17 @@ def test_misleading_labels_count_less() -> None:
         log_p = (truth + torch.randn(400, 3, generator=draw)).log_softmax(-1)
         return score_trust(log_p, gain * truth + noise * torch.randn(400, 3, generator=draw), y)
 
-    right, _ = best_trust([person(0.1, 2.0) for _ in range(4)])
+    right, _ = select_trust([person(0.1, 2.0) for _ in range(4)])
     assert SHARES[right] >= 0.7
-    wrong, _ = best_trust([person(8.0, 0.0) for _ in range(4)])
+    wrong, _ = select_trust([person(8.0, 0.0) for _ in range(4)])
     assert SHARES[wrong] <= 0.1
     own = person(8.0, 0.5)
     assert own.score[SHARES.index(1.0)] < own.score[0] - 0.05
-    some, _ = best_trust([person(4.0, 2.0) for _ in range(4)])
+    some, _ = select_trust([person(4.0, 2.0) for _ in range(4)])
     assert 0 < SHARES[some] < 1, "what is partly right counts in part"
-    most, _ = best_trust([*(person(0.1, 2.0) for _ in range(9)), person(60.0, 0.0)])
+    most, _ = select_trust([*(person(0.1, 2.0) for _ in range(9)), person(60.0, 0.0)])
     assert SHARES[most] >= 0.7, "one person whose labels mislead does not decide for nine"
-    assert best_trust([]) == (SHARES.index(1.0), SHARPNESS.index(1.0))
+    assert select_trust([]) == (SHARES.index(1.0), SHARPNESS.index(1.0))
 
 
 def test_the_bound_of_a_mean_is_that_of_a_t_test() -> None:
@@ -203,7 +205,7 @@ def test_harm_is_the_share_of_subjects_that_lose() -> None:
 
 def test_the_score_of_a_subject_does_not_decide_whether_the_subject_is_adapted_to() -> None:
     every = {name: followed(0.2) for name in "abcd"}
-    found = replay.adaptation_results(every, dict, lambda name: name in (None, "a"))  # chance level without a
+    found = replay.summarize_adaptation(every, dict, lambda name: name in (None, "a"))  # chance level without a
     assert found["adapted"]["recorded"]["a"] == found["zero_shot"]["recorded"]["a"]
     assert found["adapted"]["recorded"]["b"] == pytest.approx(0.7)
     assert found["session_method"] == "none"

@@ -13,7 +13,7 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 from autotransfer.report.escaping import replace_unshowable
-from autotransfer.report.page import document, plotly_library
+from autotransfer.report.page import plotly_library, render_page
 from autotransfer.report.summary import ProbeResult
 from report_example import EXAMPLES, HOSTILE, finished, hostile
 from report_outline import Outline, example, figure_data, labels, light
@@ -31,7 +31,7 @@ def test_structure(name: str) -> None:
 
 
 def test_nothing_is_loaded_from_anywhere() -> None:
-    text = document(finished())
+    text = render_page(finished())
     outline = Outline(text)
     assert "src" not in [key for _, key, _ in outline.attributes]
     assert all(link.startswith("#") for link in outline.values("href"))
@@ -42,7 +42,7 @@ def test_nothing_is_loaded_from_anywhere() -> None:
 
 
 def test_plotly_is_in_the_file_once_and_packed() -> None:
-    text = document(finished())
+    text = render_page(finished())
     packed = re.findall(r'<script type="text/plain" id="plotly-packed">([A-Za-z0-9+/=]+)</script>', text)
     assert len(packed) == 1
     assert gzip.decompress(base64.b64decode(packed[0])).decode() == get_plotlyjs()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotransfer.report.page import write
+from autotransfer.report.page import write_page
 from browser import Browser, find_chromium
 from report_example import EXAMPLES
 
@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def page(folder: Path, name: str) -> Path:
     """The report of an example, written when it is first asked for."""
     path = folder / f"{name}.html"
-    return path if path.exists() else write(EXAMPLES[name](), path)
+    return path if path.exists() else write_page(EXAMPLES[name](), path)
 
 
 def assert_drawn(browser: Browser, n_figures: int) -> None:

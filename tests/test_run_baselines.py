@@ -14,7 +14,7 @@ import pytest
 import autotransfer as at
 from autotransfer.report.collect import collect
 from autotransfer.report.findings import describe_missing
-from autotransfer.report.page import document
+from autotransfer.report.page import render_page
 from autotransfer.runs.choice import Choice
 from autotransfer.runs.run import Run
 from autotransfer.search import baselines
@@ -97,7 +97,7 @@ def test_every_baseline_has_scores_or_a_reason(averaged: tuple[Run, Choice], mon
     assert skipped["choosy"] == "it takes images"
     told = replace(choice, skipped_baselines=skipped)
     assert any("a matrix is singular" in line for line in describe_missing(told))
-    assert "a matrix is singular" in document(replace(summary, choice=told))
+    assert "a matrix is singular" in render_page(replace(summary, choice=told))
     monkeypatch.setitem(baselines.BASELINES, PYRIEMANN, Baseline(fails))
     assert baseline_scores(run)[0] == choice.baselines, "a report does not compute it again"
 

@@ -28,7 +28,7 @@ from autotransfer.runs.database import Entry, RunDatabase
 from autotransfer.runs.lock import Lock, is_in_use
 from autotransfer.runs.options import resolve_options
 from autotransfer.runs.run import RESERVED_NAMES, Run, check_unused
-from autotransfer.training.train import run as train_population
+from autotransfer.training.train import train_population
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import prepare_windows
 from faults import assert_one_line, call, few_settings

@@ -107,7 +107,7 @@ def test_a_training_is_the_same_without_shapes(options: dict[str, Any]) -> None:
     found, plain = (trainer_of(rec, torch.float64, log_power=True, **options) for _ in range(2))
     assert found.prepared.standardized is not None
     plain.takes_split_windows = False
-    rows = found.groups.plan(1)[0]
+    rows = found.groups.draw_rows(1)[0]
     x = found.prepared.split_windows(rows)
     torch.testing.assert_close(drawn_out(x), plain.prepared.gather(rows), rtol=1e-9, atol=1e-9)
     tabulated = found.prepared.moments(x, rows)

@@ -138,7 +138,11 @@ def test_the_user_or_the_file_settles_the_filter(folder: Path, recordings: at.Re
     results = [call("predict", folder, data, "--filter", "5-30", "--quiet"), call("predict", folder, stated, "--quiet")]
     assert [result.code for result in results] == [0, 0]
     assert results[0].out == results[1].out
-    assert_one_line(call("predict", folder, stated, "--filter", "5-20", "--quiet"), 2, "5–20 Hz; leave one out")
+    assert_one_line(
+        call("predict", folder, stated, "--filter", "5-20", "--quiet"),
+        2,
+        "5–20 Hz according to --filter; omit --filter",
+    )
 
 
 def test_streams_of_files_are_filtered_once(folder: Path, recordings: at.Recordings, tmp_path: Path) -> None:

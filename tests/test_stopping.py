@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from autotransfer.runs.choice import Scores, StageScore
-from autotransfer.search.procedure import RECENT, expects_gain, stages_without
+from autotransfer.search.procedure import RECENT_STAGES, count_stages_without, expects_gain
 
 PEOPLE = [f"p{n}" for n in range(20)]
 
@@ -31,8 +31,8 @@ def test_a_run_continues_while_subjects_gain() -> None:
 
 
 def test_two_stages_come_before_any_decision() -> None:
-    scores = course(*[-0.1] * RECENT)
-    assert [expects_gain(scores[:n]) for n in range(1, RECENT + 2)] == [True] * RECENT + [False]
+    scores = course(*[-0.1] * RECENT_STAGES)
+    assert [expects_gain(scores[:n]) for n in range(1, RECENT_STAGES + 2)] == [True] * RECENT_STAGES + [False]
 
 
 def test_few_different_subjects_do_not_stop_a_run() -> None:
@@ -49,6 +49,6 @@ def test_no_subject_takes_part_in_its_own_decision() -> None:
     assert expects_gain(scores)
     assert not expects_gain(scores, {"p0"})
     told = answers(scores)
-    assert stages_without(told, {"p0"}) == 4, "when two stages had gained the others nothing"
-    assert stages_without(told, {"p1"}) == len(told), "p0 makes everybody else go on"
-    assert stages_without(told, {"p0"}, 5) == 5, "an encoder that was not tried yet"
+    assert count_stages_without(told, {"p0"}) == 4, "when two stages had gained the others nothing"
+    assert count_stages_without(told, {"p1"}) == len(told), "p0 makes everybody else go on"
+    assert count_stages_without(told, {"p0"}, 5) == 5, "an encoder that was not tried yet"

@@ -136,7 +136,7 @@ def by_hand(recordings: at.Recordings, job: at.Job, decays: list[float]) -> dict
     weight = 1 / torch.bincount(recordings.y[rows]).double()
     for epoch, decay in enumerate(decays, start=1):
         main.param_groups[0]["lr"], critics.param_groups[0]["lr"] = setting.lr * decay, setting.critic_lr * decay
-        for batch in start.groups.plan(epoch)[:, 0]:
+        for batch in start.groups.draw_rows(epoch)[:, 0]:
             y, s = recordings.y[batch], start.groups.subject_index[0, batch]
             z = net(recordings.X[batch].double())
             critics.zero_grad()
@@ -177,7 +177,7 @@ def test_patience_ends_a_member() -> None:
     setting = at.Setting(max_epochs=60, patience=2, batch_size=16, lr=0.02)
     (outcome,) = at.train(recordings, [at.Job(setting, fold)], device="cpu")
     assert outcome.epochs < 60
-    best = max(outcome.best_epoch, outcome.swapped.best_epoch)  # the twin's snapshot is waited for too
+    best = max(outcome.best_epoch, outcome.swapped.best_epoch)  # training also waits for the swapped checkpoint
     assert outcome.epochs == best + 2
 
 
@@ -217,7 +217,7 @@ def test_the_last_epoch_is_kept_if_the_setting_says_so() -> None:
         assert outcome.state.keys() == outcome.final_state.keys()
         for name, tensor in outcome.state.items():
             assert torch.equal(tensor, outcome.final_state[name]), name
-    assert second.test_score == second.swapped.validation_score, "one snapshot, seen from both sides"
+    assert second.test_score == second.swapped.validation_score, "both scores are of one checkpoint"
     np.testing.assert_array_equal(second.test_confusion, second.swapped.validation_confusion)
 
 

@@ -104,7 +104,7 @@ def test_an_outcome_is_a_model_that_predicts_as_the_training_did(tmp_path: Path)
         rows = outcome.job.fold.test
         known = outcome.held_out_log_probs[
             len(outcome.job.fold.validation) :
-        ]  # by the snapshot that the validation subject chose
+        ]  # by the checkpoint that was selected on the validation subject
         model = outcome.model()
         told = torch.from_numpy(model.predict_proba(RECORDINGS.X[rows])).log()
         torch.testing.assert_close(told.float(), known.float(), atol=1e-4, rtol=1e-4)

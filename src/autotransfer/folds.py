@@ -135,7 +135,7 @@ def held_out_groups(n_subjects: int, units: Units | None, folds: int | None = No
     """
     if units is None:
         return divide_subjects(n_subjects, folds)
-    index = {subject: position for position, subject in enumerate(units.unique_people)}
+    index = {subject: position for position, subject in enumerate(units.unique_subjects)}
     groups = []
     for parts in divide_subjects(units.n_parts, folds):
         group = [unit for unit in range(n_subjects) if units.parts[unit] in parts]
@@ -177,9 +177,9 @@ def use_whole_subjects(recordings: Recordings) -> Recordings:
     units = recordings.units
     if units is None:
         return recordings
-    index = {name: position for position, name in enumerate(units.unique_people)}
+    index = {name: position for position, name in enumerate(units.unique_subjects)}
     subject = torch.tensor([index[name] for name in units.people])[recordings.subject]
-    return _with_subjects(recordings, subject, units.unique_people, None)
+    return _with_subjects(recordings, subject, units.unique_subjects, None)
 
 
 def _with_subjects(recordings: Recordings, subject: Tensor, names: tuple[str, ...], units: Units | None) -> Recordings:

@@ -70,13 +70,13 @@ class Job:
 class Record:
     """Scores of a fit, with one of its two held-out subjects as the test subject.
 
-    Scores are balanced accuracies of the snapshot, NaN without held-out windows of two classes. The snapshot is the
+    Scores are balanced accuracies of the checkpoint, NaN without held-out windows of two classes. The checkpoint is the
     epoch of lowest validation loss (checkpoint="best"), the last epoch ("last"), or the mean of the weights over the
     second half of all steps ("averaged"). `history` has one value per epoch of "train_loss", "penalty",
     "validation_loss" and "validation_score". `swapped` is the record with validation and test subjects swapped.
     """
 
-    best_epoch: int  # epoch of the snapshot, from 1; 0 if training failed in the first epoch
+    best_epoch: int  # epoch of the checkpoint, from 1; 0 if training failed in the first epoch
     epochs: int
     validation_score: float
     test_score: float
@@ -117,9 +117,9 @@ class Outcome(Record):
     """Record of a finished fit with its job and weights."""
 
     job: Job
-    # (n_validation + n_test, C): log-probabilities of each subject by the snapshot selected on the other subject
+    # (n_validation + n_test, C): log-probabilities of each subject by the checkpoint selected on the other subject
     held_out_log_probs: Tensor = field(repr=False)
-    state: dict[str, Tensor]  # encoder and classifier of the snapshot, without a member axis
+    state: dict[str, Tensor]  # encoder and classifier of the checkpoint, without a member axis
     final_state: dict[str, Tensor]  # encoder, classifier and critics of the last epoch
     swapped: Outcome | None = field(default=None, repr=False)
 

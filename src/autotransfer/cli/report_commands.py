@@ -21,7 +21,7 @@ def write_report(run: Run, at_least: float | None = None) -> Path:
     """Write results.csv, scores.csv and report.html of a run, and return the path of the report."""
     from ..report.collect import collect
     from ..report.comparison import write_scores
-    from ..report.page import write
+    from ..report.page import write_page
     from ..runs.run import PROBE_SECONDS
     from ..search.procedure import write_results
 
@@ -29,7 +29,7 @@ def write_report(run: Run, at_least: float | None = None) -> Path:
     summary = collect(run, until=time.monotonic() + PROBE_SECONDS)
     if summary.choice is not None:
         write_scores(run.folder, summary.choice)
-    return write(summary.require(at_least), run.folder / "report.html")
+    return write_page(summary.require(at_least), run.folder / "report.html")
 
 
 def report(
@@ -68,11 +68,11 @@ def _worst_lines(folder: Path, at_least: float | None) -> list[str]:
     """Return the worst subject and the subjects below the required score, if there is a result."""
     if at_least is None or not (folder / "choice.json").exists():
         return []
-    from ..report.findings import describe_worst, named_metric
+    from ..report.findings import describe_worst, metric_label
     from ..runs.choice import read_choice
 
     choice = replace(read_choice(folder), at_least=at_least)
-    return [describe_worst(choice, named_metric(choice))] if choice.estimate else []
+    return [describe_worst(choice, metric_label(choice))] if choice.estimate else []
 
 
 def compare(

@@ -55,7 +55,7 @@ def run(
     out: Annotated[Path | None, Option(help="Folder for the run; not needed with --dry-run.")] = None,
     time: Annotated[Text, Option(help="Time limit, such as 10m (default) or 2h; none: train all candidates.")] = None,
     adaptation: Annotated[
-        Text, Option(help="Unlabeled windows used: zero-shot (none, default), online (earlier) or transductive (all).")
+        Text, Option(help="zero-shot (default); online or transductive adapt to earlier or all unlabeled windows.")
     ] = None,
     encoder: Annotated[Text, Option(help="Encoder: eegnet (default), shallow, or function MODULE:NAME.")] = None,
     target: Annotated[Text, Option(help="Target: classes (default), or continuous[:NAME] for regression.")] = None,
@@ -76,7 +76,7 @@ def run(
         Text, _search("Model families: linear,trees,networks (default: all); emg adds features for EMG.")
     ] = None,
     hold_out: Annotated[Text, _search("Held-out unit: subject (default), session, or a column of the data.")] = None,
-    folds: Annotated[Text, _search("Folds; all: one per subject; default: all, or 10 for over 20 subjects.")] = None,
+    folds: Annotated[Text, _search("Number of folds, or all (one per subject; default up to 20 subjects).")] = None,
     seeds: Annotated[int | None, _search("Number of random seeds of each network; default: 3.")] = None,
     seed: Annotated[int | None, _search("First random seed; default: 0.")] = None,
     networks: Annotated[Text, _hidden("Networks among the candidates: all, main, one, none.")] = None,

@@ -19,7 +19,7 @@ from ..training.closed_form import make_population
 from ..training.memory import first_line, is_out_of_memory
 from ..training.packing import resolve_device
 from ..training.progress import Progress
-from ..training.train import run as train_population
+from ..training.train import train_population
 from ..training.windows import prepare_windows, release_windows
 from ..versions import versions
 

@@ -88,7 +88,7 @@ class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]
         predictions: Floats = self.held_out_
         self.held_out_: Floats = np.full(len(values), np.nan)
         self.held_out_[np.isfinite(values)] = predictions
-        self._keep_features(recordings, raw.channels is not None)
+        self._set_feature_attributes(recordings, raw.channels is not None)
         return self
 
     def _set_attributes(self, run: Run, choice: Choice) -> None:

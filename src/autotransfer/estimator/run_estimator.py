@@ -20,7 +20,7 @@ from ..models.model import Model
 from ..recordings import Recordings, save_npz
 from ..report.collect import collect
 from ..report.comparison import score_table, write_scores
-from ..report.page import write
+from ..report.page import write_page
 from ..runs.choice import Choice, read_choice
 from ..runs.lock import Lock
 from ..runs.options import RunOptions
@@ -63,7 +63,7 @@ class RunEstimator(WindowEstimator):
                 if is_kept:
                     write_scores(folder, choice)
                     try:
-                        write(self.summary_, folder / "report.html")
+                        write_page(self.summary_, folder / "report.html")
                     except Exception as error:  # the fit itself succeeded
                         warnings.warn(f"the report could not be drawn ({one_line(error)})", stacklevel=3)
                 self.results_ = read_results(run)
@@ -82,7 +82,7 @@ class RunEstimator(WindowEstimator):
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write the report to `path` as one self-contained HTML file, and return the path."""
         check_is_fitted(self)
-        return write(self.summary_, path)
+        return write_page(self.summary_, path)
 
 
 def _create_folder(run_folder: str | os.PathLike[str] | None) -> AbstractContextManager[str | os.PathLike[str]]:

@@ -41,7 +41,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
         tags.input_tags.three_d_array = True
         return tags
 
-    def _keep_features(self, recordings: Recordings, has_names: bool) -> None:
+    def _set_feature_attributes(self, recordings: Recordings, has_names: bool) -> None:
         """Set scikit-learn's attributes of features, which are channels. has_names: whether X has channel names."""
         self.n_features_in_ = recordings.n_channels
         self.__dict__.pop("feature_names_in_", None)  # from an earlier fit
@@ -67,8 +67,8 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
     """Classifier of raw windows (N, channels, times), or MNE epochs, with a fitted `model_`.
 
     If a model adapts ("online" or "transductive"), the windows of a call belong to one subject and are in the order of
-    recording, unless `subjects` (N,) or the metadata of epochs name the subject of each window. Subjects of a call are
-    new to the model. `at.Session` predicts windows that arrive one by one.
+    recording, unless `subjects` (N,) or the metadata of epochs name the subject of each window. A call does not use
+    the windows of earlier calls. `at.Session` predicts windows that arrive one by one.
     """
 
     # Under metadata routing, fit requests `subjects`, and `groups` belong to the splitter. MOABB passes the X_target
@@ -119,7 +119,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
             X, y, subjects=subjects, groups=groups, sfreq=self.sfreq, columns=columns
         )
         self.model_, self.classes_ = self._train(recordings), classes
-        self._keep_features(recordings, has_names)
+        self._set_feature_attributes(recordings, has_names)
         if X_target_labeled is not None:
             self.model_ = self.calibrate(X_target_labeled, y_target_labeled).model_
         if X_target_unlabeled is not None:

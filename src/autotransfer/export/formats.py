@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..errors import UserError, one_line
 from ..model.encoders import ENCODERS, Encoders
-from ..models.loading import MARK, model_in
+from ..models.loading import MARK, parse_file
 from ..models.model import Model
 from ..models.saving import serialize
 from ..recordings.optional import need
@@ -152,7 +152,7 @@ class Format(NamedTuple):
 
 FORMATS = {
     "onnx": Format(".onnx", "onnxruntime", to_onnx, from_onnx),
-    "safetensors": Format(".safetensors", "autotransfer", to_safetensors, lambda *file: model_in(*file).predict_proba),
+    "safetensors": Format(".safetensors", "autotransfer", to_safetensors, lambda *x: parse_file(*x).predict_proba),
     "torch": Format(".pt2", "torch", to_torch, from_torch),
 }
 

@@ -6,10 +6,10 @@ classes of the windows are unknown, so the algorithm alternates between two step
     expectation    the probability of each class for a window, from the ensemble with the current correction
     maximization   the posterior of each member's effects, in which a window counts for each class with this probability
 
-The prior is the variance between training subjects. A window counts for less than one, because windows are correlated
-and predicted classes may be wrong. The correction of the log-probabilities is linear in the latents, and 0 before the
-first window. In an online session each window is predicted before it is added to the sums, from which the correction is
-computed after every tenth window. If all windows are given at once, the steps are repeated for all of them.
+The prior has the variance between training subjects. Several windows count as one independent window (design effect),
+because windows are correlated and predicted classes may be wrong. The correction of the log-probabilities is linear in
+the latents, and 0 before the first window. In an online session, a window is predicted before it is added to the sums.
+The correction is computed after every tenth window. If all windows are given at once, the two steps are repeated.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ CLASS_MEANS = "class means"  # of the delivered ensemble
 CENTERING = "centering"  # of the online ensemble (online.py)
 CENTERED_CLASS_MEANS = "centering and class means"  # of the online ensemble
 METHODS = (CLASS_MEANS, CENTERING, CENTERED_CLASS_MEANS)
-ONLINE_DESIGN_EFFECT = 30.0  # windows that count as one in an online session, which may begin with one class
-DESIGN_EFFECT = 10.0  # windows that count as one if all windows are used at once
+ONLINE_DESIGN_EFFECT = 30.0  # in an online session, which may begin with windows of one class
+DESIGN_EFFECT = 10.0  # if all windows of a subject are used at once
 UPDATE_INTERVAL = 10  # windows of an online session after which the correction is computed from the new sums
 N_ITERATIONS = 3  # more iterations amplify errors
 
@@ -42,7 +42,7 @@ def concatenate_stacks(stacks: Sequence[Effects]) -> Effects:
 
 
 def may_adapt_class_means(method: str | None) -> bool:
-    """Return whether class means are adapted by a method of a model card: yes, or the run did not evaluate it."""
+    """Return whether the adaptation method of a model card re-estimates class means, or may do so if it is unknown."""
     return method not in (NO_ADAPTATION, CENTERING)
 
 
@@ -77,7 +77,7 @@ class Adaptation:
     def adapt(self, x: Tensor, log_p: Tensor) -> Tensor:
         """Correct log-probabilities (n, ..., C) of the next windows with projected latents (n, ..., P, R).
 
-        Each window is corrected before it is added to the sums. Results are up to a constant per window.
+        Each window is corrected before it is added to the sums. Results are not normalized.
         """
         corrected = []
         while len(x):

@@ -21,7 +21,7 @@ LABELS = (1, 2, 5, 10)  # labels per class with which calibration is evaluated o
 
 def explain_unused_labels(card: ModelCard, labels: int) -> str | None:
     """Return why this number of labels per class is not used; None if it raised the scores of held-out subjects."""
-    evaluated = _evaluated_count(labels)
+    evaluated = _find_evaluated_count(labels)
     if card.calibrates_with is None or evaluated in card.calibrates_with:
         return None
     return f"{count(evaluated, 'labeled window')} per class did not raise the scores of held-out subjects"
@@ -29,11 +29,11 @@ def explain_unused_labels(card: ModelCard, labels: int) -> str | None:
 
 def find_trust(card: ModelCard, labels: int) -> tuple[float, float]:
     """Return share and sharpness, as in search/labels.py, for a number of labels per class."""
-    share, sharpness = card.trust.get(str(_evaluated_count(labels)), (1.0, 1.0))
+    share, sharpness = card.trust.get(str(_find_evaluated_count(labels)), (1.0, 1.0))
     return share, sharpness
 
 
-def _evaluated_count(labels: int) -> int:
+def _find_evaluated_count(labels: int) -> int:
     """Return the largest evaluated number of labels that is at most `labels`."""
     return max([number for number in LABELS if number <= labels], default=LABELS[0])
 
@@ -43,7 +43,7 @@ def encode_labels(classes: Sequence[Any], y: object, n_windows: int, names: obje
     indices, labels = encode(y, n_windows, "y", names)
     for label in labels:
         if label not in classes:
-            raise _unknown_class(label, classes)
+            raise _make_class_error(label, classes)
     return torch.tensor([classes.index(label) for label in labels])[indices]
 
 
@@ -54,14 +54,14 @@ def encode_with_unknown_classes(
     indices, labels = encode(y, len(probability), "y")
     known = {value: index for index, value in enumerate(classes)}
     if labels and known.keys().isdisjoint(labels):
-        raise _unknown_class(labels[0], classes)
+        raise _make_class_error(labels[0], classes)
     class_indices = np.array([known.setdefault(value, len(known)) for value in labels], dtype=np.int64)
     return class_indices[indices.numpy()], np.hstack(
         [probability, np.zeros((len(probability), len(known) - len(classes)))]
     )
 
 
-def _unknown_class(label: object, classes: Sequence[object]) -> UserError:
+def _make_class_error(label: object, classes: Sequence[object]) -> UserError:
     return UserError(f"y has the class {shown(label)}; choose from {shown(list(classes))}")
 
 

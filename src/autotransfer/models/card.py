@@ -20,7 +20,7 @@ from ..training.conformal import Intervals, Thresholds
 from .adaptation import CENTERED_CLASS_MEANS, CENTERING, METHODS, NO_ADAPTATION, UNTRIED
 
 DIGEST = "digest"  # additional field of a saved card (see saving.py)
-MOST = 1e6  # largest weight; its product with the smallest logarithm is finite
+MAX_WEIGHT = 1e6  # largest weight; its product with the smallest logarithm is finite
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ class OnlineCard:
 
 
 def check_weights(weights: Sequence[float]) -> None:
-    """Raise unless every weight is from 0 to MOST."""
+    """Raise unless every weight is from 0 to MAX_WEIGHT."""
     for value in weights:
-        if not 0 <= value <= MOST:
-            raise UserError(f"a weight of the model is {shown(value)}; it must be from 0 to {MOST:g}")
+        if not 0 <= value <= MAX_WEIGHT:
+            raise UserError(f"a weight of the model is {shown(value)}; it must be from 0 to {MAX_WEIGHT:g}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,11 +126,11 @@ class ModelCard:
 def check_trust(trust: dict[str, list[float]]) -> None:
     """Raise unless there are a share and a sharpness for each number of labels."""
     for labels, pair in trust.items():
-        if len(pair) != 2 or not (0 <= pair[0] <= MOST and 0 < pair[1] <= MOST):
+        if len(pair) != 2 or not (0 <= pair[0] <= MAX_WEIGHT and 0 < pair[1] <= MAX_WEIGHT):
             raise UserError(f"trust in {shown(labels)} labels is {shown(pair)}; it must be a share and a sharpness")
 
 
-def card_from(values: Any) -> ModelCard:
+def read_card(values: Any) -> ModelCard:
     """Read a model card from JSON, with its digest or without; raise if a value is invalid."""
     if not isinstance(values, dict):
         raise UserError(f"the card of the model is {shown(values)}, not a JSON object; restore the model from a copy")

@@ -89,7 +89,7 @@ class Ensemble:
     def predict_with_latents(self, X: Tensor, states: Sequence[SubjectPreprocessing]) -> tuple[list[Tensor], Tensor]:
         """Return latents of each stack (P, n, D) and log-probabilities (n, classes) of a subject's next raw windows."""
         pieces = [latents for _, latents in self._latents_of_subject(X, states)]
-        latents = pieces[0] if len(pieces) == 1 else [torch.cat(of_stack, 1) for of_stack in zip(*pieces, strict=True)]
+        latents = pieces[0] if len(pieces) == 1 else [torch.cat(parts, 1) for parts in zip(*pieces, strict=True)]
         return latents, torch.cat([self.combination(piece) for piece in pieces])
 
     def _latents_of_subjects(
@@ -189,7 +189,7 @@ class Combination(nn.Module):
         self.register_buffer("tiny", torch.tensor(TINY, dtype=torch.float64))
 
     def _weigh_corrections(self, stacks: Sequence[CandidateStack]) -> Tensor:
-        """Return the weights (P,) of the members' corrections: 0 if not corrected, with an unchanged sum."""
+        """Return the weights (P,) of the members' corrections: 0 for members without a correction."""
         weights = self.weights @ self.mean
         is_corrected = [torch.full((len(stack),), stack.setting.network.is_corrected) for stack in stacks]
         corrected = weights * torch.cat(is_corrected)
@@ -333,10 +333,10 @@ def _concatenate(state_dicts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
     return {name: torch.cat([tensors[name] for tensors in state_dicts]).detach() for name in state_dicts[0]}
 
 
-def _group_equal_members(tensors: dict[str, Tensor], members: int) -> Tensor:
+def _group_equal_members(tensors: dict[str, Tensor], n_members: int) -> Tensor:
     """Return the group number (P,) of each member; members with equal values in all tensors share a group."""
     groups: dict[bytes, int] = {}
-    rows = [b"".join(tensor[member].numpy().tobytes() for tensor in tensors.values()) for member in range(members)]
+    rows = [b"".join(tensor[member].numpy().tobytes() for tensor in tensors.values()) for member in range(n_members)]
     return torch.tensor([groups.setdefault(row, len(groups)) for row in rows])
 
 

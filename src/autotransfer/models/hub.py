@@ -24,13 +24,13 @@ CHECK = "check its name and your login"
 
 def download(repository: str, *, revision: str | None = None, token: str | None = None) -> Path:
     """Download the files of a model from the hub and return their local folder."""
-    name = _repository(repository)
+    name = _check_repository(repository)
     hub = need(PACKAGE, f"the model {name!r} of Hugging Face's hub", PACKAGE)
     with one_line_errors(f"cannot get {name!r} from the hub", CHECK):
         return Path(hub.snapshot_download(repo_id=name, revision=revision, token=token, allow_patterns=FILES))
 
 
-def _repository(text: str) -> str:
+def _check_repository(text: str) -> str:
     """Return the name USER/NAME of a repository; refuse any other text."""
     name = text.removeprefix(HUB)
     if REPOSITORY.fullmatch(name) is None:
@@ -44,7 +44,7 @@ def push_to_hub(model: Any, repository: str, *, private: bool = True, token: str
     repository: USER/NAME; it is created if it does not exist. token: access token, by default the one that
     huggingface_hub has stored.
     """
-    name = _repository(repository)
+    name = _check_repository(repository)
     hub = need(PACKAGE, "push_to_hub", PACKAGE)
     with tempfile.TemporaryDirectory(prefix="autotransfer-") as folder:
         model.save(folder)

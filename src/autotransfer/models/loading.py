@@ -14,7 +14,7 @@ from ..errors import UserError, shown
 from ..files import read_plain
 from ..model.encoders import Encoders
 from ..recordings.optional import one_line_errors
-from .card import card_from
+from .card import read_card
 from .hub import download
 from .model import Model
 from .saving import CARD, check_digest, check_shapes, read_folder, read_weights, split_file
@@ -41,7 +41,7 @@ def save_model(model: object, path: str | os.PathLike[str]) -> None:
     model = getattr(model, "model_", model)
     if not isinstance(model, Model):
         raise UserError(f"save_model needs a model or a fitted estimator, not {shown(model)}")
-    folder = _checked_path(path, "a folder")
+    folder = _check_path(path, "a folder")
     with one_line_errors(f"cannot write to {shown(str(path))}", "choose another folder"):
         if (folder / DATABASE).exists():
             raise UserError(f"{path} is the folder of a run, which has a model of its own; choose another folder")
@@ -67,7 +67,7 @@ def load_model(path: str | os.PathLike[str], encoders: Encoders | None = None) -
     --------
     >>> at.load_model("run").predict(X)  # raw windows (N, channels, times)
     """
-    path = _checked_path(path, SOURCES)
+    path = _check_path(path, SOURCES)
 
     def read(weights: Path) -> Model:
         values = json.loads(read_plain(weights.with_name(CARD)).decode())
@@ -76,7 +76,7 @@ def load_model(path: str | os.PathLike[str], encoders: Encoders | None = None) -
     with one_line_errors(f"the model in {shown(str(path))} cannot be read", "restore it from a copy, or make it again"):
         try:
             if path.suffix == ".safetensors" or (path.exists() and not path.is_dir()):
-                return model_in(read_weights(path), encoders)
+                return parse_file(read_weights(path), encoders)
             return read_folder(path / "model" if (path / "model").is_dir() else path, read)
         except FileNotFoundError as error:
             raise UserError(_explain_missing(path, Path(str(error.filename)))) from None
@@ -104,13 +104,13 @@ def from_pretrained(
     Model
         The model, which predicts raw windows.
     """
-    folder = _checked_path(source, "a folder, or USER/NAME on Hugging Face's hub")
+    folder = _check_path(source, "a folder, or USER/NAME on Hugging Face's hub")
     if not folder.is_dir():
         folder = download(str(source), revision=revision, token=token)
     return load_model(folder, encoders)
 
 
-def _checked_path(path: object, choices: str) -> Path:
+def _check_path(path: object, choices: str) -> Path:
     if not isinstance(path, str | os.PathLike):
         raise UserError(f"the path is {shown(path)}; give {choices}")
     return Path(path)
@@ -138,7 +138,7 @@ def _explain_missing(path: Path, missing: Path) -> str:
     return f"there is no model in {path} ({missing.name} is missing); give {SOURCES}"
 
 
-def model_in(content: bytes, encoders: Encoders | None = None) -> Model:
+def parse_file(content: bytes, encoders: Encoders | None = None) -> Model:
     """Read the content of an exported safetensors file."""
     metadata = json.loads(split_file(content)[0]).get("__metadata__", {})
     if MARK not in metadata:
@@ -152,7 +152,7 @@ def model_in(content: bytes, encoders: Encoders | None = None) -> Model:
 
 def _restore(values: Any, content: bytes, encoders: Encoders | None) -> Model:
     """Restore a model from a card's JSON values and the content of a safetensors file; raise if either is invalid."""
-    card, tensors = card_from(values), load(content)
+    card, tensors = read_card(values), load(content)
     check_shapes({name: tuple(tensor.shape) for name, tensor in tensors.items()}, card)
     model = Model.restore(card, tensors, encoders)
     check_digest(values, content)

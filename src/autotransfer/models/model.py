@@ -246,7 +246,7 @@ class Model:
         """Return probabilities (N, classes), or predicted numbers (N,), of checked windows; subject: indices (N,)."""
         if self.card.task.is_numeric:
             return self.ensemble.predict(X, subject).numpy()[:, 0]
-        is_adapted = adapt is not None and self._adapts_to_all_windows(adapt)
+        is_adapted = adapt is not None and self._should_adapt_to_all(adapt)
         probability = softmax(self.ensemble.predict(X, subject).numpy())
         if not is_adapted:
             return probability
@@ -268,7 +268,7 @@ class Model:
         adapt: str | None = None,
         channels: object = None,
     ) -> NDArray[Any]:
-        """Return the likeliest class of each window (N,), or its predicted number for regression.
+        """Return the most probable class of each window (N,), or its predicted number for regression.
 
         abstain: share of a subject's windows to leave unanswered, such as 0.2. Windows with the lowest confidence get
         the value `unanswered_`. The other parameters are those of `predict_proba`.
@@ -277,9 +277,9 @@ class Model:
             windows = self.check(X, channels, subject=subjects)
             return self.predict_checked(windows, encode_subjects(subjects, len(windows)))
         self._check_predicts_classes()
-        least = least_confidence(self.card.thresholds, abstain)
+        threshold = least_confidence(self.card.thresholds, abstain)
         predicted: NDArray[Any] = decide_classes(
-            self.predict_proba(X, subjects, adapt=adapt, channels=channels), self.classes_, least
+            self.predict_proba(X, subjects, adapt=adapt, channels=channels), self.classes_, threshold
         )
         return predicted
 
@@ -290,11 +290,11 @@ class Model:
 
         A set contains the true class of a new subject's window with a probability of about `coverage`, in the mean over
         subjects. With `coverage_guarantee`, the probability is at least `coverage` for any distribution of subjects,
-        and sets are larger. A set always contains the likeliest class.
+        and sets are larger. A set always contains the most probable class.
         """
         self._check_predicts_classes()
-        least = least_probability(self.card.thresholds, coverage, is_guaranteed=coverage_guarantee)
-        return make_sets(self.predict_proba(X, subjects), least)
+        threshold = least_probability(self.card.thresholds, coverage, is_guaranteed=coverage_guarantee)
+        return make_sets(self.predict_proba(X, subjects), threshold)
 
     def predict_interval(self, X: object, coverage: float = 0.9, subjects: object = None) -> Floats:
         """Return the ends (N, 2) of a prediction interval for each window, for regression.
@@ -349,14 +349,14 @@ class Model:
         latents, log_p = ensemble.predict_with_latents(X, ensemble.start_subject())
         return Adaptation(*ensemble.effects_and_weights).adapt_to_all(ensemble.project(latents), log_p).numpy()
 
-    def _adapts_to_all_windows(self, adapt: str) -> bool:
+    def _should_adapt_to_all(self, adapt: str) -> bool:
         """Return whether predictions use all windows of a subject; warn if this did not raise held-out scores."""
         check_choice("adapt", adapt, (None, ALL))
         method = self.card.transductive_method
         if method in (None, UNTRIED) or self.is_calibrated or self.adaptation != "none":
             raise UserError(
-                "the model cannot use --adapt all (adapt='all'), because it is calibrated, adapts by itself, or its "
-                "run had no time to evaluate it; leave the option out, or run longer with --time"
+                "the model cannot use --adapt all (adapt='all'), because it is calibrated, its transforms adapt, or "
+                "its run had no time to evaluate adaptation; leave the option out, or run longer with --time"
             )
         if method == NO_ADAPTATION:
             warnings.warn(

@@ -2,8 +2,8 @@
 
 Some of its candidates are linear models that were fitted to windows centered by subject. The center of a new subject is
 at first the center of the training subjects. Each window updates it (training/centering.py). Only the logits of these
-models depend on earlier windows. All other logits are computed once. Class means of
-all members can be re-estimated in addition (adaptation.py).
+models depend on earlier windows. All other logits are computed once. In addition, class means of all members can be
+re-estimated (adaptation.py).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class OnlineEnsemble:
     def predict_zero_shot(self, X: Tensor) -> ZeroShotLogits:
         """Return the outputs for raw windows (n, channels, times) of one subject without adaptation."""
         latents = self.ensemble.latents(X)
-        logits = self.ensemble.combination.logits(latents)  # (P of all, n, C)
+        logits = self.ensemble.combination.logits(latents)  # (members of all stacks, n, C)
         fixed_log_p = self.ensemble.combination.pool(logits[~self._is_centered], *self._fixed_mean_and_weights)
         centered = logits[self._is_centered].transpose(0, 1).contiguous().numpy()
         return ZeroShotLogits(fixed_log_p.numpy(), centered, latents)

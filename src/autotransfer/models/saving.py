@@ -70,9 +70,9 @@ def model_digests(card: Mapping[str, Any], weights: bytes) -> dict[str, str]:
     """Return the digests of a card, as JSON values, and of a safetensors file without the metadata in its header."""
     header, body = split_file(weights)
     tensors = {k: v for k, v in json.loads(header).items() if k != "__metadata__"}
-    weights_digest = _hash(_canonical_json(tensors), body)
+    weights_digest = _hash(_write_canonical_json(tensors), body)
     values = {k: v for k, v in card.items() if k != DIGEST}
-    return {"weights": weights_digest, "card": _hash(_canonical_json(values), weights_digest.encode())}
+    return {"weights": weights_digest, "card": _hash(_write_canonical_json(values), weights_digest.encode())}
 
 
 def split_file(content: bytes) -> tuple[bytes, bytes]:
@@ -91,7 +91,7 @@ def check_digest(values: Mapping[str, Any], weights: bytes) -> None:
             raise ValueError(f"its {name} changed after it was saved")
 
 
-def _canonical_json(values: object) -> bytes:
+def _write_canonical_json(values: object) -> bytes:
     """Return values as JSON with sorted keys and without spaces, so that equal values give equal text."""
     return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
 
@@ -115,7 +115,7 @@ def read_weights(path: Path) -> bytes:
 def check_shapes(shapes: Shapes, card: ModelCard) -> None:
     """Raise if the shapes of tensors do not fit the card. No memory is allocated for tensors."""
     for prefix, candidate in card.candidate_cards().items():
-        expected = _expected_shapes(Setting.from_dict(candidate.setting), card)
+        expected = _find_expected_shapes(Setting.from_dict(candidate.setting), card)
         for name, shape in select_prefix(prefix, shapes).items():
             if not shape or shape[0] != candidate.members:
                 raise ValueError(f"the tensor {shown(name)} has the shape {shape} for {candidate.members} members")
@@ -124,7 +124,7 @@ def check_shapes(shapes: Shapes, card: ModelCard) -> None:
                 raise ValueError(f"the tensor {shown(name)} has the shape {shape}, not {expected_shape}")
 
 
-def _expected_shapes(setting: Setting, card: ModelCard) -> Shapes:
+def _find_expected_shapes(setting: Setting, card: ModelCard) -> Shapes:
     """Return the shapes of a member's tensors; empty for a user's module, which may allocate memory."""
     if setting.encoder not in ENCODERS:
         return {}

@@ -87,29 +87,29 @@ class EventDetector:
         time: time of the last sample in seconds; if it does not increase, a new recording starts. gap: whether windows
         are missing before this one, so that earlier votes are dropped.
         """
-        p = _to_floats("probabilities of a window", probability)
+        p = _convert_to_floats("probabilities of a window", probability)
         if p.shape != (len(self.classes),) or not np.isfinite(p).all() or p.min() < 0 or p.max() > 1 + 1e-6:
             raise UserError(f"probabilities of a window are {shown(p)}; give a number from 0 to 1 for each class")
-        if _to_floats("the time of a window", time).shape != () or not math.isfinite(time):
+        if _convert_to_floats("the time of a window", time).shape != () or not math.isfinite(time):
             raise UserError(f"the time of a window is {shown(time)}; give seconds")
         if time <= self._time:
             self.reset()
         self._time = time
-        likeliest = int(p.argmax())
-        confidence = float(p[likeliest])
+        predicted = int(p.argmax())
+        confidence = float(p[predicted])
         if gap:
             self._votes.clear()
-        votes = likeliest != self.rest and confidence >= self.threshold
-        self._votes.append(likeliest if votes else -1)
+        votes = predicted != self.rest and confidence >= self.threshold
+        self._votes.append(predicted if votes else -1)
         if self._active is not None and self._votes.count(self._active) < self.needed:
             self._last, self._ended, self._active = self._active, time, None
-        if not votes or self._active is not None or self._votes.count(likeliest) < self.needed:
+        if not votes or self._active is not None or self._votes.count(predicted) < self.needed:
             return None
         if time - self._ended < self.refractory - ROUNDING:
-            self._active = likeliest if likeliest == self._last else None
+            self._active = predicted if predicted == self._last else None
             return None
-        self._active = likeliest
-        return Activation(time, self.classes[likeliest], confidence)
+        self._active = predicted
+        return Activation(time, self.classes[predicted], confidence)
 
 
 def parse_debounce(text: str, hop: float) -> tuple[int, int]:
@@ -139,7 +139,7 @@ def _check_number(name: str, value: object, least: float, most: float) -> float:
     return float(number)
 
 
-def _to_floats(name: str, values: object) -> NDArray[np.float64]:
+def _convert_to_floats(name: str, values: object) -> NDArray[np.float64]:
     try:
         array = np.asarray(values)
         if array.dtype.kind in "biuf":

@@ -74,7 +74,7 @@ class Session:
     ) -> None:
         if not isinstance(adapt, (bool, np.bool_)):
             raise UserError(f"adapt is {shown(adapt)}; choose True or False")
-        self.model, self.classes_ = _model_and_classes(model, encoders)
+        self.model, self.classes_ = _find_model_and_classes(model, encoders)
         check_candidates(self.model.candidates, lambda candidate: check_online(candidate.setting.preprocessing))
         self._ensemble = self.model.ensemble
         self._online: OnlineEnsemble | None = self.model.session_ensemble if adapt else None
@@ -157,7 +157,7 @@ class Session:
 
     def _check(self, window: object) -> tuple[Tensor, bool]:
         """Return windows (n, channels, times) that the model accepts, and whether a single window was given."""
-        single = _n_axes(window) == 2
+        single = _count_axes(window) == 2
         if single:
             window = window[None] if isinstance(window, (np.ndarray, Tensor)) else [window]
         windows, lines = self.model.check_input(window, signal=self.signal)
@@ -319,7 +319,7 @@ class Session:
         return session
 
 
-def _n_axes(window: object) -> int | None:
+def _count_axes(window: object) -> int | None:
     """Return the number of axes of an array, tensor or nested list; None for other objects, such as ragged lists."""
     if isinstance(window, (np.ndarray, Tensor)):
         return window.ndim
@@ -329,7 +329,7 @@ def _n_axes(window: object) -> int | None:
         return None
 
 
-def _model_and_classes(model: object, encoders: Encoders | None) -> tuple[Model, Array]:
+def _find_model_and_classes(model: object, encoders: Encoders | None) -> tuple[Model, Array]:
     if hasattr(model, "get_params"):
         from sklearn.utils.validation import check_is_fitted  # slow to import, and only estimators need it
 

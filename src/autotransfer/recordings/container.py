@@ -208,7 +208,7 @@ class Recordings:
     @property
     def people(self) -> tuple[Label, ...]:
         """Return the names of the people, even if `subject` contains parts of people."""
-        return self.subjects if self.units is None else self.units.unique_people
+        return self.subjects if self.units is None else self.units.unique_subjects
 
     def __repr__(self) -> str:
         n = 0 if self.session is None else len(set(self.session.tolist()))

@@ -27,7 +27,7 @@ from .edf import open_with_mne
 from .epochs import open_epochs
 from .filters import parse_filter
 from .optional import reading
-from .pattern import EXAMPLE, KNOWN, Files, compile_pattern, files_below, match_files, parse_name
+from .pattern import EXAMPLE, LABEL_NAMES, Files, compile_pattern, files_below, match_files, parse_name
 from .raw import Raw
 from .signal import agree_on_rate, check_rate
 from .wfdb_records import open_wfdb
@@ -44,22 +44,22 @@ class Format(NamedTuple):
     needs_pattern: bool = False  # whether folders need a pattern, because names follow no convention
 
 
-def _fif(*kinds: str) -> list[str]:
-    """Return the endings of FIF files of these kinds, in the conventions of MNE and BIDS."""
-    return [f"{mark}{kind}.fif{packed}" for mark in "-_" for kind in kinds for packed in ("", ".gz")]
+def _fif_endings(*kinds: str) -> list[str]:
+    """Return the endings of FIF files of these kinds, according to MNE's and BIDS's conventions."""
+    return [f"{mark}{kind}.fif{compressed}" for mark in "-_" for kind in kinds for compressed in ("", ".gz")]
 
 
 ANY_FIF = (".fif", ".fif.gz")
-EPOCHS = (*_fif("epo"), *ANY_FIF)
+EPOCHS = (*_fif_endings("epo"), *ANY_FIF)
 FORMATS = {
     **dict.fromkeys((".edf", ".bdf", ".gdf"), Format(open_with_mne)),
     **dict.fromkeys((".xdf", ".xdfz", ".xdf.gz"), Format(open_xdf, ("stream",))),
     ".hea": Format(open_wfdb),
     **dict.fromkeys((".csv", ".tsv"), Format(open_csv, CSV_OPTIONS, needs_pattern=True)),
-    **dict.fromkeys(_fif("raw", "raw_sss", "raw_tsss", "eeg", "meg", "ieeg", "emg"), Format(open_with_mne)),
+    **dict.fromkeys(_fif_endings("raw", "raw_sss", "raw_tsss", "eeg", "meg", "ieeg", "emg"), Format(open_with_mne)),
     **dict.fromkeys(EPOCHS, Format(open_epochs)),
 }
-UNCUT = "each file is one window; if it is longer than one, cut it: --window SECONDS"
+HOW_TO_CUT = "each file is one window; to cut files into windows, give --window SECONDS"
 MOST_EVENTS = 8  # names of events in a message
 
 
@@ -80,7 +80,7 @@ def get_format(path: Path) -> Format:
 
 def holds_epochs(path: Path) -> bool:
     """Return whether a file, or a file in a folder, holds epochs."""
-    return any(get_ending(file) in EPOCHS for file in (recordings_in(path) if os.path.isdir(path) else [path]))
+    return any(get_ending(file) in EPOCHS for file in (list_recordings(path) if os.path.isdir(path) else [path]))
 
 
 def find_recordings(path: Path, options: Options, cutting: Cutting) -> Files:
@@ -89,7 +89,7 @@ def find_recordings(path: Path, options: Options, cutting: Cutting) -> Files:
     if not is_folder and not os.path.isfile(path):
         raise UserError(f"there is no file {shown(str(path), 400)}; give an existing one")
     if cutting.pattern is None:
-        paths = recordings_in(path) if is_folder else [path]
+        paths = list_recordings(path) if is_folder else [path]
         files = [(file, parse_name(_stem(file))) for file in paths]
         if is_folder:
             _check_names(path, paths)
@@ -114,14 +114,14 @@ def _stem(path: Path) -> str:
     return re.sub(r"_split-\d+$", "", path.name[: len(path.name) - len(get_ending(path) or "")])
 
 
-def recordings_in(folder: Path) -> list[Path]:
-    """Return files of known formats in and below a folder; other .fif files only if there are no such files."""
+def list_recordings(folder: Path) -> list[Path]:
+    """Return files of known formats below a folder. Without such files, .fif files with other names are returned."""
     files = [path for path in files_below(folder) if get_ending(path) is not None and not _is_later_part(path)]
     return [path for path in files if get_ending(path) not in ANY_FIF] or files
 
 
 def _is_later_part(path: Path) -> bool:
-    """Return whether a file is a later part of a large file, by MNE's names for such parts."""
+    """Return whether a file is a later part of a split recording, according to MNE's names of split files."""
     first = {re.sub(r"-\d+(\.fif(\.gz)?)$", r"\1", path.name), re.sub(r"_split-\d+_", "_split-01_", path.name)}
     return any((path.parent / name).is_file() for name in first - {path.name})
 
@@ -132,44 +132,44 @@ def _check_names(folder: Path, paths: list[Path]) -> None:
         if (path.parent != folder and not path.name.startswith("sub-")) or get_format(path).needs_pattern:
             name = path.relative_to(folder).as_posix()
             raise UserError(
-                f"the name {shown(name, 200)} in {str(folder)!r} does not state the subject; say what names mean, "
+                f"the name {shown(name, 200)} in {str(folder)!r} does not state the subject; describe the names with "
                 f"--pattern '{{subject}}{'/*' * name.count('/')}{path.suffix}', or {EXAMPLE}"
             )
     kinds = sorted({(get_ending(path) or "").lstrip("-_").removesuffix(".gz") for path in paths})
     if len(kinds) > 1:
-        raise UserError(f"{str(folder)!r} holds {' and '.join(kinds)} files; choose some, {EXAMPLE}")
+        raise UserError(f"{str(folder)!r} holds {' and '.join(kinds)} files; select files of one format, {EXAMPLE}")
 
 
 def open_recording(path: Path, files: Files, cutting: Cutting) -> Continuous | Raw:
     """Open a file; raise if the user gives another rate than the file, or options of cutting for epochs."""
     found = open_bids(path) if files.is_bids else get_format(path).open(path, cutting, files.options)
     if isinstance(found, Raw):
-        check_uncut(str(path), replace(cutting, pattern=None))
-    state_signal(found, cutting, str(path))
+        refuse_cutting(str(path), replace(cutting, pattern=None))
+    apply_signal_options(found, cutting, str(path))
     return found
 
 
-def state_signal(found: Continuous | Raw, cutting: Cutting, what: str) -> None:
+def apply_signal_options(found: Continuous | Raw, cutting: Cutting, name: str) -> None:
     """Store the rate and the filter of windows that the user gives; raise if the file states others."""
     given: dict[str, object] = {"sfreq": cutting.sfreq}
-    found.sfreq = agree_on_rate(found.sfreq, cutting.sfreq, what)
+    found.sfreq = agree_on_rate(found.sfreq, cutting.sfreq, name)
     if isinstance(found, Raw):
         stated, band = parse_filter(found.filter), cutting.filter
         if stated is None:
             found.filter = given["filter"] = band
         elif band is not None and stated.band != band.band:
-            here, wanted = stated.describe(), band.describe()
-            raise UserError(f"{found.name} states that it is {here}, and --filter that it is {wanted}; leave one out")
+            found_words, given_words = stated.describe(), band.describe()
+            raise UserError(f"{found.name} is {found_words}, and {given_words} according to --filter; omit --filter")
     found.sources = found.sources | {name: "user" for name, value in given.items() if value is not None}
 
 
-def check_uncut(what: str, cutting: Cutting) -> None:
+def refuse_cutting(name: str, cutting: Cutting) -> None:
     """Raise if options of continuous recordings are given for windows."""
     if given := [
         name for name, value in vars(cutting).items() if value is not None and name not in ("sfreq", "filter")
     ]:
         raise UserError(
-            f"{shown(what, 400)} holds windows that are cut already; leave out {', '.join(given)}, for continuous "
+            f"{shown(name, 400)} holds windows that are cut already; leave out {', '.join(given)}, for continuous "
             f"recordings only (BIDS folders, {', '.join(list_endings())})"
         )
 
@@ -183,7 +183,7 @@ def read_files(files: Files, cutting: Cutting, expected_rate: float | None = Non
     hint = f"{HOW_TO_MAP}; {_list_events(events)}" if events else f"give {{class}} in a pattern, or {HOW_TO_MAP}"
     n_files = len(files.files)
     is_cut = cutting.window is not None or holds_epochs(files.files[0][0])
-    raw.hints = {"y": hint} | ({} if is_cut else {"window": UNCUT})
+    raw.hints = {"y": hint} | ({} if is_cut else {"window": HOW_TO_CUT})
     raw.notes += tuple(note if n == n_files else f"{note} ({n} of {n_files} files)" for note, n in notes.items())
     return raw
 
@@ -203,7 +203,7 @@ def _read_each(
         if not (n := len(block.X)):
             empty.append(block.name)
             continue
-        block.columns = (block.columns or {}) | {name: [text] * n for name, text in labels.items() if name not in KNOWN}
+        block.columns = (block.columns or {}) | {name: [labels[name]] * n for name in labels if name not in LABEL_NAMES}
         if block.subject is None or cutting.pattern is not None:
             block.subject = [labels["subject"]] * n
         if "session" in labels:
@@ -222,7 +222,7 @@ def _read_each(
         raise UserError(f"{empty[0]} holds no complete window; give a shorter --window or another --offset")
     if empty:
         names = shorten(", ".join(empty), 200)
-        warnings.warn(f"{count(len(empty), 'file')} without a complete window left out: {names}", stacklevel=2)
+        warnings.warn(f"{count(len(empty), 'file')} without a complete window will be ignored: {names}", stacklevel=2)
 
 
 def _list_events(events: Counter[str]) -> str:

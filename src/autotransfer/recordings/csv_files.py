@@ -37,7 +37,7 @@ STEADY = 0.01  # limit for the relative deviation of steps in a column of times 
 MAX_CHANGES = 0.05  # largest share of rows in which a column of labels changes
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None")
 OPTIONS = ("label", "channels")
-LISTING = "list the channels with ?channels=NAME,NAME after the path"
+HOW_TO_LIST = "list the channels with ?channels=NAME,NAME after the path"
 Floats = NDArray[np.float64]
 
 
@@ -45,7 +45,7 @@ Floats = NDArray[np.float64]
 class Table:
     """Text of a CSV file, and the indices of its columns by their role."""
 
-    path: str  # quoted, for messages
+    path: str  # quoted path of the file, for messages
     names: list[str]  # of columns
     values: str  # the text below the row of names
     sep: str
@@ -101,16 +101,16 @@ def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
 
 def _read_table(path: Path, cutting: Cutting) -> Table:
     """Return the text of a file with the names of its columns and its separator."""
-    where, lines = repr(str(path)), list(io.StringIO(_text(path), newline=None))
+    file, lines = repr(str(path)), list(io.StringIO(_read_text(path), newline=None))
     begin = next((n for n, line in enumerate(lines) if line.strip() and line.lstrip()[0] not in "#%"), None)
     if begin is None:
-        raise UserError(f"{where} is empty")
+        raise UserError(f"{file} is empty")
     decimal, sep = cutting.decimal or ".", cutting.sep
     if sep is None:
-        plain = re.sub(r'"[^"]*"', "", lines[begin])
-        found = [mark for mark in ",;\t" if mark in plain and mark != decimal]
+        unquoted = re.sub(r'"[^"]*"', "", lines[begin])
+        found = [mark for mark in ",;\t" if mark in unquoted and mark != decimal]
         if len(found) > 1:
-            raise UserError(f"the first row of {where} has {' and '.join(map(repr, found))}; give the separator, --sep")
+            raise UserError(f"the first row of {file} has {' and '.join(map(repr, found))}; give the separator, --sep")
         sep = found[0] if found else ";" if decimal == "," else ","
     reader = csv.reader(lines[begin:], delimiter=sep)
     names = [" ".join(cell.split()) for cell in next(reader)]
@@ -120,20 +120,20 @@ def _read_table(path: Path, cutting: Cutting) -> Table:
     if not is_numbered and all(_is_number(cell.replace(decimal, ".")) for cell in names):
         names = named = [f"ch{n}" for n in range(len(names))]
         first = begin
-    if twice := next((name for n, name in enumerate(named) if name in named[:n]), None):
-        raise UserError(f"{where} has two columns named {shown(twice)}; give each its own name")
+    if duplicate := next((name for n, name in enumerate(named) if name in named[:n]), None):
+        raise UserError(f"{file} has two columns named {shown(duplicate)}; give each its own name")
     reader, values = csv.reader(lines[first:], delimiter=sep), "".join(lines[first:])
     if wrong := next((cells for cells in reader if cells and len(cells) != len(names)), None):
         raise UserError(
-            f"line {first + reader.line_num} of {where} has {count(len(wrong), 'field')}, and there are {len(names)} "
+            f"line {first + reader.line_num} of {file} has {count(len(wrong), 'field')}, and there are {len(names)} "
             "columns; name every column, or give --sep, or --decimal , if commas are decimal marks"
         )
     if not values.strip():
-        raise UserError(f"{where} holds no samples; leave it out")
-    return Table(where, names, values, sep, decimal)
+        raise UserError(f"{file} holds no samples; leave it out")
+    return Table(file, names, values, sep, decimal)
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     """Return the text of a file in UTF-8, or otherwise in Latin-1."""
     data = path.read_bytes()
     if b"\0" in data:
@@ -156,16 +156,16 @@ def _find_roles(table: Table, cutting: Cutting, options: dict[str, str]) -> None
     """Find the channels of a table, and its columns of times and labels."""
     names, listed = table.names, options.get("channels", "")
     stated = [table.find_column(name, "?channels=") for name in listed.split(",") if listed]
-    free = [n for n, name in enumerate(names) if name and n not in stated]
-    times = [n for n in free if TIME.fullmatch(names[n])]
+    unassigned = [n for n, name in enumerate(names) if name and n not in stated]
+    times = [n for n in unassigned if TIME.fullmatch(names[n])]
     if cutting.time_column is not None:
         times = [table.find_column(cutting.time_column, "--time-column")]
-    by_name = [n for n in free if names[n].lower() in LABELS]
+    by_name = [n for n in unassigned if names[n].lower() in LABELS]
     labels = [table.find_column(options["label"], "?label=")] if "label" in options else by_name
     for found, option in ((times, "--time-column NAME"), (labels, "?label=NAME after the path")):
         if len(found) > 1:
             raise UserError(f"{table.path} has the columns {table.list_names(found)}; choose one with {option}")
-    table.channels = stated or [n for n in free if n not in (*times, *labels, *by_name)]
+    table.channels = stated or [n for n in unassigned if n not in (*times, *labels, *by_name)]
     if not table.channels:
         raise UserError(f"{table.path} has no column of samples; it has {table.list_names()}")
     table.time, table.label = next(iter(times), None), next(iter(labels), None)
@@ -192,8 +192,8 @@ def _read_columns(table: Table) -> dict[int, Any]:
         if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
             cell = next((text for text in values.dropna().astype(str) if not _is_number(text)), values.iloc[0])
             raise UserError(
-                f"{table.path} has {shown(cell)} in the column {shown(name)}, which is no number; give --decimal , for "
-                f"decimal commas, ?label={name} for labels, or {LISTING}; remove separators of thousands"
+                f"{table.path} has {shown(cell)} in the column {shown(name)}, which is not a number; give --decimal , "
+                f"for decimal commas, ?label={name} for labels, or {HOW_TO_LIST}; remove separators of thousands"
             )
         columns[n] = values.to_numpy(np.float64)
     return columns
@@ -210,14 +210,14 @@ def _check_channels(table: Table, columns: dict[int, Any]) -> None:
             problem, remedy = "holds whole numbers that seldom change, as labels do", f"?label={table.names[n]}"
         else:
             continue
-        raise UserError(f"the column {name} of {table.path} {problem}; give {remedy}, or {LISTING}")
+        raise UserError(f"the column {name} of {table.path} {problem}; give {remedy}, or {HOW_TO_LIST}")
 
 
 def _is_ramp(values: Floats) -> bool:
     """Return whether values rise in equal steps, as times and counters do."""
     steps = np.diff(values)
-    middle = float(np.median(steps)) if len(steps) else 0.0
-    return middle > 0 and bool(np.mean(np.abs(steps - middle) <= STEADY * middle) >= 0.95)
+    median = float(np.median(steps)) if len(steps) else 0.0
+    return median > 0 and bool(np.mean(np.abs(steps - median) <= STEADY * median) >= 0.95)
 
 
 def _is_label(values: Floats) -> bool:
@@ -226,12 +226,12 @@ def _is_label(values: Floats) -> bool:
     return bool(known.any() and (known == np.rint(known)).all() and np.mean(np.diff(known) != 0) <= MAX_CHANGES)
 
 
-def _find_rate(stamps: Floats, name: str, sfreq: float | None, where: str) -> tuple[float, float]:
+def _find_rate(stamps: Floats, name: str, sfreq: float | None, file: str) -> tuple[float, float]:
     """Return the rate in Hz and the unit of times in seconds, which `sfreq` determines if it is given."""
     per_unit = measure_even_rate(stamps[np.isfinite(stamps)])
     if per_unit is None:
         raise UserError(
-            f"times of {where} in {shown(name)} do not rise evenly; resample it, or give --sfreq and {LISTING}"
+            f"times of {file} in {shown(name)} do not rise evenly; resample it, or give --sfreq and {HOW_TO_LIST}"
         )
     match = UNIT.search(name)
     stated = None if match is None else SECONDS[match[1].lower()]
@@ -244,7 +244,7 @@ def _find_rate(stamps: Floats, name: str, sfreq: float | None, where: str) -> tu
         unit = stated or 1.0
         return round_rate(per_unit / unit), unit
     raise UserError(
-        f"times of {where} in {shown(name)} are {per_unit:.4g} Hz if the unit is seconds, {1e3 * per_unit:.4g} Hz "
+        f"times of {file} in {shown(name)} are {per_unit:.4g} Hz if the unit is seconds, {1e3 * per_unit:.4g} Hz "
         "if milliseconds; give the rate, --sfreq HZ, or add the unit to the name of the column"
     )
 

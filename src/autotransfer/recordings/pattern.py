@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ..errors import UserError, shown
 from .labels import is_column_name
 
-KNOWN = ("subject", "session", "class")
+LABEL_NAMES = ("subject", "session", "class")
 EXAMPLE = "such as --pattern '{subject}/{session}_{class}_*.csv'"
 ENTITY = {"subject": "sub", "session": "ses"}  # BIDS's names
 TOKEN = re.compile(r"\{([^\W\d]\w*)\}|\*\*/|\*|[^{}*]+|[{}]")
@@ -47,7 +47,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
     names, parts = set[str](), list[str]()
     for token in TOKEN.finditer(pattern):
         text, name = token[0], token[1]
-        if text in ("{", "}") or (name is not None and name not in KNOWN and not is_column_name(name)):
+        if text in ("{", "}") or (name is not None and name not in LABEL_NAMES and not is_column_name(name)):
             raise UserError(f"the pattern {shown(pattern, 200)} has {text!r}, which is no name in braces; {EXAMPLE}")
         if name is None:
             parts.append({"**/": r"(?:[^/]+/)*", "*": r"[^/]*"}.get(text) or re.escape(text))

@@ -17,15 +17,15 @@ from .cleaning import clean as drop_broken
 from .concerns import UNKNOWN_RATE
 from .container import Recordings
 from .continuous import (
-    check_uncut,
+    apply_signal_options,
     find_recordings,
     get_ending,
     holds_epochs,
     list_endings,
+    list_recordings,
     open_recording,
     read_files,
-    recordings_in,
-    state_signal,
+    refuse_cutting,
 )
 from .cutting import Continuous, Cutting, Event, require_rate
 from .moabb_sets import read_moabb
@@ -141,9 +141,9 @@ def read(source: str | os.PathLike[str], cutting: Cutting | None = None, expecte
     text, cutting = os.fspath(source), cutting or Cutting()
     if _has_format(text, cutting):
         return read_files(find_files(text, cutting), cutting, expected_rate)
-    check_uncut(text, cutting)
+    refuse_cutting(text, cutting)
     raw = _read_windows(text)
-    state_signal(raw, cutting, text)
+    apply_signal_options(raw, cutting, text)
     return raw
 
 
@@ -175,7 +175,7 @@ def _has_format(text: str, cutting: Cutting) -> bool:
         return text.startswith(BIDS) or get_ending(path) is not None
     if os.path.isfile(path / "X.npy"):
         return False
-    return cutting.pattern is not None or is_bids(path) or bool(recordings_in(path))
+    return cutting.pattern is not None or is_bids(path) or bool(list_recordings(path))
 
 
 def find_files(text: str, cutting: Cutting) -> Files:

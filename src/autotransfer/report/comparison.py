@@ -63,7 +63,7 @@ def list_models(choice: Choice) -> list[ScoredModel]:
     if choice.paper_network is not None:
         name, scores = choice.paper_network.name, test_scores["paper_network"]
         rows.append(ScoredModel("none", choice.paper_network_label, name, scores))
-    return _with_scores(rows)
+    return _select_scored(rows)
 
 
 def score_table(choice: Choice) -> pd.DataFrame:
@@ -96,10 +96,10 @@ def list_methods(summary: Summary) -> list[ScoredModel]:
             best.setdefault(setting.method, name)
     scores = scores_on_test(summary, list(best.values()))
     methods = [method for method in CENSORS if method in best]
-    return rows + _with_scores(ScoredModel(m, CENSORS[m].label, best[m], scores.get(best[m], {})) for m in methods)
+    return rows + _select_scored(ScoredModel(m, CENSORS[m].label, best[m], scores.get(best[m], {})) for m in methods)
 
 
-def _with_scores(rows: Iterable[ScoredModel]) -> list[ScoredModel]:
+def _select_scored(rows: Iterable[ScoredModel]) -> list[ScoredModel]:
     """Return the models with their finite scores, without models that have no finite score."""
     finite = (ScoredModel(row.key, row.label, row.setting, finite_scores(row.scores)) for row in rows)
     return [row for row in finite if row.scores]
@@ -132,7 +132,7 @@ def scores_on_test(summary: Summary, names: Sequence[str]) -> Scores:
                 values[fit.name].setdefault(subject, []).append(score)
     means = {name: {s: float(np.mean(v)) for s, v in by_subject.items()} for name, by_subject in values.items()}
     units = summary.data.units
-    return means if units is None else {name: units.average_by_person(scores) for name, scores in means.items()}
+    return means if units is None else {name: units.average_by_subject(scores) for name, scores in means.items()}
 
 
 def finite_scores(scores: Mapping[str, float]) -> dict[str, float]:

@@ -44,19 +44,19 @@ def mute_brackets(sentence: str) -> Markup:
 
 def script_json(value: Any) -> Markup:
     """Return JSON for a <script> element, without NaN, infinity and "<", which could end the element."""
-    text = json.dumps(_clean(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(_clean_values(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)
 
 
-def _clean(value: Any) -> Any:
+def _clean_values(value: Any) -> Any:
     if isinstance(value, str):
         return replace_unshowable(value)
     if isinstance(value, dict):
-        return {replace_unshowable(key): _clean(item) for key, item in value.items()}
+        return {replace_unshowable(key): _clean_values(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_clean(item) for item in value]
+        return [_clean_values(item) for item in value]
     value = plain_value(value)
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None

@@ -35,7 +35,7 @@ def write_summary(choice: Choice) -> list[str]:
 
     For regression, a sentence on prediction intervals replaces the sentence on unlabeled windows.
     """
-    metric = named_metric(choice)
+    metric = metric_label(choice)
     lines = [
         choice.headline,
         f"Useless: {USELESS}" if is_useless(choice) else None,
@@ -52,7 +52,7 @@ def is_useless(choice: Choice) -> bool:
     return choice.metric == R2 and (mean(choice.estimate) or 0.0) <= 0
 
 
-def named_metric(choice: Choice) -> str:
+def metric_label(choice: Choice) -> str:
     """Return the label of the metric for regression, where a number without a label could be misread."""
     return label_of(choice.metric) if choice.task.is_numeric else ""
 
@@ -99,7 +99,7 @@ def describe_unlabeled(choice: Choice) -> str | None:
     n_subjects, held_out = len(next(iter(replay.zero_shot.values()))), short_name(choice.hold_out)
     subjects = f"{n_subjects} held-out subjects"
     if choice.hold_out != SUBJECT:
-        subjects = f"{n_subjects} subjects, each {held_out} held out"
+        subjects = f"{n_subjects} subjects with every {held_out} held out"
     at_once = f", {signed(replay.transductive_gain)} with all windows of a subject at once" * bool(replay.all_windows)
     return (
         f"Unlabeled windows: {signed(replay.gain)} in an online session (mean over {subjects}, whose "
@@ -205,9 +205,9 @@ def describe_estimate(choice: Choice) -> str:
     elif choice.task.is_numeric:
         selection = "ridge penalties and weights were estimated again without that subject"
     else:
-        selection = "weights and the scale of confidences were estimated again without fits that held that subject out"
+        selection = "weights and temperature were estimated again without fits that held that subject out"
     return (
-        f"The model for the score of a subject was selected without scores of that subject: {selection}. The "
+        f"The score of a subject is from a model that was selected without scores of that subject: {selection}. The "
         "selection used scores of models that were trained on that subject, so scores may be slightly too high."
     )
 

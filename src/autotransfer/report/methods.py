@@ -12,7 +12,7 @@ from ..tasks import label_of
 from ..training.ridge import STRENGTHS
 from ..words import clock, count, score
 from .findings import ADAPTATIONS, describe_hold_out, describe_missing, write_summary
-from .page import text_of
+from .page import fill_text_template
 from .summary import Summary
 from .wording import family_words, share
 
@@ -33,7 +33,7 @@ def methods_paragraph(summary: Summary) -> str:
     if choice.guessing:
         scores[choice.task.guess] = choice.guessing
     versions = ", ".join(f"{name} {version}" for name, version in summary.versions.items())
-    return text_of(
+    return fill_text_template(
         "methods.txt", data=summary.data, options=options, versions=versions, **words,
         missing=describe_missing(choice), adaptation=ADAPTATIONS.get(choice.adaptation, ""),
         headline=write_summary(choice), metric=label_of(choice.metric), baselines=_list_means(scores),

@@ -64,14 +64,14 @@ class Section(NamedTuple):
     tables: tuple[Callable[[Summary], Table | None], ...] = ()
 
 
-def write(summary: Summary, path: str | os.PathLike[str]) -> Path:
+def write_page(summary: Summary, path: str | os.PathLike[str]) -> Path:
     """Write the report to `path`, atomically."""
     target = Path(path)
-    write_atomically(target, document(summary))
+    write_atomically(target, render_page(summary))
     return target
 
 
-def document(run: Summary, *, plotly: Markup | None = None) -> str:
+def render_page(run: Summary, *, plotly: Markup | None = None) -> str:
     """Return the page as text. plotly: base64 of a gzipped library to use instead of the installed plotly.js."""
     all_sections = [
         (section, _build(section.figures, run), _build(section.tables, run)) for section in SECTIONS if section.contents
@@ -83,7 +83,7 @@ def document(run: Summary, *, plotly: Markup | None = None) -> str:
     data, choice = run.data, run.choice
     target = f"target: {run.options.target}"
     predicted = target if run.options.task.is_numeric else count(len(data.classes), "class", "classes")
-    return _environment().get_template("report.html").render(
+    return _make_environment().get_template("report.html").render(
         policy=POLICY,
         most_rows=MOST_ROWS,
         title=f"{run.title_prefix}{run.name} – AutoTransfer report",
@@ -102,7 +102,7 @@ def document(run: Summary, *, plotly: Markup | None = None) -> str:
         notes=[] if choice is None else notes(choice),
         standing=rate_result(choice),
         failed=sum(fit.failed for fit in run.fits),
-        facts=_facts(run),
+        facts=_list_facts(run),
         plotly=plotly_library() if plotly is None else plotly,
     )  # fmt: skip
 
@@ -120,14 +120,14 @@ def rate_result(choice: Choice | None) -> str:
     return "unknown" if choice.best_baseline is None else choice.best_baseline.comparison.removeprefix("too ")
 
 
-def text_of(template: str, **values: Any) -> str:
+def fill_text_template(template: str, **values: Any) -> str:
     """Return a filled template of plain text, with each paragraph in one line."""
-    paragraphs = _environment().get_template(template).render(values).split("\n\n")
+    paragraphs = _make_environment().get_template(template).render(values).split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 @lru_cache(maxsize=1)
-def _environment() -> Environment:
+def _make_environment() -> Environment:
     """Return the environment of templates, which escapes every value in HTML."""
     environment = Environment(
         loader=PackageLoader("autotransfer.report"), autoescape=select_autoescape(["html"]), undefined=StrictUndefined,
@@ -239,7 +239,7 @@ SECTIONS = (
 )  # fmt: skip
 
 
-def _facts(run: Summary) -> dict[str, dict[str, object]]:
+def _list_facts(run: Summary) -> dict[str, dict[str, object]]:
     """Return the facts that are needed to repeat the run, by heading."""
     data = run.data
     all_options = run.options.to_dict() | {"source": run.source}

@@ -41,7 +41,7 @@ def draw_subjects(summary: Summary) -> Figure | None:
         look = {"opacity": 0.85, "size": plot.DOT}
         data.append(plot.points(values[i], heights[i], titles[i], fill=fill, text=texts, marker=look))
         interval = mean_interval(list(row.scores.values()), limits)
-        bands += _band(row.mean, interval, fill, soft, y0=i - 0.3, y1=i + 0.3)
+        bands += _draw_band(row.mean, interval, fill, soft, y0=i - 0.3, y1=i + 0.3)
     tables = {row.label: row.scores for row in models}
     tables |= {label_of(name): finite_scores(scores) for name, scores in summary.choice.other_metrics.items()}
     head = {"annotations": [plot.note("mean", x=1, y=-0.5, fill=MUTED, xshift=12)], "shapes": bands}
@@ -57,7 +57,7 @@ def draw_subjects(summary: Summary) -> Figure | None:
     )
 
 
-def _band(mean: float, limits: tuple[float, float] | None, fill: str, soft: str, **ends: float) -> list[Json]:
+def _draw_band(mean: float, limits: tuple[float, float] | None, fill: str, soft: str, **ends: float) -> list[Json]:
     """Return shapes behind the dots of a row: a line at the mean, and a band for its interval."""
     look: Json = {"layer": "below", **ends}
     line = {**look, "type": "line", "x0": mean, "x1": mean, "line": {"color": fill, "width": 2.5}}

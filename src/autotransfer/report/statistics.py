@@ -88,10 +88,10 @@ def signed_rank_p(differences: ArrayLike) -> float | None:
         return None
     if len(data) > MOST_TO_ENUMERATE:
         return float(stats.wilcoxon(data, method="approx").pvalue)
-    return _exact_p(data)
+    return _compute_exact_p(data)
 
 
-def _exact_p(data: NDArray[np.float64]) -> float:
+def _compute_exact_p(data: NDArray[np.float64]) -> float:
     """Return the p value from the exact distribution of the rank sum over all 2ⁿ signs, which is valid with ties."""
     ranks = np.rint(2 * stats.rankdata(np.abs(data))).astype(int)  # times 2, because tied ranks may be half-integers
     total = int(ranks.sum())

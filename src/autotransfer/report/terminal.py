@@ -15,7 +15,7 @@ from ..tasks import label_of
 from ..training.intervals import describe_next_subject
 from ..words import count, range_words, score, signed
 from .escaping import shorten_label
-from .findings import USELESS, describe_below, describe_metric, describe_target_intervals, is_useless, named_metric
+from .findings import USELESS, describe_below, describe_metric, describe_target_intervals, is_useless, metric_label
 from .statistics import PairedComparison, compare_paired
 from .wording import probability
 
@@ -26,16 +26,16 @@ BASELINE_LETTERS = 60  # longest name of a baseline that is not shortened
 
 def result_lines(choice: Choice, folder: Path | str = "RUN") -> list[str]:
     """Return at most seven lines: scores, gains, a conclusion and a next step. folder: folder of the run."""
-    gains = [describe_target_intervals(choice)] if choice.task.is_numeric else _gain_lines(choice)
-    expected = describe_next_subject(choice.next_subject, choice.hold_out, metric=named_metric(choice)) or ""
-    lines = [_score_line(choice), _baseline_line(choice), f"{expected} {describe_below(choice)}".strip(), *gains]
+    gains = [describe_target_intervals(choice)] if choice.task.is_numeric else _describe_gains(choice)
+    expected = describe_next_subject(choice.next_subject, choice.hold_out, metric=metric_label(choice)) or ""
+    lines = [_score_line(choice), _describe_baseline(choice), f"{expected} {describe_below(choice)}".strip(), *gains]
     return [line for line in (*lines, _conclude(choice), _advise(choice, folder)) if line]
 
 
 def _score_line(choice: Choice) -> str:
     subjects = count(len(choice.estimate), "held-out subject")
     if choice.hold_out != SUBJECT:
-        subjects = f"{count(len(choice.estimate), 'subject')}, each {short_name(choice.hold_out)} held out"
+        subjects = f"{count(len(choice.estimate), 'subject')} with every {short_name(choice.hold_out)} held out"
     facts = []
     if choice.interval is not None:
         facts.append(f"95 % interval {score(choice.interval[0])} to {score(choice.interval[1])}")
@@ -45,7 +45,7 @@ def _score_line(choice: Choice) -> str:
     return f"Score: {value} on {subjects}" + (f" ({'; '.join(facts)})" if facts else "")
 
 
-def _baseline_line(choice: Choice) -> str:
+def _describe_baseline(choice: Choice) -> str:
     best, so_far = choice.best_baseline, " so far" * bool(choice.skipped_baselines)
     if best is None:
         return "Best baseline: none was scored"
@@ -54,7 +54,7 @@ def _baseline_line(choice: Choice) -> str:
     return f"Best baseline{so_far}: {score(best.mean)}, {name}; difference {signed(best.difference)}{limits}"
 
 
-def _gain_lines(choice: Choice) -> list[str]:
+def _describe_gains(choice: Choice) -> list[str]:
     replay = choice.replay
     if replay is None:
         is_used = choice.adaptation == "transductive"
@@ -68,7 +68,7 @@ def _gain_lines(choice: Choice) -> list[str]:
             else "with all at once, which is not used"
         )
         lines = [f"{lines[0]}; {signed(replay.transductive_gain)} {use}"]
-    number, pair = _gain_from_labels(replay)
+    number, pair = _find_gain_from_labels(replay)
     if pair is not None:
         n_subjects = len(next(iter(replay.zero_shot.values())))
         limits = "" if pair.interval is None else f" (95 % interval {range_words(pair.interval)})"
@@ -79,7 +79,7 @@ def _gain_lines(choice: Choice) -> list[str]:
     return lines
 
 
-def _gain_from_labels(replay: ReplayResult) -> tuple[str, PairedComparison | None]:
+def _find_gain_from_labels(replay: ReplayResult) -> tuple[str, PairedComparison | None]:
     """Return the number of labels in words, and a comparison of the scores with and without these labels."""
     numbers = [int(n) for n in replay.calibrated if int(n) <= MOST_LABELS]
     if not numbers:
@@ -108,7 +108,7 @@ def _conclude(choice: Choice) -> str:
 
 def _advise(choice: Choice, folder: Path | str) -> str:
     """Return a sentence with the next step."""
-    number, pair = ("", None) if choice.replay is None else _gain_from_labels(choice.replay)
+    number, pair = ("", None) if choice.replay is None else _find_gain_from_labels(choice.replay)
     if pair is not None and pair.mean >= HARM and pair.interval is not None and pair.interval[0] > 0:
         windows = "labeled window per class raises" if number == "One" else "labeled windows per class raise"
         advice = f"record them and use autotransfer calibrate {folder}"

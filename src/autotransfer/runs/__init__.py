@@ -1,1 +1,1 @@
-"""Folder of a run: options, run database, checkpoints, lock and result."""
+"""Folder of a run: options, run database, checkpoint files, lock and result."""

@@ -1,4 +1,4 @@
-"""Checkpoints of populations in training: safetensors with a checksum, replaced atomically."""
+"""Checkpoint files of populations in training: safetensors with a checksum, replaced atomically."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..training.windows import Windows
 
 @dataclass(frozen=True)
 class CheckpointInfo:
-    """Facts about the population in a checkpoint."""
+    """Facts about the population in a checkpoint file."""
 
     keys: list[str]  # job keys of its members, in order
     epoch: int
@@ -41,7 +41,7 @@ def save_checkpoint(path: Path, population: Trainer, keys: list[str]) -> None:
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], CheckpointInfo] | None:
-    """Return tensors and facts of a checkpoint; None if the file is missing or damaged, so that training restarts."""
+    """Return tensors and facts of a checkpoint file; None if it is missing or damaged, so that training restarts."""
     try:
         content = read_plain(path)
     except OSError:
@@ -60,7 +60,7 @@ def load_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], CheckpointInfo
 def restore_population(
     jobs: dict[str, Job], windows: Windows, path: Path, encoders: Encoders | None = None
 ) -> tuple[Trainer, list[str]] | None:
-    """Return the population of a checkpoint and its job keys; None if the checkpoint does not fit the jobs."""
+    """Return the population of a checkpoint file and its job keys; None if the file does not fit the jobs."""
     checkpoint = load_checkpoint(path)
     if checkpoint is None:
         return None
@@ -86,7 +86,7 @@ def _fits(population: Trainer, tensors: dict[str, torch.Tensor], epoch: int) -> 
     for name, tensor in expected.items():
         restored = tensors[name]
         shape = list(tensor.shape)
-        if name == "snapshots.history":  # finished members may have had more epochs
+        if name == "checkpoints.history":  # finished members may have had more epochs
             shape[1] = max(max_epochs, restored.shape[1] if restored.ndim > 1 else 0)
         if list(restored.shape) != shape or restored.dtype != tensor.dtype:
             return False

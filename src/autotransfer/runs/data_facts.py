@@ -45,13 +45,13 @@ class Data:
     @property
     def whole_subjects(self) -> tuple[str, ...]:
         """Return the names of subjects, even if `subjects` names held-out units."""
-        return self.subjects if self.units is None else self.units.unique_people
+        return self.subjects if self.units is None else self.units.unique_subjects
 
     @property
     def windows_by_subject(self) -> tuple[int, ...]:
         if self.units is None:
             return self.windows_by_unit
-        windows = dict.fromkeys(self.units.unique_people, 0)
+        windows = dict.fromkeys(self.units.unique_subjects, 0)
         for subject, n in zip(self.units.people, self.windows_by_unit, strict=True):
             windows[subject] += n
         return tuple(windows.values())

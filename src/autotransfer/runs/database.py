@@ -238,7 +238,7 @@ class RunDatabase:
         columns = f"key, stage, setting, validation, test, seed, status, starts, {'record' if records else 'NULL'}"
         left_out = "" if hidden else UNDELIVERED
         rows = self._query(f"SELECT {columns} FROM jobs WHERE stage != ? ORDER BY number, key", (left_out,))
-        return [self._entry(*row) for row in rows]
+        return [self._read_entry(*row) for row in rows]
 
     @cached_property
     def _record(self) -> Callable[[str], Record]:
@@ -247,7 +247,7 @@ class RunDatabase:
 
         return lru_cache(CACHED_RECORDS)(partial(schema.from_json, Record))
 
-    def _entry(
+    def _read_entry(
         self, key: str, stage: str, setting: str, validation: int, test: int, seed: int, status: str, starts: int,
         record: str | None,
     ) -> Entry:  # fmt: skip

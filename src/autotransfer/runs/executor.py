@@ -21,7 +21,7 @@ from ..training.memory import first_line, is_out_of_memory, make_memory_error
 from ..training.packing import resolve_device
 from ..training.progress import Progress
 from ..training.ridge import predict_held_out
-from ..training.train import run as train_population
+from ..training.train import train_population
 from ..training.trainer import Trainer
 from ..training.windows import prepare_windows, release_windows
 from .checkpoint import restore_population, save_checkpoint
@@ -31,7 +31,7 @@ from .signals import delay_signals, is_stop_requested, raise_if_stop_requested
 
 DTYPE = torch.float32
 PREDICTIONS = "predictions"  # tensor of a finished job: log-probabilities or predicted values of held-out windows
-CHECKPOINT_EVERY = 5.0  # seconds between checkpoints
+CHECKPOINT_EVERY = 5.0  # seconds between two writes of a checkpoint file
 MIN_ELAPSED_SHARE = 0.2  # share of the time of a stage after which its remaining time is estimated
 
 
@@ -71,10 +71,10 @@ class TimeLimitReached(Exception):
 
 
 class LocalExecutor:
-    """Executor that trains one population after another in this process, with a checkpoint every few seconds."""
+    """Executor that trains one population after another in this process, and updates a checkpoint file."""
 
     workers = 1
-    until = math.inf  # time of the monotonic clock at which training stops with a checkpoint
+    until = math.inf  # time of the monotonic clock at which training stops, after the checkpoint file is written
 
     def device(self, name: str) -> torch.device:
         return resolve_device(name)
@@ -103,14 +103,14 @@ class LocalExecutor:
     def _train(
         self, run: TrainableRun, by_key: dict[str, Entry], stored: OpenPopulation, device: torch.device, bar: Progress
     ) -> None:
-        """Train one population, from its checkpoint if it has one."""
+        """Train one population, from its checkpoint file if there is one."""
         path = run.folder / f"population-{stored.number}.checkpoint"
         statuses = run.database.statuses()
         keys = [key for key in stored.keys if statuses[key] not in FINISHED]
         if keys:
             if self._is_late(bar, 0.0):
                 raise TimeLimitReached
-            all_keys = stored.keys if path.exists() else keys  # a checkpoint may contain finished jobs
+            all_keys = stored.keys if path.exists() else keys  # the checkpoint file may contain finished jobs
             jobs = {key: make_job(run.recordings, by_key[key], run.options.n_folds) for key in all_keys}
             with delay_signals():
                 self._train_members(run, jobs, keys, path, device, bar)
@@ -124,7 +124,7 @@ class LocalExecutor:
         bar.subtract_finished(population)
         checkpoint_time = epoch_start = time.monotonic()
 
-        def after_epoch(population: Trainer) -> None:
+        def finish_epoch(population: Trainer) -> None:
             nonlocal checkpoint_time, epoch_start
             bar.add_epoch(population)
             epoch_seconds, epoch_start = time.monotonic() - epoch_start, time.monotonic()
@@ -139,7 +139,7 @@ class LocalExecutor:
                 raise TimeLimitReached
             raise_if_stop_requested()
 
-        for outcome in train_population(population, after_epoch=after_epoch):
+        for outcome in train_population(population, after_epoch=finish_epoch):
             key = key_of_job[id(outcome.job)]
             run.database.finish(key, outcome.record(), serialize_outcome(outcome))
             bar.add_outcome(outcome)
@@ -198,7 +198,7 @@ def split_population(run: TrainableRun, population: OpenPopulation, reason: str)
 
 
 def serialize_outcome(outcome: Outcome) -> bytes:
-    """Return weights of both snapshots and the last epoch, and held-out log-probabilities, as safetensors bytes."""
+    """Return weights of both checkpoints and the last epoch, and held-out log-probabilities, as safetensors bytes."""
     states = {"best": outcome.state, "final": outcome.final_state}
     if outcome.swapped is not None:
         states["swapped"] = outcome.swapped.state

@@ -274,7 +274,7 @@ def build_options(values: Mapping[str, Any]) -> RunOptions:
         options["grid"] = grid_text(options["grid"])
     task = task_of(str(options.get("target", CLASSIFICATION)))
     options["metric"] = task.metric_name(options.get("metric", task.default_metric))
-    preset = PRESETS[_preset_of(options, constants)] if task.options is None else _preset_of_task(task)
+    preset = PRESETS[_find_preset(options, constants)] if task.options is None else _find_preset_of_task(task)
     for name, value in preset.fixed.items():
         if options.get(name, value) != value:
             fixed = f"{preset.description} fixes it to {shown(value)}"
@@ -284,14 +284,14 @@ def build_options(values: Mapping[str, Any]) -> RunOptions:
     return RunOptions(**preset.defaults | preset.fixed | options, constants=constants)
 
 
-def _preset_of_task(task: Task) -> Preset:
+def _find_preset_of_task(task: Task) -> Preset:
     """Return the preset of a task that reads only some options."""
     accepted = (*(task.options or ()), *READ_BY_ALL_TASKS, *CUTTING, "clean")
     values = DEFAULTS | {"metric": task.default_metric}
     return Preset("a run with this target", {}, {name: value for name, value in values.items() if name not in accepted})
 
 
-def _preset_of(options: Mapping[str, Any], constants: Mapping[str, Any]) -> str:
+def _find_preset(options: Mapping[str, Any], constants: Mapping[str, Any]) -> str:
     """Return the name of the preset for these options."""
     grid = options.get("grid", DEFAULTS["grid"])
     if options.get("rule") == "published" or (grid == "paper" and "rule" not in options):

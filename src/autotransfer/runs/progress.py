@@ -33,16 +33,16 @@ def status_lines(folder: Path) -> list[str]:
             state = "; ".join(filter(None, ["interrupted", done, f"continue with: autotransfer resume {folder}"]))
         lines = [
             f"{folder}: {state}",
-            _job_words(database.counts(), is_running=is_running, so_far=bool(n_stages) and not is_complete),
+            _count_jobs(database.counts(), is_running=is_running, so_far=bool(n_stages) and not is_complete),
         ]
         if is_running:
-            started, seconds_left = database.load_fact("started", str) or "", _seconds_left(database)
+            started, seconds_left = database.load_fact("started", str) or "", _estimate_seconds_left(database)
             remaining = "" if seconds_left is None else f", about {clock(seconds_left)} left of this stage"
             lines.append(printable(f"started {started}{remaining}"))
-        return lines + _failure_lines(database)
+        return lines + _describe_failures(database)
 
 
-def _failure_lines(database: RunDatabase) -> list[str]:
+def _describe_failures(database: RunDatabase) -> list[str]:
     failures = database.failures()
     if not failures:
         return []
@@ -51,7 +51,7 @@ def _failure_lines(database: RunDatabase) -> list[str]:
     return [f"failed: {printable(f'{Setting.from_dict(setting).name}: {reason}')}" for setting, reason in failures]
 
 
-def _job_words(counts: dict[str, int], *, is_running: bool, so_far: bool) -> str:
+def _count_jobs(counts: dict[str, int], *, is_running: bool, so_far: bool) -> str:
     """Return numbers of jobs, such as '8 of 120 fits done, 4 running, 108 waiting, 0 failed'."""
     done = fits_words(counts.get("done", 0), sum(counts.values()))
     if so_far:  # fits of later stages are not in the database yet
@@ -60,7 +60,7 @@ def _job_words(counts: dict[str, int], *, is_running: bool, so_far: bool) -> str
     return f"{done}, {running}, {counts.get('waiting', 0)} waiting, {counts.get('failed', 0)} failed"
 
 
-def _seconds_left(database: RunDatabase) -> float | None:
+def _estimate_seconds_left(database: RunDatabase) -> float | None:
     """Return the estimated seconds left of the stage, at most the seconds left of the run; None if unknown."""
 
     def stored_seconds(name: str) -> float | None:

@@ -48,17 +48,17 @@ class FinishedFit:
     @property
     def scores(self) -> dict[str, float]:
         """Return test scores by subject."""
-        subjects, scores = _names(self.test_subject), self.record.test_scores
+        subjects, scores = _as_names(self.test_subject), self.record.test_scores
         values = [scores[index] for index in sorted(scores, key=int)]  # in the order of the group
         return dict(zip(subjects, values or [self.record.test_score] * len(subjects), strict=True))
 
     @property
     def held_out(self) -> tuple[str, ...]:
         """Return the names of all held-out subjects."""
-        return (*_names(self.validation_subject), *_names(self.test_subject))
+        return (*_as_names(self.validation_subject), *_as_names(self.test_subject))
 
 
-def _names(subject: Hashable) -> tuple[str, ...]:
+def _as_names(subject: Hashable) -> tuple[str, ...]:
     """Return a tuple of names from one name or several."""
     return tuple(map(str, subject)) if isinstance(subject, tuple) else (str(subject),)
 

@@ -36,13 +36,13 @@ from .executor import DTYPE, PREDICTIONS, Executor, LocalExecutor, RegressionExe
 from .lock import is_in_use, no_run_error, remove_database
 from .options import RunOptions
 from .preparation import Preparation, check_encoder
-from .study import NAME, study_text
+from .study import STUDY_FILE, study_text
 
-PROBE_SECONDS = 15.0  # time limit of a report for measuring leakage; remaining folds are skipped
+PROBE_SECONDS = 15.0  # time limit for measuring leakage in a report
 # Files of a run, which must not exist when it starts.
 RESERVED_NAMES = ("results.csv", "scores.csv", "report.html", "model")
 
-Tell = Callable[[str], None]  # prints one line for the user
+Tell = Callable[[str], None]  # function that prints one line for the user
 Scores = dict[str, float]
 
 
@@ -96,7 +96,7 @@ class Run:
             folder.mkdir(parents=True, exist_ok=True)
             database = create_run_database(folder / "run.sqlite", facts)
             if source:  # arrays in Python have no source
-                write_atomically(folder / NAME, study_text(options))
+                write_atomically(folder / STUDY_FILE, study_text(options))
         except OSError as error:
             raise UserError(f"cannot write to {folder} ({error.strerror}); choose another folder") from None
         return cls(folder, database, options, prepared, prepared.encoders)
@@ -115,8 +115,8 @@ class Run:
         """Open a run. Its recordings are checked by their digests.
 
         recordings: if None, recordings are loaded from `source`, or from the stored source. encoders: factories of
-        custom encoders, which are not imported by names in the folder for safety. lazy: whether recordings are loaded
-        at first use. read_only: whether the run database is opened without write access.
+        custom encoders; code is never imported by names in the folder. lazy: whether recordings are loaded at first
+        use. read_only: whether the run database is opened without write access.
         """
         database = RunDatabase(folder / "run.sqlite", read_only=read_only)
         try:
@@ -154,11 +154,11 @@ class Run:
         return held_out_groups(len(self.data.subjects), self.data.units, self.options.n_folds)
 
     def average_units(self, scores: Scores) -> Scores:
-        """Return scores by subject: means over units if sessions or values of a column are held out."""
-        return scores if self.data.units is None else self.data.units.average_by_person(scores)
+        """Return scores by subject from scores by held-out unit (a subject, a session, or a value of a column)."""
+        return scores if self.data.units is None else self.data.units.average_by_subject(scores)
 
     def folds(self) -> list[tuple[int, int]]:
-        """Return pairs of group indices (validation, test). Each group is the test group once, and then validates.
+        """Return pairs of group indices (validation, test). Each group is the test group of one fold.
 
         In regression, the validation index is the number of groups, because there is no validation group.
         """

@@ -1,4 +1,4 @@
-"""Handling of SIGINT, SIGTERM and SIGHUP: a run stops with a checkpoint."""
+"""Handling of SIGINT, SIGTERM and SIGHUP: a run writes its checkpoint file and stops."""
 
 from __future__ import annotations
 

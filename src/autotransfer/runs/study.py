@@ -13,7 +13,7 @@ from ..files import read_plain
 from ..recordings import make_absolute
 from .options import RunOptions
 
-NAME = "study.toml"
+STUDY_FILE = "study.toml"
 
 
 def read_study(path: Path) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def read_study(path: Path) -> dict[str, Any]:
     try:
         values = tomllib.loads(read_plain(path).decode())
     except FileNotFoundError:
-        raise UserError(f"there is no file {path}; --config takes a .toml file such as RUN/{NAME}") from None
+        raise UserError(f"there is no file {path}; --config takes a .toml file such as RUN/{STUDY_FILE}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not TOML ({one_line(error)}); write lines such as: max_epochs = 30") from None
     except OSError as error:
@@ -35,10 +35,10 @@ def study_text(options: RunOptions) -> str:
     values = options.to_dict()
     items = ({"data": make_absolute(values.pop("source"))} | values).items()
     lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in items if value is not None]
-    text = "\n".join([f"# autotransfer run --config {NAME} --out FOLDER", *lines, ""])
+    text = "\n".join([f"# autotransfer run --config {STUDY_FILE} --out FOLDER", *lines, ""])
     return text.replace("\x7f", "\\u007f")  # JSON strings may contain DEL, TOML strings may not
 
 
 def repeat_command(folder: Path) -> str:
     """Return the command line that repeats the run of a folder."""
-    return shlex.join(["autotransfer", "run", "--config", str(folder / NAME), "--out", "FOLDER"])
+    return shlex.join(["autotransfer", "run", "--config", str(folder / STUDY_FILE), "--out", "FOLDER"])

@@ -27,7 +27,7 @@ from ..runs.run import Run
 from ..settings import Setting
 from ..training.closed_form import make_population
 from ..training.packing import resolve_device
-from ..training.train import run as train_population
+from ..training.train import train_population
 from ..training.windows import prepare_windows, release_windows
 from .candidates import linear_candidates
 from .held_out import read_probabilities, score_subject
@@ -35,7 +35,7 @@ from .held_out import read_probabilities, score_subject
 LDA = "Features + LDA"  # band power and means of segments
 TANGENT = "Tangent space + LDA"
 PYRIEMANN = "pyRiemann tangent space + LDA"
-RECENTERED = "pyRiemann, re-centered by person"
+RECENTERED = "pyRiemann, re-centered by subject"
 LINEAR_BASELINES = {  # by model family
     "features": LDA, "tangent": TANGENT, "tdar": "Time domain, autoregression + LDA",
     "rhythms": "Correlation with sines + LDA", "bands": "Band power + LDA",
@@ -78,7 +78,7 @@ def baseline_scores(run: Run, *, fit_missing: bool = True) -> tuple[dict[str, Sc
     scores, skipped = dict[str, Scores](), dict[str, str]()
     for name, predict in predictors.items():
         try:
-            scores[name] = stored_scores[name] if name in stored_scores else _score(run, predict)
+            scores[name] = stored_scores[name] if name in stored_scores else _score_subjects(run, predict)
         except SkippedBaseline as reason:
             skipped[name] = str(reason)
         except Exception as error:
@@ -125,7 +125,7 @@ def _predict_linear(
         (outcome,) = train_population(make_population([job], windows))
     finally:
         release_windows(run.recordings)
-    return _by_subject(run, job.fold, np.exp(outcome.held_out_log_probs.numpy()[len(job.fold.validation) :]))
+    return _split_by_subject(run, job.fold, np.exp(outcome.held_out_log_probs.numpy()[len(job.fold.validation) :]))
 
 
 def _predict(
@@ -135,16 +135,16 @@ def _predict(
     if not fit_missing:
         raise SkippedBaseline(LATER)
     fold = make_fold(run.recordings, *(run.groups[group] for group in held_out))
-    return _by_subject(run, fold, baseline.predict(run.recordings, fold))
+    return _split_by_subject(run, fold, baseline.predict(run.recordings, fold))
 
 
-def _by_subject(run: Run, fold: Fold, probabilities: NDArray[np.floating]) -> dict[int, NDArray[np.floating]]:
+def _split_by_subject(run: Run, fold: Fold, probabilities: NDArray[np.floating]) -> dict[int, NDArray[np.floating]]:
     """Return probabilities (n, C) of a fold's test windows by subject."""
     test_subjects = run.recordings.subject.numpy()[fold.test]
     return {int(subject): probabilities[test_subjects == subject] for subject in np.unique(test_subjects)}
 
 
-def _score(run: Run, predict: Predict) -> Scores:
+def _score_subjects(run: Run, predict: Predict) -> Scores:
     """Return the scores of all subjects that can be scored."""
     recordings, scores = run.recordings, Scores()
     y, subject_of_window, scorable = recordings.y.numpy(), recordings.subject.numpy(), scorable_subjects(recordings)
@@ -168,7 +168,7 @@ def tangent_space(recordings: Recordings, fold: Fold, *, is_recentered: bool = F
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
     from sklearn.pipeline import make_pipeline
 
-    C, subject_of_window = _scaled_covariances(recordings, fold), recordings.subject.numpy()
+    C, subject_of_window = _scale_covariances(recordings, fold), recordings.subject.numpy()
     for subject in np.unique(subject_of_window) if is_recentered else ():
         rows = subject_of_window == subject
         W = invsqrtm(mean_riemann(C[rows]))
@@ -185,7 +185,7 @@ def tangent_space(recordings: Recordings, fold: Fold, *, is_recentered: bool = F
     return probability
 
 
-def _scaled_covariances(recordings: Recordings, fold: Fold) -> Floats:
+def _scale_covariances(recordings: Recordings, fold: Fold) -> Floats:
     """Return shrunk covariances (N, d, d) of channels, scaled to unit variance in training subjects."""
     if COVARIANCES not in recordings.derived:
         tangent = [s for s in linear_candidates("zero-shot", recordings) if s.family == "tangent"]
@@ -193,14 +193,14 @@ def _scaled_covariances(recordings: Recordings, fold: Fold) -> Floats:
             raise SkippedBaseline(f"{recordings.n_channels} channels have too many covariances")
         delays = [step for step in tangent[0].preprocessing.transforms if isinstance(step, Delays)]
         copies, lag = (delays[0].copies, delays[0].lag) if delays else (1, 1)
-        recordings.derived[COVARIANCES] = _covariances(recordings.X, copies, lag)
+        recordings.derived[COVARIANCES] = _compute_covariances(recordings.X, copies, lag)
     C: Floats = recordings.derived[COVARIANCES]
     unit = np.sqrt(np.median(C[fold.train].diagonal(axis1=1, axis2=2), 0))
     unit[unit == 0] = 1.0
     return oas_covariances(C / (unit[:, None] * unit), recordings.n_times) + FLOOR * np.eye(len(unit))
 
 
-def _covariances(X: Tensor, copies: int, lag: int) -> Floats:
+def _compute_covariances(X: Tensor, copies: int, lag: int) -> Floats:
     """Return covariances (N, C · copies, C · copies) of windows (N, C, T), which may be larger than memory."""
     length = X.shape[2] - (copies - 1) * lag
     parts = []

@@ -183,13 +183,13 @@ def linear_candidates(adaptation: str, recordings: Recordings, kinds: str | None
     base: list[dict[str, Any]] = [LINEAR | {"represent": "features"}, LINEAR | {"represent": "tangent"} | delays]
     base += [LINEAR | fields for fields in find_representations(kinds, recordings)]
     templates: list[dict[str, Any]] = [{"encoder": "templates", "standardize": "train"}]
-    if "eeg" in _parse_kinds(kinds, recordings) and _window_seconds(recordings) < RESPONSE_SECONDS:
+    if "eeg" in _parse_kinds(kinds, recordings) and _compute_window_seconds(recordings) < RESPONSE_SECONDS:
         templates.append({"encoder": "evoked", "standardize": "train"})
     linear = [*base[:2], *templates, *base[2:]]
     if adaptation != "zero-shot":
         linear += [fields | {"center": adaptation} for fields in base]
         linear += [fields | {"standardize": "none", "align": adaptation} for fields in templates]
-    small = [s for s in linear if s["encoder"] != "linear" or _n_features(s, recordings) <= MAX_FEATURES]
+    small = [s for s in linear if s["encoder"] != "linear" or _count_features(s, recordings) <= MAX_FEATURES]
     return [Setting(**fields | {"shrinkage": shrinkage}) for fields in small for shrinkage in SHRINKAGES]
 
 
@@ -216,7 +216,7 @@ def find_representations(kinds: str | None, recordings: Recordings) -> list[dict
         else:
             choices = ", ".join(map(repr, (*FAMILIES, *SIGNAL_REPRESENTATIONS, *REPRESENTATIONS)))
             raise UserError(f"unknown kind {shown(kind)}; choose from {choices}, several with commas")
-    fields = (_representation_fields(name, recordings) for name in names if name not in ("features", "tangent"))
+    fields = (_find_representation_fields(name, recordings) for name in names if name not in ("features", "tangent"))
     return [values for values in fields if values is not None]
 
 
@@ -229,7 +229,7 @@ def _split_kinds(kinds: str | None) -> list[str]:
     return [] if kinds is None else [kind.strip() for kind in kinds.split(",")]
 
 
-def _representation_fields(name: str, recordings: Recordings) -> dict[str, Any] | None:
+def _find_representation_fields(name: str, recordings: Recordings) -> dict[str, Any] | None:
     """Return the fields of a setting with a representation; None if the recordings do not meet its requirements."""
     constants = CONSTANTS[name](recordings) if name in CONSTANTS else None
     values = {"sfreq": recordings.sfreq, "constants": constants}
@@ -244,16 +244,16 @@ def _representation_fields(name: str, recordings: Recordings) -> dict[str, Any] 
 
 def _is_suitable(name: str, recordings: Recordings) -> bool:
     """Return whether windows are long enough and, for a slow representation, as many as its features or more."""
-    fields, representation = _representation_fields(name, recordings), representation_class(name)
-    if fields is None or _window_seconds(recordings) < representation.min_seconds:
+    fields, representation = _find_representation_fields(name, recordings), representation_class(name)
+    if fields is None or _compute_window_seconds(recordings) < representation.min_seconds:
         return False
     try:
-        return _n_features(LINEAR | fields, recordings) <= recordings.n_windows or not representation.is_slow
+        return _count_features(LINEAR | fields, recordings) <= recordings.n_windows or not representation.is_slow
     except UserError:  # the sampling rate is too low for the frequencies of the representation
         return False
 
 
-def _window_seconds(recordings: Recordings) -> float:
+def _compute_window_seconds(recordings: Recordings) -> float:
     """Return the length of a window in seconds; infinite if the sampling rate is unknown."""
     return math.inf if recordings.sfreq is None else recordings.n_times / recordings.sfreq
 
@@ -267,6 +267,6 @@ def stimulus_frequencies(recordings: Recordings) -> tuple[float, ...] | None:
     return tuple(sorted(f for f in frequencies if 0 < f < 0.45 * recordings.sfreq)) or None
 
 
-def _n_features(fields: dict[str, Any], recordings: Recordings) -> int:
+def _count_features(fields: dict[str, Any], recordings: Recordings) -> int:
     """Return the number of features of a window after the preprocessing of a setting with these fields."""
     return math.prod(Preprocessing.from_values(fields).shape(recordings.n_channels, recordings.n_times))

@@ -97,21 +97,22 @@ def calibration(ensemble: EnsembleWeights, evidence: ClassificationEvidence, log
         hits.append(log_p.argmax(1) == y)
         sample_weights.append(balanced_sample_weight(y) / len(log_probs))
     is_correct, sample_weight = np.concatenate(hits), np.concatenate(sample_weights)
-    bins = _bins(np.concatenate(confidences), is_correct, sample_weight)
+    bins = _fill_bins(np.concatenate(confidences), is_correct, sample_weight)
     return Calibration(
         confidence=bins[0].tolist(),
         accuracy=bins[1].tolist(),
         share=bins[2].tolist(),
-        error=_error(*bins),
-        error_before=_error(*_bins(np.concatenate(confidences_before), is_correct, sample_weight)),
+        error=_measure_error(*bins),
+        error_before=_measure_error(*_fill_bins(np.concatenate(confidences_before), is_correct, sample_weight)),
     )
 
 
 def reliability(y: NDArray[np.int64], log_p: NDArray[np.floating]) -> Reliability:
     """Compare confidence with accuracy for one subject with classes (n,) and log-probabilities (n, C)."""
     confidence, is_correct, weights = np.exp(log_p.max(1)), log_p.argmax(1) == y, balanced_sample_weight(y)
-    error, accuracy = _error(*_bins(confidence, is_correct, weights)), np.average(is_correct, weights=weights)
-    return Reliability(float(np.average(confidence, weights=weights)), float(accuracy), error)
+    error = _measure_error(*_fill_bins(confidence, is_correct, weights))
+    mean_confidence, accuracy = (float(np.average(x, weights=weights)) for x in (confidence, is_correct))
+    return Reliability(mean_confidence, accuracy, error)
 
 
 def confusion(y: NDArray[np.int64], log_p: NDArray[np.floating]) -> list[list[int]]:
@@ -121,16 +122,16 @@ def confusion(y: NDArray[np.int64], log_p: NDArray[np.floating]) -> list[list[in
     return counts
 
 
-def _bins(confidence: Floats, is_correct: NDArray[np.bool_], sample_weight: Floats) -> tuple[Floats, Floats, Floats]:
+def _fill_bins(confidence: Floats, is_correct: NDArray[np.bool_], sample_weight: Floats) -> list[Floats]:
     """Return mean confidence, accuracy and share of windows of each bin of confidence that is not empty."""
     index = np.minimum((confidence * BINS).astype(int), BINS - 1)
     columns = (sample_weight, sample_weight * confidence, sample_weight * is_correct)
     sums = np.stack([np.bincount(index, weights=column, minlength=BINS) for column in columns])
     share, confidence_sum, accuracy_sum = sums[:, sums[0] > 0]
-    return confidence_sum / share, accuracy_sum / share, np.asarray(share, dtype=np.float64)
+    return [confidence_sum / share, accuracy_sum / share, np.asarray(share, dtype=np.float64)]
 
 
-def _error(confidence: Floats, accuracy: Floats, share: Floats) -> float:
+def _measure_error(confidence: Floats, accuracy: Floats, share: Floats) -> float:
     """Return the expected calibration error."""
     return float((share * np.abs(confidence - accuracy)).sum() / share.sum())
 

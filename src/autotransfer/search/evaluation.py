@@ -37,27 +37,27 @@ def evaluate(run: Run, selection: Selection, evidence: Evidence, entries: Sequen
         candidate_scores = scores_on_test(run, entries)
         chance = metric.chance([evidence.y[subject] for subject in delivered], run.recordings.n_classes)
 
-    def single_scores(names: Mapping[str, str]) -> Scores:
+    def score_singly(names: Mapping[str, str]) -> Scores:
         """Return the score of one candidate for each subject. names: name of the candidate by subject."""
         scores = {subject: candidate_scores[name].get(subject) for subject, name in names.items()}
         return run.average_units({subject: value for subject, value in scores.items() if value is not None})
 
     nested, subjects = selection.nested_choices, list(selection.nested_choices)
     roles = {"chosen": selection.chosen, "best_uncensored": selection.best_uncensored}
-    alternatives = {"uncensored": single_scores(selection.nested_uncensored_choices)}
+    alternatives = {"uncensored": score_singly(selection.nested_uncensored_choices)}
     if (ensemble := selection.ensemble) is not None:
         alternatives = {
-            "best_single": score(_by_candidate(evidence, nested)),
+            "best_single": score(_predict_singly(evidence, nested)),
             "equal_weights": score({subject: evidence.pool(subject).mean(0) for subject in delivered}),
             "uncensored": score(delivered_predictions(selection, evidence, uncensored=True)),
         }
     if selection.paper_network is not None:
         roles["paper_network"] = selection.paper_network
         paper = dict.fromkeys(subjects, selection.paper_network.name)
-        alternatives["paper_network"] = score(_by_candidate(evidence, paper))
+        alternatives["paper_network"] = score(_predict_singly(evidence, paper))
     return Evaluation(
-        test_scores={role: single_scores(dict.fromkeys(subjects, candidate.name)) for role, candidate in roles.items()},
-        nested_test_scores=single_scores(nested) if ensemble is None else score(delivered),
+        test_scores={role: score_singly(dict.fromkeys(subjects, candidate.name)) for role, candidate in roles.items()},
+        nested_test_scores=score_singly(nested) if ensemble is None else score(delivered),
         alternatives=alternatives,
         metric=options.metric,
         chance=chance,
@@ -74,7 +74,7 @@ def evaluate(run: Run, selection: Selection, evidence: Evidence, entries: Sequen
 def delivered_predictions(selection: Selection, evidence: Evidence, *, uncensored: bool = False) -> Predictions:
     """Return predictions for each subject by the model that was selected without the subject."""
     if (ensemble := selection.ensemble) is None:
-        return _by_candidate(evidence, selection.nested_choices)
+        return _predict_singly(evidence, selection.nested_choices)
     weights = {s: nested_weights(ensemble, evidence, s, uncensored) for s in evidence.held_out_subjects}
     return {subject: evidence.combine(beta, subject) for subject, beta in weights.items()}
 
@@ -86,7 +86,7 @@ def nested_weights(ensemble: EnsembleWeights, evidence: Evidence, subject: int, 
     return np.array([weights.get(candidate.name, 0.0) for candidate in evidence.candidates])
 
 
-def _by_candidate(evidence: Evidence, names: Mapping[str, str]) -> Predictions:
+def _predict_singly(evidence: Evidence, names: Mapping[str, str]) -> Predictions:
     """Return predictions for each subject by one candidate. names: name of the candidate by subject."""
     index = {candidate.name: k for k, candidate in enumerate(evidence.candidates)}
     chosen = {subject: index[names[evidence.subjects[subject]]] for subject in evidence.held_out_subjects}
@@ -110,10 +110,10 @@ def scores_on_test(run: Run, entries: Sequence[Entry]) -> dict[str, Scores]:
         by_subject = values.setdefault(run.options.name_of(entry.setting), {})
         for subject, value in scores.items():
             by_subject.setdefault(str(names[subject]), []).append(value)
-    return {name: {subject: _mean(scores) for subject, scores in table.items()} for name, table in values.items()}
+    return {name: {subject: _average(scores) for subject, scores in table.items()} for name, table in values.items()}
 
 
-def _mean(scores: Sequence[float]) -> float:
+def _average(scores: Sequence[float]) -> float:
     """Return the mean of the finite scores; NaN if there are none, because every fit failed."""
     finite = [score for score in scores if math.isfinite(score)]
     return float(np.mean(finite)) if finite else math.nan

@@ -46,7 +46,7 @@ HEAVY = 1e4  # weight of the row that bounds the sum of weights, relative to all
 class ClassificationEvidence:
     """Validation scores, predictions and classes of held-out subjects.
 
-    Every fit holds out two subjects or two groups of subjects, and the snapshot that is selected on one predicts the
+    Every fit holds out two subjects or two groups of subjects, and the checkpoint that is selected on one predicts the
     other. Therefore, `evidence.without([subject])` does not depend on labels, scores or fits of the subject.
     """
 
@@ -140,7 +140,7 @@ class ClassificationEvidence:
         if not self.held_out_subjects:
             weights[selected] = 1 / len(selected)
             return weights
-        log_p, y, sample_weight = self._training_data()
+        log_p, y, sample_weight = self._collect_training_data()
         beta = fit_weights(log_p[selected], y, sample_weight)
         # Weights are fitted again with only the candidates that have the largest weights.
         order = np.argsort(-beta, kind="stable")[:MAX_CANDIDATES]
@@ -155,7 +155,7 @@ class ClassificationEvidence:
         weights[selected] = shares * shrunk_sharpness(combined, [self.y[subject] for subject in subjects])
         return weights
 
-    def _training_data(self) -> tuple[NDArray[np.float32], NDArray[np.int64], Floats]:
+    def _collect_training_data(self) -> tuple[NDArray[np.float32], NDArray[np.int64], Floats]:
         """Return log-probabilities (K, N, C), classes and sample weights (N,). Fits and subjects have equal weight."""
         pairs = [(key[1], log_p) for key, log_p in self.log_probs.items() if key[1] in self.held_out_subjects]
         parts, labels, weights = [], [], []
@@ -271,7 +271,7 @@ class RegressionEvidence:
         """Return the score of a candidate on each subject, with the ridge penalty that is best for all subjects."""
         predictions = self.predictions[candidate, self.best_penalties[candidate]]
         scores = self.score(self.metric, {subject: predictions[rows] for subject, rows in enumerate(self.rows)})
-        return np.array(list((scores if self.units is None else self.units.average_by_person(scores)).values()))
+        return np.array(list((scores if self.units is None else self.units.average_by_subject(scores)).values()))
 
     def pool(self, subject: int) -> Floats:
         """Return predictions (K, n) for a subject, with ridge penalties that are best for the other subjects."""

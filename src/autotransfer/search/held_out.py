@@ -1,4 +1,4 @@
-"""Read probabilities and scores of held-out subjects from finished jobs, by snapshots selected on other subjects."""
+"""Read probabilities and scores of held-out subjects from finished jobs, by checkpoints selected on other subjects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Score(NamedTuple):
     setting: str  # Setting.key
     subject: int
     value: float
-    held_out_with: frozenset[int] = frozenset()  # other held-out subjects; the snapshot was selected on some of them
+    held_out_with: frozenset[int] = frozenset()  # other held-out subjects; the checkpoint was selected on some of them
 
 
 def held_out_log_probs(run: Run, candidates: Sequence[Setting], entries: Sequence[Entry]) -> dict[FitKey, Array]:
@@ -59,7 +59,7 @@ def held_out_log_probs(run: Run, candidates: Sequence[Setting], entries: Sequenc
 
 
 def read_probabilities(run: Run, entry: Entry) -> dict[int, Array]:
-    """Return probabilities (n, C) for each held-out subject by the snapshot that was selected on other subjects."""
+    """Return probabilities (n, C) for each held-out subject by the checkpoint that was selected on other subjects."""
     subject_of_window = run.recordings.subject.numpy()
     groups = run.groups[entry.validation], run.groups[entry.test]
     # Windows of validation subjects precede windows of test subjects. Both are in the order of the recordings.
@@ -87,7 +87,7 @@ def find_entries(run: Run, settings: Sequence[Setting], folds: Sequence[tuple[in
 
 
 def held_out_scores(run: Run, entries: Sequence[Entry], *, validation_only: bool = False) -> list[Score]:
-    """Return scores of each held-out subject by the snapshot that was selected on the other subject or group.
+    """Return scores of each held-out subject by the checkpoint that was selected on the other subject or group.
 
     The choice of the best epoch therefore does not bias the scores. Failed jobs have the lowest score.
     """

@@ -70,7 +70,7 @@ def personal_log_probs(
     labels = torch.from_numpy(y[labeled])
     splits = label_splits(y[labeled], groups[labeled]) if len(features) > 1 else []
     if splits:
-        features = [max(features, key=lambda z: _validation_score(z[labeled], labels, splits, n_classes))]
+        features = [max(features, key=lambda z: _cross_validate(z[labeled], labels, splits, n_classes))]
     return torch.stack([predict_by_discriminant(z[labeled], labels, z, n_classes) for z in features]).mean(0)
 
 
@@ -97,7 +97,7 @@ def label_splits(y: Rows, groups: Rows) -> list[tuple[Rows, Rows]]:
     return [(train, test) for train, test in splits if len(test) and len(np.unique(y[train])) == len(classes)]
 
 
-def _validation_score(z: Tensor, y: Tensor, splits: Sequence[tuple[Rows, Rows]], n_classes: int) -> tuple[float, float]:
+def _cross_validate(z: Tensor, y: Tensor, splits: Sequence[tuple[Rows, Rows]], n_classes: int) -> tuple[float, float]:
     """Return the balanced accuracy of cross-validation and, to break ties, the mean log-probability of the class."""
     truth = torch.cat([y[test] for _, test in splits])
     log_p = torch.cat([predict_by_discriminant(z[train], y[train], z[test], n_classes) for train, test in splits])
@@ -124,7 +124,7 @@ def score_trust(
     return TrustScores(loss.T.double().numpy(), np.array(score))
 
 
-def best_trust(subjects: Sequence[TrustScores]) -> tuple[int, int]:
+def select_trust(subjects: Sequence[TrustScores]) -> tuple[int, int]:
     """Return the indices of the share and the sharpness with the lowest mean loss; without subjects, of the value 1."""
     if not subjects:
         return SHARES.index(1.0), SHARPNESS.index(1.0)

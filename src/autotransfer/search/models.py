@@ -108,7 +108,7 @@ def _find_fits(run: Run, setting: Setting, max_fits: int | None) -> tuple[list[S
 
 
 def states_and_folds(run: Run, entries: Sequence[Entry]) -> tuple[list[State], list[Fold]]:
-    """Return the weights of the best snapshot, and the fold, of each fit."""
+    """Return the weights of the best checkpoint, and the fold, of each fit."""
     weights = (run.weights(entry.key) for entry in entries)
     states = [{k.removeprefix("best."): t for k, t in w.items() if k.startswith("best.")} for w in weights]
     return states, [run.job(entry).fold for entry in entries]

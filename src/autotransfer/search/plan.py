@@ -258,19 +258,19 @@ def _add_stages(plan: Plan, candidates: Candidates) -> Plan:
     other_networks = [setting for setting in unpenalized if setting not in (*user_networks, *main_networks)]
     repeated_networks = [s for s in (*user_networks, *main_networks, *other_networks) if not s.network.is_closed_form]
 
-    def network_stage(setting: Setting, seed: int) -> Stage:
+    def make_network_stage(setting: Setting, seed: int) -> Stage:
         return Stage.from_settings(network_name(setting, seed, options.reference), [setting], [seed])
 
-    stages = [_linear_stage("two linear models", first_linear, options)] if first_linear else []
-    stages += [replace(network_stage(setting, first), ignores_time_limit=True) for setting in user_networks]
-    stages += [_linear_stage("other linear models", other_linear, options)] if other_linear else []
+    stages = [_make_linear_stage("two linear models", first_linear, options)] if first_linear else []
+    stages += [replace(make_network_stage(setting, first), ignores_time_limit=True) for setting in user_networks]
+    stages += [_make_linear_stage("other linear models", other_linear, options)] if other_linear else []
     for encoder in TREES if trees else ():
         fits = [setting for setting in trees if setting.encoder == encoder]
         stages.append(Stage.from_settings(ENCODERS[encoder].display_name or encoder, fits, [first]))
     stages += [Stage.from_settings("slower linear models", slow_linear, [first])] if slow_linear else []
-    stages += [network_stage(setting, first) for setting in main_networks]
-    stages += [network_stage(setting, first) for setting in other_networks]
-    stages += [network_stage(setting, seed) for seed in further for setting in repeated_networks]
+    stages += [make_network_stage(setting, first) for setting in main_networks]
+    stages += [make_network_stage(setting, first) for setting in other_networks]
+    stages += [make_network_stage(setting, seed) for seed in further for setting in repeated_networks]
     penalized: dict[str, list[Setting]] = {}
     for setting in networks:
         if setting.penalty is not None:
@@ -280,7 +280,7 @@ def _add_stages(plan: Plan, candidates: Candidates) -> Plan:
     return replace(plan, stages=stages)
 
 
-def _linear_stage(name: str, settings: Sequence[Setting], options: RunOptions) -> Stage:
+def _make_linear_stage(name: str, settings: Sequence[Setting], options: RunOptions) -> Stage:
     """Return a stage of linear models. In zero-shot runs, centered models for the online ensemble are added."""
     stage = Stage.from_settings(name, settings, [options.seed])
     if options.adaptation != "zero-shot":

@@ -42,8 +42,8 @@ from .replay import replay_subjects
 from .selection import OnlineWeights, find_online_weights, select
 
 MARGIN = 1.5  # ratio of the time that is reserved for the last result to its estimate
-REHEARSALS = 0.03  # largest share of the time of a run that is spent on timing the steps of the last result
-RECENT = 2  # number of stages whose gains predict the gain of the next stage
+MAX_TIMING_SHARE = 0.03  # largest share of a run's time in which steps of the last result are timed
+RECENT_STAGES = 2  # number of stages whose gains predict the gain of the next stage
 MIN_GAIN = 0.002  # gain of the score that is worth another stage
 LEVEL = 0.9  # quantile at the upper end of the 80 % interval
 
@@ -67,7 +67,7 @@ def perform_plan(run: Run, tell: Tell, *, progress: bool | None = None, on_resul
 
 
 def search_settings(run: Run, tell: Tell, *, progress: bool | None) -> list[Setting]:
-    """Train every setting on one fold and return the shortlists of all networks, the paper's network first."""
+    """Train every setting on one fold and return the best settings of each network, the paper's network first."""
     options, fold = run.options, run.search_fold()
     if options.search == "tpe":
         from .tpe import tpe_search
@@ -105,8 +105,8 @@ class PlanRunner:
         self.nested_weights = load_fact("nested_weights", list[dict[str, dict[str, float]]]) or []  # after each stage
         self.interim_seconds = 0.0  # seconds that the latest interim result took
         self.result_seconds = load_fact("result_seconds", float) or 0.0  # estimate for the last result
-        self.last_to_interim = 1.0  # ratio of the estimate to the seconds of an interim result
-        self.rehearsal_seconds = 0.0
+        self.last_result_ratio = 1.0  # ratio of the estimate to the seconds of an interim result
+        self.timing_seconds = 0.0
         self.linear_candidates: CandidateCache = {}  # of delivered models
         self.selected: tuple[Choice, Predictions] | None = None  # result of `_select` after the last completed stage
         run.database.store_facts(plan=plan)
@@ -116,21 +116,21 @@ class PlanRunner:
         return time.monotonic() - self.start
 
     def seconds_left(self, number: int) -> float:
-        """Return the seconds until the last result must be computed, if the result contains this stage."""
-        n_before, n_after = (len(self._candidates(n)) for n in (self.n_delivered, number + 1))
+        """Return the seconds that remain for training until the last result, with this stage, must be computed."""
+        n_before, n_after = (len(self._list_candidates(n)) for n in (self.n_delivered, number + 1))
         growth = math.sqrt(n_after / max(n_before, 1))  # part of the time does not depend on the number of candidates
         reserved = MARGIN * growth * self.result_seconds
-        if not all(setting.network.is_closed_form for setting in self._candidates(number + 1)):
+        if not all(setting.network.is_closed_form for setting in self._list_candidates(number + 1)):
             reserved += PROBE_SECONDS  # the last report measures the leakage of networks
         return self.seconds_allowed - self.seconds_spent - reserved
 
-    def _candidates(self, n_stages: int) -> list[Setting]:
+    def _list_candidates(self, n_stages: int) -> list[Setting]:
         return list(dict.fromkeys(setting for stage in self.plan.stages[:n_stages] for setting in stage.settings))
 
     def perform(self) -> Choice:
         for number in range(len(self.plan.stages)):
             if number < self.n_delivered:
-                self.run.database.add(self._entries(number))  # `add` numbers jobs in the order of addition
+                self.run.database.add(self._list_entries(number))  # `add` numbers jobs in the order of addition
                 continue
             if not self._train(number):
                 break
@@ -141,7 +141,7 @@ class PlanRunner:
                     return choice
         return self._deliver(is_last=True)
 
-    def _entries(self, number: int) -> list[Entry]:
+    def _list_entries(self, number: int) -> list[Entry]:
         """Return the jobs of a stage."""
         stage = self.plan.stages[number]
         return [
@@ -153,7 +153,7 @@ class PlanRunner:
 
     def _train(self, number: int) -> bool:
         """Train a stage on all folds, and return whether the stage was completed."""
-        run, stage, entries = self.run, self.plan.stages[number], self._entries(number)
+        run, stage, entries = self.run, self.plan.stages[number], self._list_entries(number)
         if not self._has_time(number):
             self._hide_fits(number)
             return False
@@ -178,10 +178,10 @@ class PlanRunner:
     def _has_time(self, number: int, seconds_before: float = 0.0) -> bool:
         """Return whether the time left suffices for a stage, estimated from finished fits of the same families.
 
-        seconds_before: seconds until the stage can start
+        seconds_before: seconds until the stage can start.
         """
         # Families without finished fits, and stages that have started before, are assumed to take no time.
-        statuses, entries = self.run.database.statuses(), self._entries(number)
+        statuses, entries = self.run.database.statuses(), self._list_entries(number)
         stage_statuses = {statuses.get(entry.key) for entry in entries}
         if number == 0 or self.plan.stages[number].ignores_time_limit or stage_statuses <= {*FINISHED}:
             return True
@@ -195,8 +195,8 @@ class PlanRunner:
 
     def _hide_fits(self, number: int) -> None:
         """Hide the fits of a stage that was not completed. The run database keeps these fits for `resume`."""
-        delivered = {entry.key for n in range(self.n_delivered) for entry in self._entries(n)}
-        keys = [entry.key for entry in self._entries(number) if entry.key not in delivered]
+        delivered = {entry.key for n in range(self.n_delivered) for entry in self._list_entries(n)}
+        keys = [entry.key for entry in self._list_entries(number) if entry.key not in delivered]
         self.run.database.hide(keys)
 
     def _should_fit_baselines(self, *, is_last: bool) -> bool:
@@ -223,10 +223,10 @@ class PlanRunner:
     def _estimate_last_result(self) -> None:
         """Estimate the seconds of the last result from the seconds of an interim result, which has fewer steps.
 
-        The additional steps are timed on the subjects of one group, which are held out together, unless such rehearsals
-        have already taken too much time.
+        The additional steps are timed on the subjects of one group, which are held out together. They are not timed
+        again if timing has already taken too long.
         """
-        if self.rehearsal_seconds <= REHEARSALS * self.seconds_spent and self.selected is not None:
+        if self.timing_seconds <= MAX_TIMING_SHARE * self.seconds_spent and self.selected is not None:
             start = time.monotonic()
             choice, predictions = self.selected
             groups = [held_out for group in self.run.groups if (held_out := [s for s in group if s in predictions])]
@@ -240,25 +240,25 @@ class PlanRunner:
             # Weights are fitted on all subjects and without each subject.
             n_fits, n_timed_fits = len(predictions) + 1, len(group) + 1
             other_seconds = (fit_end - start) * n_fits / n_timed_fits + (end - fit_end) * len(groups)
-            self.last_to_interim = 1 + other_seconds / self.interim_seconds
-            self.rehearsal_seconds += end - start
-        self.result_seconds = self.interim_seconds * self.last_to_interim
+            self.last_result_ratio = 1 + other_seconds / self.interim_seconds
+            self.timing_seconds += end - start
+        self.result_seconds = self.interim_seconds * self.last_result_ratio
         self.run.database.store_facts(result_seconds=self.result_seconds)
 
     def _find_online_weights(self, subjects: Collection[int]) -> OnlineWeights | None:
         stages = self.plan.stages[: self.n_delivered]
         centered = list(dict.fromkeys(fit.setting for stage in stages for fit in stage.online_fits))
-        return find_online_weights(self.run, self._candidates(self.n_delivered), centered, subjects)
+        return find_online_weights(self.run, self._list_candidates(self.n_delivered), centered, subjects)
 
     def _make_choice(self, *, is_last: bool) -> tuple[Choice, OnlineWeights | None]:
         """Return the evaluated selection and, for the last result, the weights of the online ensemble."""
         run, has_stages = self.run, self.run.options.has_stages
-        check_same_data(run.database, run.options, run.recordings)  # a mapped file may have been written to
+        check_same_data(run.database, run.options, run.recordings)  # a memory-mapped file may have changed
         with show_work("computing weights and scores", progress=self.progress):
             if not is_last or self.selected is None:
-                self.selected = self._select(self._candidates(self.n_delivered), is_last=is_last)
+                self.selected = self._select(self._list_candidates(self.n_delivered), is_last=is_last)
             choice, predictions = self.selected
-        end_reason = self._end_reason(is_last=is_last) if has_stages else None
+        end_reason = self._find_end_reason(is_last=is_last) if has_stages else None
         is_last |= end_reason is not None
         write_results(run)
         with show_work("scoring baselines", progress=self.progress):
@@ -268,9 +268,9 @@ class PlanRunner:
         choice = replace(choice, baselines=baselines, skipped_baselines=skipped, fingerprint=fingerprint)
         online = None
         if choice.ensemble is not None and is_last and not run.options.task.is_numeric:
-            with show_work("weights for online sessions", progress=self.progress):
+            with show_work("computing weights for online sessions", progress=self.progress):
                 online = self._find_online_weights(predictions)
-            with show_work("testing labels and unlabeled windows of held-out subjects", progress=self.progress):
+            with show_work("replaying windows of held-out subjects", progress=self.progress):
                 choice = replace(choice, replay=replay_subjects(run, choice, predictions, online))
         if end_reason == OUT_OF_TIME or not has_stages:
             choice = replace(choice, undelivered_stages=[stage.name for stage in self.plan.stages[self.n_delivered :]])
@@ -295,7 +295,7 @@ class PlanRunner:
             result = f"score {score(stage.score)} on held-out {held_out}"
             self.tell(f"interim result after {clock(stage.seconds)}: {result}; autotransfer predict can use this model")
 
-    def _end_reason(self, *, is_last: bool) -> str | None:
+    def _find_end_reason(self, *, is_last: bool) -> str | None:
         """Return why no other stage follows; None if a stage may follow."""
         if self.n_delivered == len(self.plan.stages):
             return "everything in its plan was trained"
@@ -339,7 +339,7 @@ class PlanRunner:
         names, nested = list(map(str, self.run.recordings.subjects)), dict(ensemble.nested)
         for group in self.run.groups:
             subjects = {names[subject] for subject in group} & set(nested)
-            n_stages = stages_without(self.stage_scores, subjects, self.plan.n_stages_with_new_encoders)
+            n_stages = count_stages_without(self.stage_scores, subjects, self.plan.n_stages_with_new_encoders)
             earlier = self.nested_weights[n_stages - 1]
             nested |= {subject: earlier[subject] for subject in subjects}
         return replace(selection, ensemble=replace(ensemble, nested=nested))
@@ -347,10 +347,10 @@ class PlanRunner:
 
 def expects_gain(scores: Sequence[Scores], without: Collection[str] = ()) -> bool:
     """Return whether the 80 % interval of the mean gain reaches MIN_GAIN. scores: by subject after each stage."""
-    if len(scores) <= RECENT:
+    if len(scores) <= RECENT_STAGES:
         return True
     subjects = [name for name in scores[-1] if name not in without]
-    gains = np.array([(scores[-1][name] - scores[-1 - RECENT][name]) / RECENT for name in subjects])
+    gains = np.array([(scores[-1][name] - scores[-1 - RECENT_STAGES][name]) / RECENT_STAGES for name in subjects])
     gains = gains[np.isfinite(gains)]
     if len(gains) < 2:
         return True
@@ -358,7 +358,7 @@ def expects_gain(scores: Sequence[Scores], without: Collection[str] = ()) -> boo
     return bool(gains.mean() + stdtrit(len(gains) - 1, LEVEL) * error >= MIN_GAIN)
 
 
-def stages_without(stage_scores: Sequence[StageScore], subjects: Collection[str], n_required: int = 1) -> int:
+def count_stages_without(stage_scores: Sequence[StageScore], subjects: Collection[str], n_required: int = 1) -> int:
     """Return the number of stages, n_required or more, after which a run without these subjects would have stopped."""
     scores = [stage.scores for stage in stage_scores]
     numbers = range(max(n_required, 1), len(scores))

@@ -1,7 +1,7 @@
 """Replay windows of held-out subjects: pseudo-online evaluation of adaptation and of calibration with a few labels.
 
 All windows of every scored subject are replayed in several orders, by fits and weights that do not depend on the
-subject. The mean gains determine whether the delivered model adapts to a new subject, and the trust in labels.
+subject. Mean gains determine whether the delivered model adapts to a new subject, and the trust in labels (labels.py).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from .labels import (
     SHARPNESS,
     Rows,
     TrustScores,
-    best_trust,
     personal_log_probs,
     score_trust,
+    select_trust,
     split_windows,
     window_groups,
     window_score,
@@ -43,16 +43,16 @@ from .labels import (
 from .models import states_and_folds
 from .online_adaptation import (
     AdaptationScores,
-    best_method,
-    delivered_method,
     score_centering,
     score_class_means,
+    select_helpful_method,
+    select_method,
     select_without_each,
 )
 from .selection import OnlineWeights
 
 MAX_SEEDS = 2  # seeds of each network that are replayed
-ORDERS = ("recorded", "balanced", "one-sided", "one class first")  # orders of windows
+ORDERS = ("recorded", "balanced", "one-sided", "one class first")  # orders of windows, see `make_orders`
 T = TypeVar("T")
 
 
@@ -87,9 +87,9 @@ def replay_subjects(
         return None
     for labels, by_subject in trust.items():
         for name, trust_score in by_subject.items():  # trust in labels is selected on the other subjects
-            share, _ = best_trust([other for subject, other in by_subject.items() if subject != name])
+            share, _ = select_trust([other for subject, other in by_subject.items() if subject != name])
             tables.setdefault("calibrated", {}).setdefault(labels, {})[name] = float(trust_score.score[share])
-    best = {labels: best_trust(list(by_subject.values())) for labels, by_subject in trust.items()}
+    best = {labels: select_trust(list(by_subject.values())) for labels, by_subject in trust.items()}
     label_tables: dict[str, Any] = {
         table: {labels: run.average_units(scores) for labels, scores in tables.get(table, {}).items()}
         for table in ("before_calibration", "calibrated", "personal")
@@ -97,14 +97,14 @@ def replay_subjects(
     before, after = tables.get("before_calibration", {}), tables.get("calibrated", {})
     return ReplayResult(
         **label_tables,
-        **adaptation_results(adaptation, run.average_units, selection.is_guessing_without),
-        calibrates_with=[] if selection.is_guessing else helpful_label_numbers(before, after),
+        **summarize_adaptation(adaptation, run.average_units, selection.is_guessing_without),
+        calibrates_with=[] if selection.is_guessing else find_helpful_label_numbers(before, after),
         trust={str(labels): [SHARES[k], SHARPNESS[n]] for labels, (k, n) in fill_label_numbers(best).items()},
     )
 
 
 def fill_label_numbers(values: Mapping[str, T]) -> dict[int, T]:
-    """Return values for all numbers of labels; missing numbers have the value of the largest smaller number."""
+    """Return values for the numbers of labels in LABELS. A missing value is copied from the next smaller number."""
     filled: dict[int, T] = {}
     for labels in LABELS:
         available = [values[str(number)] for number in LABELS if number <= labels and str(number) in values]
@@ -112,17 +112,17 @@ def fill_label_numbers(values: Mapping[str, T]) -> dict[int, T]:
     return filled
 
 
-def adaptation_results(
+def summarize_adaptation(
     subjects: Mapping[str, AdaptationScores], average_units: Callable[[Scores], Scores],
     is_guessing: Callable[[str | None], bool],
 ) -> dict[str, Any]:  # fmt: skip
     """Return the fields of `ReplayResult` about adaptation.
 
-    average_units: averages scores over units of a subject. is_guessing: whether the model is not clearly better than
-    chance on the subjects without this one, or on all subjects (None); then no adaptation is enabled.
+    average_units: function that averages scores over the held-out units of a subject. is_guessing: function of a
+    subject or None. If scores without the subject, or all scores, are not clearly above chance, adaptation is disabled.
     """
     stacked = AdaptationScores.stack(list(subjects.values()))
-    selected = select_without_each(stacked.session_gains, delivered_method)
+    selected = select_without_each(stacked.online_gains, select_helpful_method)
     methods = [NO_ADAPTATION if is_guessing(name) else m for name, m in zip(subjects, selected, strict=True)]
 
     def by_order(methods: Sequence[str]) -> dict[str, Scores]:
@@ -134,15 +134,15 @@ def adaptation_results(
     results: dict[str, Any] = {
         "zero_shot": by_order([NO_ADAPTATION] * len(subjects)),
         "adapted": by_order(methods),
-        "session_method": NO_ADAPTATION if is_guessing(None) else delivered_method(stacked.session_gains),
+        "session_method": NO_ADAPTATION if is_guessing(None) else select_helpful_method(stacked.online_gains),
     }
     if not stacked.all_windows:
         return results
     gains = stacked.transductive_gains
-    pairs = enumerate(zip(subjects, select_without_each(gains, best_method), strict=True))
+    pairs = enumerate(zip(subjects, select_without_each(gains, select_method), strict=True))
     return results | {
         "all_windows": average_units({name: float(stacked.all_windows[method][k]) for k, (name, method) in pairs}),
-        "transductive_method": NO_ADAPTATION if is_guessing(None) else delivered_method(gains),
+        "transductive_method": NO_ADAPTATION if is_guessing(None) else select_helpful_method(gains),
     }
 
 
@@ -150,18 +150,18 @@ def held_out_model(
     run: Run, weights: Mapping[Setting, float], subject: int, online: Mapping[Setting, float] | None = None,
     cache: CandidateCache | None = None,
 ) -> Model | None:  # fmt: skip
-    """Return the model of fits that were tested on the subject, with the online ensemble if it centers features.
+    """Return the model of fits that were tested on the subject, with an online ensemble if a fit centers features.
 
     Return None if a model needs all windows of a subject at once. online: weights of the online ensemble.
     """
     if any(setting.adaptation == "transductive" for setting in weights):
         return None
-    candidates = _tested_fits(run, weights, subject)
+    candidates = _find_tested_fits(run, weights, subject)
     if not candidates:
         return None
     model, online = build_model(run.recordings, candidates, scores={}, encoders=run.encoders, cache=cache), online or {}
     shared = [candidate.setting for candidate in model.candidates]
-    added = _tested_fits(run, {s: weight for s, weight in online.items() if s not in shared}, subject)
+    added = _find_tested_fits(run, {s: weight for s, weight in online.items() if s not in shared}, subject)
     if not any(candidate.setting.adaptation == "online" for candidate in added):
         return model
     return add_online_ensemble(
@@ -169,7 +169,7 @@ def held_out_model(
     )
 
 
-def _tested_fits(run: Run, weights: Mapping[Setting, float], subject: int) -> list[CandidateFits]:
+def _find_tested_fits(run: Run, weights: Mapping[Setting, float], subject: int) -> list[CandidateFits]:
     """Return the fits of each setting that were tested on the subject."""
     entries = [e for e in run.database.entries(records=False) if e.status == "done" and subject in run.groups[e.test]]
     fits = []
@@ -199,7 +199,7 @@ def replay_subject(
     scores of adaptation without labels.
     """
     y, ensemble = recordings.y.numpy()[rows], model.ensemble
-    orders = window_orders(y)
+    orders = make_orders(y)
 
     def decode(order: Rows) -> DecodedWindows:
         return DecodedWindows(*ensemble.predict_with_latents(recordings.X[rows[order]], ensemble.start_subject()))
@@ -210,7 +210,7 @@ def replay_subject(
     scores, trust = _score_with_labels(ensemble, recorded, y, window_groups(recordings, rows), metric)
     if model.adaptation == "none":
         decoded = [DecodedWindows([z[:, o] for z in recorded.latents], recorded.log_p[o]) for o in orders.values()]
-    else:  # an online model decodes a window by the windows before it
+    else:  # an online model adapts to the windows before the predicted window
         decoded = [recorded, *(decode(order) for name, order in orders.items() if name != "recorded")]
     log_probs, truth = torch.stack([d.log_p for d in decoded]), torch.from_numpy(y[np.stack(list(orders.values()))])
     adaptation = score_class_means(ensemble, [d.latents for d in decoded], log_probs, truth, metric)
@@ -220,8 +220,8 @@ def replay_subject(
     return scores, trust, adaptation
 
 
-def window_orders(y: NDArray[np.int64]) -> dict[str, Rows]:
-    """Return window indices in ORDERS: as recorded, at random, class by class, and the largest class first."""
+def make_orders(y: NDArray[np.int64]) -> dict[str, Rows]:
+    """Return window indices by order: as recorded, at random, class by class, and with the largest class first."""
     shuffled = np.random.default_rng(len(y)).permutation(len(y))
     largest = np.bincount(y).argmax()
     largest_first = shuffled[np.argsort(y[shuffled] != largest, kind="stable")]
@@ -252,7 +252,7 @@ def _score_with_labels(
     return scores, trust
 
 
-def helpful_label_numbers(before: dict[str, Scores], after: dict[str, Scores]) -> list[int]:
+def find_helpful_label_numbers(before: dict[str, Scores], after: dict[str, Scores]) -> list[int]:
     """Return the numbers of labels per class that are helpful; trust in labels was selected on other subjects."""
     gains = {
         labels: np.array([score - before[labels][name] for name, score in scores.items()])

@@ -144,14 +144,14 @@ def plan_study(recordings: Recordings, *, more_subjects: int = 10) -> StudyPlan:
     check_more_subjects(more_subjects)
     pilot = Pilot(recordings)
     n_train = len(pilot.subjects) - 1
-    sizes = _log_spaced(2, n_train)
-    subjects = _curve("subjects", sizes, [pilot.scores(n) for n in sizes], n_train, n_train + more_subjects)
+    sizes = _space_logarithmically(2, n_train)
+    subjects = _fit_curve("subjects", sizes, [pilot.scores(n) for n in sizes], n_train, n_train + more_subjects)
     first, last = MIN_WINDOWS * recordings.n_classes, int(np.median(list(map(len, pilot.rows.values()))))
     windows = None
     if last >= 2 * first:
-        sizes = _log_spaced(first, last)
+        sizes = _space_logarithmically(first, last)
         scores = [pilot.scores(n_train, n) for n in sizes]
-        windows = _curve("windows per subject", sizes, scores, pilot.n_windows, 2 * pilot.n_windows)
+        windows = _fit_curve("windows per subject", sizes, scores, pilot.n_windows, 2 * pilot.n_windows)
     return StudyPlan(recordings.name, subjects, windows, pilot.models, len(pilot.tested))
 
 
@@ -161,13 +161,13 @@ def check_more_subjects(value: object, name: str = "more_subjects") -> None:
         raise UserError(f"{name} is {shown(value)}; it must be a whole number from 1 to {MAX_MORE_SUBJECTS:,}")
 
 
-def _curve(unit: str, sizes: list[int], scores: Sequence[Floats], current: int, planned: int) -> Curve:
+def _fit_curve(unit: str, sizes: list[int], scores: Sequence[Floats], current: int, planned: int) -> Curve:
     by_subject = np.stack(scores, 1)  # (subjects, sizes)
     gain = expected_gain(sizes, by_subject, current, planned)
     return Curve(unit, sizes, by_subject.mean(0).tolist(), current, planned, *gain)
 
 
-def _log_spaced(low: int, high: int) -> list[int]:
+def _space_logarithmically(low: int, high: int) -> list[int]:
     """Return about SIZES whole numbers from low to high, evenly on a logarithmic scale."""
     return [int(n) for n in np.unique(np.geomspace(low, high, SIZES).round())]
 
@@ -192,7 +192,7 @@ class Pilot:
         # The first n windows of a subject are balanced over classes, for any n.
         self.rows = {s: _alternate_classes(rows, y, s)[:max_windows] for s, rows in all_rows.items()}
         self.y = {subject: torch.from_numpy(y[rows]) for subject, rows in self.rows.items()}
-        settings = _pilot_settings(recordings)
+        settings = _select_pilot_settings(recordings)
         self.models = [setting.family for setting in settings]
         self.latents = [
             {subject: _prepare_latents(recordings, setting, rows) for subject, rows in self.rows.items()}
@@ -266,7 +266,7 @@ def _alternate_classes(rows: Rows, y: Rows, seed: int) -> Rows:
     return shuffled[np.argsort(rank, kind="stable")]
 
 
-def _pilot_settings(recordings: Recordings) -> list[Setting]:
+def _select_pilot_settings(recordings: Recordings) -> list[Setting]:
     """Return linear models of the first families with few features, otherwise the model with fewest features."""
     settings = linear_candidates("zero-shot", recordings)
     # Transforms up to these representations do not depend on training subjects.

@@ -25,7 +25,7 @@ _n_training = 0  # number of populations that train in this process
 
 
 @cache
-def _glibc() -> Any:
+def _find_glibc() -> Any:
     """Return the C library if it is glibc and no environment variable configures its allocator."""
     is_configured = any(name.startswith("MALLOC_") for name in os.environ) or "GLIBC_TUNABLES" in os.environ
     if sys.platform != "linux" or is_configured:
@@ -38,7 +38,7 @@ def _glibc() -> Any:
 def keep_freed_memory() -> Iterator[None]:
     """Keep freed memory in the process inside this context, and return it to the system at the end."""
     global _n_training
-    library = _glibc()
+    library = _find_glibc()
     if library is None:
         yield
         return

@@ -107,7 +107,7 @@ class OnlineCentering:
 
     def update(self, state: CenteringState, u: Floats, p: Floats) -> CenteringState:
         """Return the state after one more window with u (..., P, C) and class probabilities p (..., C)."""
-        square, weight = self._squares(u)
+        square, weight = self._compute_squares(u)
         return {
             "total": state["total"] + weight[..., None, None] * u,
             "squares": state["squares"] + weight[..., None] * square,
@@ -116,11 +116,11 @@ class OnlineCentering:
 
     def transductive_offset(self, u: Floats, p: Floats) -> Floats:
         """Return δ (P, C) from u (n, P, C) and p (n, C) of all windows of a subject."""
-        square, weight = self._squares(u)
+        square, weight = self._compute_squares(u)
         windows = {"total": u, "squares": square, "counts": p}
         return self.offset({name: np.tensordot(weight, values, 1) for name, values in windows.items()})
 
-    def _squares(self, u: Floats) -> tuple[Floats, Floats]:
+    def _compute_squares(self, u: Floats) -> tuple[Floats, Floats]:
         """Return |u|² (..., P) and weights (...): 0 if the window is too far from the center in most members."""
         square = np.square(u).sum(-1)
         return square, (2 * (square > self.limit**2).sum(-1) <= len(self.limit)).astype(np.float64)

@@ -127,7 +127,7 @@ class ClassMoments:
         """Return weights (K, D) and bias (K,) of the logits."""
         a = max(self.estimate_shrinkage() if isinstance(shrinkage, str) else shrinkage, MIN_SHRINKAGE)
         # If latents are not finite, the weights of this member become NaN, and other members are not affected.
-        root, info = torch.linalg.cholesky_ex(self._shrink(self.product, a))
+        root, info = torch.linalg.cholesky_ex(self._shrink_covariance(self.product, a))
         root = torch.where(info == 0, root, torch.nan)
         if not self.by_rows:
             weight = torch.cholesky_solve(self.means.T, root).T  # μ_kᵀ Σ⁻¹
@@ -140,9 +140,9 @@ class ClassMoments:
 
     def covariance(self, a: float) -> Tensor:
         """Return Σ (D, D) with shrinkage a."""
-        return self._shrink(self.rows.T @ self.rows if self.by_rows else self.product, a)
+        return self._shrink_covariance(self.rows.T @ self.rows if self.by_rows else self.product, a)
 
-    def _shrink(self, product: Tensor, a: float) -> Tensor:
+    def _shrink_covariance(self, product: Tensor, a: float) -> Tensor:
         matrix = (1 - a) / len(self.rows) * product
         matrix.diagonal().add_(a * self.variance)
         return matrix

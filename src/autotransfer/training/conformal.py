@@ -1,8 +1,8 @@
 """Conformal prediction sets, abstention and prediction intervals, with thresholds fitted to held-out subjects.
 
 Windows of different subjects are not exchangeable. Therefore all subjects have the same weight, and the finite-sample
-correction leaves out one subject at a time. A set contains the likeliest class and every class with a probability of at
-least a threshold t. Let 1 − F_k(t) be the share of windows of subject k whose set lacks the true class:
+correction leaves out one subject at a time. A set contains the most probable class and every class with at least the
+probability t. Let 1 − F_k(t) be the share of windows of subject k whose set lacks the true class:
 
     t₋ₖ(u) = the largest t with Σ_{j≠k} (1 − F_j(t)) ≤ u        threshold for subject k from the other subjects
     u*     = the largest u with (1 + Σ_k F_k(t₋ₖ(u))) / (K + 1) ≥ coverage
@@ -42,7 +42,7 @@ class Thresholds:
     """Thresholds of a model for prediction sets and abstention.
 
     n_subjects: number of held-out subjects to which the thresholds were fitted
-    sets: (99,) smallest probability of a class in a set, for coverages of 0.01 … 0.99; 1: the likeliest class alone
+    sets: (99,) smallest probability of a class in a set, for coverages of 0.01 … 0.99; 1: one class
     guaranteed_sets: (99,) the same with a guarantee for any distribution of subjects (see `find_guaranteed_thresholds`)
     confidences: (99,) quantiles of the confidence, 0.01 … 0.99, in the mean over subjects
     """
@@ -108,7 +108,7 @@ def check_share(name: str, value: object) -> float:
 
 
 def make_sets(probability: Floats, threshold: float) -> NDArray[np.bool_]:
-    """Return sets (..., C) for probabilities (..., C): the likeliest class and classes that reach the threshold."""
+    """Return sets (..., C) for probabilities (..., C): the most probable class and classes that reach the threshold."""
     sets = np.asarray(probability >= threshold)
     np.put_along_axis(sets, probability.argmax(-1)[..., None], True, -1)
     return sets
@@ -200,7 +200,7 @@ def require_thresholds(thresholds: Thresholds | None) -> Thresholds:
 
 
 def decide_classes(probability: Floats, classes: NDArray[Any], threshold: float | None) -> Any:
-    """Return the likeliest class (..., C) -> (...); `unanswered_value` if its probability is below the threshold."""
+    """Return the most probable class (..., C) -> (...), or `unanswered_value` if the threshold is not reached."""
     predicted = classes[probability.argmax(-1)]
     if threshold is None:
         return predicted

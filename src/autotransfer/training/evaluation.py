@@ -1,4 +1,4 @@
-"""Evaluation of every member on two held-out sets: losses, confusion matrices, best snapshots and history."""
+"""Evaluation of every member on two held-out sets: losses, confusion matrices, best checkpoints and history."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .metrics import balanced_accuracy, confusion_counts
 
 CHUNK = 128  # rows evaluated at once; constant, so that no result depends on the population
 HISTORY_COLUMNS = ("train_loss", "penalty", "loss_0", "loss_1", "score_0", "score_1")
-STATE_NAMES = ("loss", "epoch", "values", "stats", "confusion", "log_probs", "history")  # saved tensors of `Snapshots`
+STATE_NAMES = ("loss", "epoch", "values", "stats", "confusion", "log_probs", "history")  # tensors of `Checkpoints`
 
 
 class HeldOutRows:
@@ -64,21 +64,21 @@ class HeldOutRows:
         return loss, confusion, torch.stack(log_probs, 1) if log_probs else weight.new_empty(members, 0, CHUNK, classes)
 
 
-class Snapshots:
+class Checkpoints:
     """Weights of the epoch with the lowest loss on each held-out set, or of the last epoch, and the history.
 
     `log_probs` of a held-out set are predicted with the weights that were selected on the *other* held-out set.
     """
 
     def __init__(self, flat: FlatParameters, n_classes: int, max_epochs: int, keeps_last: Tensor, chunks: int) -> None:
-        """Allocate snapshots. keeps_last: (P,) whether to keep the last epoch; chunks: number of held-out chunks."""
+        """Allocate checkpoints. keeps_last: (P,) whether to keep the last epoch; chunks: number of held-out chunks."""
         self.flat, self.keeps_last = flat, keeps_last
         members, device, dtype = flat.values.shape[0], flat.values.device, flat.values.dtype
         self.loss = torch.full((members, 2), torch.inf, dtype=dtype, device=device)
         self.epoch = torch.zeros(members, 2, dtype=torch.long, device=device)
         self.values = flat.values[:, None].repeat(1, 2, 1)
         self.stats = flat.stats[:, None].repeat(1, 2, 1)
-        # [member, snapshot selected on set i, measured on set j, true class, predicted class]
+        # [member, checkpoint selected on set i, measured on set j, true class, predicted class]
         self.confusion = torch.zeros(members, 2, 2, n_classes, n_classes, dtype=torch.float64, device=device)
         self.log_probs = torch.zeros(members, chunks, CHUNK, n_classes, dtype=dtype, device=device)
         self.history = torch.full((members, max_epochs, len(HISTORY_COLUMNS)), torch.nan, dtype=dtype, device=device)
@@ -94,9 +94,7 @@ class Snapshots:
         """
         has_rows = confusion.sum((-2, -1)) > 0
         is_valid = loss.isfinite() | ~has_rows
-        is_valid = torch.where(
-            has_rows, is_valid, is_valid.all(1, keepdim=True)
-        )  # an empty set is as valid as the other
+        is_valid = torch.where(has_rows, is_valid, is_valid.all(1, keepdim=True))  # an empty set: as the other set
         is_better = (loss < self.loss) | (self.keeps_last[:, None] & is_valid)
         self.loss.copy_(torch.where(is_better, loss, self.loss))
         self.epoch.copy_(torch.where(is_better, epoch, self.epoch))

@@ -1,7 +1,7 @@
 """All parameters of stacked modules as one matrix (P, n), with the member on axis 0.
 
-Optimizer steps, snapshots, checkpoints and the removal of members are then single operations on rows. Parameters and
-buffers of the modules become views of the matrices.
+Optimizer steps, checkpoints and the removal of members are then single operations on rows. Parameters and buffers of
+the modules become views of the matrices.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class FlatParameters:
 
     def __init__(self, **modules: nn.Module) -> None:
         self.modules = modules
-        parameters = [parameter.detach() for _, _, _, parameter in self._named_tensors("_parameters")]
-        buffers = [buffer for _, _, _, buffer in self._named_tensors("_buffers")]
+        parameters = [parameter.detach() for _, _, _, parameter in self._list_named_tensors("_parameters")]
+        buffers = [buffer for _, _, _, buffer in self._list_named_tensors("_buffers")]
         self.values = torch.cat([tensor.flatten(1) for tensor in parameters], 1)
         members = self.values.shape[0]
         self.stats = torch.cat([self.values.new_empty(members, 0), *(t.reshape(members, -1) for t in buffers)], 1)
-        self.parameter_columns, self.buffer_columns = self._columns("_parameters"), self._columns("_buffers")
+        self.parameter_columns, self.buffer_columns = self._find_columns("_parameters"), self._find_columns("_buffers")
         self._bind_views()
 
-    def _named_tensors(self, attribute: str) -> Iterator[tuple[str, nn.Module, str, Tensor]]:
+    def _list_named_tensors(self, attribute: str) -> Iterator[tuple[str, nn.Module, str, Tensor]]:
         """Yield (path, module, name, tensor) of all floating-point "_parameters" or "_buffers" in a fixed order."""
         for prefix, root in self.modules.items():
             for path, module in root.named_modules(prefix=prefix):
@@ -51,9 +51,9 @@ class FlatParameters:
                     if tensor is not None and tensor.is_floating_point():
                         yield f"{path}.{name}", module, name, tensor
 
-    def _columns(self, attribute: str) -> list[ColumnRange]:
+    def _find_columns(self, attribute: str) -> list[ColumnRange]:
         columns, start = [], 0
-        for name, _, _, tensor in self._named_tensors(attribute):
+        for name, _, _, tensor in self._list_named_tensors(attribute):
             stop = start + tensor[0].numel()
             columns.append(ColumnRange(name, start, stop, tuple(tensor.shape[1:])))
             start = stop
@@ -63,9 +63,9 @@ class FlatParameters:
         """Make every parameter and buffer a view of its columns."""
         parameters = split_columns(self.values, self.parameter_columns)
         buffers = split_columns(self.stats, self.buffer_columns)
-        for path, _, _, parameter in self._named_tensors("_parameters"):
+        for path, _, _, parameter in self._list_named_tensors("_parameters"):
             parameter.data = parameters[path]
-        for path, module, name, _ in list(self._named_tensors("_buffers")):
+        for path, module, name, _ in list(self._list_named_tensors("_buffers")):
             module._buffers[name] = buffers[path]
 
     def select(self, members: Tensor) -> None:
@@ -75,7 +75,7 @@ class FlatParameters:
 
     def gradient(self, loss: Tensor) -> Tensor:
         """Return ∂loss/∂values (P, n); 0 for parameters that the loss does not depend on."""
-        parameters = [parameter for _, _, _, parameter in self._named_tensors("_parameters")]
+        parameters = [parameter for _, _, _, parameter in self._list_named_tensors("_parameters")]
         grads = torch.autograd.grad(loss, parameters, materialize_grads=True)
         return torch.cat([grad.flatten(1) for grad in grads], 1)
 

@@ -35,7 +35,7 @@ class MemberGroups:
         self._is_one_to_one = len(first_jobs) == len(jobs)
         self.batch_size = batch_size
         self.y = recordings.y.numpy()
-        self.subjects = [_training_subjects(recordings, job) for job in self.jobs]
+        self.subjects = [_index_training_subjects(recordings, job) for job in self.jobs]
         self.n_subjects = [int(subjects.max()) + 1 for subjects in self.subjects]
         self.steps_per_epoch = [n_batches(len(job.fold.train), batch_size) for job in self.jobs]
         self.steps = torch.tensor(self.steps_per_epoch, device=device)  # (G,)
@@ -57,19 +57,19 @@ class MemberGroups:
         """Return `group_of_member` (P,), or None if every group has one member."""
         return None if self._is_one_to_one else self.group_of_member
 
-    def plan(self, epoch: int) -> Tensor:
-        """Return the rows of every step of an epoch (steps, G, B); 0 in steps beyond the last step of a group."""
+    def draw_rows(self, epoch: int) -> Tensor:
+        """Draw the rows of every step of an epoch (steps, G, B); rows are 0 after the last step of a group."""
         shape = (len(self.jobs), max(self.steps_per_epoch), self.batch_size)
-        plan = torch.zeros(shape, dtype=torch.long, device=self.plan_device)
+        drawn = torch.zeros(shape, dtype=torch.long, device=self.draw_device)
         for shuffled in self._shuffled:
             keys = fold_in(shuffled.keys, epoch)
             size = max(1, MAX_DRAWN_ROWS // shuffled.rows.shape[1])
             for chunk in (slice(start, start + size) for start in range(0, len(keys), size)):
-                plan[shuffled.groups[chunk], : shuffled.steps] = shuffled.batches(keys, chunk, self.batch_size)
+                drawn[shuffled.groups[chunk], : shuffled.steps] = shuffled.batches(keys, chunk, self.batch_size)
         for groups, keys, batches in self._balanced:
             rows = torch.from_numpy(batches.batches(fold_in(keys, epoch)))
-            plan[groups, : rows.shape[1]] = rows
-        return plan.transpose(0, 1).contiguous()
+            drawn[groups, : rows.shape[1]] = rows
+        return drawn.transpose(0, 1).contiguous()
 
     def _collect_batches(self) -> None:
         """Collect groups whose batches are drawn together."""
@@ -79,7 +79,7 @@ class MemberGroups:
             batches = job.setting.training.batches
             groups_by_key.setdefault(batches if batches in BALANCES else len(job.fold.train), []).append(g)
         is_on_device = len(self.jobs) >= MIN_GROUPS_ON_DEVICE and not any(key in BALANCES for key in groups_by_key)
-        self.plan_device = device = self.keys.device if is_on_device else torch.device("cpu")
+        self.draw_device = device = self.keys.device if is_on_device else torch.device("cpu")
         self._shuffled, self._balanced = list[_ShuffledGroups](), list[tuple[Tensor, Tensor, BalancedBatches]]()
         for key, groups in groups_by_key.items():
             if isinstance(key, int):
@@ -141,7 +141,7 @@ def _make_keys(jobs: Sequence[Job]) -> Tensor:
     return as_keys([key_of("batches", job.fold.training_key, job.seed) for job in jobs])
 
 
-def _training_subjects(recordings: Recordings, job: Job) -> NDArray[np.int64]:
+def _index_training_subjects(recordings: Recordings, job: Job) -> NDArray[np.int64]:
     """Return subjects (N,) as 0, 1, … in training rows and −1 elsewhere; shuffled in classes if `shuffle_subjects`."""
     rows = job.fold.train
     labels = np.full(recordings.n_windows, -1, dtype=np.int64)

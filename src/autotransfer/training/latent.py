@@ -40,7 +40,7 @@ def encode(
     rows : array of int
         Positions of windows. Subjects without training rows are preprocessed as new subjects.
     final : bool
-        Whether to use the weights of the last epoch instead of the best snapshot.
+        Whether to use the weights of the last epoch instead of the best checkpoint.
     device, dtype
         Device and type of the computation.
     encoders : dict of callable, optional

@@ -1,4 +1,4 @@
-"""Outcomes of the members of a population: one outcome for each of the two snapshots of a member."""
+"""Outcomes of the members of a population: one outcome for each of the two checkpoints of a member."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ def _make_outcome_of_set(
     population: Trainer, member: int, validation_index: int, job: Job, final: dict[str, Tensor], failure: str | None,
     swapped: Outcome | None,
 ) -> Outcome:  # fmt: skip
-    snapshots, recordings = population.snapshots, population.prepared.windows.recordings
-    selected = member, validation_index  # index of the snapshot
-    confusion = snapshots.confusion[selected].cpu()  # (2, C, C): on each held-out set
+    checkpoints, recordings = population.checkpoints, population.prepared.windows.recordings
+    selected = member, validation_index  # index of the checkpoint
+    confusion = checkpoints.confusion[selected].cpu()  # (2, C, C): on each held-out set
     validation_confusion, test_confusion = confusion[validation_index], confusion[1 - validation_index]
-    log_probs = snapshots.log_probs[member].flatten(0, 1)[: len(job.fold.validation) + len(job.fold.test)].cpu()
+    log_probs = checkpoints.log_probs[member].flatten(0, 1)[: len(job.fold.validation) + len(job.fold.test)].cpu()
     first = job.fold.held_out[0]
     if first is not job.fold.validation:
         log_probs = log_probs.roll(-len(first), 0)
-    history = snapshots.history[member, : population.epoch].cpu().double()
+    history = checkpoints.history[member, : population.epoch].cpu().double()
     columns = ("train_loss", "penalty", f"loss_{validation_index}", f"score_{validation_index}")
     curves = [history[:, HISTORY_COLUMNS.index(column)].tolist() for column in columns]
     test_log_probs = log_probs[len(job.fold.validation) :]
     test_scores = _score_subjects(recordings, job.fold.test, test_log_probs) if test_confusion.any() else {}
     return Outcome(
         job=job,
-        best_epoch=int(snapshots.epoch[selected]),
+        best_epoch=int(checkpoints.epoch[selected]),
         validation_score=_score(validation_confusion, job.fold.validation),
         test_score=_score(test_confusion, job.fold.test),
         test_scores=test_scores,
@@ -54,7 +54,7 @@ def _make_outcome_of_set(
         test_confusion=test_confusion.long().numpy(),
         history=dict(zip(CURVES, curves, strict=True)),
         held_out_log_probs=log_probs.clone(),
-        state=population.flat.unflatten(snapshots.values[selected].cpu(), snapshots.stats[selected].cpu()),
+        state=population.flat.unflatten(checkpoints.values[selected].cpu(), checkpoints.stats[selected].cpu()),
         final_state=final,
         population=population.size,
         epochs=population.epoch,

@@ -95,17 +95,17 @@ class PreparedWindows:
         x = self.gather(rows)
         return x if self.held_out_windows is None else self.held_out_windows.gather_any(rows, x)
 
-    def batches(self, plan: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield rows (G, B) and their windows, read from the file, of every step of a plan (steps, G, B)."""
+    def batches(self, epoch_rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield rows (G, B), and their windows read from the file, for every step of epoch_rows (steps, G, B)."""
         # Two buffers are used in turn, because allocators retain memory that one thread allocates and another frees.
         X = self.windows.X
-        buffers = [X.new_empty(plan[0].numel(), *X.shape[1:]) for _ in range(2)]
+        buffers = [X.new_empty(epoch_rows[0].numel(), *X.shape[1:]) for _ in range(2)]
         with ThreadPoolExecutor(1) as reader:
-            next_read = reader.submit(self._read, plan[0], buffers[0])
-            for step, rows in enumerate(plan):
+            next_read = reader.submit(self._read, epoch_rows[0], buffers[0])
+            for step, rows in enumerate(epoch_rows):
                 x = next_read.result()
-                if step + 1 < len(plan):
-                    next_read = reader.submit(self._read, plan[step + 1], buffers[(step + 1) % 2])
+                if step + 1 < len(epoch_rows):
+                    next_read = reader.submit(self._read, epoch_rows[step + 1], buffers[(step + 1) % 2])
                 yield rows, self._prepare(x, rows)
 
     def _read(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
@@ -132,7 +132,7 @@ class PreparedWindows:
             sums = self.group_sums[torch.arange(rows.shape[0], device=rows.device)[:, None], rows].sum(1)
         else:
             return None
-        return moments_from_sums(self._with_edges(sums, x), windows.kernel, x[0].numel())
+        return moments_from_sums(self._append_edges(sums, x), windows.kernel, x[0].numel())
 
     def moments_of_standardized(self, x: SplitWindows, rows: Tensor, factors: Tensor | None = None) -> Moments:
         """Return the moments of x, whose channels are standardized and multiplied by factors (G, B, channels)."""
@@ -143,10 +143,10 @@ class PreparedWindows:
             sums = embedding_bag(rows, self.standardized.sums, mode="sum")
         else:
             sums = self.standardized.sum_scaled_rows(rows, factors[..., :channels])
-        sums = self._with_edges(sums, x.signals) + constant_sums(x.constants.flatten(1), times, kernel)
+        sums = self._append_edges(sums, x.signals) + constant_sums(x.constants.flatten(1), times, kernel)
         return moments_from_sums(sums, kernel, batch * x.n_channels * times)
 
-    def _with_edges(self, sums: Tensor, x: Tensor) -> Tensor:
+    def _append_edges(self, sums: Tensor, x: Tensor) -> Tensor:
         """Return sums (G, n) with edge sums of windows x (G, B, C, T) appended if the table has none."""
         if sums.shape[1] == n_sums(self.windows.kernel):
             return sums

@@ -81,7 +81,7 @@ class Progress:
             self.bar.stop()
 
     def subtract_finished(self, population: Trainer) -> None:
-        """Subtract epochs that a population had finished at its checkpoint."""
+        """Subtract the epochs that a population had finished when its checkpoint file was written."""
         self.total -= population.epoch * (len(population.jobs) - len(population.finished_members))
         if self.bar is not None:
             self.bar.update(self.task, total=self.total)

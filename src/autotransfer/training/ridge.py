@@ -69,7 +69,7 @@ class RidgeFit(NamedTuple):
 def predict_held_out(recordings: Recordings, setting: Setting, fold: Fold) -> Floats:
     """Return predictions (S, n) for the test rows of a fold with each strength."""
     fitted, head = fit_ridge(recordings, setting, fold.train, STRENGTHS)
-    (start, windows), rows = _shared_windows(recordings, setting), torch.from_numpy(fold.test)
+    (start, windows), rows = _share_windows(recordings, setting), torch.from_numpy(fold.test)
     return head.predict(_compute_new_latents(fitted, windows[rows], recordings.subject[rows], start).numpy())
 
 
@@ -77,7 +77,7 @@ def fit_ridge(
     recordings: Recordings, setting: Setting, train: NDArray[np.int64], strengths: Sequence[float]
 ) -> RidgeFit:
     """Fit preprocessing and ridge regressions with each strength to training rows (n,)."""
-    precomputed = _shared_windows(recordings, setting)
+    precomputed = _share_windows(recordings, setting)
     fitted = setting.preprocessing.fit(
         recordings.X, recordings.subject, [train], recordings.derived, precomputed=precomputed
     )
@@ -85,7 +85,7 @@ def fit_ridge(
     return RidgeFit(fitted, ridge(latents, recordings.truth.numpy()[train], strengths))
 
 
-def _shared_windows(recordings: Recordings, setting: Setting) -> tuple[int, Tensor]:
+def _share_windows(recordings: Recordings, setting: Setting) -> tuple[int, Tensor]:
     """Return the number of leading transforms that all subjects and folds share, and all windows after them."""
     return find_representation(recordings, setting.preprocessing) or (0, recordings.X)
 

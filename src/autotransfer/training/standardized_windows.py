@@ -30,13 +30,13 @@ class StandardizedWindows:
         self.x = torch.cat([x.to(X.dtype) for x, _, _ in parts])
         self.mean = torch.cat([mean for _, mean, _ in parts])  # (N, C) float64
         self.deviation = torch.cat([deviation for _, _, deviation in parts])
-        sums = [self._sums(self.x[rows], kernel, edges) for rows in chunks]
+        sums = [self._compute_sums(self.x[rows], kernel, edges) for rows in chunks]
         self.sums = torch.cat(sums)  # (N, n_sums) or, without edges, (N, 1 + kernel)
         self.kernel, self.chunks, self.edges = kernel, chunks, edges
         self.channel_sums: Tensor | None = None  # (N, C, n_sums) or, without edges, (N, C, 1 + kernel)
 
     @staticmethod
-    def _sums(x: Tensor, kernel: int, edges: bool) -> Tensor:
+    def _compute_sums(x: Tensor, kernel: int, edges: bool) -> Tensor:
         lags = lag_sums(x.double(), kernel).to(x.dtype)
         return torch.cat([lags, edge_sums(x, kernel)], -1) if edges else lags
 
@@ -44,7 +44,7 @@ class StandardizedWindows:
         """Tabulate the sums of every channel for `sum_scaled_rows`, with edges only for the kernel on a GPU."""
         if self.channel_sums is None:
             edges = self.edges and self.x.device.type == "cuda"
-            parts = [self._sums(self.x[rows][..., None, :], self.kernel, edges) for rows in self.chunks]
+            parts = [self._compute_sums(self.x[rows][..., None, :], self.kernel, edges) for rows in self.chunks]
             self.channel_sums = torch.cat(parts)
 
     def sum_scaled_rows(self, rows: Tensor, factors: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Training of jobs: `train` stacks jobs into populations, and `run` is the training loop of a population."""
+"""Training of jobs: `train` stacks jobs into populations, and `train_population` has the training loop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .trainer import Trainer
 from .windows import prepare_windows, release_windows
 
 
-def run(population: Trainer, *, after_epoch: Callable[[Trainer], None] | None = None) -> Iterator[Outcome]:
+def train_population(population: Trainer, *, after_epoch: Callable[[Trainer], None] | None = None) -> Iterator[Outcome]:
     """Train a population and yield the outcome of each member when the member has finished."""
     with keep_freed_memory():
         while population.jobs:
@@ -70,7 +70,7 @@ def train(
         def train_stack(members: list[Job]) -> None:
             windows = prepare_windows(recordings, members[0], device=device, dtype=dtype)
             stack = make_population(members, windows, encoders)
-            for outcome in run(stack, after_epoch=bar.add_epoch):
+            for outcome in train_population(stack, after_epoch=bar.add_epoch):
                 outcomes[outcome.job.fit_key] = outcome
                 bar.add_outcome(outcome)
 

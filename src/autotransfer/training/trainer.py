@@ -1,4 +1,4 @@
-"""Trainer of a population, with members, optimizer, critics, snapshots and the training step."""
+"""Trainer of a population, with members, optimizer, critics, checkpoints and the training step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..tasks.classification import weighted_nll
 from .averaging import WeightAverage, cumulative_statistics
 from .censored import Censors
 from .cuda_graphs import GraphFunction, allow_tf32
-from .evaluation import HISTORY_COLUMNS, HeldOutRows, Snapshots
+from .evaluation import HISTORY_COLUMNS, Checkpoints, HeldOutRows
 from .flat import FlatParameters
 from .groups import MemberGroups
 from .member_options import MemberOptions
@@ -45,7 +45,7 @@ class Trainer:
     def __init__(self, jobs: Sequence[Job], windows: Windows, encoders: Encoders | None = None) -> None:
         recordings, device, dtype = windows.recordings, windows.device, windows.dtype
         settings = [job.setting for job in jobs]
-        setting, n_members = settings[0], len(jobs)  # `options` has the options in which settings differ
+        setting, n_members = settings[0], len(jobs)  # `setting` is read for options that all members share
         self.row_loss = task_of(recordings.target).row_loss or weighted_nll
         self.jobs, self.size = list(jobs), n_members
         self.has_tried_kernels = False
@@ -90,21 +90,21 @@ class Trainer:
         self.step_index = torch.zeros((), dtype=torch.long, device=device)  # step of the epoch, from 0
         self.decay = torch.ones(n_members, dtype=dtype, device=device)  # factor of the learning rate
         self.finished_members: set[int] = set()  # members that have finished but are still in the stack
-        self._cached_plan: tuple[int, Tensor] | None = None  # an epoch and its row indices (steps, G, B)
+        self._cached_epoch_rows: tuple[int, Tensor] | None = None  # an epoch and its row indices (steps, G, B)
         keeps_last = torch.tensor([setting.training.checkpoint != "best" for setting in settings], device=device)
         max_epochs = max(setting.max_epochs for setting in settings)
-        self.snapshots = Snapshots(self.flat, recordings.n_classes, max_epochs, keeps_last, len(self.held_out.rows))
+        self.checkpoints = Checkpoints(self.flat, recordings.n_classes, max_epochs, keeps_last, len(self.held_out.rows))
         self.average = WeightAverage.from_settings(settings, self.groups, self.flat)
         uses_graph = device.type == "cuda" and windows.in_memory and bool(self.net.is_capturable)
         self.train_on_next_batch = GraphFunction(self._train_on_next_batch, uses_graph=uses_graph)
         self.measure = GraphFunction(self._measure, uses_graph=uses_graph)
-        self._allocate_plan()
+        self._allocate_epoch_rows()
 
-    def _allocate_plan(self) -> None:
+    def _allocate_epoch_rows(self) -> None:
         """Allocate the tensor with the row indices of every step of an epoch, and discard captured graphs."""
         size = (max(self.groups.steps_per_epoch, default=0), len(self.groups.jobs), self.groups.batch_size)
-        self.plan = torch.zeros(size, dtype=torch.long, device=self.device)
-        self._cached_plan = None
+        self.epoch_rows = torch.zeros(size, dtype=torch.long, device=self.device)
+        self._cached_epoch_rows = None
         self.train_on_next_batch.discard_graph()
         self.measure.discard_graph()
 
@@ -112,33 +112,33 @@ class Trainer:
         """Train every member for one epoch. Members with fewer batches skip the last steps."""
         self.epoch += 1
         self.net.train()
-        plan = self._find_plan(self.epoch)
+        epoch_rows = self._find_epoch_rows(self.epoch)
         self.epoch_index.fill_(self.epoch)
         self.decay.fill_(1.0).masked_fill_(self.options.is_inverse_sqrt, self.epoch**-0.5)
         self.step_index.zero_()
         self.losses.zero_()
         if self.train_on_next_batch.uses_graph and self.uses_kernels and not self.has_tried_kernels:
-            self.uses_kernels, self.has_tried_kernels = self._can_use_kernels(plan[0].to(self.device)), True
+            self.uses_kernels, self.has_tried_kernels = self._can_use_kernels(epoch_rows[0].to(self.device)), True
         with use_kernels(enabled=self.uses_kernels):
-            self._take_steps(plan)
-            self._finish_averages(plan)
+            self._take_steps(epoch_rows)
+            self._finish_averages(epoch_rows)
         if self.train_on_next_batch.uses_graph:  # compute the next epoch's batches while the device is busy
-            self._find_plan(self.epoch + 1)
+            self._find_epoch_rows(self.epoch + 1)
 
-    def _take_steps(self, plan: Tensor) -> None:
+    def _take_steps(self, epoch_rows: Tensor) -> None:
         if not self.in_memory:
-            for rows, x in self.prepared.batches(plan.to(self.device)):
+            for rows, x in self.prepared.batches(epoch_rows.to(self.device)):
                 self._train_on_batch(rows, x)
         else:
-            self.plan.copy_(plan, non_blocking=True)
-            for _ in range(len(plan)):
+            self.epoch_rows.copy_(epoch_rows, non_blocking=True)
+            for _ in range(len(epoch_rows)):
                 self.train_on_next_batch()
 
     def _can_use_kernels(self, rows: Tensor) -> bool:
         """Try a step with kernels on rows (G, B), restore all tensors, and return whether it succeeded; warn if not."""
         key = (self.step_key, self.groups.shared_group is None, frozenset(job.setting.code_path for job in self.jobs))
         if key not in _kernels_work:
-            tensors = {name: tensor for name, tensor in self.state().items() if not name.startswith("snapshots.")}
+            tensors = {name: tensor for name, tensor in self.state().items() if not name.startswith("checkpoints.")}
             copies = {name: tensor.clone() for name, tensor in tensors.items()}
             try:
                 with use_kernels(enabled=True):
@@ -158,14 +158,14 @@ class Trainer:
             self.losses.zero_()
         return _kernels_work[key]
 
-    def _find_plan(self, epoch: int) -> Tensor:
+    def _find_epoch_rows(self, epoch: int) -> Tensor:
         """Return the row indices (steps, G, B) of an epoch, from the cache if they were computed before."""
-        if self._cached_plan is None or self._cached_plan[0] != epoch:
-            self._cached_plan = (epoch, self.groups.plan(epoch))
-        return self._cached_plan[1]
+        if self._cached_epoch_rows is None or self._cached_epoch_rows[0] != epoch:
+            self._cached_epoch_rows = (epoch, self.groups.draw_rows(epoch))
+        return self._cached_epoch_rows[1]
 
     def _train_on_next_batch(self) -> None:
-        rows = self.plan.index_select(0, self.step_index.view(1))[0]
+        rows = self.epoch_rows.index_select(0, self.step_index.view(1))[0]
         self._train_on_batch(rows, self._gather(rows))
 
     def _gather(self, rows: Tensor) -> Tensor | SplitWindows:
@@ -226,7 +226,7 @@ class Trainer:
         self.step_index += 1
 
     @torch.no_grad()
-    def _finish_averages(self, plan: Tensor) -> None:
+    def _finish_averages(self, epoch_rows: Tensor) -> None:
         """Load averaged weights into members in their last epoch, and compute their running statistics again."""
         if self.average is None:
             return
@@ -236,7 +236,7 @@ class Trainer:
             return
         is_last, group = torch.tensor(flags, device=self.device), self.groups.group_of_member
         self.flat.values.copy_(torch.where(is_last[:, None], self.average.values, self.flat.values))
-        for step, rows in enumerate(plan.to(self.device)):
+        for step, rows in enumerate(epoch_rows.to(self.device)):
             x = self._gather(rows)
             with cumulative_statistics(self.net, step):
                 self.net(
@@ -245,7 +245,7 @@ class Trainer:
                 )  # fmt: skip
 
     def evaluate(self) -> None:
-        """Evaluate every member on its two held-out sets and update its snapshots."""
+        """Evaluate every member on its two held-out sets and update its checkpoints."""
         self.net.eval()
         with use_kernels(enabled=self.uses_kernels):
             self.measure()
@@ -256,7 +256,7 @@ class Trainer:
         loss, confusion, log_probs = self.held_out.measure(self._logits, self.y, group, self.weights, self.row_loss)
         train_loss, penalty = self.losses / self.groups.steps[group]
         set_index = self.held_out.set_index.transpose(0, 1)[group]
-        self.snapshots.update(self.epoch_index, train_loss, penalty, loss, confusion, log_probs, set_index)
+        self.checkpoints.update(self.epoch_index, train_loss, penalty, loss, confusion, log_probs, set_index)
 
     def _logits(self, rows: Tensor) -> Tensor:
         """Return logits (P, B, C) of held-out rows (G, B)."""
@@ -269,7 +269,8 @@ class Trainer:
     def find_finished(self) -> dict[int, str | None]:
         """Return the members that finish with this epoch, each with the reason of a failure, or None."""
         # Reading these values waits for the device.
-        losses, best_epochs = self.snapshots.history[:, self.epoch - 1].tolist(), self.snapshots.epoch.amax(1).tolist()
+        losses = self.checkpoints.history[:, self.epoch - 1].tolist()
+        best_epochs = self.checkpoints.epoch.amax(1).tolist()
         finished: dict[int, str | None] = {}
         for member, job in enumerate(self.jobs):
             if member in self.finished_members:
@@ -317,17 +318,17 @@ class Trainer:
         self.net.members = len(members)
         self.optimizer.select(index)
         self.censors.select(index)
-        self.snapshots.select(index, chunks)
+        self.checkpoints.select(index, chunks)
         if self.average is not None:
             self.average.select(index)
-        self._allocate_plan()
+        self._allocate_epoch_rows()
 
     def state(self) -> dict[str, Tensor]:
         """Return all tensors that training changes, by name, for `load`."""
         parts = {
             "flat": {"values": self.flat.values, "stats": self.flat.stats},
             "optimizer": self.optimizer.state(),
-            "snapshots": self.snapshots.state(),
+            "checkpoints": self.checkpoints.state(),
             "censors": self.censors.state(),
         }
         if self.average is not None:
@@ -343,9 +344,9 @@ class Trainer:
 
         self.flat.load(**find_part("flat"))
         self.optimizer.load(find_part("optimizer"))
-        self.snapshots.load(find_part("snapshots"))
+        self.checkpoints.load(find_part("checkpoints"))
         self.censors.load(find_part("censors"))
         if self.average is not None:
             self.average.values.copy_(find_part("average")["values"])
         self.epoch, self.seconds = epoch, list(seconds)
-        self._allocate_plan()
+        self._allocate_epoch_rows()

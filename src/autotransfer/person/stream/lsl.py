@@ -43,9 +43,9 @@ class LslSource:
         if self.inlet is None:
             others = ", ".join(repr(info.name) for info in self.lsl.resolve_streams(timeout=1.0)) or "no streams"
             raise UserError(f"no stream {stream!r} appeared within {timeout:g} s; start it or choose from: {others}")
-        self.signal = self._signal(self.inlet.get_sinfo(timeout=CONNECT_SECONDS))
+        self.signal = self._read_signal(self.inlet.get_sinfo(timeout=CONNECT_SECONDS))
 
-    def _signal(self, info: Any) -> Signal:
+    def _read_signal(self, info: Any) -> Signal:
         """Return the rate and the names of channels of a stream."""
         if not info.sfreq > 0:
             raise UserError(f"{self.name} has no regular rate; choose a stream of samples, not of events")
@@ -106,7 +106,7 @@ class LslSource:
         self.inlet = self._connect(0.2)
         if self.inlet is None:
             return
-        if self._signal(self.inlet.get_sinfo(timeout=CONNECT_SECONDS)) != self.signal:
+        if self._read_signal(self.inlet.get_sinfo(timeout=CONNECT_SECONDS)) != self.signal:
             raise UserError(f"{self.name} is back with other channels or another rate; start autotransfer stream again")
 
     def close(self) -> None:

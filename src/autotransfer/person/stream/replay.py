@@ -70,8 +70,8 @@ class ReplayReport:
             f"refractory time {detector.refractory:g} s"
         )
         rows = [["subject", "hours", "events", "detected", "false", "false/h", "s to detection"]]
-        rows += [[printable(name), *_cells(scores)] for name, scores in self.scores.items()]
-        rows += [[f"all {len(self.scores)} subjects", *_cells(self.all)]]
+        rows += [[printable(name), *_list_cells(scores)] for name, scores in self.scores.items()]
+        rows += [[f"all {len(self.scores)} subjects", *_list_cells(self.all)]]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for first, *others in rows:
             cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
@@ -100,7 +100,7 @@ class ReplayReport:
         return json.dumps(values, indent=1)
 
 
-def _cells(scores: EventScores) -> list[str]:
+def _list_cells(scores: EventScores) -> list[str]:
     """Return hours, events, share detected, false activations, false activations per hour and seconds to detection."""
     detected, rate, delay = (
         "–" if value is None else f"{value:.2f}"

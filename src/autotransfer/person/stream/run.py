@@ -142,7 +142,7 @@ class Stream:
         first: float | None = None
         is_silent, has_ended = False, False
         self.sink = sink
-        with _interruptible() as interrupted:
+        with _catch_interrupt() as interrupted:
             for chunk in self.source.chunks():
                 now = time.monotonic()
                 if chunk is None:
@@ -231,7 +231,7 @@ def choose_filter(text: str, notch: Sequence[float], trained: Filter | None, sou
 
 
 @contextmanager
-def _interruptible() -> Iterator[threading.Event]:
+def _catch_interrupt() -> Iterator[threading.Event]:
     """Yield an event that Ctrl-C sets, so that the current window is decoded; a second Ctrl-C interrupts at once."""
     interrupted = threading.Event()
     if threading.current_thread() is not threading.main_thread():  # other threads receive no signals
