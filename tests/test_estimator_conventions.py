@@ -44,8 +44,8 @@ class OnTables:
         windows = waves(X)
         return super().fit(windows, y, subjects=np.arange(len(windows)) // 2 % 4)  # type: ignore[misc]
 
-    def _windows(self, X: object) -> object:
-        return super()._windows(waves(X))  # type: ignore[misc]
+    def _check_windows(self, X: object) -> object:
+        return super()._check_windows(waves(X))  # type: ignore[misc]
 
 
 def waves(X: object) -> NDArray[np.float64]:

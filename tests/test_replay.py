@@ -63,7 +63,7 @@ def test_a_replay_equals_a_session(model: Model) -> None:
             said = at.Session(model, adapt=adapt).predict_proba(hard.X[order])
             score = balanced_accuracy_of(said.argmax(1), y[order], REC.n_classes)
             assert played_back.in_order[method][0][place] == pytest.approx(score), (place, adapt)
-    assert np.abs(played_back.in_order[CLASS_MEANS] - played_back.in_order["none"]).min() > 0.01
+    assert np.abs(played_back.in_order[CLASS_MEANS] - played_back.in_order["none"]).max() > 0.01
 
 
 def test_labels_in_a_replay_equal_calibrate(model: Model) -> None:
