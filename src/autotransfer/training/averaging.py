@@ -43,9 +43,10 @@ class WeightAverage:
         share = torch.where(active & (steps > self.start), 1 / count, 0.0).to(values.dtype)
         self.values.lerp_(values, share[:, None])
 
-    def select(self, members: Tensor) -> None:
-        """Keep only these members."""
-        self.values, self.start = self.values[members], self.start[members]
+    def select(self, members: Tensor) -> Self | None:
+        """Return the average of these members; None if none of them has the checkpoint "averaged"."""
+        start = self.start[members]
+        return type(self)(self.values[members], start) if bool(start.isfinite().any()) else None
 
 
 @contextmanager

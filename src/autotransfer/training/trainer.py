@@ -320,7 +320,7 @@ class Trainer:
         self.censors.select(index)
         self.checkpoints.select(index, chunks)
         if self.average is not None:
-            self.average.select(index)
+            self.average = self.average.select(index)
         self._allocate_epoch_rows()
 
     def state(self) -> dict[str, Tensor]:
