@@ -19,6 +19,7 @@ from autotransfer import files
 from autotransfer.errors import UserError
 from autotransfer.models import saving
 from autotransfer.models.loading import load_model
+from autotransfer.runs import choice as choices
 from autotransfer.runs import run as runs
 from autotransfer.runs.choice import Choice, StageScore, describe_unfinished, read_choice
 from autotransfer.runs.data_facts import fingerprint
@@ -129,7 +130,7 @@ def writes(monkeypatch: pytest.MonkeyPatch, act: Callable[[Path], None]) -> None
         act(path)
         real(path, content)
 
-    for module in (saving, procedure, plans):
+    for module in (saving, procedure, plans, choices):
         monkeypatch.setattr(module, "write_atomically", write)
 
 
