@@ -189,7 +189,7 @@ class Combination(nn.Module):
         self.register_buffer("tiny", torch.tensor(TINY, dtype=torch.float64))
 
     def _weigh_corrections(self, stacks: Sequence[CandidateStack]) -> Tensor:
-        """Return the weights (P,) of the members' corrections: 0 for members without a correction."""
+        """Return the weights (P,) of the members' corrections: 0 if not corrected, with an unchanged sum."""
         weights = self.weights @ self.mean
         is_corrected = [torch.full((len(stack),), stack.setting.network.is_corrected) for stack in stacks]
         corrected = weights * torch.cat(is_corrected)

@@ -246,17 +246,14 @@ class Model:
         """Return probabilities (N, classes), or predicted numbers (N,), of checked windows; subject: indices (N,)."""
         if self.card.task.is_numeric:
             return self.ensemble.predict(X, subject).numpy()[:, 0]
-        is_adapted = adapt is not None and self._should_adapt_to_all(adapt)
-        probability = softmax(self.ensemble.predict(X, subject).numpy())
-        if not is_adapted:
-            return probability
+        if adapt is None or not self._should_adapt_to_all(adapt):
+            return softmax(self.ensemble.predict(X, subject).numpy())
         online = self.online_ensemble(self.card.transductive_method)
         subject = torch.zeros(len(X), dtype=torch.int64) if subject is None else subject
+        probability = np.empty((len(X), len(self.card.classes)))
         for index in subject.unique():  # type: ignore[no-untyped-call]  # torch's
             rows = (subject == index).nonzero()[:, 0].numpy()  # NumPy takes a tensor of one element for a number
-            windows = X[rows]
-            log_p = self._adapt_to_all(windows) if online is None else online.predict_all(windows, probability[rows])
-            probability[rows] = softmax(log_p)
+            probability[rows] = softmax(self._adapt_to_all(X[rows], online))
         return probability
 
     def predict(
@@ -343,10 +340,15 @@ class Model:
     push_to_hub = push_to_hub
 
     @torch.inference_mode()
-    def _adapt_to_all(self, X: Tensor) -> Floats:
-        """Return log-probabilities (n, classes) of all windows of a subject, corrected by re-estimated class means."""
+    def _adapt_to_all(self, X: Tensor, online: OnlineEnsemble | None) -> Floats:
+        """Return log-probabilities (n, classes) of all windows of a subject, adapted to them.
+
+        online: online ensemble of the transductive method; None: class means of the delivered ensemble
+        """
         ensemble = self.ensemble
         latents, log_p = ensemble.predict_with_latents(X, ensemble.start_subject())
+        if online is not None:
+            return online.predict_all(X, softmax(log_p.numpy()))
         return Adaptation(*ensemble.effects_and_weights).adapt_to_all(ensemble.project(latents), log_p).numpy()
 
     def _should_adapt_to_all(self, adapt: str) -> bool:
